@@ -22,7 +22,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The reason for the refusal, as one sentence for the user.
     fn exchanges(&self, _transfer: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
-        Err("what passes between ranks goes through the memory of the host".into())
+        Err("transfers between ranks go through host memory".into())
     }
 
     /// Whether a function with transfers compiles to one SPMD program for all participating ranks. Such a program handles
@@ -60,7 +60,7 @@ pub trait Backend: Send + Sync {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic>;
 }
 
-/// The cost of running a region on a backend.
+/// The cost of running a subgraph on a backend.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Overhead {
     /// Seconds of a call.

@@ -1,6 +1,5 @@
 //! Compiles functions to a plan.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use of_ir::Func;
 use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
-use crate::isa::Isa;
 use crate::kernel::schedule::Scheduled;
 use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::mesh;
@@ -19,7 +17,6 @@ use crate::mesh::MeshFuncs;
 use crate::physical::{Work, async_order};
 use crate::place::Refused;
 use crate::print::{Source, printer};
-use crate::rewrite::{narrow_contractions, separate_score_matrices};
 use crate::toolchain::CompileError;
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
@@ -134,6 +131,8 @@ impl Compiled {
 
 /// Compiles functions into one plan: one program for each, under the given names, sharing weights and kernels.
 ///
+/// It does not rewrite graphs. The passes come first: those of the driver, or [`for_isa`](crate::rewrite::for_isa) without it.
+///
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
@@ -187,8 +186,7 @@ fn programs(
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        let func = prepared(func, isa)?;
-        lowered.push((name.clone(), lower(&func, &options.target, &mut builder)?));
+        lowered.push((name.clone(), lower(func, &options.target, &mut builder)?));
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
@@ -215,15 +213,6 @@ fn programs(
     }
     options.cache.trim();
     Ok((builder, programs, summary))
-}
-
-/// The function after the rewrites that depend on `isa`. They are idempotent: a function on which the driver has run them as passes
-/// stays as it is.
-fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
-    let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
-    let recomputed = printer(isa.language).capabilities().recomputed_scores;
-    let separate = if recomputed { separate_score_matrices::separated(&func) } else { None };
-    Ok(separate.map_or(func, Cow::Owned))
 }
 
 /// Lists the programs of the functions, then those of the regions that they run: a program precedes those that it runs.
@@ -265,12 +254,12 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
 /// Compiled blobs of all sources in order, and the number of cache misses.
 fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
     // Programs of several ranks have the same kernels.
-    let mut place: HashMap<&str, usize> = HashMap::new();
+    let mut index_of: HashMap<&str, usize> = HashMap::new();
     let mut distinct: Vec<&Source> = Vec::new();
     let which: Vec<usize> = sources
         .iter()
         .map(|s| {
-            *place.entry(&s.body).or_insert_with(|| {
+            *index_of.entry(&s.body).or_insert_with(|| {
                 distinct.push(s);
                 distinct.len() - 1
             })

@@ -198,7 +198,7 @@ pub enum Products {
     /// f32, rounded to ten bits of mantissa.
     Tf32,
     /// f32, each operand split into the sum of two such numbers; the product of the small parts is omitted.
-    Three,
+    Tf32x3,
     /// f32, rounded to bf16.
     Bf16,
     /// f32, rounded to f16.
@@ -214,7 +214,7 @@ impl Products {
             _ if matches!(dtype, DType::F16 | DType::BF16) => Some(Products::Half(dtype)),
             _ if dtype != DType::F32 => None,
             ["tf32"] => Some(Products::Tf32),
-            ["tf32x3"] => Some(Products::Three),
+            ["tf32x3"] => Some(Products::Tf32x3),
             ["bf16"] => Some(Products::Bf16),
             ["f16"] => Some(Products::F16),
             _ => None,

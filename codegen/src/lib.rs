@@ -1,6 +1,6 @@
 //! Code generation: compiles functions to a plan.
 //!
-//! [`analysis`] finds the role of each op, [`fuse`] groups ops into kernels, [`lower`] turns groups into the kernel IR
+//! [`analysis`] finds the role of each op, [`fuse`] groups ops into kernels, [`lower`] lowers groups to the kernel IR
 //! ([`kernel`]) and steps, [`print`](mod@print) prints kernels, [`toolchain`] compiles them, and [`physical`] packs the
 //! buffers and assembles the program. [`compile`] runs all of it.
 
@@ -29,4 +29,4 @@ pub use isa::{Isa, Language};
 pub use lower::Target;
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};
-pub use transfer::meeting;
+pub use transfer::rendezvous;

@@ -32,7 +32,7 @@ pub struct MeshFuncs<'m> {
 pub(crate) const EXCHANGED: &str = "tensors of known extents, none of them 0, whose elements are whole bytes";
 
 /// How to make other values exchangeable.
-pub(crate) const EXCHANGED_HINT: &str = "give numbers to open dimensions (--shape), cast small integers to i8, and keep text and what is empty on one device";
+pub(crate) const EXCHANGED_HINT: &str = "give numbers to open dimensions (--shape), cast small integers to i8, and keep strings and empty tensors on one device";
 
 /// The plan's form of an SBP component along one axis.
 pub fn axis_layout(sbp: Sbp) -> AxisLayout {
@@ -50,7 +50,7 @@ pub fn axis_layout(sbp: Sbp) -> AxisLayout {
 pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Diagnostic> {
     let port = |name: &str, ty: &Type, microbatches: Option<Microbatches>| {
         let unsupported = || {
-            let what = format!("'{name}' is {ty}: ranks take and give {EXCHANGED}");
+            let what = format!("'{name}' is {ty}: ranks exchange only {EXCHANGED}");
             Diagnostic::error(Code::UNSUPPORTED, mesh.whole.loc.clone(), what).hint(EXCHANGED_HINT)
         };
         let t = ty.as_tensor().ok_or_else(unsupported)?;

@@ -14,13 +14,13 @@ use crate::physical::element_type;
 ///
 /// # Errors
 /// When ranks cannot exchange such values.
-pub fn meeting(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnostic> {
+pub fn rendezvous(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnostic> {
     let data = g.op(op);
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
     let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
     let dtype = g.ty(data.operands[0]).as_tensor().map(|t| t.dtype).filter(|t| t.bits().is_some_and(|b| b >= 8));
     let refused =
-        || error(&format!("{} passes between ranks, which take and give {EXCHANGED}", g.ty(data.operands[0])));
+        || error(&format!("{} passes between ranks, which exchange only {EXCHANGED}", g.ty(data.operands[0])));
     let dtype = dtype.ok_or_else(|| refused().hint(EXCHANGED_HINT))?;
     let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
     let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
@@ -48,6 +48,6 @@ pub fn meeting(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnost
 /// # Errors
 /// The reason for the refusal.
 pub(crate) fn exchanged(g: &Graph, op: OpId, backend: &dyn Backend) -> Result<(), String> {
-    let (meeting, mesh) = meeting(g, op).map_err(|d| d.message)?;
-    backend.exchanges(&meeting, &mesh)
+    let (rendezvous, mesh) = rendezvous(g, op).map_err(|d| d.message)?;
+    backend.exchanges(&rendezvous, &mesh)
 }

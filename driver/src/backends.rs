@@ -96,7 +96,7 @@ impl Backends {
         let mut all = Backends::builtin();
         for tensorrt in [TensorRt::default(), TensorRt::tf32()] {
             if let Some(own) = all.compilers.iter_mut().find(|b| b.name() == tensorrt.name()) {
-                let times = options.cache.beside("tensorrt");
+                let times = options.cache.sibling("tensorrt");
                 *own = Arc::new(tensorrt.within(ranges.clone()).keeping_times(times));
             }
         }
@@ -123,7 +123,7 @@ impl Backends {
     /// Places the ops of functions as the flags say, each by itself; `None` where they say nothing.
     ///
     /// # Errors
-    /// When a backend is not known, or does not run what was given to it by hand.
+    /// When a backend is not known, or does not run an op that is pinned to it.
     pub fn place(
         &self,
         funcs: &mut [&mut Func],

@@ -4,7 +4,6 @@
 
 use of_codegen::Isa;
 use of_codegen::isa::Language;
-use of_codegen::print::printer;
 use of_codegen::rewrite::{narrow_contractions, separate_score_matrices};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
@@ -65,11 +64,9 @@ impl Pass for SeparateScoreMatrices {
         "each score matrix that a GPU recomputes in the gradient of attention gets its own copies of shared ops";
     type Options = IsaOptions;
     fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
-        if !printer(options.isa()?.language).capabilities().recomputed_scores {
-            return Ok(());
-        }
+        let isa = options.isa()?;
         each_func(module, |f| {
-            if let Some(separate) = separate_score_matrices::separated(f) {
+            if let Some(separate) = separate_score_matrices::separated(f, isa) {
                 *f = separate;
             }
             Ok(())
@@ -83,7 +80,8 @@ pub fn register() {
     register_pass(SeparateScoreMatrices::ENTRY);
 }
 
-/// Runs both passes on functions for the CPU. A GPU's backend runs the same rewrites on the functions that it compiles.
+/// Runs both passes on functions for the CPU, before code generation. The CUDA backend rewrites the functions of its subgraphs itself:
+/// it knows their instruction set, and may compile them as late as in a run.
 ///
 /// # Errors
 /// An unknown instruction set, or a broken pass.

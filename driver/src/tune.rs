@@ -208,7 +208,7 @@ fn schedule_file(options: &CompileOptions) -> Result<Option<PathBuf>, Diagnostic
     let isa = isa(options.target.isa.as_deref())?;
     let name = format!("{}-{}-{}", process::processor(), isa.name, options.worker_threads());
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Ok(options.cache.beside(&format!("schedules-{plain}.txt")))
+    Ok(options.cache.sibling(&format!("schedules-{plain}.txt")))
 }
 
 fn read(path: &Path) -> Option<Schedules> {

@@ -4,7 +4,7 @@ use of_codegen::analysis::roles;
 use of_codegen::isa::{self, Isa, Language};
 use of_codegen::library::{Libraries, Library};
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, rewrite, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Rendezvous};
@@ -71,7 +71,7 @@ impl Backend for Cuda {
         if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
-        let some = specialize::anyhow(&func);
+        let some = specialize::with_sample_extents(&func);
         let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
         roles::fixed(&some.graph, own.ok_or("it is not there")?)
     }
@@ -117,7 +117,9 @@ impl Backend for Cuda {
             progress: None,
         };
         let broken = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "the function was not compiled");
-        let compiled = compile(&[("main".into(), func)], &options)
+        // The passes of the driver are for its target, the CPU. Those for the GPU run here, on the function of the subgraph.
+        let func = rewrite::for_isa(func, self.isa)?;
+        let compiled = compile(&[("main".into(), &func)], &options)
             .map_err(|mut all| if all.0.is_empty() { broken() } else { all.0.remove(0) })?;
         let kept = &compiled.summary.refused;
         for r in kept {

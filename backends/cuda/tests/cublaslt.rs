@@ -278,22 +278,22 @@ fn every_product_that_is_not_a_call_has_a_reason() {
                of.return %y\n}\n";
     for (text, kind, words) in [
         (few.to_string(), "", "one is less than 16"),
-        (with("", "%y = of.gelu %p {tanh = false}"), "", "its GELU is the exact one"),
-        (with("", "%y = of.tanh %p"), "", "no Tanh at the end"),
+        (with("", "%y = of.gelu %p {tanh = false}"), "", "its GELU is exact"),
+        (with("", "%y = of.tanh %p"), "", "no epilogue with Tanh"),
         (
             with("", "%c = of.constant {value = dense<2.0> : tensor<f32>}\n  %y = of.add %p, %c"),
             "",
-            "one number to every element",
+            "its epilogue adds a constant",
         ),
-        (with("", "%y = of.mul %p, %p"), "", "multiplied or divided by more than a number"),
-        (with(", %r: tensor<32x1xf32>", "%y = of.add %p, %r"), "", "neither a line nor a tensor"),
+        (with("", "%y = of.mul %p, %p"), "", "multiplies or divides by a value that is no constant"),
+        (with(", %r: tensor<32x1xf32>", "%y = of.add %p, %r"), "", "neither a row vector nor a tensor"),
         (
             with(", %b: tensor<40xf32>, %c: tensor<40xf32>", "%s = of.add %p, %b\n  %y = of.add %s, %c"),
             "",
-            "one tensor and one line",
+            "at most one tensor and one row vector",
         ),
-        (with("", "%y = of.relu %p"), "+tf32x3", "three of ten bits"),
-        (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no Max at the end"),
+        (with("", "%y = of.relu %p"), "+tf32x3", "three tf32 products"),
+        (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no epilogue with Max"),
     ] {
         let f = function_of(&text);
         let libraries = Libraries::default().with(Library::CublasLt);

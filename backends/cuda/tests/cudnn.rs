@@ -326,14 +326,14 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
     for (case, kind, words) in [
         (with("%y = of.gelu %c {tanh = false}"), "", "GELU and SiLU on tensor cores alone"),
         (with("%y = of.gelu %c {tanh = true}"), "", "GELU and SiLU on tensor cores alone"),
-        (with("%y = of.tanh %c"), "", "no Tanh at the end"),
-        (with("%y = of.relu %c"), "+tf32x3", "three of ten bits"),
+        (with("%y = of.tanh %c"), "", "no epilogue with Tanh"),
+        (with("%y = of.relu %c"), "+tf32x3", "three tf32 products"),
         (with("%y = of.relu %c"), "+bf16", "rounded to 16 bits"),
-        (with(scaled), "", "only beside a tensor"),
+        (with(scaled), "", "only in calls that add a tensor"),
         (
             Case { more: (", %r: tensor<2x9x8x1xf32>", "%y = of.add %c, %r"), ..PLAIN },
             "",
-            "neither a line nor a tensor",
+            "neither a row vector nor a tensor",
         ),
     ] {
         let f = function_of(&text(&case, false));

@@ -80,7 +80,7 @@ impl Backend for Mlir {
             return emit::module(&func, self.isa).map(drop);
         }
         match specialize::unbound_symbols(&func)[..] {
-            [] => emit::module(&specialize::anyhow(&func), self.isa).map(drop),
+            [] => emit::module(&specialize::with_sample_extents(&func), self.isa).map(drop),
             _ => Err("its extents are only known once it has run: code is made for fixed shapes".into()),
         }
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::elementwise::Cast;
 use of_ops::{Value, interpret};
@@ -28,8 +28,7 @@ fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
     let options = CompileOptions::new(Target::new(isa, &[&Reference]), plans::cache());
-    let compiled =
-        compile(&[("main".into(), &plans::after_passes(module))], &options).unwrap_or_else(|d| panic!("{d}"));
+    let compiled = plans::compile_for(&plans::after_passes(module), &options).unwrap_or_else(|d| panic!("{d}"));
     let interpreted = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
     (compiled.open().unwrap_or_else(|d| panic!("{d}")), interpreted)
 }

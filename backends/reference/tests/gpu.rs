@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::Target;
 use of_codegen::isa::SHIM;
-use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
+use of_codegen::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work};
 use of_codegen::print::Source;
 use of_codegen::{Isa, toolchain};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
@@ -58,10 +58,10 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         work,
         flops: Flops::default(),
         bytes: 0,
-        again: None,
+        reread: None,
     };
     let port = || PortSpec { name: "x".into(), dtype: Some(DType::F32), dims: dims.clone(), object: false };
-    let args = vec![Operand::whole(Place::Slot(0)), Operand::whole(Place::Slot(1))];
+    let args = vec![Operand::whole(BufferRef::Slot(0)), Operand::whole(BufferRef::Slot(1))];
     let physical = Physical {
         slots: vec![slot("x"), slot("y")],
         steps: vec![

@@ -34,7 +34,7 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
     let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
-    Ok(compile(&[("main".into(), &support::after_passes(module))], &options)?.open()?)
+    Ok(support::compile_for(&support::after_passes(module), &options)?.open()?)
 }
 
 /// Fails if results differ by more than rounding.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target};
 use of_ir::{DType, Module, Tensor, text};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -28,7 +28,7 @@ impl Case {
         let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
         for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
             let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
-            let compiled = compile(&[("main".into(), &main)], &options).unwrap_or_else(|d| panic!("{d}"));
+            let compiled = support::compile_for(&main, &options).unwrap_or_else(|d| panic!("{d}"));
             left_out = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
             let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
             let options = Options { threads: 2, profile: false };

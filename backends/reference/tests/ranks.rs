@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
+use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh, rewrite};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
 use of_ops::boxing::Place;
@@ -101,8 +101,10 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
         support::after_passes(part)
     };
     let funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
+    let funcs: Vec<_> =
+        funcs.iter().map(|f| rewrite::for_isa(f, Isa::host()).unwrap_or_else(|d| panic!("{d}"))).collect();
     let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), support::cache());
-    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
+    let (funcs, ranks) = (funcs.iter().map(|f| &**f).collect(), (0..spec.devices()).collect());
     let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))

@@ -99,7 +99,7 @@ impl Backend for Xla {
             return emit::module(&func).map(drop);
         }
         match specialize::unbound_symbols(&func)[..] {
-            [] => emit::module(&specialize::anyhow(&func)).map(drop),
+            [] => emit::module(&specialize::with_sample_extents(&func)).map(drop),
             _ => Err("its extents are only known once it has run: XLA compiles for fixed shapes".into()),
         }
     }

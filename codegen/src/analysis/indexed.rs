@@ -13,9 +13,9 @@ use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd
 use of_ops::shape::axis;
 
 use crate::analysis::pool::arg_max;
+use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::resize::resize;
 use crate::analysis::roi_align::roi_align;
-use crate::analysis::roles::reduced_axes;
 use crate::kernel::body::Reduce;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget};
@@ -143,14 +143,17 @@ fn gather_elements(o: &Operands<'_>) -> Result<Nest, String> {
 
 /// Number of axes that an index tuple addresses.
 fn named(indices: &[Extent]) -> Result<usize, String> {
-    indices.last().and_then(Extent::number).ok_or_else(|| "how many axes an index names is not known".into())
+    indices
+        .last()
+        .and_then(Extent::number)
+        .ok_or_else(|| "the number of axes that an index addresses is not known".into())
 }
 
 fn gather_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, indices) = (o.dims(0), o.dims(1));
     let batch = usize::try_from(o.attrs::<GatherNd>()?.batch_dims).map_err(|e| e.to_string())?;
     let named = named(&indices)?;
-    from.get(batch..batch + named).ok_or("its indices name too many axes")?;
+    from.get(batch..batch + named).ok_or("its indices address too many axes")?;
     Ok(Nest::Indexed(Indexed::GatherSlices { from, indices, batch, named, index: o.dtype(1), bytes: o.bytes(0) }))
 }
 
@@ -206,7 +209,7 @@ fn combine(o: &Operands<'_>, reduction: &str) -> Result<Option<Reduce>, String> 
     }
     let dtype = o.number(0)?;
     if dtype == DType::Bool {
-        return Err("truth values are combined by the interpreter".into());
+        return Err("reductions of booleans have no native code".into());
     }
     match reduction {
         "add" => Ok(Some(Reduce::Sum)),
@@ -229,7 +232,7 @@ fn scatter_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (to, indices, updates) = (o.dims(0), o.dims(1), o.dims(2));
     let combine = combine(o, &o.attrs::<ScatterNd>()?.reduction)?;
     let named = named(&indices)?;
-    to.get(..named).ok_or("its indices name too many axes")?;
+    to.get(..named).ok_or("its indices address too many axes")?;
     let target = ScatterTarget::Slices(named);
     Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.dtype(1), dtype: o.dtype(0), combine }))
 }
@@ -267,22 +270,12 @@ fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind: WalkKind::Fold(reduce_kind(o.g.op(o.op).name())) }))
 }
 
-/// The reduction kind of the op with this name.
-pub fn reduce_kind(name: &str) -> Reduce {
-    match name {
-        ReduceMax::NAME => Reduce::Max,
-        ReduceMin::NAME => Reduce::Min,
-        ReduceProd::NAME => Reduce::Prod,
-        _ => Reduce::Sum,
-    }
-}
-
 fn top_k(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<TopK>()?);
     let along = axis_of(attrs.axis, dims.len())?;
     let k = o.result()[along].clone();
     if k.number().is_none_or(|k| k > MOST_KEPT) {
-        return Err(format!("more than {MOST_KEPT} elements are put in order by the interpreter"));
+        return Err(format!("the first k of more than {MOST_KEPT} have no native code"));
     }
     let kind = WalkKind::TopK { k, largest: attrs.largest };
     Ok(Nest::Walk(Walk { axis: Axis::of(&dims, along), dtype: o.number(0)?, kind }))

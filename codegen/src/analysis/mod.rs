@@ -6,6 +6,7 @@ pub mod constant;
 pub mod indexed;
 pub mod movement;
 pub mod pool;
+pub mod reduction;
 pub mod resize;
 pub mod roi_align;
 pub mod roles;

@@ -46,7 +46,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
             let lead = to.len() - from.len();
             let steps = (0..to.len())
                 .map(|i| match i.checked_sub(lead) {
-                    Some(k) if !from[k].is(1) => extent::stretched(&from[k], &to[i], &own[k]),
+                    Some(k) if !from[k].is(1) => extent::broadcast_stride(&from[k], &to[i], &own[k]),
                     _ => zero(),
                 })
                 .collect();

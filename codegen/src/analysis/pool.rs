@@ -18,7 +18,9 @@ pub fn arg_max(g: &Graph, op: OpId) -> Result<Nest, String> {
     let pool: MaxPool = as_op(g, op).ok_or("its attributes do not decode")?;
     let ty = g.ty(x).as_tensor().ok_or("no tensor")?;
     if pool.channels_last || pool.storage_order != 0 || ty.dtype != DType::F32 {
-        return Err("places have native code for f32, channels before image axes, and rows in order".into());
+        return Err(
+            "indices of maxima have native code only for f32, channels-first images, and row-major order".into()
+        );
     }
     let shape = ty.shape.clone().ok_or("the rank of its input is not known")?;
     let windows = pool.geometry(&shape).map_err(|e| e.message)?.windows;

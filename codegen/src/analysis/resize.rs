@@ -60,7 +60,7 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
         return Err(format!("interpolation of {dtype} has no native code"));
     }
     if axes.iter().map(|a| a.each).product::<usize>() > MOST_TAPS {
-        return Err(format!("more than {MOST_TAPS} elements make one"));
+        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
     }
     let (to, bytes) = (extent::of_value(g, data.results[0]), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeByTable { from, to, axes, bytes }))
@@ -102,7 +102,7 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
         axes.push((a, scale));
     }
     if taps.pow(axes.len() as u32) > MOST_TAPS {
-        return Err(format!("more than {MOST_TAPS} elements make one"));
+        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
     }
     let (from, bytes) = (from.to_vec(), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeOpen { from, to, axes, interpolation: how, bytes }))

@@ -16,10 +16,11 @@ use of_ops::scalar::ScalarOp;
 use of_ops::structural::{Constant, NoneValue, OptimizationBarrier, Return, Yield};
 use of_plan::ControlKind;
 
+use crate::analysis::reduction::reduced_axes;
 use crate::analysis::{indexed, user_kernel};
 use crate::extract::read_by;
 use crate::kernel::body::{Body, Node};
-use crate::kernel::{expr, extent};
+use crate::kernel::{expr, extent, float};
 
 /// The role of an op in fusion.
 #[derive(Clone, PartialEq, Debug)]
@@ -274,7 +275,7 @@ fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
     if let Some(scalar) = of_ops::get(g, op).and_then(|o| o.scalar()) {
         return Ok(Role::Map(scalar));
     }
-    let floats = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| expr::is_float(t.dtype));
+    let floats = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| float::is_float(t.dtype));
     match data.name() {
         Reshape::NAME | OptimizationBarrier::NAME => Ok(Role::Alias),
         Transpose::NAME | Expand::NAME | Concat::NAME => Ok(Role::Single),
@@ -352,17 +353,6 @@ fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
     Ok(if trailing { Role::RowReduce(inner) } else { Role::Single })
 }
 
-/// The axes that a reduction with constant axes reduces, sorted.
-pub fn reduced_axes(g: &Graph, op: OpId, rank: usize) -> Vec<usize> {
-    let data = g.op(op);
-    let noop = data.attrs.typed::<bool>("noop_with_empty_axes").unwrap_or(false);
-    let given = data.operands.get(1).and_then(|v| g.constant(*v)).and_then(|t| t.to_i64s()).unwrap_or_default();
-    if given.is_empty() {
-        return if noop { Vec::new() } else { (0..rank).collect() };
-    }
-    of_ops::shape::axes(&given, rank).unwrap_or_default()
-}
-
 /// The convolution that `op` is, of floats or of bytes.
 pub fn conv_of(g: &Graph, op: OpId) -> Option<Conv> {
     as_op::<Conv>(g, op).or_else(|| {
@@ -384,14 +374,14 @@ pub fn is_depthwise(g: &Graph, op: OpId) -> bool {
 fn bytes(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     if data.operands[2..].iter().any(|v| *g.ty(*v) != Type::None) {
-        return Err("zero points that are not known before the run, or of rare shapes".into());
+        return Err("its zero points are no constants, or have an unsupported shape".into());
     }
     let dtype = |i: usize| g.ty(data.operands[i]).as_tensor().map(|t| t.dtype);
     if !matches!(dtype(0), Some(DType::U8 | DType::I8)) {
         return Err("only products of bytes have native code".into());
     }
     if dtype(1) != Some(DType::I8) || g.constant(data.operands[1]).is_none() {
-        return Err("its weights are no signed bytes that are known before the run".into());
+        return Err("its weights are no constant signed bytes".into());
     }
     Ok(())
 }
@@ -402,10 +392,10 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     let x = g.ty(data.operands[0]).as_tensor().ok_or("no tensor")?;
     if data.name() == ConvInteger::NAME {
         bytes(g, op)?;
-    } else if !expr::is_float(x.dtype) {
+    } else if !float::is_float(x.dtype) {
         return Err("only convolutions of f32 and of bytes, and on GPUs of 16-bit floats, have native code".into());
     }
-    if expr::is_half(x.dtype) && is_depthwise(g, op) {
+    if float::is_half(x.dtype) && is_depthwise(g, op) {
         return Err("depthwise convolutions of 16-bit floats have no native code".into());
     }
     if !conv.channels_last {

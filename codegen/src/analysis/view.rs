@@ -80,15 +80,17 @@ impl View {
             let count: Option<Extent> = own.map(|own| own.iter().map(|(n, _)| n).product());
             match (own, count) {
                 (Some(own), Some(count)) if count == *d => axes.extend(own.iter().cloned()),
-                (_, Some(count)) if !count.is(1) => return Err("whether batches are stretched is not known now".into()),
+                (_, Some(count)) if !count.is(1) => {
+                    return Err("whether its batches are broadcast is not known before the run".into());
+                }
                 _ => axes.push((d.clone(), 0usize.into())),
             }
         }
         Ok(MatrixLayout {
             offset: self.offset.clone(),
             batch: axes,
-            line: step(line).ok_or("its lines are not evenly apart")?,
-            step: step(element).ok_or("its elements are not evenly apart")?,
+            line: step(line).ok_or("its lines have no constant stride")?,
+            step: step(element).ok_or("its elements have no constant stride")?,
         })
     }
 

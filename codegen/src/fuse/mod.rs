@@ -54,7 +54,7 @@ pub struct Group {
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
     pub space: Vec<Extent>,
     /// Ops of other groups that its kernel recomputes first, in order, instead of reading their results.
-    pub again: Vec<OpId>,
+    pub recomputed: Vec<OpId>,
     /// Results that all readers recompute: they are not stored.
     pub dropped: HashSet<ValueId>,
     /// Groups that it is composed of, in execution order, where they also have separate kernels.
@@ -72,7 +72,7 @@ impl Group {
             ops,
             shape,
             space,
-            again: Vec::new(),
+            recomputed: Vec::new(),
             dropped: HashSet::new(),
             parts: Vec::new(),
             score_matrix: None,
@@ -128,11 +128,11 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
                     f.score_matrix(matrix, ops);
                 }
             }
-            None => f.place(*op),
+            None => f.add(*op),
         }
     }
-    f.absorb();
-    f.return_widened();
+    f.merge_elementwise();
+    f.fuse_widening();
     f.fuse_attention();
     f.rematerialize();
     f.sorted()
@@ -140,17 +140,17 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
 
 /// Moves elementwise ops directly after their operands, so that anchors after them find them computed.
 fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
-    let mut place: HashMap<OpId, usize> = HashMap::new();
+    let mut earliest: HashMap<OpId, usize> = HashMap::new();
     for (i, op) in order.iter().enumerate() {
         let operands = graph.op(*op).operands.iter().filter_map(|v| graph.def_op(*v));
-        let read = operands.chain(roles.binders(graph, *op)).filter_map(|d| place.get(&d).copied());
+        let read = operands.chain(roles.binders(graph, *op)).filter_map(|d| earliest.get(&d).copied());
         let up =
             matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
         let terminator = graph.op(*op).def.traits().terminator;
         // Ops without operands come before the first op, too.
-        place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
+        earliest.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
     }
-    order.sort_by_key(|op| place[op]);
+    order.sort_by_key(|op| earliest[op]);
 }
 
 /// Makes the ops of `set` contiguous: their users come after, everything else before.
@@ -171,8 +171,8 @@ fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]
             before.push(*op);
         }
     }
-    for (place, op) in order[first..=last].iter_mut().zip(before.into_iter().chain(own).chain(behind)) {
-        *place = op;
+    for (slot, op) in order[first..=last].iter_mut().zip(before.into_iter().chain(own).chain(behind)) {
+        *slot = op;
     }
 }
 
@@ -215,7 +215,8 @@ impl Fuser<'_> {
         (group.parts, group.space, group.score_matrix) = (parts, space, Some(Box::new(matrix)));
     }
 
-    fn place(&mut self, op: OpId) {
+    /// Adds an op to a group, new or old, by its role.
+    fn add(&mut self, op: OpId) {
         match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
             Role::Reference(_) => self.start(op, Shape::Reference),
@@ -448,7 +449,7 @@ impl Fuser<'_> {
 
     /// Merges each elementwise group into its only reader of the same space: no other group depends on it, so no cycle can
     /// close.
-    fn absorb(&mut self) {
+    fn merge_elementwise(&mut self) {
         for p in (0..self.groups.len()).rev() {
             if self.groups[p].shape != Shape::Elementwise {
                 continue;
@@ -467,7 +468,7 @@ impl Fuser<'_> {
     }
 
     /// Fuses ops that widen the result of an anchor's group into that group, where they stayed alone.
-    fn return_widened(&mut self) {
+    fn fuse_widening(&mut self) {
         for (w, g, ops) in std::mem::take(&mut self.widened) {
             if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
                 continue;

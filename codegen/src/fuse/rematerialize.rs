@@ -18,9 +18,9 @@ impl Fuser<'_> {
     pub(super) fn rematerialize(&mut self) {
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
         for g in 0..self.groups.len() {
-            let again = self.computable(g);
-            again.iter().for_each(|op| readers.entry(self.graph.op(*op).results[0]).or_default().push(g));
-            self.groups[g].again = again;
+            let recomputed = self.computable(g);
+            recomputed.iter().for_each(|op| readers.entry(self.graph.op(*op).results[0]).or_default().push(g));
+            self.groups[g].recomputed = recomputed;
         }
         for (v, readers) in readers {
             let Some(maker) = self.graph.def_op(v).and_then(|op| self.group_of.get(&op).copied()) else { continue };
@@ -66,10 +66,10 @@ impl Fuser<'_> {
                 && data.operands.iter().any(is_read)
                 && data.operands.iter().all(|v| is_read(v) || number(self.graph, *v).is_some())
         };
-        let mut again: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
-        again.sort_by_key(|op| Reverse(self.position[op]));
-        again.truncate(LONGEST.saturating_sub(group.ops.len()));
-        again.reverse();
-        again
+        let mut recomputed: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
+        recomputed.sort_by_key(|op| Reverse(self.position[op]));
+        recomputed.truncate(LONGEST.saturating_sub(group.ops.len()));
+        recomputed.reverse();
+        recomputed
     }
 }

@@ -10,8 +10,8 @@ use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Load, Node, Reduce};
 use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, RowAxes};
-use crate::kernel::expr;
 use crate::kernel::extent::Extent;
+use crate::kernel::float;
 
 /// The layout of an operand: its lines are rows of the left operand, and keys of the others.
 #[derive(Clone, PartialEq, Debug)]
@@ -103,9 +103,9 @@ impl Attention {
     fn unrounded(&self, n: usize) -> usize {
         match &self.along.nodes[n].node {
             Node::Op(ScalarOp::Cast(to), args)
-                if expr::is_half(self.element)
-                    && expr::is_float(*to)
-                    && expr::is_float(self.along.nodes[args[0]].dtype) =>
+                if float::is_half(self.element)
+                    && float::is_float(*to)
+                    && float::is_float(self.along.nodes[args[0]].dtype) =>
             {
                 self.unrounded(args[0])
             }
@@ -166,7 +166,7 @@ impl Attention {
     pub fn product(&self, line: &Extent, run: &Extent, columns: &Extent) -> Contraction {
         let zeros = vec![Extent::from(0usize); self.batch.len()];
         Contraction {
-            element: if expr::is_half(self.element) { Element::Half(self.element) } else { Element::Float },
+            element: if float::is_half(self.element) { Element::Half(self.element) } else { Element::Float },
             batch: self.batch.clone(),
             a_batch: zeros.clone(),
             b_batch: zeros,

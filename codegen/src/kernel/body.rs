@@ -3,8 +3,8 @@
 use of_ir::{DType, ValueId};
 use of_ops::scalar::ScalarOp;
 
-use crate::kernel::expr::is_half;
 use crate::kernel::extent::Extent;
+use crate::kernel::float::is_half;
 
 /// A value read from memory at each point of the space.
 #[derive(Clone, PartialEq, Debug)]

@@ -210,7 +210,7 @@ pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
         for rows in 1..=14usize {
             // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
             let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers || rows > all_rows || crowd(rows, c) > WAYS {
+            if rows * vectors + others > isa.registers || rows > all_rows || set_conflicts(rows, c) > WAYS {
                 continue;
             }
             let cycles = |r: usize| {
@@ -232,7 +232,7 @@ pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
 const WAYS: usize = 8;
 
 /// Lines of the left operand that a tile of `rows` rows maps to the fullest L1 set; 1 where the row stride is unknown.
-fn crowd(rows: usize, c: &Contraction) -> usize {
+fn set_conflicts(rows: usize, c: &Contraction) -> usize {
     let size = c.element.size();
     let Some(step) = c.inner.1.number() else { return 1 };
     let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
@@ -240,13 +240,13 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
     lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
 
-/// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: panels larger than [`STAYS`], unless the
+/// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: panels larger than [`L2_RESIDENT`], unless the
 /// contraction is blocked. `None` where unknown.
-pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
+pub fn reread(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
     let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
     let width = tile.vectors * isa.lanes;
     let (k, columns) = (depth(c).number()?, c.columns.number()?);
-    if c.element.exact() || size * k * width <= STAYS || Blocks::choose(c, tile, width).is_some() {
+    if c.element.exact() || size * k * width <= L2_RESIDENT || Blocks::choose(c, tile, width).is_some() {
         return None;
     }
     let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
@@ -255,7 +255,7 @@ pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
 }
 
 /// Maximum bytes of a right operand that stays in the L2 cache.
-pub const STAYS: usize = 1 << 19;
+pub const L2_RESIDENT: usize = 1 << 19;
 
 /// How the axes of the group's space divide into batch, outer rows and inner rows (columns are the last axis).
 #[derive(Clone, PartialEq, Eq, Debug)]

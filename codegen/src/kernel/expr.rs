@@ -6,16 +6,7 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-
-/// Whether values of this type are computed in f32: f32 itself, and 16-bit floats.
-pub fn is_float(dtype: DType) -> bool {
-    dtype == DType::F32 || is_half(dtype)
-}
-
-/// Whether this is a 16-bit float.
-pub fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
+use crate::kernel::float::is_half;
 
 /// Functions of floats that the preludes compute in f32.
 pub(crate) fn function(op: ScalarOp) -> bool {

@@ -77,7 +77,7 @@ pub fn of_value(g: &Graph, v: ValueId) -> Vec<Extent> {
 
 /// The stride `step` of an axis of extent `own` that broadcasts to extent `to`: 0 if it is broadcast, which may only be known at
 /// run time.
-pub fn stretched(own: &Extent, to: &Extent, step: &Extent) -> Extent {
+pub fn broadcast_stride(own: &Extent, to: &Extent, step: &Extent) -> Extent {
     if own == to { step.clone() } else { step * (own - 1usize).min(&1usize.into()) }
 }
 

@@ -9,6 +9,7 @@ pub mod contraction;
 pub mod copy;
 pub mod expr;
 pub mod extent;
+pub mod float;
 pub mod indexed;
 pub mod nest;
 pub mod panels;

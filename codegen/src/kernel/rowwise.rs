@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr;
+use crate::kernel::float;
 
 /// The stage in which each node is computed; a reduction's value is available in the next.
 pub fn stages(body: &Body) -> Vec<usize> {
@@ -33,7 +33,7 @@ pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
             Node::Reduce(_, a) => *a == i && stages[j] > stages[i],
             _ => false,
         });
-        if used_later && !t.per_row && expr::is_float(t.dtype) && dear(body, i, stages[i], stages) {
+        if used_later && !t.per_row && float::is_float(t.dtype) && is_expensive(body, i, stages[i], stages) {
             out.insert(i);
         }
     }
@@ -41,19 +41,28 @@ pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
 }
 
 /// Whether recomputing node `i` in a later stage costs more than loading it.
-fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
+fn is_expensive(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
     use ScalarOp::*;
     match &body.nodes[i].node {
         Node::Op(op, args) => {
             matches!(op, Exp | Log | Tanh | Erf | Sigmoid | Sin | Cos | Sqrt | Rsqrt | Div | Recip)
-                || args.iter().any(|a| !body.nodes[*a].per_row && stages[*a] == stage && dear(body, *a, stage, stages))
+                || args
+                    .iter()
+                    .any(|a| !body.nodes[*a].per_row && stages[*a] == stage && is_expensive(body, *a, stage, stages))
         }
         _ => false,
     }
 }
 
 /// Adds the nodes that the loop of `stage` must compute at each point to provide `node`; `saved` nodes are not recomputed.
-pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: usize, out: &mut BTreeSet<usize>) {
+pub fn needed_nodes(
+    body: &Body,
+    stages: &[usize],
+    saved: &[usize],
+    node: usize,
+    stage: usize,
+    out: &mut BTreeSet<usize>,
+) {
     let t = &body.nodes[node];
     if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
         return;
@@ -62,6 +71,6 @@ pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: 
         return;
     }
     if let Node::Op(_, args) = &t.node {
-        args.iter().for_each(|a| need(body, stages, saved, *a, stage, out));
+        args.iter().for_each(|a| needed_nodes(body, stages, saved, *a, stage, out));
     }
 }

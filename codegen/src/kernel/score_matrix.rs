@@ -53,6 +53,6 @@ impl ScoreMatrix {
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
         let walk = |l: &crate::kernel::body::Load| axes.walk(&l.strides);
         let followed = self.body.loads.iter().map(walk).collect::<Option<_>>();
-        followed.ok_or_else(|| "an operand of the table does not follow its rows".into())
+        followed.ok_or_else(|| "an operand of the score matrix does not follow its rows".into())
     }
 }

@@ -14,7 +14,7 @@ pub enum Kind {
     /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
     Mean,
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
-    /// are those of [`quads`], the sum is i32, and every window lies inside the input.
+    /// are those of [`quads`], the sum is i32, and every window is inside the input.
     Depthwise,
 }
 
@@ -46,6 +46,20 @@ impl Axis {
             dilation: w.dilations[i],
             pad: Extent::from(&w.pads_begin[i]),
         }
+    }
+}
+
+/// Two image axes; a single axis gets a second one of extent 1.
+///
+/// # Errors
+/// When there are more than two.
+pub fn image_axes(w: &Windows<Dim>) -> Result<(Axis, Axis), String> {
+    let axis = |i: usize| Axis::of(w, i);
+    let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
+    match w.input.len() {
+        1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
+        2 => Ok((axis(0), axis(1))),
+        n => Err(format!("{n} image axes have no native code")),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::kernel::contraction::{Contraction, Element, Operand, RowAxes, depth};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::library::epilogue::{Activation, Epilogue};
-use crate::library::{Floats, Words, kinds};
+use crate::library::words::{Floats, Words, kinds};
 
 /// Minimum rows, columns and depth: a smaller call has too little work.
 pub const LEAST: usize = 16;
@@ -80,7 +80,7 @@ pub fn product(
     let floats = Floats::of(isa, dtype)?;
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     if spec.taps.iter().any(|(n, _)| *n != 1) || !spec.outer.0.is(1) {
-        return Err("its rows do not lie evenly apart: it is a convolution of several points".into());
+        return Err("its rows have no constant stride: it is a convolution of several taps".into());
     }
     let (rows, columns, depth) = (number(&spec.inner.0)?, number(&spec.columns)?, number(&depth(spec))?);
     if [rows, columns, depth].into_iter().min() < Some(LEAST as u64) {
@@ -100,10 +100,10 @@ pub fn product(
     let e = Epilogue::of(body, dtype, &is_line, &is_alike)?;
     has(e.activation)?;
     if e.number.is_some() {
-        return Err("it adds one number to every element".into());
+        return Err("its epilogue adds a constant".into());
     }
     let space = space::collapse(&spec.batch, &[spec.a_batch.clone(), spec.b_batch.clone(), to.batch.clone()]);
-    let [batches] = &space.dims[..] else { return Err("its batches do not lie evenly apart".into()) };
+    let [batches] = &space.dims[..] else { return Err("its batches have no constant stride".into()) };
     let matrix = |line: &Extent, at: usize| {
         Ok::<_, String>(Matrix { transposed: false, line: number(line)?, batch: number(&space.strides[at][0])? })
     };
@@ -130,7 +130,7 @@ pub fn product(
 fn has(activation: Activation) -> Result<(), String> {
     match activation {
         Activation::None | Activation::Relu | Activation::GeluByTanh => Ok(()),
-        Activation::Gelu => Err("its GELU is the exact one, the library's is the one by tanh".into()),
+        Activation::Gelu => Err("its GELU is exact, and the library computes the tanh approximation".into()),
         Activation::Silu => Err("the library has no SiLU at the end".into()),
     }
 }

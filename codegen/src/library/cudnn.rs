@@ -11,11 +11,11 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::expr::is_half;
 use crate::kernel::extent::Extent;
+use crate::kernel::float::is_half;
 use crate::kernel::window;
 use crate::library::epilogue::{Activation, Epilogue};
-use crate::library::{Floats, Words, kinds};
+use crate::library::words::{Floats, Words, kinds};
 
 /// Bytes of an access by engines that are compiled at run time.
 const WORD: u64 = 16;
@@ -126,11 +126,11 @@ pub fn convolution(
     let is_alike = |l: usize| Ok(walks(l, [true; 4]));
     let e = Epilogue::of(body, dtype, &is_line, &is_alike)?;
     if e.bias.is_some() && e.number.is_some() {
-        return Err("it adds a line and one number to every element".into());
+        return Err("its epilogue adds both a row vector and a constant".into());
     }
     let more = e.bias.is_some() || e.number.is_some() || e.activation != Activation::None;
     if e.scale != 1.0 && more && e.added.is_none() {
-        return Err("the library multiplies sums by a number only beside a tensor that it adds".into());
+        return Err("the library scales sums only in calls that add a tensor".into());
     }
     if !matches!(e.activation, Activation::None | Activation::Relu) {
         let tensor_cores = is_half(dtype) || floats == Floats::Tf32;
@@ -141,7 +141,7 @@ pub fn convolution(
             ));
         }
         if e.scale != 1.0 || e.added.is_some_and(|(_, factor)| factor != 1.0) {
-            return Err("the library multiplies nothing by a number before a GELU or a SiLU".into());
+            return Err("the library does not scale sums before a GELU or a SiLU".into());
         }
     }
     let convolution = Convolution {

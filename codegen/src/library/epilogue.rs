@@ -83,7 +83,7 @@ impl Epilogue {
     /// The reason why it does not match, in one sentence.
     pub fn of(body: &Body, dtype: DType, is_line: &Is<'_>, is_alike: &Is<'_>) -> Result<Epilogue, String> {
         let [(_, root)] = body.stores[..] else {
-            return Err("a value before the end of what is fused with it is read elsewhere".into());
+            return Err("an intermediate value of its epilogue has other readers".into());
         };
         if body.nodes[root].dtype != dtype {
             return Err(format!("its operands are {dtype} and its result is {}", body.nodes[root].dtype));
@@ -91,7 +91,7 @@ impl Epilogue {
         let mut reader = Reader { body, dtype, scale: None, added: None, bias: None, number: None };
         let (activation, inner) = reader.activation(reader.plain(root))?;
         reader.sum(inner, 1.0, is_line, is_alike)?;
-        let scale = reader.scale.ok_or("what is fused with it is no sum with it")?;
+        let scale = reader.scale.ok_or("its epilogue is no sum that includes its result")?;
         let Reader { added, bias, number, .. } = reader;
         Ok(Epilogue { scale, added, bias, number, activation })
     }
@@ -156,7 +156,7 @@ impl Reader<'_> {
     /// Adds `factor` times node `n`.
     fn sum(&mut self, n: usize, factor: f64, is_line: &Is<'_>, is_alike: &Is<'_>) -> Result<(), String> {
         let n = self.plain(n);
-        let twice = || Err("the library adds one tensor and one line".to_string());
+        let twice = || Err("the library adds at most one tensor and one row vector".to_string());
         match &self.body.nodes[n].node {
             Node::Anchor if self.scale.is_none() => self.scale = Some(factor),
             Node::Load(l) if self.body.loads[*l].dtype != self.dtype => {
@@ -172,7 +172,12 @@ impl Reader<'_> {
                     return twice();
                 }
             }
-            Node::Load(_) => return Err("it adds something that is neither a line nor a tensor as its result".into()),
+            Node::Load(_) => {
+                return Err(
+                    "its epilogue adds an operand that is neither a row vector nor a tensor of the result's layout"
+                        .into(),
+                );
+            }
             Node::Op(ScalarOp::Add, args) => {
                 for a in args {
                     self.sum(*a, factor, is_line, is_alike)?;
@@ -188,14 +193,14 @@ impl Reader<'_> {
                     (Some(c), None) if *op == ScalarOp::Mul => (args[1], c),
                     (None, Some(c)) if *op == ScalarOp::Mul => (args[0], c),
                     (None, Some(c)) => (args[0], 1.0 / c),
-                    _ => return Err("it is multiplied or divided by more than a number".into()),
+                    _ => return Err("its epilogue multiplies or divides by a value that is no constant".into()),
                 };
                 self.sum(x, factor * c, is_line, is_alike)?;
             }
-            Node::Op(op, _) => return Err(format!("the library has no {op:?} at the end")),
+            Node::Op(op, _) => return Err(format!("the library has no epilogue with {op:?}")),
             Node::Const(c) if self.number.is_none() && factor.abs() == 1.0 => self.number = Some(factor * c),
-            Node::Const(_) => return Err("it adds several numbers to every element".into()),
-            Node::Anchor | Node::Reduce(..) => return Err("what is fused with it reads it twice".into()),
+            Node::Const(_) => return Err("its epilogue adds several constants".into()),
+            Node::Anchor | Node::Reduce(..) => return Err("its epilogue reads its result twice".into()),
         }
         Ok(())
     }

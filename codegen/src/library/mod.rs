@@ -3,15 +3,17 @@
 pub mod cublaslt;
 pub mod cudnn;
 pub mod epilogue;
+mod words;
+
+pub use words::Floats;
 
 use std::fmt;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, Products};
 use crate::library::cublaslt::Product;
 use crate::library::cudnn::Convolution;
-use crate::library::epilogue::Activation;
+use crate::library::words::Words;
 
 /// A supported library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,32 +117,6 @@ impl fmt::Display for Libraries {
     }
 }
 
-/// How f32 is multiplied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the names say what they are")]
-pub enum Floats {
-    AsTheyAre,
-    Tf32,
-    Bf16,
-    F16,
-}
-
-impl Floats {
-    /// How an instruction set multiplies floats of this type.
-    ///
-    /// # Errors
-    /// When no library supports that mode.
-    pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
-        match Products::of(isa, dtype) {
-            None | Some(Products::Half(_)) => Ok(Floats::AsTheyAre),
-            Some(Products::Tf32) => Ok(Floats::Tf32),
-            Some(Products::Bf16) => Ok(Floats::Bf16),
-            Some(Products::F16) => Ok(Floats::F16),
-            Some(Products::Three) => Err("the library has no products of f32 in three of ten bits".into()),
-        }
-    }
-}
-
 /// A call of a library.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Call {
@@ -202,53 +178,6 @@ impl Call {
         call.ok_or_else(|| format!("it is no call of {}, or one of another version", library.title()))
     }
 }
-
-/// The encoded numbers of a call.
-pub(crate) struct Words<'a>(&'a mut dyn Iterator<Item = u64>);
-
-impl Words<'_> {
-    pub fn number(&mut self) -> Option<u64> {
-        self.0.next()
-    }
-
-    pub fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
-        let mut out = [0; N];
-        out.iter_mut().try_for_each(|x| self.number().map(|n| *x = n))?;
-        Some(out)
-    }
-
-    pub fn flag(&mut self) -> Option<bool> {
-        self.number().map(|n| n == 1)
-    }
-
-    pub fn float(&mut self) -> Option<f32> {
-        u32::try_from(self.number()?).ok().map(f32::from_bits)
-    }
-
-    /// Element type, f32 mode, and activation.
-    pub fn kinds(&mut self) -> Option<(DType, Floats, Activation)> {
-        let [dtype, floats, activation] = self.numbers()?.map(|n| n as usize);
-        Some((*DTYPES.get(dtype)?, *FLOATS.get(floats)?, *ACTIVATIONS.get(activation)?))
-    }
-}
-
-/// The inverse of [`Words::kinds`].
-pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec<u64> {
-    let place = |found: Option<usize>| found.unwrap_or_default() as u64;
-    vec![
-        place(DTYPES.iter().position(|d| *d == dtype)),
-        place(FLOATS.iter().position(|f| *f == floats)),
-        place(ACTIVATIONS.iter().position(|a| *a == activation)),
-    ]
-}
-
-/// Element types; their position encodes them, as for the lists below.
-const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-
-const FLOATS: [Floats; 4] = [Floats::AsTheyAre, Floats::Tf32, Floats::Bf16, Floats::F16];
-
-const ACTIVATIONS: [Activation; 5] =
-    [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];
 
 #[cfg(test)]
 mod tests {

@@ -42,7 +42,7 @@ impl Lowering<'_, '_> {
         let made = [scores.nodes[score].dtype, after.nodes[value].dtype];
         let fits = |t: DType| self.isa.multiplies(t);
         if !made.into_iter().all(fits) || !fits(element) || operands.into_iter().any(|t| t != element) {
-            return Err(format!("only attention to floats that {} multiplies has one kernel", self.isa.name));
+            return Err(format!("only attention of floats that {} multiplies is fused into one kernel", self.isa.name));
         }
         let batch = &dims[..lead];
         let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]
@@ -52,7 +52,7 @@ impl Lowering<'_, '_> {
         let mut out = row_major(&second.space);
         if let Some(op) = group.parts.get(at + 2).map(|t| t.ops[0]) {
             let y = self.g.op(op).results[0];
-            let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by no transpose")?;
+            let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by an op other than a transpose")?;
             let own = row_major(&self.dims(y));
             for (axis, from) in t.permutation(own.len()).map_err(|e| e.message)?.into_iter().enumerate() {
                 out[from] = own[axis].clone();
@@ -88,7 +88,7 @@ impl Lowering<'_, '_> {
         let to = nest.after.stores[0].0;
         Ok((|| {
             let read = [q.root, k.root, v.root].into_iter().chain(loads);
-            let reads = read.map(|v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
+            let reads = read.map(|v| self.operand(v)).collect::<Result<Vec<_>, _>>()?;
             let writes = [to].into_iter().chain(kept).map(|v| self.new_value(v)).collect();
             self.kernel(&ops, source, reads, writes, flops);
             Ok(())

@@ -8,12 +8,13 @@ use of_ops::nn::Conv;
 use of_ops::scalar::ScalarOp;
 
 use crate::analysis::constant::number;
+use crate::analysis::reduction::reduce_kind;
 use crate::analysis::roles::{Role, Roles};
 use crate::fuse::Group;
-use crate::kernel::body::{Body, Load, Node, Reduce};
-use crate::kernel::expr::is_half;
+use crate::kernel::body::{Body, Load, Node};
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
+use crate::kernel::float::is_half;
 use crate::kernel::space::row_major;
 
 /// Builds the program of `group`, in whose space the anchor's result (if any) keeps its dimensions.
@@ -29,7 +30,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         constants: HashMap::new(),
         loads: HashMap::new(),
     };
-    for op in group.again.iter().chain(&group.ops) {
+    for op in group.recomputed.iter().chain(&group.ops) {
         let data = g.op(*op);
         let result = data.results[0];
         let dtype = b.dtype(result);
@@ -73,16 +74,6 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         }
     }
     b.body
-}
-
-/// The reduction kind of the op with this name.
-pub fn reduce_kind(name: &str) -> Reduce {
-    match name {
-        "of.reduce_max" => Reduce::Max,
-        "of.reduce_min" => Reduce::Min,
-        "of.reduce_prod" => Reduce::Prod,
-        _ => Reduce::Sum,
-    }
 }
 
 struct Builder<'a> {
@@ -135,7 +126,7 @@ impl Builder<'_> {
         let rank = self.group.space.len();
         let strides = (0..rank)
             .map(|axis| match (axis + dims.len()).checked_sub(rank) {
-                Some(i) if !dims[i].is(1) => extent::stretched(&dims[i], &self.group.space[axis], &own[i]),
+                Some(i) if !dims[i].is(1) => extent::broadcast_stride(&dims[i], &self.group.space[axis], &own[i]),
                 _ => 0usize.into(),
             })
             .collect();

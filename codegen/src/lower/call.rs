@@ -18,7 +18,7 @@ use crate::library::cudnn::Convolution;
 use crate::library::{Call, Library, cublaslt, cudnn};
 use crate::lower::Lowering;
 use crate::lower::anchor::by_taps;
-use crate::physical::{Flops, Operand, Place, Work};
+use crate::physical::{BufferRef, Flops, Operand, Work};
 use crate::place::Refused;
 
 /// A call, and the values that it adds. If it has a bias but no bias value, each channel's bias is this number.
@@ -103,7 +103,7 @@ impl Lowering<'_, '_> {
         let call = accepted.call;
         let mut inputs = operands.to_vec();
         for v in &accepted.adds {
-            inputs.push(self.place(*v)?);
+            inputs.push(self.operand(*v)?);
         }
         let spans = call.spans().unwrap_or_default();
         // If an argument is missing, it is the bias.
@@ -130,7 +130,7 @@ impl Lowering<'_, '_> {
             DType::BF16 => self.constants.computed(&name, vec![bf16::from_f64(number); count])?,
             _ => self.constants.computed(&name, vec![number as f32; count])?,
         };
-        Ok(Operand::whole(Place::Weight(weight)))
+        Ok(Operand::whole(BufferRef::Weight(weight)))
     }
 
     /// Filters `[Cout, Cin, taps]` with channels last, as a call reads them: rearranged at compile time if constant, else before
@@ -138,21 +138,21 @@ impl Lowering<'_, '_> {
     pub(super) fn channels_last(&mut self, op: OpId, w: ValueId, dims: [usize; 3]) -> Result<Operand, Diagnostic> {
         let [cout, cin, taps] = dims;
         if cin == 1 || taps == 1 {
-            return self.place(w);
+            return self.operand(w);
         }
         let Some(tensor) = self.constants.tensor(w) else {
             let (dims, from) = ([cout, taps, cin], [cin * taps, 1, taps]);
             return self.rearranged(op, w, &dims.map(Extent::from), from.map(Extent::from).to_vec());
         };
         let name = format!("{} (channels last)", self.constants.name(w));
-        let weight = if let Some(halves) = tensor.as_slice::<f16>() {
-            self.constants.computed(&name, channels_last(&halves, cin, taps))?
-        } else if let Some(halves) = tensor.as_slice::<bf16>() {
-            self.constants.computed(&name, channels_last(&halves, cin, taps))?
+        let weight = if let Some(values) = tensor.as_slice::<f16>() {
+            self.constants.computed(&name, channels_last(&values, cin, taps))?
+        } else if let Some(values) = tensor.as_slice::<bf16>() {
+            self.constants.computed(&name, channels_last(&values, cin, taps))?
         } else {
             self.constants.computed(&name, channels_last(&tensor.as_slice::<f32>().unwrap_or_default(), cin, taps))?
         };
-        Ok(Operand::whole(Place::Weight(weight)))
+        Ok(Operand::whole(BufferRef::Weight(weight)))
     }
 
     /// Whether `op` is a transpose that only a matrix product reads, so that a call may read its operand directly.

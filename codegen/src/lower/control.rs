@@ -25,7 +25,7 @@ impl Lowering<'_, '_> {
             let there = *self.g.ty(*v) != Type::None;
             given.push(there);
             if there {
-                inputs.push(self.value_place(*v)?);
+                inputs.push(self.typed_operand(*v)?);
             }
         }
         let mut bodies = Vec::new();
@@ -33,11 +33,11 @@ impl Lowering<'_, '_> {
             let captures = self.captures(op, region);
             let args = self.g.region_args(region).to_vec();
             let program = self.body_program(region, &args, &captures)?;
-            let mut places = Vec::new();
+            let mut captured = Vec::new();
             for v in &captures {
-                places.push(self.capture(*v, &mut inputs)?);
+                captured.push(self.capture(*v, &mut inputs)?);
             }
-            bodies.push(Body { program, captures: places });
+            bodies.push(Body { program, captures: captured });
         }
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
         let (title, locations) = (self.title(&[op]), self.locations(&[op]));
@@ -47,8 +47,8 @@ impl Lowering<'_, '_> {
 
     /// The index of a captured value among the inputs of the step.
     fn capture(&mut self, v: ValueId, inputs: &mut Vec<Operand>) -> Result<u32, Diagnostic> {
-        let place = self.value_place(v)?;
-        inputs.push(place);
+        let buffer = self.typed_operand(v)?;
+        inputs.push(buffer);
         Ok((inputs.len() - 1) as u32)
     }
 
@@ -90,11 +90,11 @@ impl Lowering<'_, '_> {
         let outputs: Vec<String> = (0..self.g.yields(region).len()).map(|i| i.to_string()).collect();
         let roles = Roles::of(self.g, region, &values);
         let outer = (mem::replace(&mut self.roles, roles), mem::take(&mut self.out));
-        let saved = (mem::take(&mut self.places), mem::take(&mut self.kernel_of));
+        let saved = (mem::take(&mut self.operand_of), mem::take(&mut self.kernel_of));
         let result = self.region(region, &inputs, &outputs);
         let inner: Lowered = mem::replace(&mut self.out, outer.1);
         self.roles = outer.0;
-        (self.places, self.kernel_of) = saved;
+        (self.operand_of, self.kernel_of) = saved;
         result?;
         self.out.inner.push(inner);
         Ok(self.out.inner.len() - 1)

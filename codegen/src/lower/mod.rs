@@ -8,6 +8,7 @@ pub mod body;
 mod call;
 mod constants;
 mod control;
+mod conv;
 mod pool;
 mod score_matrix;
 mod transfer;
@@ -26,8 +27,9 @@ use of_ops::nn::MatMulInteger;
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
+use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::{movement, roles, user_kernel};
+use crate::analysis::{movement, user_kernel};
 use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, Shape};
@@ -43,10 +45,10 @@ use crate::kernel::{extent, schedule};
 use crate::library::Libraries;
 use crate::lower::body::body;
 use crate::lower::constants::Constants;
-use crate::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
+use crate::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work, dtype_of};
 use crate::place::Refused;
 use crate::print::{Capabilities, Source, printer};
-use crate::{fuse, meeting};
+use crate::{fuse, rendezvous};
 
 /// An op that runs on a backend instead of native code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,7 +124,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
-        places: HashMap::new(),
+        operand_of: HashMap::new(),
         kernel_of: HashMap::new(),
     };
     l.region(graph.entry(), &inputs, &func.outputs)?;
@@ -143,7 +145,7 @@ pub(crate) struct Lowering<'g, 'b> {
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
-    places: HashMap<ValueId, Operand>,
+    operand_of: HashMap<ValueId, Operand>,
     kernel_of: HashMap<String, usize>,
 }
 
@@ -195,25 +197,25 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// The operand of `v`; its producer must have been lowered.
-    fn place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
-        if let Some(p) = self.places.get(&v) {
+    fn operand(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
+        if let Some(p) = self.operand_of.get(&v) {
             return Ok(p.clone());
         }
         if let Some(w) = self.constants.plain(v)? {
-            return Ok(Operand::whole(Place::Weight(w)));
+            return Ok(Operand::whole(BufferRef::Weight(w)));
         }
         if let Some(op) = self.g.def_op(v).filter(|op| self.deferred.remove(op)) {
             match self.single(op) {
                 Ok(done) => done?,
                 Err(why) => self.backend(op, why)?,
             }
-            return self.place(v);
+            return self.operand(v);
         }
         // An alias shares the bytes of its operand under another type.
         if let Some(op) = self.g.def_op(v)
             && *self.roles.get(op) == Role::Alias
         {
-            let mut p = self.place(self.g.op(op).operands[0])?;
+            let mut p = self.operand(self.g.op(op).operands[0])?;
             p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
@@ -226,12 +228,12 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// The operand of `v` for readers that need its type: an object has the type of `v`.
-    fn value_place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
-        let p = self.place(v)?;
-        let object = matches!(p.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
+    fn typed_operand(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
+        let p = self.operand(v)?;
+        let object = matches!(p.buffer, BufferRef::Slot(s) if self.out.physical.slots[s].bytes.is_none());
         let open = p.view.as_ref().is_some_and(|(_, dims)| dims.contains(&-1));
         if let (false, true, Some(op)) = (object, open, self.g.def_op(v)) {
-            return self.opened(op, v, p);
+            return self.copy_to_object(op, v, p);
         }
         if !object || p.view.is_none() {
             return Ok(p);
@@ -240,26 +242,26 @@ impl<'g> Lowering<'g, '_> {
         let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         // A register without extents accepts any extents, so a scalar is a buffer.
         if let (true, Some(op)) = (extents.is_empty(), self.g.def_op(v)) {
-            let source = Nest::CopyScalar(self.dtype(v)).print(self.isa).map_err(|why| self.broken(op, why))?;
+            let source = Nest::CopyScalar(self.dtype(v)).print(self.isa).map_err(|why| self.bug(op, why))?;
             self.kernel(&[op], source, vec![p], vec![dst], Flops::default());
-            let whole = Operand::whole(Place::Slot(dst));
-            self.places.insert(v, whole.clone());
+            let whole = Operand::whole(BufferRef::Slot(dst));
+            self.operand_of.insert(v, whole.clone());
             return Ok(whole);
         }
         // An alias of an object is an object, even if its extents are numbers.
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
-        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, Flops::default(), 0);
-        let whole = Operand::whole(Place::Slot(dst));
-        self.places.insert(v, whole.clone());
+        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.buffer), dst }, Flops::default(), 0);
+        let whole = Operand::whole(BufferRef::Slot(dst));
+        self.operand_of.insert(v, whole.clone());
         Ok(whole)
     }
 
     /// Copies a buffer to an object whose extents are bound at run time.
-    fn opened(&mut self, op: OpId, v: ValueId, buffer: Operand) -> Result<Operand, Diagnostic> {
+    fn copy_to_object(&mut self, op: OpId, v: ValueId, buffer: Operand) -> Result<Operand, Diagnostic> {
         if !self.roles.knows(self.g.ty(v)) {
-            self.backend(op, "a buffer is to be shown under extents that nothing tells".into())?;
-            return self.place(v);
+            self.backend(op, "its result has extents that no tensor binds".into())?;
+            return self.operand(v);
         }
         let mut from = self.g.op(op).operands[0];
         while let Some(d) = self.g.def_op(from).filter(|d| *self.roles.get(*d) == Role::Alias) {
@@ -267,11 +269,11 @@ impl<'g> Lowering<'g, '_> {
         }
         let bytes = self.dtype(v).bits().map_or(4, |b| b / 8);
         let copy = Nest::Indexed(Indexed::Dense { count: self.dims(from).iter().product(), bytes });
-        let source = copy.print(self.isa).map_err(|why| self.broken(op, why))?;
+        let source = copy.print(self.isa).map_err(|why| self.bug(op, why))?;
         let dst = self.slot(v);
         self.kernel(&[op], source, vec![buffer], vec![dst], Flops::default());
-        let whole = Operand::whole(Place::Slot(dst));
-        self.places.insert(v, whole.clone());
+        let whole = Operand::whole(BufferRef::Slot(dst));
+        self.operand_of.insert(v, whole.clone());
         Ok(whole)
     }
 
@@ -280,7 +282,7 @@ impl<'g> Lowering<'g, '_> {
     fn feed(&mut self, inputs: &[(ValueId, String)]) {
         for (i, (v, name)) in inputs.iter().enumerate() {
             let dst = self.slot(*v);
-            self.places.insert(*v, Operand::whole(Place::Slot(dst)));
+            self.operand_of.insert(*v, Operand::whole(BufferRef::Slot(dst)));
             let spec = self.port(name, dst);
             self.out.physical.inputs.push(spec);
             let name = format!("feed {name}");
@@ -295,20 +297,20 @@ impl<'g> Lowering<'g, '_> {
             if let Some(op) = self.g.def_op(v)
                 && bytes.is_none()
                 && self.g.constant(v).is_some()
-                && !self.places.contains_key(&v)
+                && !self.operand_of.contains_key(&v)
             {
                 self.backend(op, "a constant without elements has no buffer".into())?;
             }
-            let p = self.value_place(v)?;
-            let whole = match p.place {
-                Place::Slot(s) => {
+            let p = self.typed_operand(v)?;
+            let whole = match p.buffer {
+                BufferRef::Slot(s) => {
                     let slot = &self.out.physical.slots[s];
                     p.offset == 0 && (slot.bytes.is_none() || (slot.dims == dims && slot.dtype == dtype))
                 }
-                Place::Weight(_) => false,
+                BufferRef::Weight(_) => false,
             };
-            let src = match p.place {
-                Place::Slot(s) if whole => s,
+            let src = match p.buffer {
+                BufferRef::Slot(s) if whole => s,
                 _ => {
                     let dst = self.slot(v);
                     self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, Flops::default(), 0);
@@ -330,11 +332,11 @@ impl<'g> Lowering<'g, '_> {
     // ---- steps ----
 
     fn step(&mut self, name: String, locations: Vec<String>, work: Work, flops: Flops, bytes: u64) {
-        self.out.physical.steps.push(Step { name, locations, work, flops, bytes, again: None });
+        self.out.physical.steps.push(Step { name, locations, work, flops, bytes, reread: None });
     }
 
     /// The diagnostic for a kernel that should be printable and is not.
-    fn broken(&self, op: OpId, why: String) -> Diagnostic {
+    fn bug(&self, op: OpId, why: String) -> Diagnostic {
         Diagnostic::error(Code::CODEGEN, self.g.op(op).loc.clone(), why)
     }
 
@@ -392,7 +394,7 @@ impl<'g> Lowering<'g, '_> {
         // Data movement (a gather, a slice) reads at most as many bytes of a buffer as it writes.
         let most = if flops == Flops::default() { written } else { u64::MAX };
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).map(|b| b.min(most)).sum::<u64>() + written;
-        let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
+        let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(BufferRef::Slot(*s)))).collect();
         let symbols = !symbols.is_empty();
         let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
@@ -400,12 +402,12 @@ impl<'g> Lowering<'g, '_> {
 
     /// Size in bytes of each argument, where known.
     fn sizes(&mut self, reads: &[Operand], writes: &[usize]) -> Vec<Option<Extent>> {
-        let args = reads.iter().cloned().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s))));
+        let args = reads.iter().cloned().chain(writes.iter().map(|s| Operand::whole(BufferRef::Slot(*s))));
         let mut list = Vec::new();
         for o in args.collect::<Vec<_>>() {
-            let slot = match o.place {
-                Place::Slot(s) => Some(&self.out.physical.slots[s]).filter(|s| s.bytes.is_none()),
-                Place::Weight(_) => None,
+            let slot = match o.buffer {
+                BufferRef::Slot(s) => Some(&self.out.physical.slots[s]).filter(|s| s.bytes.is_none()),
+                BufferRef::Weight(_) => None,
             };
             let open = slot.filter(|s| !s.extents.is_empty()).map(|s| {
                 let each = s.dtype.and_then(DType::bits).map_or(0, |b| b / 8);
@@ -491,9 +493,9 @@ impl<'g> Lowering<'g, '_> {
     }
 
     fn bytes_of(&mut self, o: &Operand) -> Option<u64> {
-        match o.place {
-            Place::Slot(s) => self.out.physical.slots[s].bytes,
-            Place::Weight(w) => self.constants.builder().plan().weights.get(w as usize).map(|w| w.len),
+        match o.buffer {
+            BufferRef::Slot(s) => self.out.physical.slots[s].bytes,
+            BufferRef::Weight(w) => self.constants.builder().plan().weights.get(w as usize).map(|w| w.len),
         }
     }
 
@@ -530,14 +532,18 @@ impl<'g> Lowering<'g, '_> {
             return group.parts.iter().try_for_each(|part| self.group(part));
         }
         // A group without a kernel is lowered op by op; a single op without a kernel goes to a backend.
-        if let ([op], []) = (&group.ops[..], &group.again[..]) {
+        if let ([op], []) = (&group.ops[..], &group.recomputed[..]) {
             return self.backend(*op, why);
         }
         tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
         // Recomputed values may already be computed for other readers.
-        let again: Vec<OpId> =
-            group.again.iter().copied().filter(|op| !self.places.contains_key(&self.g.op(*op).results[0])).collect();
-        for op in again.iter().chain(&group.ops) {
+        let recomputed: Vec<OpId> = group
+            .recomputed
+            .iter()
+            .copied()
+            .filter(|op| !self.operand_of.contains_key(&self.g.op(*op).results[0]))
+            .collect();
+        for op in recomputed.iter().chain(&group.ops) {
             let role = self.roles.get(*op).clone();
             let v = self.g.op(*op).results[0];
             let (shape, space) = match role {
@@ -561,7 +567,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// Operands of the loads and slots of the stores of a body.
     fn io(&mut self, b: &Body) -> Result<(Vec<Operand>, Vec<usize>), Diagnostic> {
-        let reads = b.loads.iter().map(|l| self.place(l.value)).collect::<Result<Vec<_>, _>>()?;
+        let reads = b.loads.iter().map(|l| self.operand(l.value)).collect::<Result<Vec<_>, _>>()?;
         let writes = b.stores.iter().map(|(v, _)| self.new_value(*v)).collect();
         Ok((reads, writes))
     }
@@ -569,7 +575,7 @@ impl<'g> Lowering<'g, '_> {
     /// Allocates the slot of `v`, which later readers use.
     fn new_value(&mut self, v: ValueId) -> usize {
         let slot = self.slot(v);
-        self.places.insert(v, Operand::whole(Place::Slot(slot)));
+        self.operand_of.insert(v, Operand::whole(BufferRef::Slot(slot)));
         slot
     }
 
@@ -595,7 +601,7 @@ impl<'g> Lowering<'g, '_> {
     /// Operations of a group excluding its anchor; 0 if its extents are unknown.
     fn pointwise(&self, group: &Group) -> u64 {
         let known = points(&group.space) > 0;
-        let ops = group.again.iter().chain(&group.ops).filter(|op| *self.roles.get(**op) != Role::Anchor);
+        let ops = group.recomputed.iter().chain(&group.ops).filter(|op| *self.roles.get(**op) != Role::Anchor);
         let sum: f64 = ops.map(|op| work::of(self.g, *op).flops).sum();
         if known { sum as u64 } else { 0 }
     }
@@ -629,19 +635,19 @@ impl<'g> Lowering<'g, '_> {
         axes: &[usize],
         parts: usize,
     ) -> Result<Result<(), Diagnostic>, String> {
-        let kind = body::reduce_kind(self.g.op(op).name());
+        let kind = reduce_kind(self.g.op(op).name());
         let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
         let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
         let between = vec![count, parts.into()];
         let first = Nest::Partial { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
         let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
         let run = |l: &mut Self| {
-            let read = l.place(x)?;
+            let read = l.operand(x)?;
             let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
             l.kernel(&[op], first, vec![read], vec![slot], Flops::pointwise(points(dims)));
             let whole = l.new_value(y);
             let flops = Flops::pointwise(points(&between));
-            l.kernel(&[op], second, vec![Operand::whole(Place::Slot(slot))], vec![whole], flops);
+            l.kernel(&[op], second, vec![Operand::whole(BufferRef::Slot(slot))], vec![whole], flops);
             Ok(())
         };
         Ok(run(self))
@@ -655,11 +661,11 @@ impl<'g> Lowering<'g, '_> {
             name if name.starts_with("of.reduce_") && self.dtype(data.operands[0]) == DType::F32 => {
                 let x = data.operands[0];
                 let dims = self.dims(x);
-                let axes = roles::reduced_axes(self.g, op, dims.len());
+                let axes = reduced_axes(self.g, op, dims.len());
                 if let Some(parts) = self.parts(&dims, &axes) {
                     return self.in_parts(op, &dims, &axes, parts);
                 }
-                Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
+                Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
             _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
             _ => movement::movement(self.g, op)?,
@@ -667,7 +673,7 @@ impl<'g> Lowering<'g, '_> {
         let source = nest.print(self.isa)?;
         let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
-            let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let reads = reads.iter().map(|v| l.operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let slots = l.g.op(op).results.iter().map(|v| l.new_value(*v)).collect();
             let flops = if data.name().starts_with("of.reduce_") { points(&l.dims(data.operands[0])) } else { 0 };
             l.kernel(&[op], source, reads, slots, Flops::pointwise(flops));
@@ -683,7 +689,7 @@ impl<'g> Lowering<'g, '_> {
         Ok(Nest::ShapeValues { values: dims.iter().map(Extent::from).collect(), dtype: self.dtype(y) })
     }
 
-    /// Emits the step of a region that was placed on a backend.
+    /// Emits the step of a subgraph that was placed on a backend.
     fn subgraph(&mut self, op: OpId, name: &str) -> Result<(), Diagnostic> {
         let data = self.g.op(op);
         let Some(backend) = self.backends.iter().find(|b| b.name() == name) else {
@@ -695,7 +701,7 @@ impl<'g> Lowering<'g, '_> {
         let open = inside.filter_map(|v| self.g.ty(v).as_tensor()).any(|t| t.fixed_dims().is_none());
         let sub = extract_region(self.g, data.regions[0], backend.largest_constant(open));
         let payload = self.constants.builder().add_payload(backend.compile(&sub.func)?);
-        let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
+        let inputs = sub.inputs.iter().map(|v| self.typed_operand(*v)).collect::<Result<Vec<_>, _>>()?;
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
         let inner: Vec<OpId> = self.g.region_ops(data.regions[0]).collect();
         let title = format!("{name}: {}", self.title(&inner[..inner.len() - 1]));
@@ -703,8 +709,8 @@ impl<'g> Lowering<'g, '_> {
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
-        let rendezvous = transfers.map(|op| Ok(meeting(self.g, *op)?.0));
-        let rendezvous = rendezvous.collect::<Result<Vec<_>, Diagnostic>>()?;
+        let exchanges = transfers.map(|op| Ok(rendezvous(self.g, *op)?.0));
+        let rendezvous = exchanges.collect::<Result<Vec<_>, Diagnostic>>()?;
         let is_async = backend.is_async() && !open;
         let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, is_async };
         self.step(title, locations, work, flops, bytes);
@@ -726,7 +732,7 @@ impl<'g> Lowering<'g, '_> {
             let sub = extract(self.g, &[op]);
             let bytes = backend.compile(&sub.func)?;
             let payload = self.constants.builder().add_payload(bytes);
-            let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let inputs = sub.inputs.iter().map(|v| self.typed_operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
             self.out.left_out.push(LeftOut {
                 op: data.name().to_string(),

@@ -10,10 +10,10 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Kind, Window};
-use crate::lower::anchor::{Outcome, axes};
+use crate::kernel::window::{Kind, Window, image_axes};
+use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
-use crate::physical::{Flops, Operand, Place};
+use crate::physical::{BufferRef, Flops, Operand};
 
 impl Lowering<'_, '_> {
     pub(super) fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
@@ -29,20 +29,20 @@ impl Lowering<'_, '_> {
         let image = Image::of(&geometry.windows, &geometry.n, &geometry.c, b, &group.space)?;
         let counts = match average {
             Some(p) => Some(p.counts(
-                &image.windows.fixed().ok_or("how many elements its windows have is not known before the run")?,
+                &image.windows.fixed().ok_or("the number of elements of its windows is not known before the run")?,
             )),
             None => None,
         };
-        let (h, w) = axes(&image.windows)?;
+        let (h, w) = image_axes(&image.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
         Ok((|| {
-            let mut first = vec![self.place(x)?];
+            let mut first = vec![self.operand(x)?];
             if let Some(counts) = counts {
                 let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", factors)?)));
+                first.push(Operand::whole(BufferRef::Weight(self.constants.computed("pool factors", factors)?)));
             }
             self.finish(group, source, &image.body, first, flops)
         })())
@@ -83,11 +83,11 @@ impl Image {
         for (i, l) in out.loads.iter_mut().enumerate() {
             let ends = |axes: Range<usize>| joined(body, space, axes).map(|s| s[i].clone());
             let (before, behind) = (ends(0..first + 1), ends(last + 1..space.len()));
-            let mut strides = vec![before.ok_or("its samples do not lie in a row")?];
+            let mut strides = vec![before.ok_or("its samples have no constant stride")?];
             // With one image axis, the other has extent 1.
             strides.extend((last - first == 1).then(|| 0usize.into()));
             strides.extend_from_slice(&l.strides[first + 1..last + 1]);
-            strides.push(behind.ok_or("its channels do not lie in a row")?);
+            strides.push(behind.ok_or("its channels have no constant stride")?);
             l.strides = strides;
         }
         Ok(Image { n, windows, c, body: out })

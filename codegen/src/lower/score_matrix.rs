@@ -22,7 +22,7 @@ use crate::physical::Flops;
 impl Lowering<'_, '_> {
     /// Emits one kernel for the sums over keys and one for the sums over rows; each recomputes the score matrix.
     pub(super) fn score_matrix(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
-        let found = group.score_matrix.as_deref().ok_or("the group has no table")?;
+        let found = group.score_matrix.as_deref().ok_or("the group has no score matrix")?;
         let dims = &group.space;
         let [batch @ .., rows, keys] = &dims[..] else { return Err("a product with a vector".into()) };
         let inside: Vec<OpId> =
@@ -75,7 +75,7 @@ impl Lowering<'_, '_> {
         Ok((|| {
             for (source, values, flops) in kernels {
                 let read = left.iter().chain(&right).map(|v| v.root).chain(loads.iter().copied());
-                let reads = read.map(|v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
+                let reads = read.map(|v| self.operand(v)).collect::<Result<Vec<_>, _>>()?;
                 let writes = values.into_iter().map(|v| self.new_value(v)).collect();
                 self.kernel(&ops, source, reads, writes, flops);
             }
@@ -85,7 +85,12 @@ impl Lowering<'_, '_> {
 
     /// A sum, and the value that it computes; `views` are those of the operands with the lines that it sums.
     fn sum(&self, s: &Sum, nest: &ScoreMatrix, views: &[View; 2]) -> Result<(score_matrix::Sum, ValueId), String> {
-        let (_, node) = nest.body.stores.iter().find(|(v, _)| *v == s.value).ok_or("a sum of what is not there")?;
+        let (_, node) = nest
+            .body
+            .stores
+            .iter()
+            .find(|(v, _)| *v == s.value)
+            .ok_or("a sum of a value that the kernel does not compute")?;
         if nest.body.nodes[*node].dtype != DType::F32 || matches!(nest.body.nodes[*node].node, Node::Const(_)) {
             return Err("only sums of f32 have one kernel".into());
         }
@@ -101,7 +106,7 @@ impl Lowering<'_, '_> {
             Some(op) => {
                 let to = self.g.op(op).results[0];
                 let own = row_major(&self.dims(to));
-                let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by no transpose")?;
+                let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by an op other than a transpose")?;
                 for (axis, from) in t.permutation(own.len()).map_err(|e| e.message)?.into_iter().enumerate() {
                     out[from] = own[axis].clone();
                 }

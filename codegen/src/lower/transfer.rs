@@ -8,8 +8,8 @@ use of_plan::{AxisLayout, LayoutKind};
 
 use crate::lower::Lowering;
 use crate::mesh::{EXCHANGED, EXCHANGED_HINT};
-use crate::physical::{Flops, Operand, Place, Work};
-use crate::transfer::meeting;
+use crate::physical::{BufferRef, Flops, Operand, Work};
+use crate::transfer::rendezvous;
 
 /// From this many bytes on, more than two ranks use a reduce-scatter and an all-gather, as Thakur, Rabenseifner and Gropp do for
 /// long messages ("Optimization of Collective Communication Operations in MPICH", 2005). Each rank then reads twice its data,
@@ -20,13 +20,13 @@ const LONG: u64 = 16384;
 impl Lowering<'_, '_> {
     /// Emits the steps of a rank's share of a transfer.
     pub(super) fn transfer(&mut self, op: OpId) -> Result<(), Diagnostic> {
-        let whole = meeting(self.g, op)?.0.transfer;
+        let whole = rendezvous(self.g, op)?.0.transfer;
         let data = self.g.op(op);
         let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
         let (x, y) = (data.operands[0], data.results[0]);
-        let (src, dtype) = (self.place(x)?, self.dtype(x));
-        if matches!(src.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
-            let what = format!("{} passes between ranks, which take and give {EXCHANGED}", self.g.ty(x));
+        let (src, dtype) = (self.operand(x)?, self.dtype(x));
+        if matches!(src.buffer, BufferRef::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
+            let what = format!("{} passes between ranks, which exchange only {EXCHANGED}", self.g.ty(x));
             return Err(error(&what).hint(EXCHANGED_HINT));
         }
         let dst = self.new_value(y);
@@ -50,7 +50,7 @@ impl Lowering<'_, '_> {
         let first = of_plan::Transfer { dims: vec![count], to: middle.clone(), ..whole.clone() };
         let second = of_plan::Transfer { id: whole.id + 1, dims: vec![count], from: middle, ..whole };
         self.boxing(op, first, src, slice);
-        self.boxing(op, second, Operand::whole(Place::Slot(slice)), dst);
+        self.boxing(op, second, Operand::whole(BufferRef::Slot(slice)), dst);
         Ok(())
     }
 

@@ -32,12 +32,18 @@ impl Physical {
         for (i, step) in self.steps.iter().enumerate().filter(|_| self.merges_collectives) {
             // Merged collectives must not reuse each other's memory. Steps that run concurrently with them, up to the next
             // collective or reader of a result, must not either.
-            let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
-            let run = || (0..=i).rev().take_while(meets).last().zip((i..self.steps.len()).take_while(meets).last());
+            let is_rendezvous = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
+            let run = || {
+                (0..=i)
+                    .rev()
+                    .take_while(is_rendezvous)
+                    .last()
+                    .zip((i..self.steps.len()).take_while(is_rendezvous).last())
+            };
             if let Some((from, to)) = run() {
                 step.writes().iter().for_each(|s| first[*s] = first[*s].min(from as u32));
                 let makes = step.writes();
-                let ends = |k: &usize| meets(k) || self.steps[*k].reads().iter().any(|s| makes.contains(s));
+                let ends = |k: &usize| is_rendezvous(k) || self.steps[*k].reads().iter().any(|s| makes.contains(s));
                 let until = (to + 1..self.steps.len()).find(ends).unwrap_or(self.steps.len()) - 1;
                 step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
             }
@@ -138,7 +144,7 @@ impl Physical {
                     scratch_bytes: *scratch_bytes,
                     flops: step.flops.all(),
                     pointwise: step.flops.pointwise,
-                    reread: step.again,
+                    reread: step.reread,
                     bytes: step.bytes,
                 }),
             ),
@@ -205,9 +211,9 @@ impl Physical {
 
     /// A dimension in the plan's format.
     fn extent(&self, dim: &Dim) -> of_plan::Extent {
-        let place = |s: &str| self.symbols.iter().position(|o| &**o == s).unwrap_or(usize::MAX) as u32;
+        let index = |s: &str| self.symbols.iter().position(|o| &**o == s).unwrap_or(usize::MAX) as u32;
         let factor = |f: Factor<'_>| match f {
-            Factor::Symbol(s) => of_plan::Factor::of_symbol(place(s)),
+            Factor::Symbol(s) => of_plan::Factor::of_symbol(index(s)),
             Factor::Call(f, a, b) => of_plan::Factor::of_call(function(f), self.extent(a), self.extent(b)),
         };
         let terms =

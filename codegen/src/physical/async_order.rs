@@ -12,12 +12,12 @@ use crate::physical::{Physical, Step, Work};
 pub fn order(physical: &mut Physical) {
     let steps = &physical.steps;
     let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
-    let meets = |s: &Step| match &s.work {
+    let is_rendezvous = |s: &Step| match &s.work {
         Work::Boxing { .. } => true,
         Work::Backend { rendezvous, .. } => !rendezvous.is_empty(),
         _ => false,
     };
-    if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
+    if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(is_rendezvous) {
         return;
     }
     let needs = needs(steps);
@@ -67,7 +67,7 @@ fn needs(steps: &[Step]) -> Vec<BTreeSet<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::physical::{Flops, Operand, Place};
+    use crate::physical::{BufferRef, Flops, Operand};
 
     /// Steps by the slots that they read and the slot that they write; uppercase names are asynchronous.
     fn physical(steps: &[(&str, &[usize], usize)]) -> Physical {
@@ -77,14 +77,14 @@ mod tests {
             work: Work::Backend {
                 backend: "gpu",
                 payload: (0, 0),
-                inputs: reads.iter().map(|s| Operand::whole(Place::Slot(*s))).collect(),
+                inputs: reads.iter().map(|s| Operand::whole(BufferRef::Slot(*s))).collect(),
                 outputs: vec![*write],
                 rendezvous: Vec::new(),
                 is_async: name.chars().all(char::is_uppercase),
             },
             flops: Flops::default(),
             bytes: 0,
-            again: None,
+            reread: None,
         };
         Physical { steps: steps.iter().map(step).collect(), ..Physical::default() }
     }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn async_steps_run_first_and_their_readers_last() {
-        // A branch, an asynchronous region with its producer, its reader, and a branch after that.
+        // A branch, an asynchronous subgraph with its producer, its reader, and a branch after that.
         let steps: &[(&str, &[usize], usize)] = &[
             ("x", &[], 0),
             ("branch", &[0], 1),
@@ -107,7 +107,7 @@ mod tests {
             ("b2", &[1], 5),
         ];
         assert_eq!(ordered(steps), "x pre R branch b2 reader");
-        // Producers for a second region come before other readers of the first.
+        // Producers for a second subgraph come before other readers of the first.
         let steps: &[(&str, &[usize], usize)] =
             &[("x", &[], 0), ("R", &[0], 1), ("out", &[1], 2), ("mid", &[1], 3), ("S", &[1, 3], 4), ("end", &[4], 5)];
         assert_eq!(ordered(steps), "x R mid S out end");

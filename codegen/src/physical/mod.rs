@@ -32,20 +32,20 @@ pub struct Slot {
     pub extents: Vec<Dim>,
 }
 
-/// The storage of an operand.
+/// The buffer of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum BufferRef {
     /// In a slot, by index.
     Slot(usize),
     /// In a weight of the plan, by index.
     Weight(u32),
 }
 
-/// An operand: storage, an offset, and the type of a view if it differs from the slot's.
+/// An operand: a buffer, an offset, and the type of a view if it differs from the slot's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operand {
-    /// Its storage.
-    pub place: Place,
+    /// Its buffer.
+    pub buffer: BufferRef,
     /// Offset in bytes.
     pub offset: u64,
     /// The type of the view.
@@ -53,22 +53,22 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// An operand that covers all of `place`.
-    pub fn whole(place: Place) -> Self {
-        Operand { place, offset: 0, view: None }
+    /// An operand that covers all of `buffer`.
+    pub fn whole(buffer: BufferRef) -> Self {
+        Operand { buffer, offset: 0, view: None }
     }
 
     fn slot(&self) -> Option<usize> {
-        match self.place {
-            Place::Slot(s) => Some(s),
-            Place::Weight(_) => None,
+        match self.buffer {
+            BufferRef::Slot(s) => Some(s),
+            BufferRef::Weight(_) => None,
         }
     }
 
     fn arg(&self) -> Arg {
-        let arg = match self.place {
-            Place::Slot(s) => Arg::regst(s as u32, self.offset),
-            Place::Weight(w) => Arg::weight(w, self.offset),
+        let arg = match self.buffer {
+            BufferRef::Slot(s) => Arg::regst(s as u32, self.offset),
+            BufferRef::Weight(w) => Arg::weight(w, self.offset),
         };
         match &self.view {
             Some((dtype, dims)) => arg.with_view(element_type(*dtype), dims.clone()),
@@ -180,7 +180,7 @@ pub struct Step {
     /// Bytes moved.
     pub bytes: u64,
     /// Bytes that a kernel rereads, if they exceed the L2 cache.
-    pub again: Option<Reread>,
+    pub reread: Option<Reread>,
 }
 
 /// Floating-point operations of a step, by the rate at which a machine runs them.

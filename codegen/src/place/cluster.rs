@@ -6,7 +6,7 @@ use of_ir::{Graph, OpId};
 
 use crate::analysis::roles::{Roles, is_rendezvous};
 use crate::extract::read_by;
-use crate::place::Unit;
+use crate::place::unit::Unit;
 
 /// Units and clusters as the nodes of a graph.
 pub(crate) struct Nodes {
@@ -131,11 +131,11 @@ impl Nodes {
     fn mergeable(&self, a: usize, b: usize) -> bool {
         let live = |n: usize| self.members.get(n).is_some_and(|m| !m.is_empty());
         let same = a != b && live(a) && live(b) && self.on[a].is_some() && self.on[a] == self.on[b];
-        same && !self.around(a, b) && !self.around(b, a)
+        same && !self.path_around(a, b) && !self.path_around(b, a)
     }
 
     /// Whether a path from `b` to `a` goes through another node.
-    fn around(&self, a: usize, b: usize) -> bool {
+    fn path_around(&self, a: usize, b: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut stack: Vec<usize> = self.deps[a].iter().copied().filter(|d| *d != b).collect();
         while let Some(n) = stack.pop() {

@@ -8,6 +8,7 @@
 mod cluster;
 mod outline;
 mod rendezvous;
+mod unit;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,6 +25,7 @@ use crate::analysis::roles::{Role, Roles, is_rendezvous};
 use crate::backend::Backend;
 use crate::extract::read_by;
 use crate::place::cluster::Nodes;
+use crate::place::unit::Unit;
 use crate::{fuse, transfer};
 
 /// The name of native code in lists of backends.
@@ -149,7 +151,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
         Some((pin, _)) => Err(Diagnostic::error(
             Code::INPUT,
             funcs.first().map_or(Location::Unknown, |f| f.loc.clone()),
-            format!("no op is called '{}' and none comes from there: nothing to give to '{}'", pin.op, pin.backend),
+            format!("no op has the name or location '{}': none can be placed on '{}'", pin.op, pin.backend),
         )
         .hint("ops are named as after all passes: 'of-opt explain MODEL --placement' lists them")),
     }
@@ -192,19 +194,6 @@ fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Dia
     })
 }
 
-/// Ops that are placed together, with their costs.
-pub(crate) struct Unit<'a> {
-    ops: Vec<OpId>,
-    /// The backend that claimed them.
-    on: Option<&'a dyn Backend>,
-    /// Whether a pin chose the backend.
-    pinned: bool,
-    /// Modelled seconds of native code.
-    native: f64,
-    /// Whether the unit computes anything: views and shapes alone do not make a subgraph.
-    weighs: bool,
-}
-
 /// The request, and the results so far.
 struct Placing<'a> {
     request: &'a Request<'a>,
@@ -229,15 +218,15 @@ fn region(
     for ops in fusion_units(g, at, &roles) {
         units.extend(choose(g, ops, &roles, placing, &mut placement.refused)?);
     }
-    placement.ops += units.iter().filter(|u| u.weighs).map(|u| u.ops.len()).sum::<usize>();
+    placement.ops += units.iter().filter(|u| u.computes).map(|u| u.ops.len()).sum::<usize>();
     let mut nodes = Nodes::new(g, &units, &roles);
     nodes.merge_clusters();
-    let mut regions = Vec::new();
+    let mut subgraphs = Vec::new();
     for members in nodes.clusters() {
-        let placed = worth(g, &members, &units, placing.request, &mut placement.refused);
+        let placed = profitable(g, &members, &units, placing.request, &mut placement.refused);
         if let Some(placed) = placed {
             placement.subgraphs.push(placed);
-            regions.push(members);
+            subgraphs.push(members);
         } else {
             nodes.dissolve(&members);
         }
@@ -249,7 +238,7 @@ fn region(
         return Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), what));
     }
     let in_order = |members: Vec<usize>| {
-        let on = regions.contains(&members).then(|| units[members[0]].on.map(|b| b.name().to_string())).flatten();
+        let on = subgraphs.contains(&members).then(|| units[members[0]].on.map(|b| b.name().to_string())).flatten();
         let mut ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
         ops.sort_by_key(|op| position[op]);
         (on, ops)
@@ -302,7 +291,8 @@ fn choose<'a>(
     refused: &mut Vec<Refused>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
     let (request, wanted) = (placing.request, placing.wanted.clone());
-    let pins: Vec<Option<usize>> = ops.iter().map(|op| request.pins.iter().position(|p| fits(g, *op, &p.op))).collect();
+    let pins: Vec<Option<usize>> =
+        ops.iter().map(|op| request.pins.iter().position(|p| matches_op(g, *op, &p.op))).collect();
     let mut names: Vec<&str> = Vec::new();
     for pin in pins.iter().flatten() {
         placing.used[*pin] = true;
@@ -324,7 +314,7 @@ fn choose<'a>(
         }
         [NATIVE] => {
             for b in wanted {
-                let fix = "it was given to native code with --backend-for".to_string();
+                let fix = "--backend-for pins it to native code".to_string();
                 refused.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
             }
         }
@@ -334,7 +324,7 @@ fn choose<'a>(
             let by_hand = list.iter().find(|(op, _)| pins[ops.iter().position(|o| o == op).unwrap_or(0)].is_some());
             if let Some((op, why)) = by_hand {
                 let data = g.op(*op);
-                let what = format!("'{name}' does not run '{}', which was given to it by hand: {why}", data.name());
+                let what = format!("'{name}' does not run '{}', which is pinned to it: {why}", data.name());
                 let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what);
                 return Err(match b.remedy(g, *op) {
                     Some(fix) => d.hint(fix),
@@ -351,9 +341,9 @@ fn choose<'a>(
     }
     let computes =
         |op: &OpId| !matches!(roles.get(*op), Role::Nothing | Role::Alias | Role::Transfer) && !roles.is_shape(g, *op);
-    let weighs = ops.iter().any(computes);
+    let computes = ops.iter().any(computes);
     let native = seconds(g, &ops, roles);
-    Ok(vec![Unit { ops, on, pinned: !names.is_empty(), native, weighs }])
+    Ok(vec![Unit { ops, on, pinned: !names.is_empty(), native, computes }])
 }
 
 fn one_by_one<'a>(
@@ -381,7 +371,7 @@ fn refusals(
     let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
         Some(t) if on_host.contains_key(&t.id) => on_host.get(&t.id).map(|why| (*why).into()),
         // Subgraphs of open extents are compiled during the run, by each rank separately.
-        Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
+        Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are bound at run time".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),
         None => b.claims(g, *op).err(),
     };
@@ -419,7 +409,7 @@ fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>)
 }
 
 /// Whether a pin matches an op.
-fn fits(g: &Graph, op: OpId, what: &str) -> bool {
+fn matches_op(g: &Graph, op: OpId, what: &str) -> bool {
     let data = g.op(op);
     let name = data.name();
     let from = |l: &&Location| match l {
@@ -450,7 +440,7 @@ fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
 }
 
 /// Returns the subgraph if it is large enough and worth its call; else reports why not.
-fn worth(
+fn profitable(
     g: &Graph,
     members: &[usize],
     units: &[Unit<'_>],
@@ -460,15 +450,15 @@ fn worth(
     let b = units[members[0]].on?;
     let of = |f: fn(&Unit<'_>) -> bool| members.iter().any(|u| f(&units[*u]));
     let ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
-    let counted: usize = members.iter().filter(|u| units[**u].weighs).map(|u| units[*u].ops.len()).sum();
-    let transfer = crossing(g, &ops).iter().map(|v| of_ops::work::bytes(g.ty(*v))).sum();
+    let counted: usize = members.iter().filter(|u| units[**u].computes).map(|u| units[*u].ops.len()).sum();
+    let transfer = boundary_values(g, &ops).iter().map(|v| of_ops::work::bytes(g.ty(*v))).sum();
     let native = members.iter().map(|u| units[*u].native).sum();
     let overhead = b.overhead().launch + transfer / b.overhead().bandwidth;
     let name = b.name().to_string();
     let reason = if of(|u| u.pinned) {
         None
-    } else if !of(|u| u.weighs) {
-        Some(("it computes nothing, and nothing beside it is taken".to_string(), None))
+    } else if !of(|u| u.computes) {
+        Some(("it computes nothing, and the backend claims no neighbour of it".to_string(), None))
     } else if counted < request.min_subgraph_size {
         let fix = format!("--min-subgraph-size {counted} takes it");
         Some((
@@ -489,14 +479,14 @@ fn worth(
     };
     match reason {
         None => {
-            let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
-            let names = weighty.map(|op| g.op(*op).name().to_string()).collect();
+            let computing = members.iter().filter(|u| units[**u].computes).flat_map(|u| &units[*u].ops);
+            let names = computing.map(|op| g.op(*op).name().to_string()).collect();
             let rendezvous = ops.iter().filter(|op| is_rendezvous(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
             Some(Placed { backend: name, ops: names, transfer, native, overhead, rendezvous })
         }
         Some((reason, fix)) => {
-            let told = |u: &&usize| units[**u].weighs || units[**u].ops.iter().any(|op| is_rendezvous(g, *op));
-            let ops = members.iter().filter(told).flat_map(|u| &units[*u].ops);
+            let reported = |u: &&usize| units[**u].computes || units[**u].ops.iter().any(|op| is_rendezvous(g, *op));
+            let ops = members.iter().filter(reported).flat_map(|u| &units[*u].ops);
             refused.extend(ops.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
             None
         }
@@ -508,7 +498,7 @@ fn plural(ops: usize) -> String {
 }
 
 /// Values that enter or leave a set of ops, excluding constants.
-fn crossing(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
+fn boundary_values(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
     let mut read = Vec::new();
     ops.iter().for_each(|op| read_by(g, *op, &mut read));
     let inside = |op: Option<OpId>| op.is_some_and(|op| ops.contains(&op));

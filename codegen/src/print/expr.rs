@@ -6,8 +6,8 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node, Reduce};
-use crate::kernel::expr::{is_float, is_half};
 use crate::kernel::extent::Extent;
+use crate::kernel::float::{is_float, is_half};
 
 /// A number as a C literal of the type of a `dtype` value.
 pub fn literal(c: f64, dtype: DType) -> String {

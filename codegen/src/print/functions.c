@@ -1,5 +1,5 @@
-/* Functions that kernels of every target have, in one text behind the target's prelude: vectors of LANES floats (vf) with
-   their bits (vi, vu) and comparisons (mask), one number where LANES is 1. */
+/* Functions for kernels of every target, included after the target's prelude. They compute on vectors of LANES floats (vf),
+   with their bits (vi, vu) and comparisons (mask); where LANES is 1, on scalars. */
 /* Functions of extents that are not known before the run; divisors are positive. */
 INLINE i64 dim_floordiv(i64 a, i64 b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 INLINE i64 dim_ceildiv(i64 a, i64 b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
@@ -49,7 +49,7 @@ INLINE vf vlog(vf x) {
   r = pick(x == SPLAT(0), SPLAT(-INF32), r);
   return pick((x < SPLAT(0)) | (x != x), SPLAT(NAN32), r);
 }
-/* e^x / (1 + e^x): what is far below zero has its small weight; from 40 on it is 1. */
+/* e^x / (1 + e^x): exact for large negative x, where 1 / (1 + e^-x) would lose it; from 40 on it is 1. */
 INLINE vf vsigmoid(vf x) {
   vf e = vexp(hwmin(SPLAT(40.0f), x));
   return e * vrecip(SPLAT(1.0f) + e);
@@ -68,7 +68,7 @@ INLINE vf vtanh(vf x) {
   return pick(a >= SPLAT(0.625f), big, p);
 }
 /* erf: the rational minimax form that Eigen publishes (measured: within 5.6 units in the last place), 1 from
-   where f32 has no number between. */
+   the point on where f32 rounds it to 1. */
 INLINE vf verf(vf x) {
   vf y = hwmin(SPLAT(3.8325068f), hwmax(SPLAT(-3.8325068f), x)), z = y * y;
   vf p = SPLAT(-2.72614225801306e-10f);
@@ -85,8 +85,8 @@ INLINE vf verf(vf x) {
   q = q * z + SPLAT(-1.42647390514189e-02f);
   return pick(vabs(x) > SPLAT(3.9192059f), vcopysign(SPLAT(1.0f), x), y * (p * vrecip(q)));
 }
-/* The quarter turns in a number above 4, and what is left of it: its bits times those of 2/pi that matter (Payne and Hanek). */
-INLINE f32 left_of_turns(f32 x, i32 *quarters) {
+/* Range reduction by pi/2 of a number above 4: its mantissa times the relevant bits of 2/pi (Payne and Hanek). */
+INLINE f32 reduce_range(f32 x, i32 *quarters) {
   const u32 two_over_pi[] = {0, 0x28be60db, 0x9391054a, 0x7f09d5f4, 0x7d4d3770, 0x36d8a566, 0x4f10e410, 0x7f9458ea};
   union { f32 f; u32 u; } v = {x};
   u32 bits = v.u;
@@ -98,14 +98,14 @@ INLINE f32 left_of_turns(f32 x, i32 *quarters) {
     mid = (mid << e) | (low >> (32 - e));
     low = (low << e) | (two_over_pi[i + 3] >> (32 - e));
   }
-  u64 turns = ((u64)(m * high) << 32) + (u64)m * mid + (((u64)m * low) >> 32);
-  i64 part = (i64)(turns << 2) >> 2;
-  i32 q = (i32)((turns - (u64)part) >> 62);
+  u64 quarters_q62 = ((u64)(m * high) << 32) + (u64)m * mid + (((u64)m * low) >> 32);
+  i64 part = (i64)(quarters_q62 << 2) >> 2;
+  i32 q = (i32)((quarters_q62 - (u64)part) >> 62);
   f32 r = (f32)((f64)part * 3.4061215800304694e-19);
   *quarters = (bits >> 31) ? -q : q;
   return (bits >> 31) ? -r : r;
 }
-/* sin and cos: polynomials of Cephes on what is left of quarter turns: by pi/2 in three parts (Cody and Waite) up to 8192,
+/* sin and cos: polynomials of Cephes after range reduction: with pi/2 in three parts (Cody and Waite) up to 8192,
    lane by lane beyond. */
 INLINE vf vsincos(vf x, i32 quarter) {
   vf k = vround_small(x * SPLAT(0.636619772f));
@@ -115,9 +115,9 @@ INLINE vf vsincos(vf x, i32 quarter) {
   i32 any = 0;
   for (i32 i = 0; i < LANES; i++) any |= LANE(far, i);
   for (i32 i = 0; any && i < LANES; i++) {
-    i32 turns = LANE(q, i);
-    if (LANE(far, i)) LANE(r, i) = left_of_turns(LANE(x, i), &turns);
-    LANE(q, i) = turns;
+    i32 quarters = LANE(q, i);
+    if (LANE(far, i)) LANE(r, i) = reduce_range(LANE(x, i), &quarters);
+    LANE(q, i) = quarters;
   }
   q += quarter;
   vf z = r * r;
@@ -144,14 +144,14 @@ INLINE vf vasin(vf x) {
   p = p * z * s + s;
   return vcopysign(pick(big, SPLAT(1.5707963268f) - (p + p), p), x);
 }
-/* acos: pi/2 - asin(x) where that does not cancel, else 2 asin(sqrt((1 - |x|) / 2)) or what it leaves of pi. */
+/* acos: pi/2 - asin(x) where that does not cancel, else 2 asin(sqrt((1 - |x|) / 2)), or pi minus it. */
 INLINE vf vacos(vf x) {
   vf a = vabs(x), s = vasin(vsqrt(SPLAT(0.5f) * (SPLAT(1.0f) - a)));
   s = s + s;
   vf big = pick(x < SPLAT(0), SPLAT(3.1415926536f) - s, s);
   return pick(a <= SPLAT(0.5f), SPLAT(1.5707963268f) - vasin(x), big);
 }
-/* atan: a polynomial of Cephes (atanf) up to tan(pi / 8), others turned by pi / 4 or pi / 2. */
+/* atan: a polynomial of Cephes (atanf) up to tan(pi / 8), others reduced by pi / 4 or pi / 2. */
 INLINE vf vatan(vf x) {
   vf a = vabs(x);
   mask far = a > SPLAT(2.414213562373095f), mid = a > SPLAT(0.4142135623730950f);
@@ -207,7 +207,7 @@ INLINE vf vatanh(vf x) {
   return pick(a < SPLAT(0.5f), p * z * x + x, vcopysign(l, x));
 }
 
-/* log2 |x| of what was f32: |x| = m 2^e with m in [sqrt 1/2, sqrt 2), ln m = 2 artanh((m - 1) / (m + 1)), as a series. */
+/* log2 |x| of a number that f32 represents: |x| = m 2^e with m in [sqrt 1/2, sqrt 2), ln m = 2 artanh((m - 1) / (m + 1)), as a series. */
 INLINE vd log2_f64(vd x) {
   vlu bits = LONG_BITS(x) & 0x7fffffffffffffffULL;
   vd a = DOUBLE(bits);
@@ -226,7 +226,7 @@ INLINE vd log2_f64(vd x) {
   p = PICK_F64(a == SPLATD(0), SPLATD(-INF64), p);
   return PICK_F64(a < SPLATD(INF64), p, a);
 }
-/* 2^x, 0 or infinite as f32 beyond 200: the series of e^(r ln 2) on |r| <= 1/2. */
+/* 2^x; f32 rounds it to 0 or infinity beyond 200: the series of e^(r ln 2) on |r| <= 1/2. */
 INLINE vd exp2_f64(vd x) {
   x = PICK_F64(x > SPLATD(200), SPLATD(200), PICK_F64(x < SPLATD(-200), SPLATD(-200), x));
   vd t = x + SPLATD(6755399441055744.0), r = x - (t - SPLATD(6755399441055744.0));
@@ -259,6 +259,6 @@ INLINE vf vpow(vf x, vf y) {
 ONE(ceil) ONE(floor) ONE(round) ONE(sqrt) ONE(exp) ONE(log) ONE(sin) ONE(cos) ONE(tanh) ONE(erf) ONE(sigmoid)
 ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(asinh) ONE(acosh) ONE(atanh)
 INLINE f32 one_pow(f32 x, f32 y) { return LANE(vpow(SPLAT(x), SPLAT(y)), 0); }
-/* Floats in the order of their bits, in which -0 is before 0; behind all of them NaN, whose sign says nothing. */
+/* The total order of floats: -0 before 0, and NaN of either sign last. */
 INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return e != e ? 0x7fffffff : v.i ^ ((v.i >> 31) & 0x7fffffff); }
 INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return e != e ? 0x7fffffffffffffffLL : v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }

@@ -41,7 +41,7 @@ pub fn word(bytes: usize) -> &'static str {
 
 /// C that declares `name` as the index `load` into an axis of `n` elements; negative indices count from the end. An index out of
 /// range ends the kernel with status 1.
-pub fn place(name: &str, load: &str, n: &Extent) -> String {
+pub fn position(name: &str, load: &str, n: &Extent) -> String {
     format!("i64 {name} = {load}; if ({name} < 0) {name} += {n}; if ({name} < 0 || {name} >= {n}) return 1;\n")
 }
 

@@ -13,7 +13,7 @@ use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarge
 use crate::kernel::space::row_major;
 use crate::kernel::window::Axis;
 use crate::print::expr::ctype;
-use crate::print::index::{at_most, equal, offset, place, word};
+use crate::print::index::{at_most, equal, offset, position, word};
 
 /// The text of an elementwise-computed result, over the variables `x0`, `x1` … of the position.
 pub struct Points {
@@ -80,7 +80,7 @@ fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, by
     }
     let last = to.len() - 1;
     let load = format!("ARG(const {}, 1)[row * {} + x{last}]", ctype(index), to[last]);
-    p.point = format!("      {}", place("k", &load, &from[axis]));
+    p.point = format!("      {}", position("k", &load, &from[axis]));
     let mut at = variables(from.len());
     at[axis] = "k".into();
     p.value = format!("from[{}]", offset(&at, &row_major(from)));
@@ -88,10 +88,10 @@ fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, by
 }
 
 /// C that declares `k0`, `k1` …, the positions in `axes` of the index tuple at the row `row` of argument 1.
-fn places(index: DType, axes: &[Extent], row: &str) -> String {
+fn positions(index: DType, axes: &[Extent], row: &str) -> String {
     let n = axes.len();
     let load = |k: usize| format!("ARG(const {}, 1)[{row} * {n} + {k}]", ctype(index));
-    axes.iter().enumerate().map(|(k, d)| format!("    {}", place(&format!("k{k}"), &load(k), d))).collect()
+    axes.iter().enumerate().map(|(k, d)| format!("    {}", position(&format!("k{k}"), &load(k), d))).collect()
 }
 
 fn gather_slices(
@@ -110,7 +110,7 @@ fn gather_slices(
     p.head += &from[..batch].iter().zip(outer).map(|(a, b)| equal(a, b)).collect::<String>();
     let own = row_major(from);
     let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-    p.row = places(index, &from[batch..batch + named], "row");
+    p.row = positions(index, &from[batch..batch + named], "row");
     p.row += &format!(
         "    from = ARG(const {t}, 0) + row / {each} * {size} + {};\n",
         offset(&at, &own[batch..]),
@@ -251,7 +251,7 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
 /// C tables of positions and, for interpolation, weights.
 fn tap_table(table: &TapTable) -> String {
     let (n, a) = (table.each, table.axis);
-    let (mut places, mut weights) = (String::new(), String::new());
+    let (mut positions, mut weights) = (String::new(), String::new());
     for taps in &table.taps {
         let mut all = taps.clone();
         // With fewer taps, one is repeated at half its weight: infinity at weight 0 would be NaN.
@@ -260,12 +260,12 @@ fn tap_table(table: &TapTable) -> String {
             all.extend([(at, weight / 2.0); 2]);
         }
         for (at, weight) in all {
-            let _ = write!(places, "{at},");
+            let _ = write!(positions, "{at},");
             let _ = write!(weights, "{:?}f,", weight as f32);
         }
     }
     let count = table.taps.len();
-    let mut c = format!("  static const i32 place{a}[{count}][{n}] = {{{places}}};\n");
+    let mut c = format!("  static const i32 place{a}[{count}][{n}] = {{{positions}}};\n");
     if n > 1 {
         let _ = writeln!(c, "  static const f32 weight{a}[{count}][{n}] = {{{weights}}};");
     }
@@ -292,8 +292,8 @@ fn combined(from: &[Extent], axes: &[(usize, usize)], tap: &dyn Fn(usize, usize)
         let mut at = variables(from.len());
         let mut term = String::new();
         for ((axis, _), k) in axes.iter().zip(&pick) {
-            let (place, weight) = tap(*axis, *k);
-            at[*axis] = place;
+            let (position, weight) = tap(*axis, *k);
+            at[*axis] = position;
             if !weight.is_empty() {
                 let _ = write!(term, "{weight} * ");
             }
@@ -424,15 +424,15 @@ pub fn scatter(s: &Scatter) -> ScatterText {
             let mut at: Vec<String> = (0..s.to.len()).map(|a| format!("i / {} % {}", steps[a], s.indices[a])).collect();
             at[axis] = "k".into();
             let load = format!("ARG(const {}, 1)[i]", ctype(s.index));
-            let position = place("k", &load, &s.to[axis]);
-            slice = format!("    {position}    const i64 at = {};", offset(&at, &row_major(&s.to)));
+            let index = position("k", &load, &s.to[axis]);
+            slice = format!("    {index}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
         ScatterTarget::Slices(named) => {
             let outer = &s.indices[..s.indices.len() - 1];
             let expected = outer.iter().chain(&s.to[named..]);
             head = expected.zip(&s.updates).map(|(a, b)| equal(a, b)).collect();
             let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-            let positions = places(s.index, &s.to[..named], "i");
+            let positions = positions(s.index, &s.to[..named], "i");
             slice = format!("{positions}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
     }

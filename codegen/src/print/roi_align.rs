@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::kernel::extent::Extent;
 use crate::kernel::roi_align::RoiAlign;
 use crate::print::expr::ctype;
-use crate::print::index::place;
+use crate::print::index::position;
 use crate::print::indexed::Points;
 
 /// Upper limit of the samples of a region.
@@ -57,7 +57,7 @@ pub fn cell(r: &RoiAlign) -> String {
     let ([n, h, w, channels], (rows, columns)) = (&r.images, r.grid);
     let mut c = String::new();
     let _ = writeln!(c, "    PTR(const f32) box = ARG(const f32, 1) + r * 4;");
-    let _ = write!(c, "    {}", place("b", &format!("ARG(const {}, 2)[r]", ctype(r.index)), n));
+    let _ = write!(c, "    {}", position("b", &format!("ARG(const {}, 2)[r]", ctype(r.index)), n));
     let _ = writeln!(c, "    PTR(const f32) X = ARG(const f32, 0) + b * {};", h * w * channels);
     let shift = if r.half { 0.5 } else { 0.0 };
     for (axis, at) in [("x", 0), ("y", 1)] {

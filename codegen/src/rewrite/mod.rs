@@ -1,4 +1,23 @@
 //! Rewrites of the graph that depend on the kernels of an instruction set.
+//!
+//! The driver runs them as passes, which `--print-changed` and reproducers see. [`compile`](crate::compile) runs none of them.
+
+use std::borrow::Cow;
+
+use of_diag::Diagnostic;
+use of_ir::Func;
+
+use crate::isa::Isa;
 
 pub mod narrow_contractions;
 pub mod separate_score_matrices;
+
+/// The function after all rewrites for `isa`, in the order of the driver's passes: for callers that compile without the driver.
+///
+/// # Errors
+/// When a new op is invalid, which is a bug.
+pub fn for_isa<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
+    let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let separate = separate_score_matrices::separated(&func, isa);
+    Ok(separate.map_or(func, Cow::Owned))
+}

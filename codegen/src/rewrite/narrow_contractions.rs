@@ -19,7 +19,7 @@ use of_ops::structural::Constant;
 
 use crate::analysis::roles::is_depthwise;
 use crate::isa::Isa;
-use crate::kernel::expr::is_half;
+use crate::kernel::float::is_half;
 
 /// Ops that only move elements of their first operand.
 const MOVES: &[&str] = &[Transpose::NAME, Reshape::NAME, Expand::NAME, Slice::NAME, Gather::NAME];
@@ -62,10 +62,10 @@ fn widened(g: &Graph, v: ValueId, dtype: DType) -> Option<bool> {
         return Some(false);
     }
     if g.constant(v).is_some() {
-        return held(g, v, dtype).map(|_| false);
+        return represented(g, v, dtype).map(|_| false);
     }
     let op = g.def_op(v)?;
-    match moved(g, op) {
+    match moved_operands(g, op) {
         [] => {
             let from = g.ty(*g.op(op).operands.first()?).as_tensor()?.dtype;
             (from == dtype && as_op::<Cast>(g, op)?.to == DType::F32).then_some(true)
@@ -78,7 +78,7 @@ fn widened(g: &Graph, v: ValueId, dtype: DType) -> Option<bool> {
 }
 
 /// The operands that `op` moves, if it only moves data.
-fn moved(g: &Graph, op: OpId) -> &[ValueId] {
+fn moved_operands(g: &Graph, op: OpId) -> &[ValueId] {
     let data = g.op(op);
     match data.name() {
         Concat::NAME => &data.operands,
@@ -88,7 +88,7 @@ fn moved(g: &Graph, op: OpId) -> &[ValueId] {
 }
 
 /// The constant `v` in 16-bit floats, if these represent every element.
-fn held(g: &Graph, v: ValueId, dtype: DType) -> Option<Tensor> {
+fn represented(g: &Graph, v: ValueId, dtype: DType) -> Option<Tensor> {
     let t = g.constant(v)?;
     let values = t.as_slice::<f32>()?;
     let exact = |x: &f32| match dtype {
@@ -123,7 +123,7 @@ impl Narrow<'_> {
         let result = self.rw.graph().op(product).results[0];
         readers.into_iter().for_each(|cast| self.rw.replace(cast, &[result]));
         self.rw.erase(op);
-        operands.into_iter().for_each(|v| self.forget(v));
+        operands.into_iter().for_each(|v| self.erase_unused(v));
         Ok(())
     }
 
@@ -134,11 +134,11 @@ impl Narrow<'_> {
         }
         let g = self.rw.graph();
         let Some(op) = g.def_op(v).filter(|_| *g.ty(v) != Type::None) else { return Ok(v) };
-        let made = if let Some(value) = held(g, v, dtype) {
+        let made = if let Some(value) = represented(g, v, dtype) {
             self.rw.rewrite(op, &[]);
             self.rw.create_one(Constant { value }, &[])?
         } else {
-            let (data, count) = (g.op(op), moved(g, op).len());
+            let (data, count) = (g.op(op), moved_operands(g, op).len());
             let (def, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
             if count == 0 {
                 return Ok(operands[0]);
@@ -154,14 +154,14 @@ impl Narrow<'_> {
     }
 
     /// Erases the op that defines `v` if it has no more readers.
-    fn forget(&mut self, v: ValueId) {
+    fn erase_unused(&mut self, v: ValueId) {
         let g = self.rw.graph();
         let unread = |op: &OpId| g.op(*op).results.iter().all(|v| g.uses(*v).is_empty());
         let Some(op) = g.def_op(v).filter(unread).filter(|op| !g.op(*op).def.traits().effect) else { return };
         let operands = g.op(op).operands.to_vec();
         self.made.retain(|(of, _), _| *of != v);
         self.rw.erase(op);
-        operands.into_iter().for_each(|v| self.forget(v));
+        operands.into_iter().for_each(|v| self.erase_unused(v));
     }
 }
 

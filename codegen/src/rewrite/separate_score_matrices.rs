@@ -9,40 +9,45 @@ use of_ir::{Func, OpId, Rewriter, ValueId};
 use crate::analysis::roles::{Role, Roles};
 use crate::analysis::score_matrix::{ScoreMatrix, find};
 use crate::analysis::view::View;
+use crate::isa::Isa;
+use crate::print::printer;
 
 /// The function with separate ops for every score matrix whose shared ops are those of a softmax along its rows; `None` if there
-/// is none. The movements of their operands are copied, too.
-pub fn separated(func: &Func) -> Option<Func> {
+/// is none, or if the kernels of `isa` do not recompute scores. The movements of their operands are copied, too.
+pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
+    if !printer(isa.language).capabilities().recomputed_scores {
+        return None;
+    }
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
     let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));
-    let tables: Vec<ScoreMatrix> =
-        find(g, g.entry(), &roles).into_iter().filter(|t| t.shared.iter().any(is_reduced)).collect();
-    if tables.is_empty() {
+    let matrices: Vec<ScoreMatrix> =
+        find(g, g.entry(), &roles).into_iter().filter(|m| m.shared.iter().any(is_reduced)).collect();
+    if matrices.is_empty() {
         return None;
     }
     let mut out = func.clone();
     let mut rw = Rewriter::new(&mut out.graph, "separate-score-matrices");
-    for table in tables {
-        let own: HashSet<OpId> = table.ops().into_iter().filter(|op| !table.shared.contains(op)).collect();
-        let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| table.shared.contains(&op));
+    for matrix in matrices {
+        let exclusive: HashSet<OpId> = matrix.ops().into_iter().filter(|op| !matrix.shared.contains(op)).collect();
+        let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| matrix.shared.contains(&op));
         // Move their dependencies before all readers.
-        let reads = |op: &OpId| own.contains(op) && g.op(*op).operands.iter().any(is_shared);
+        let reads = |op: &OpId| exclusive.contains(op) && g.op(*op).operands.iter().any(is_shared);
         let Some(first) = g.region_ops(g.entry()).find(reads) else { continue };
         rw.before(first);
         let mut copies: HashMap<OpId, OpId> = HashMap::new();
         let mut values: HashMap<ValueId, ValueId> = HashMap::new();
-        for op in &table.shared {
+        for op in &matrix.shared {
             copies.insert(*op, rw.copy_op(*op, &mut values));
         }
-        for op in &own {
+        for op in &exclusive {
             for (i, v) in g.op(*op).operands.iter().enumerate() {
                 if let Some(new) = values.get(v) {
                     rw.set_operand(*op, i, *new);
                 }
             }
         }
-        for (op, i) in table.reads() {
+        for (op, i) in matrix.reads() {
             let v = g.op(op).operands[i];
             let root = View::through_shared(g, &roles, v).root;
             let mut chain: Vec<OpId> = Vec::new();

@@ -46,8 +46,8 @@ impl Cache {
         Cache { dir: None, limit: 0 }
     }
 
-    /// The path of another kind of file in the cache directory; `None` if the cache is disabled.
-    pub fn beside(&self, name: &str) -> Option<PathBuf> {
+    /// The path of another file in the folder that holds the cache; `None` if the cache is disabled.
+    pub fn sibling(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.as_ref()?.with_file_name(name))
     }
 

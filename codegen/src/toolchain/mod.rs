@@ -4,6 +4,7 @@ pub mod cache;
 pub mod nvrtc;
 pub mod object;
 pub mod shim;
+mod version;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -72,15 +73,9 @@ pub fn program() -> String {
 /// The version of the compiler for `isa`; part of the cache's keys.
 pub fn identity(isa: &Isa) -> String {
     static C: OnceLock<String> = OnceLock::new();
-    static CXX: OnceLock<String> = OnceLock::new();
-    let ask = |program: &str| {
-        let out = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-        out.map(|o| String::from_utf8_lossy(&o.stdout).lines().next().unwrap_or_default().to_string())
-            .unwrap_or_default()
-    };
     match isa.language {
-        Language::C => C.get_or_init(|| ask(&program())).clone(),
-        Language::Shim => CXX.get_or_init(|| ask(shim::program())).clone(),
+        Language::C => C.get_or_init(|| version::of(&program())).clone(),
+        Language::Shim => shim::identity(),
         Language::Cuda => nvrtc::identity().unwrap_or_default(),
     }
 }

@@ -1,9 +1,9 @@
 //! The C++ compiler for the emulated GPU.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::isa::{Isa, SHIM};
-use crate::toolchain;
+use crate::toolchain::version;
 
 /// Additional flags of the C++ compiler.
 pub const FLAGS: &[&str] = &["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-x", "c++"];
@@ -15,7 +15,7 @@ pub const FLAGS: &[&str] = &["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-f
 pub fn isa() -> Result<&'static Isa, String> {
     let isa = Isa::by_name(SHIM).filter(|i| i.arch == std::env::consts::ARCH);
     let isa = isa.ok_or("the emulated GPU needs an x86-64 machine")?;
-    if toolchain::identity(isa).is_empty() {
+    if identity().is_empty() {
         return Err(format!("there is no C++ compiler '{}' for the emulated GPU", program()));
     }
     Ok(isa)
@@ -26,4 +26,10 @@ pub fn program() -> &'static str {
     static PROGRAM: LazyLock<String> =
         LazyLock::new(|| std::env::var("CXX").ok().filter(|s| !s.trim().is_empty()).unwrap_or_else(|| "c++".into()));
     &PROGRAM
+}
+
+/// The version of that compiler; empty if there is none.
+pub fn identity() -> String {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| version::of(program())).clone()
 }

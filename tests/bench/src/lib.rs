@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target, compile, rewrite};
 use of_ops::sample::Rng;
 use of_passes::Manager;
 use of_reference::{Reference, to_runtime};
@@ -36,7 +36,8 @@ impl Kernel {
         });
         let inputs = inputs.collect::<Result<Vec<_>, String>>()?;
         let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), Cache::user());
-        let compiled = compile(&[("main".into(), func)], &options).map_err(|e| e.to_string())?;
+        let func = rewrite::for_isa(func, Isa::host()).map_err(|e| e.to_string())?;
+        let compiled = compile(&[("main".into(), &func)], &options).map_err(|e| e.to_string())?;
         if let Some(left) = compiled.summary.left_out.first() {
             return Err(format!("'{}' has no native code: {}", left.op, left.reason));
         }

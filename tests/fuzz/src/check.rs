@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target, compile, rewrite};
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Dim, Func, verify_module};
 use of_ops::Value;
@@ -216,7 +216,11 @@ fn optimise(func: &Func, pipeline: &str) -> Result<Func, Failure> {
 
 fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failure> {
     let options = CompileOptions::new(Target::new(isa(), &[&Reference]), cache.clone());
-    let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;
+    let rewritten = |(name, f): &(String, &'_ Func)| Ok((name.clone(), rewrite::for_isa(f, isa())?.into_owned()));
+    let rewritten: Result<Vec<(String, Func)>, Diagnostic> = funcs.iter().map(rewritten).collect();
+    let rewritten = rewritten.or_else(|e| fail("rewrite", e))?;
+    let funcs: Vec<(String, &Func)> = rewritten.iter().map(|(name, f)| (name.clone(), f)).collect();
+    let compiled = compile(&funcs, &options).or_else(|e| fail("compile", e))?;
     Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
 }
 

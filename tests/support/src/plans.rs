@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
+use of_codegen::{Backend, CompileOptions, Compiled, Pin, Request, Target, compile, place, rewrite};
+use of_diag::Diagnostics;
 use of_ir::{Blob, DType, Func, Module, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Op, Value, interpret};
@@ -45,8 +46,17 @@ pub fn placed(f: &Func, backends: &[&dyn Backend], cache: Cache) -> PlanFile {
 
 /// The plan of a function for a target.
 pub fn plan_for(f: &Func, target: Target<'_>, cache: Cache) -> PlanFile {
-    let compiled = compile(&[("main".into(), f)], &CompileOptions::new(target, cache));
+    let compiled = compile_for(f, &CompileOptions::new(target, cache));
     compiled.unwrap_or_else(|d| panic!("{d}")).open().unwrap_or_else(|d| panic!("{d}"))
+}
+
+/// Compiles a function after the rewrites for the target's instruction set, as the driver does.
+///
+/// # Errors
+/// When an op has no backend, or a kernel cannot be compiled.
+pub fn compile_for(f: &Func, options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
+    let f = rewrite::for_isa(f, options.target.isa)?;
+    compile(&[("main".into(), &f)], options)
 }
 
 /// A function after the passes, and its plan: everything in one region of a backend, also where `pin` is not worth a call.

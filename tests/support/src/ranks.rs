@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_mesh, place};
+use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_mesh, place, rewrite};
 use of_ir::{DType, Func, Graph, Module, PartialKind};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -58,7 +58,9 @@ pub fn planned(
     place(&mut funcs.iter_mut().collect::<Vec<_>>());
     let known = [backend];
     let options = CompileOptions::new(Target::new(Isa::host(), &known), cache());
-    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
+    let funcs: Vec<_> =
+        funcs.iter().map(|f| rewrite::for_isa(f, Isa::host()).unwrap_or_else(|d| panic!("{d}"))).collect();
+    let (funcs, ranks) = (funcs.iter().map(|f| &**f).collect(), (0..spec.devices()).collect());
     let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))

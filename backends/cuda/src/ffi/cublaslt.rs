@@ -167,7 +167,7 @@ impl CublasLt {
     /// The operation: compute type, transposes and epilogue.
     fn operation(&self, p: &Product, bias: Option<Address>) -> Result<Descriptor, DriverError> {
         let compute = match p.floats {
-            Floats::AsTheyAre => CUBLAS_COMPUTE_32F,
+            Floats::Exact => CUBLAS_COMPUTE_32F,
             Floats::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
             Floats::Bf16 => CUBLAS_COMPUTE_32F_FAST_16BF,
             Floats::F16 => CUBLAS_COMPUTE_32F_FAST_16F,

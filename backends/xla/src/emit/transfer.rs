@@ -1,6 +1,6 @@
 //! Transfers between ranks that run the program together: StableHLO's collectives, along one axis of the mesh after another.
 
-use of_codegen::meeting;
+use of_codegen::rendezvous;
 use of_emit::list;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
@@ -203,7 +203,7 @@ pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
 pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
     let mut out = Vec::new();
     for op in g.region_ops(g.entry()).filter(|op| g.op(*op).name() == boxing::Transfer::NAME) {
-        let (_, mesh) = meeting(g, op).map_err(|d| d.message)?;
+        let (_, mesh) = rendezvous(g, op).map_err(|d| d.message)?;
         out.resize(out.len().max(mesh.len()), 1);
         out.iter_mut().zip(mesh).for_each(|(all, n)| *all = n.max(*all));
     }
@@ -211,7 +211,7 @@ pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
 }
 
 fn transfer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
-    let (meeting, mesh) = meeting(e.g, op).map_err(|d| d.message)?;
+    let (meeting, mesh) = rendezvous(e.g, op).map_err(|d| d.message)?;
     let mut x = e.operand(op, 0)?;
     for step in steps(&meeting.transfer, &mesh)? {
         x = match step {

@@ -8,27 +8,27 @@
 //! a branch if the remaining buffers cannot fit under the current height. The next height is the least that any branch required,
 //! as in iterative deepening (Korf 1985). The order and the bounds are those of MiniMalloc (Moffitt 2023).
 
-use crate::physical::memory::{Buffer, Packing, put};
+use crate::physical::memory::packing::{Buffer, Packing, assign};
 
 /// Work limit in buffers times sections: a tenth of a second.
 const WORK: usize = 20_000_000;
 
 /// Sets `best` to the packing of least height with an equal lower bound, unless the work limit is reached; then only the proven
 /// bound is updated.
-pub fn settle(buffers: &[Buffer], best: &mut Packing) {
+pub fn search(buffers: &[Buffer], best: &mut Packing) {
     let mut work = WORK;
     while best.lower_bound < best.peak {
         let height = best.lower_bound;
         let (hard, easy) = sorted(buffers, height);
         let own: Vec<Buffer> = hard.iter().map(|i| buffers[*i]).collect();
         let mut search = Search { height, next: best.peak, work, ..Search::new(&own) };
-        match search.place(0, 0) {
+        match search.assign(0, 0) {
             Some(true) => {
                 let mut offsets = vec![0; buffers.len()];
                 hard.iter().zip(&search.offsets).for_each(|(i, offset)| offsets[*i] = *offset);
                 let mut placed: Vec<(Buffer, u64)> = own.iter().copied().zip(search.offsets).collect();
                 placed.sort_by_key(|(_, offset)| *offset);
-                easy.iter().rev().for_each(|i| offsets[*i] = put(&mut placed, buffers[*i]));
+                easy.iter().rev().for_each(|i| offsets[*i] = assign(&mut placed, buffers[*i]));
                 (best.peak, best.offsets) = (height, offsets);
             }
             Some(false) => best.lower_bound = search.next,
@@ -93,7 +93,7 @@ impl<'a> Search<'a> {
 
     /// Whether the unplaced buffers fit under the height with all offsets at least `lowest`, and at `lowest` only buffers from
     /// `after` on; `None` when the work limit is reached.
-    fn place(&mut self, lowest: u64, after: usize) -> Option<bool> {
+    fn assign(&mut self, lowest: u64, after: usize) -> Option<bool> {
         if self.waiting.is_empty() {
             return Some(true);
         }
@@ -129,7 +129,7 @@ impl<'a> Search<'a> {
             self.left[from..to].iter_mut().for_each(|l| *l -= bytes);
             self.waiting.retain(|j| *j != i);
             self.offsets[i] = at;
-            if self.place(at, i + 1)? {
+            if self.assign(at, i + 1)? {
                 return Some(true);
             }
             self.waiting.push(i);

@@ -1,35 +1,11 @@
 //! Static memory planning: assigns each buffer an offset in one chunk, by lifetime.
 
 mod exact;
+mod packing;
 
-/// A buffer with its lifetime: the range of steps, both ends included, during which it holds a value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Buffer {
-    /// Size in bytes.
-    pub bytes: u64,
-    /// The step that writes it first.
-    pub first: u32,
-    /// The last step that reads it.
-    pub last: u32,
-}
+pub use packing::{Buffer, Packing};
 
-impl Buffer {
-    /// Whether both hold a value at some step.
-    fn overlaps(&self, other: &Buffer) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
-/// A packing: offsets in one chunk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Packing {
-    /// The offset of each buffer, in the order given.
-    pub offsets: Vec<u64>,
-    /// Size of the chunk.
-    pub peak: u64,
-    /// A proven lower bound of any packing: the most bytes live at one step, or the result of a complete search.
-    pub lower_bound: u64,
-}
+use packing::assign;
 
 /// A sort key for buffers, largest first.
 type Order = fn(&Buffer) -> (u64, u64);
@@ -42,7 +18,7 @@ type Order = fn(&Buffer) -> (u64, u64);
 /// top of them.
 pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     let sized: Vec<Buffer> = buffers.iter().map(|b| Buffer { bytes: b.bytes.next_multiple_of(align), ..*b }).collect();
-    let lower_bound = most_alive(&sized);
+    let lower_bound = max_live_bytes(&sized);
     let orders: [Order; 4] = [
         |b| (b.bytes, u64::from(b.last - b.first)),
         |b| (b.bytes.saturating_mul(u64::from(b.last - b.first + 1)), b.bytes),
@@ -54,7 +30,7 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     for key in orders {
         let mut order: Vec<usize> = (0..sized.len()).collect();
         order.sort_by_key(|i| (std::cmp::Reverse(key(&sized[*i])), *i));
-        let (offsets, peak) = place(&sized, &order);
+        let (offsets, peak) = offsets_in_order(&sized, &order);
         if peak < best.peak {
             (best.offsets, best.peak, best_order) = (offsets, peak, order);
         }
@@ -65,7 +41,7 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     }
     climb(&sized, best_order, &mut best);
     if buffers.len() <= FEW {
-        exact::settle(&sized, &mut best);
+        exact::search(&sized, &mut best);
     }
     best
 }
@@ -100,7 +76,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
         let mut next = order.clone();
         let moved = next.remove(from);
         next.insert(*to, moved);
-        let (o, p) = place(buffers, &next);
+        let (o, p) = offsets_in_order(buffers, &next);
         if p <= peak {
             (order, offsets, peak) = (next, o, p);
         }
@@ -113,7 +89,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
     }
 }
 
-fn most_alive(buffers: &[Buffer]) -> u64 {
+fn max_live_bytes(buffers: &[Buffer]) -> u64 {
     // The end event of a buffer comes one step after its last step, because both ends are included.
     let mut events: Vec<(u64, i128)> = Vec::with_capacity(2 * buffers.len());
     for b in buffers {
@@ -129,37 +105,17 @@ fn most_alive(buffers: &[Buffer]) -> u64 {
     most as u64
 }
 
-fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
+/// The offsets of buffers that are assigned one after another, and the peak.
+fn offsets_in_order(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0u64; buffers.len()];
     // Contiguous, because each buffer is compared with all earlier ones.
     let mut placed: Vec<(Buffer, u64)> = Vec::with_capacity(buffers.len());
     let mut peak = 0;
     for &i in order {
-        offsets[i] = put(&mut placed, buffers[i]);
+        offsets[i] = assign(&mut placed, buffers[i]);
         peak = peak.max(offsets[i] + buffers[i].bytes);
     }
     (offsets, peak)
-}
-
-/// Places a buffer in the smallest sufficient gap between placed ones, which are sorted by offset, else on top.
-pub(crate) fn put(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
-    let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
-    for (c, offset) in placed.iter() {
-        if !c.overlaps(&b) || c.bytes == 0 {
-            continue;
-        }
-        if let Some(gap) = offset.checked_sub(end)
-            && gap >= b.bytes
-            && gap < best_gap
-        {
-            (at, best_gap) = (Some(end), gap);
-        }
-        end = end.max(offset + c.bytes);
-    }
-    let own = at.unwrap_or(end);
-    let position = placed.partition_point(|(_, offset)| *offset <= own);
-    placed.insert(position, (b, own));
-    own
 }
 
 #[cfg(test)]
@@ -221,9 +177,9 @@ mod tests {
 
     /// Asserts that the search finds and proves the least memory.
     fn settles(buffers: &[Buffer], what: &str) -> Packing {
-        let lower_bound = most_alive(buffers);
+        let lower_bound = max_live_bytes(buffers);
         let mut p = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
-        exact::settle(buffers, &mut p);
+        exact::search(buffers, &mut p);
         let all: Vec<usize> = (0..buffers.len()).collect();
         assert_eq!(p.peak, least(buffers, &mut Vec::new(), &all), "{what}");
         assert_eq!(p.lower_bound, p.peak, "{what}");
@@ -260,7 +216,7 @@ mod tests {
             (2, 4, 4),
         ];
         let buffers = of.map(|(units, first, last)| Buffer { bytes: 64 * units, first, last });
-        assert_eq!((most_alive(&buffers), settles(&buffers, "six units live").peak), (6 * 64, 7 * 64));
+        assert_eq!((max_live_bytes(&buffers), settles(&buffers, "six units live").peak), (6 * 64, 7 * 64));
     }
 
     #[test]

@@ -11,12 +11,12 @@ use of_ops::scalar::ScalarOp;
 use crate::isa::Isa;
 use crate::kernel::attention::{Attention, Softmax};
 use crate::kernel::body::{Body, Load, Node, Typed};
-use crate::kernel::contraction::{AccessStrides, Operand, Tile};
+use crate::kernel::contraction::{AccessStrides, Contraction, Operand, Tile};
 use crate::kernel::extent::Extent;
-use crate::kernel::{contraction, expr};
+use crate::kernel::{contraction, float};
 use crate::print::Source;
 use crate::print::c::contraction::Block;
-use crate::print::c::copy::square;
+use crate::print::c::panels::columns_to_panels;
 use crate::print::c::rowwise::Rows;
 use crate::print::expr::ctype;
 use crate::print::index;
@@ -39,136 +39,232 @@ const BUSY: usize = 16;
 /// # Errors
 /// When an extent of scratch memory is not known before the run, or an access cannot follow the rows.
 pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
-    let known = |e: &Extent| e.number().ok_or("how many keys there are is not known before the run");
-    let (keys, depth, columns) = (known(&a.keys)?, known(&a.depth)?, known(&a.columns)?);
-    if !a.kept.is_empty() {
-        return Err("others read numbers of its rows".into());
-    }
-    if !a.q.step.is(1) {
-        return Err("the rows of the left operand are not contiguous".into());
-    }
-    if a.k.step.is(1) && expr::is_half(a.element) && !a.k.line.number().is_some_and(|n| n.is_multiple_of(2)) {
-        return Err("keys of 16-bit floats do not begin at words".into());
-    }
-    // Scores and weights share their memory. Rows are padded so that they do not all begin in the same few L1 sets.
-    let made = |body: &Body| body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
-    let (scored, t) = (made(&a.scores), ctype(a.element));
-    let pitch = keys.next_multiple_of(isa.lanes);
-    let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
-    // Row pitch of scores and of weights.
-    let pitch = if scored == a.element { (pitch, pitch) } else { (pitch, 2 * pitch) };
-    if scored != a.element && scored != DType::F32 {
-        return Err("scores in fewer bits than what they weigh".into());
-    }
-    let size = |dtype: DType| if expr::is_half(dtype) { 2 } else { 4 };
-    let row_bytes = pitch.0 * size(scored);
-    let (mut first, mut second) =
-        (a.product(&a.q.line, &a.depth, &a.keys), a.product(&pitch.1.into(), &a.keys, &a.columns));
-    let many = first.element.group();
-    let (mut one, mut two) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
-    // With few rows, keys are read unpacked.
-    let dots = a.rows.number().is_some_and(|n| n < FEW) && a.k.step.is(1) && depth.is_multiple_of(many);
-    if dots {
-        first.b = Operand::Transposed(a.k.line.clone());
-        one = Tile { rows: 1, vectors: 1 };
-    }
-    // Blocks are a multiple of both products' tiles.
-    let mut unit = one.rows / gcd(one.rows, two.rows) * two.rows;
-    if unit * row_bytes > 2 * SCORES && a.rows.guess() > unit {
-        two = Tile { rows: one.rows, ..two };
-        unit = one.rows;
-    }
-    let (rows, batches) = (a.rows.guess(), a.batch.iter().product::<Extent>());
-    let most = (SCORES / row_bytes).min(rows * batches.guess() / BUSY).clamp(unit, rows.next_multiple_of(unit));
-    let block = most / unit * unit;
-    let (width, wide) = (one.vectors * isa.lanes, two.vectors * isa.lanes);
-    // With few rows, values are read unpacked.
-    let packs = rows >= FEW * two.rows || !a.v.step.is(1);
-    if !packs {
-        second.b = Operand::RowMajor(a.v.line.clone());
-    }
-    // Bytes of panels.
-    let k_size = if dots { 0 } else { 4 * depth.div_ceil(many) * width * keys.div_ceil(width) };
-    let v_size = if packs { 4 * keys.div_ceil(many) * wide * columns.div_ceil(wide) } else { 0 };
-
+    let l = Layout::choose(a, isa)?;
     let (scores_walk, after_walk) = (a.walks(&a.scores, a.dims())?, a.walks(&a.after, a.out_dims())?);
     let to = a.to()?;
     if !to.column.is(1) {
         return Err("the rows of the result are not contiguous".into());
     }
     let nowhere = vec![Extent::from(0usize); a.batch.len()];
-    let waits = AccessStrides { batch: nowhere, outer: 0usize.into(), inner: pitch.0.into(), column: 1usize.into() };
-    let rows_dims = a.dims();
+    let waits = AccessStrides { batch: nowhere, outer: 0usize.into(), inner: l.pitch.into(), column: 1usize.into() };
     let soft = a.softmax();
-    let walks = match soft {
-        Some(s) => finished_later(&a.along, s, a.at, a.element)?,
+    let bodies = match soft {
+        Some(s) => deferred_division(&a.along, s, a.at, a.element)?,
         None => vec![a.along.clone()],
     };
-    let walks = walks.iter().map(|body| Rows::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
-    let (scores, weights) = (format!("({} *)X", ctype(scored)), format!("({t} *)X"));
+    let rows_dims = a.dims();
+    let walks = bodies.iter().map(|body| Rows::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
+    let t = ctype(a.element);
+    let (scores, weights) = (format!("({} *)X", ctype(l.scored)), format!("({t} *)X"));
     let q = format!("(const {t} *)args[0] + {} + first * {}", index::batch_start(&a.q), a.q.line);
     let result = format!(
         "({} *)args[{}] + {} + first * {}",
-        ctype(made(&a.after)),
+        ctype(stored_type(&a.after)),
         a.result_argument(),
         flat_offset(&a.batch, &to.batch, "batch"),
         to.inner
     );
-    let one = Block {
-        spec: &first,
-        tile: one,
+    let first = Block {
+        spec: &l.first,
+        tile: l.first_tile,
         body: &a.scores,
         first_load: 3,
         walk: &scores_walk,
         to: &waits,
         left: &q,
-        right: if dots { "K" } else { "KP" },
+        right: if l.packs_keys { "KP" } else { "K" },
         result: &scores,
         factors: None,
     };
-    let two = Block {
-        spec: &second,
-        tile: two,
+    let second = Block {
+        spec: &l.second,
+        tile: l.second_tile,
         body: &a.after,
         first_load: a.after_argument(),
         walk: &after_walk,
         to: &to,
         left: &weights,
-        right: if packs { "VP" } else { "V" },
+        right: if l.packs_values { "VP" } else { "V" },
         result: &result,
         factors: soft.map(|_| "F"),
     };
-
-    let cuts = a.rows.div_ceil(&block.into());
     let mut c = String::new();
-    let _ = writeln!(c, "  {t} *const KP = ({t} *)scratch, *const VP = ({t} *)((u8 *)KP + {k_size});");
-    let _ = writeln!(c, "  u8 *const X = (u8 *)VP + {v_size};");
-    let factors = block.next_multiple_of(isa.lanes);
-    let _ = writeln!(c, "  f32 *const F = (f32 *)(X + {}), *const Y = F + {factors};", block * row_bytes);
-    c.push_str("  for (i64 it = begin; it < end; it++) {\n");
-    let _ = writeln!(c, "    const i64 batch = it / {cuts}, first = it % {cuts} * {block};");
-    let _ = writeln!(c, "    const i64 count = dim_min({block}, {} - first);", a.rows);
-    let _ = writeln!(c, "    const {t} *const K = (const {t} *)args[1] + {};", index::batch_start(&a.k));
-    let _ = writeln!(c, "    const {t} *const V = (const {t} *)args[2] + {};", index::batch_start(&a.v));
-    // Packed once for all rows of a batch that this worker runs.
-    c.push_str("    if (first == 0 || it == begin) {\n");
-    if !dots {
-        c.push_str("      {\n");
-        columns_to_panels(("K", "KP"), (&a.k.line, &a.k.step), (keys, depth, width), many, isa, &mut c);
-        c.push_str("      }\n");
-    }
-    if packs {
-        c.push_str("      {\n");
-        columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (columns, keys, wide), many, isa, &mut c);
-        c.push_str("      }\n");
-    }
+    l.open(a, isa, &mut c);
+    first.print("Y", isa, &mut c)?;
     c.push_str("    }\n    {\n");
-    one.print("Y", isa, &mut c)?;
+    row_wise(a, &l, &walks, &mut c);
     c.push_str("    }\n    {\n");
+    second.print("Y", isa, &mut c)?;
+    c.push_str("    }\n  }\n");
+    let sums = first.sums(isa).max(second.sums(isa)) * 4;
+    let scratch = l.scratch(isa) + walks.iter().map(Rows::scratch).fold(sums, usize::max);
+    let batches = a.batch.iter().product::<Extent>();
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * l.blocks(a), 1) })
+}
+
+/// The type of what a body stores.
+fn stored_type(body: &Body) -> DType {
+    body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype)
+}
+
+/// The sizes of a kernel: both products with their tiles, and the layout of scratch memory.
+struct Layout {
+    keys: usize,
+    depth: usize,
+    columns: usize,
+    /// The product with the keys, and the one with the values.
+    first: Contraction,
+    second: Contraction,
+    first_tile: Tile,
+    second_tile: Tile,
+    /// Whether keys, and values, are packed into panels.
+    packs_keys: bool,
+    packs_values: bool,
+    /// The type of the scores, which share their memory with the weights.
+    scored: DType,
+    /// Row pitch of the scores.
+    pitch: usize,
+    /// Bytes of a row of scores.
+    row_bytes: usize,
+    /// Rows of a block.
+    block: usize,
+}
+
+impl Layout {
+    fn choose(a: &Attention, isa: &Isa) -> Result<Layout, String> {
+        let known = |e: &Extent| e.number().ok_or("the number of keys is not known before the run");
+        let (keys, depth, columns) = (known(&a.keys)?, known(&a.depth)?, known(&a.columns)?);
+        supported(a)?;
+        // Rows are padded so that they do not all begin in the same few L1 sets.
+        let scored = stored_type(&a.scores);
+        let pitch = keys.next_multiple_of(isa.lanes);
+        let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
+        let weights_pitch = if scored == a.element { pitch } else { 2 * pitch };
+        let row_bytes = pitch * if float::is_half(scored) { 2 } else { 4 };
+        let (mut first, mut second) =
+            (a.product(&a.q.line, &a.depth, &a.keys), a.product(&weights_pitch.into(), &a.keys, &a.columns));
+        let (mut first_tile, mut second_tile) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
+        // With few rows, keys are read unpacked.
+        let few = a.rows.number().is_some_and(|n| n < FEW);
+        let packs_keys = !(few && a.k.step.is(1) && depth.is_multiple_of(first.element.group()));
+        if !packs_keys {
+            first.b = Operand::Transposed(a.k.line.clone());
+            first_tile = Tile { rows: 1, vectors: 1 };
+        }
+        // Blocks are a multiple of both products' tiles.
+        let mut unit = first_tile.rows / gcd(first_tile.rows, second_tile.rows) * second_tile.rows;
+        if unit * row_bytes > 2 * SCORES && a.rows.guess() > unit {
+            second_tile = Tile { rows: first_tile.rows, ..second_tile };
+            unit = first_tile.rows;
+        }
+        let (rows, batches) = (a.rows.guess(), a.batch.iter().product::<Extent>());
+        let most = (SCORES / row_bytes).min(rows * batches.guess() / BUSY).clamp(unit, rows.next_multiple_of(unit));
+        let block = most / unit * unit;
+        // With few rows, values are read unpacked.
+        let packs_values = rows >= FEW * second_tile.rows || !a.v.step.is(1);
+        if !packs_values {
+            second.b = Operand::RowMajor(a.v.line.clone());
+        }
+        Ok(Layout {
+            keys,
+            depth,
+            columns,
+            first,
+            second,
+            first_tile,
+            second_tile,
+            packs_keys,
+            packs_values,
+            scored,
+            pitch,
+            row_bytes,
+            block,
+        })
+    }
+
+    /// Blocks of rows of a batch.
+    fn blocks(&self, a: &Attention) -> Extent {
+        a.rows.div_ceil(&self.block.into())
+    }
+
+    /// Columns of a panel of keys, and of one of values.
+    fn widths(&self, isa: &Isa) -> (usize, usize) {
+        (self.first_tile.vectors * isa.lanes, self.second_tile.vectors * isa.lanes)
+    }
+
+    /// Bytes of the panels of keys, and of those of values.
+    fn panels(&self, isa: &Isa) -> (usize, usize) {
+        let (many, (width, wide)) = (self.first.element.group(), self.widths(isa));
+        let keys = 4 * self.depth.div_ceil(many) * width * self.keys.div_ceil(width);
+        let values = 4 * self.keys.div_ceil(many) * wide * self.columns.div_ceil(wide);
+        (if self.packs_keys { keys } else { 0 }, if self.packs_values { values } else { 0 })
+    }
+
+    /// Factors of the rows of a block.
+    fn factors(&self, isa: &Isa) -> usize {
+        self.block.next_multiple_of(isa.lanes)
+    }
+
+    /// Bytes of scratch memory before that of the products and the row-wise program.
+    fn scratch(&self, isa: &Isa) -> usize {
+        let (keys, values) = self.panels(isa);
+        keys + values + self.block * self.row_bytes + 4 * self.factors(isa)
+    }
+
+    /// Prints the pointers to scratch memory, the head of the loop over blocks, and the packing of keys and values.
+    fn open(&self, a: &Attention, isa: &Isa, c: &mut String) {
+        let (t, blocks, Layout { block, row_bytes, .. }) = (ctype(a.element), self.blocks(a), self);
+        let ((k_size, v_size), (width, wide), factors) = (self.panels(isa), self.widths(isa), self.factors(isa));
+        let _ = writeln!(c, "  {t} *const KP = ({t} *)scratch, *const VP = ({t} *)((u8 *)KP + {k_size});");
+        let _ = writeln!(c, "  u8 *const X = (u8 *)VP + {v_size};");
+        let _ = writeln!(c, "  f32 *const F = (f32 *)(X + {}), *const Y = F + {factors};", block * row_bytes);
+        c.push_str("  for (i64 it = begin; it < end; it++) {\n");
+        let _ = writeln!(c, "    const i64 batch = it / {blocks}, first = it % {blocks} * {block};");
+        let _ = writeln!(c, "    const i64 count = dim_min({block}, {} - first);", a.rows);
+        let _ = writeln!(c, "    const {t} *const K = (const {t} *)args[1] + {};", index::batch_start(&a.k));
+        let _ = writeln!(c, "    const {t} *const V = (const {t} *)args[2] + {};", index::batch_start(&a.v));
+        // Packed once for all rows of a batch that this worker runs.
+        c.push_str("    if (first == 0 || it == begin) {\n");
+        let many = self.first.element.group();
+        if self.packs_keys {
+            c.push_str("      {\n");
+            columns_to_panels(("K", "KP"), (&a.k.line, &a.k.step), (self.keys, self.depth, width), many, isa, c);
+            c.push_str("      }\n");
+        }
+        if self.packs_values {
+            c.push_str("      {\n");
+            columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (self.columns, self.keys, wide), many, isa, c);
+            c.push_str("      }\n");
+        }
+        c.push_str("    }\n    {\n");
+    }
+}
+
+/// Whether the kernel supports the layouts and types.
+fn supported(a: &Attention) -> Result<(), String> {
+    if !a.kept.is_empty() {
+        return Err("row values of its softmax have other readers".into());
+    }
+    if !a.q.step.is(1) {
+        return Err("the rows of the left operand are not contiguous".into());
+    }
+    if a.k.step.is(1) && float::is_half(a.element) && !a.k.line.number().is_some_and(|n| n.is_multiple_of(2)) {
+        return Err("keys of 16-bit floats are not aligned to 32 bits".into());
+    }
+    let scored = stored_type(&a.scores);
+    if scored != a.element && scored != DType::F32 {
+        return Err("its scores have a narrower type than its values".into());
+    }
+    Ok(())
+}
+
+/// Prints the row-wise program between the products, a loop for each of `walks`.
+fn row_wise(a: &Attention, l: &Layout, walks: &[Rows<'_>], c: &mut String) {
+    let (t, rows_dims, row_bytes) = (ctype(a.element), a.dims(), l.row_bytes);
     let outer = rows_dims.len() - 1;
     for (i, walk) in walks.iter().enumerate() {
         c.push_str("    {\n");
-        walk.head("Y", &mut c);
+        walk.head("Y", c);
         c.push_str("    for (i64 r = 0; r < count; r++) {\n");
         let _ = writeln!(c, "    const i64 row = batch * {} + first + r;", a.rows);
         for (i, (l, argument)) in a.along.loads.iter().zip(a.along_arguments()).enumerate() {
@@ -186,24 +282,17 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
             true => writeln!(c, "    f32 *const q0 = numbers, *const q1 = numbers;"),
             false => writeln!(c, "    {t} *const q0 = ({t} *)(X + r * {row_bytes}); f32 *const q1 = numbers;"),
         };
-        walk.row(&mut c);
+        walk.row(c);
         c.push_str("    }\n    }\n");
     }
-    c.push_str("    }\n    {\n");
-    two.print("Y", isa, &mut c)?;
-    c.push_str("    }\n  }\n");
-    let sums = one.sums(isa).max(two.sums(isa)) * 4;
-    let scratch =
-        k_size + v_size + block * row_bytes + 4 * factors + walks.iter().map(Rows::scratch).fold(sums, usize::max);
-    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * cuts, 1) })
 }
 
 /// A softmax without the final division: exponentials, and a factor for each row that the second product applies. If its
 /// argument is the scores themselves, a separate loop computes the row maxima before: it interleaves many rows, which a single
 /// loop with two dependent reductions cannot. Exponentials have type `element`; all else is computed in f32.
-fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result<Vec<Body>, String> {
+fn deferred_division(along: &Body, s: Softmax, at: usize, element: DType) -> Result<Vec<Body>, String> {
     if [s.largest, s.exponentials, s.sum].iter().any(|n| along.nodes[*n].dtype != DType::F32) {
-        return Err("a softmax whose sums are rounded".into());
+        return Err("the sums of its softmax are rounded to 16 bits".into());
     }
     let mut body = along.clone();
     let (value, stored) = along.stores[0];
@@ -230,72 +319,6 @@ fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result
     body.nodes[s.largest] = typed(Node::Load(along.loads.len()));
     body.loads.push(Load { value, dtype: DType::F32, strides });
     Ok(vec![first, body])
-}
-
-/// Prints the packing of a matrix of `columns` by `depth` elements into panels of `width` columns, with zero columns at the end.
-/// `column` and `step` are the strides of columns and of their elements. With `many` of 2, elements are pairs of 16-bit floats,
-/// and an odd last element is paired with zero.
-fn columns_to_panels(
-    (from, to): (&str, &str),
-    (column, step): (&Extent, &Extent),
-    (columns, depth, width): (usize, usize, usize),
-    many: usize,
-    isa: &Isa,
-    c: &mut String,
-) {
-    let lanes = isa.lanes;
-    // From here on in words: a float, or a pair.
-    let words = depth.div_ceil(many);
-    let place = format!("n / {width} * {} + n % {width}", words * width);
-    let (whole, deep) = (columns / lanes * lanes, depth / many / lanes * lanes);
-    // Start of the remainder that is packed element by element: columns, and words of the other columns.
-    let (mut n0, mut d0) = (0, 0);
-    let _ = writeln!(c, "      f32 *const panels = (f32 *){to};");
-    if step.is(1) {
-        let _ =
-            writeln!(c, "      for (i64 n = 0; n < {whole}; n += LANES) for (i64 d = 0; d < {deep}; d += LANES) {{");
-        let _ = writeln!(c, "          const f32 *p = (const f32 *)({from} + n * {column}) + d;");
-        let _ = writeln!(c, "          f32 *q = panels + {place} + d * {width};");
-        square(&column.div_floor(&many.into()), &width.into(), lanes, c);
-        c.push_str("      }\n");
-        (n0, d0) = (whole, deep);
-    } else if column.is(1) {
-        let full = depth / many;
-        let _ = writeln!(c, "      for (i64 d = 0; d < {full}; d++) for (i64 n = 0; n < {whole}; n += LANES)");
-        let word = match many {
-            1 => format!("load({from} + n + d * {step})"),
-            _ => format!("(vf)load_pair({from} + n + 2 * d * {step}, {step})"),
-        };
-        let _ = writeln!(c, "          store(panels + {place} + d * {width}, {word});");
-        (n0, d0) = (whole, full);
-    }
-    let each = match many {
-        1 => format!("panels[{place} + d * {width}] = {from}[n * {column} + d * {step}]"),
-        _ => {
-            let pair = format!(
-                "{{ const bf16 *p = {from} + n * {column}; {to}[2 * ({place} + d * {width})] = LOW; {to}[2 * ({place} + d * {width}) + 1] = HIGH; }}"
-            );
-            let low = format!("p[2 * d * {step}]");
-            let high = match depth.is_multiple_of(2) {
-                true => format!("p[(2 * d + 1) * {step}]"),
-                false => format!("d < {} ? p[(2 * d + 1) * {step}] : 0", depth / 2),
-            };
-            pair.replace("LOW", &low).replace("HIGH", &high)
-        }
-    };
-    if d0 < words && n0 > 0 {
-        let _ = writeln!(c, "      for (i64 d = {d0}; d < {words}; d++) for (i64 n = 0; n < {n0}; n++) {each};");
-    }
-    if n0 < columns {
-        let _ = writeln!(c, "      for (i64 d = 0; d < {words}; d++) for (i64 n = {n0}; n < {columns}; n++) {each};");
-    }
-    let end = columns.next_multiple_of(width);
-    if columns < end {
-        let _ = writeln!(
-            c,
-            "      for (i64 d = 0; d < {words}; d++) for (i64 n = {columns}; n < {end}; n++) panels[{place} + d * {width}] = 0;"
-        );
-    }
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -22,7 +22,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     let out = space::row_major(dims);
     let mut strides: Vec<Vec<Extent>> = body.loads.iter().map(|l| l.strides.clone()).collect();
     strides.push(out);
-    let s = cut(space::collapse(dims, &strides));
+    let s = in_chunks(space::collapse(dims, &strides));
     let vector = vector::vectorizable(body);
     let mut c = String::new();
     let inner = s.dims.last().cloned().unwrap_or_else(|| 1usize.into());
@@ -100,7 +100,7 @@ enum Length {
 }
 
 /// Splits a flat space into chunks if they divide it, so that it can run in parallel.
-fn cut(mut s: Space) -> Space {
+fn in_chunks(mut s: Space) -> Space {
     if let [n] = s.dims.as_slice()
         && let Some(n) = n.number()
         && n > CHUNK

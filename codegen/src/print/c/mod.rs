@@ -5,6 +5,7 @@ mod contraction;
 mod copy;
 mod elementwise;
 mod indexed;
+mod panels;
 mod reduce;
 mod roi_align;
 mod rowwise;

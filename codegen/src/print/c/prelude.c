@@ -9,14 +9,14 @@ typedef u32 vu __attribute__((vector_size(LANES * 4)));
 typedef i16 vh __attribute__((vector_size(LANES * 4)));
 typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
-/* Arguments, as kernels for GPUs see them too (cuda/prelude.cuh). */
+/* Arguments, by the same macros as in kernels for GPUs (cuda/prelude.cuh). */
 #define PTR(T) T *
 #define ARG(T, i) ((T *)args[i])
 #define INF32 __builtin_inff()
 #define NAN32 __builtin_nanf("")
 #define INF64 __builtin_inf()
 #define NAN64 __builtin_nan("")
-/* All lanes alike. A list of lanes rather than 0 + x: the sum would keep the sign of zero and cost an addition. */
+/* Broadcasts a scalar. A list of lanes rather than 0 + x: the sum would keep the sign of zero and cost an addition. */
 #if LANES == 16
 INLINE vf splat(f32 x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 #elif LANES == 8
@@ -60,7 +60,7 @@ INLINE vi imin(vi a, vi b) { vi m = a < b; return (a & m) | (b & ~m); }
 INLINE vi ipick(vi m, vi a, vi b) { return (a & m) | (b & ~m); }
 
 /* Integers of up to 32 bits, widened to the lanes of a vi; stores wrap. Compilers widen bytes in many steps, hence the
-   instructions by name. */
+   intrinsics. */
 #if defined(__AVX2__) && LANES >= 8
 #define WIDEN(T, INSN) vi v; __asm__(INSN " %1, %0" : "=v"(v) : "m"(*(const any_##T *)p)); return v;
 #else
@@ -93,22 +93,22 @@ NARROW(i8, "vpmovsxbd") NARROW(u8, "vpmovzxbd") NARROW(i16, "vpmovsxwd") NARROW(
 #define WIDEN(T, INSN) return *(const any_##T *)p;
 NARROW(i32, "vmovdqu32")
 
-/* 16-bit floats, as the low halves of lanes and as f32. f16 by instructions where there are some, else in integers: the
-   exponent moves by a product, which also makes normal numbers of subnormal ones; back, a sum that has no room for more
-   rounds these, and a carry the others. bf16 is the upper half of f32. */
+/* 16-bit floats, as the low 16 bits of lanes and as f32. f16 by instructions where available, else in integers: a
+   product rescales the exponent, which also normalises subnormal numbers. Back, a sum with a large constant rounds
+   subnormal results, and an integer addition the others. bf16 is the upper 16 bits of f32. */
 INLINE vf widen_bf16(vi h) { return (vf)(h << 16); }
 INLINE vi narrow_bf16(vf x) {
   vu u = (vu)x;
   return ipick(x == x, (vi)((u + 0x7fff + ((u >> 16) & 1)) >> 16), (vi)(u >> 16) | 64);
 }
 #if LANES == 16 && defined(__AVX512BW__)
-typedef u16 halves __attribute__((vector_size(LANES * 2)));
-INLINE vf widen_halves(halves h) { vf v; __asm__("vcvtph2ps %1, %0" : "=v"(v) : "v"(h)); return v; }
-INLINE halves narrow_halves(vf x) { halves h; __asm__("vcvtps2ph $0, %1, %0" : "=v"(h) : "v"(x)); return h; }
+typedef u16 packed_f16 __attribute__((vector_size(LANES * 2)));
+INLINE vf widen_packed(packed_f16 h) { vf v; __asm__("vcvtph2ps %1, %0" : "=v"(v) : "v"(h)); return v; }
+INLINE packed_f16 narrow_packed(vf x) { packed_f16 h; __asm__("vcvtps2ph $0, %1, %0" : "=v"(h) : "v"(x)); return h; }
 #elif LANES == 8 && defined(__F16C__)
-typedef u16 halves __attribute__((vector_size(LANES * 2)));
-INLINE vf widen_halves(halves h) { vf v; __asm__("vcvtph2ps %1, %0" : "=x"(v) : "x"(h)); return v; }
-INLINE halves narrow_halves(vf x) { halves h; __asm__("vcvtps2ph $0, %1, %0" : "=x"(h) : "x"(x)); return h; }
+typedef u16 packed_f16 __attribute__((vector_size(LANES * 2)));
+INLINE vf widen_packed(packed_f16 h) { vf v; __asm__("vcvtph2ps %1, %0" : "=x"(v) : "x"(h)); return v; }
+INLINE packed_f16 narrow_packed(vf x) { packed_f16 h; __asm__("vcvtps2ph $0, %1, %0" : "=x"(h) : "x"(x)); return h; }
 #else
 INLINE vf widen_f16(vi h) {
   vi u = (h & 0x7fff) << 13;
@@ -125,14 +125,14 @@ INLINE vi narrow_f16(vf x) {
 INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }
 INLINE vf load_f16(const f16 *p) { return widen_f16(load_u16(p)); }
 INLINE void store_f16(f16 *p, vf v) { store_u16(p, narrow_f16(v)); }
-#define HALVES
+#define PACKED_F16
 #endif
-#ifndef HALVES
-INLINE vf widen_f16(vi h) { return widen_halves(__builtin_convertvector(h, halves)); }
-INLINE vi narrow_f16(vf x) { return __builtin_convertvector(narrow_halves(x), vi); }
-INLINE vf round_f16(vf x) { return widen_halves(narrow_halves(x)); }
-INLINE vf load_f16(const f16 *p) { return widen_halves((halves)*(const any_u16 *)p); }
-INLINE void store_f16(f16 *p, vf v) { *(any_u16 *)p = (any_u16)narrow_halves(v); }
+#ifndef PACKED_F16
+INLINE vf widen_f16(vi h) { return widen_packed(__builtin_convertvector(h, packed_f16)); }
+INLINE vi narrow_f16(vf x) { return __builtin_convertvector(narrow_packed(x), vi); }
+INLINE vf round_f16(vf x) { return widen_packed(narrow_packed(x)); }
+INLINE vf load_f16(const f16 *p) { return widen_packed((packed_f16)*(const any_u16 *)p); }
+INLINE void store_f16(f16 *p, vf v) { *(any_u16 *)p = (any_u16)narrow_packed(v); }
 #endif
 INLINE vf round_bf16(vf x) { return widen_bf16(narrow_bf16(x)); }
 INLINE vf load_bf16(const bf16 *p) { return widen_bf16(load_u16(p)); }
@@ -146,19 +146,19 @@ INLINE void store_bf16(bf16 *p, vf v) { store_u16(p, narrow_bf16(v)); }
   INLINE f32 one_round_##T(f32 x) { return round_##T(SPLAT(x))[0]; }
 HALF(f16) HALF(bf16)
 
-/* n bytes from one place to another that does not overlap it. */
+/* Copies n bytes between buffers that do not overlap. */
 INLINE void move(void *to, const void *from, i64 n) {
   u8 *t = to; const u8 *f = from; i64 i = 0;
   for (; i + (i64)sizeof(vi) <= n; i += sizeof(vi)) *(any_i32 *)(t + i) = *(const any_i32 *)(f + i);
   for (; i < n; i++) t[i] = f[i];
 }
 
-/* Four bytes, and what there is of fewer. */
+/* Loads four bytes, or fewer and zeros. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
 INLINE i32 word(const void *p) { return *(const word_any *)p; }
 INLINE i32 word_part(const u8 *p, i64 n) { u32 w = 0; for (i64 i = 0; i < n; i++) w |= (u32)p[i] << (8 * i); return (i32)w; }
 
-/* c + a0 b0 + a1 b1 in each lane, of signed 16-bit halves; the sum of two products fits 32 bits unless all are -2^15. */
+/* c + a0 b0 + a1 b1 in each lane, of signed 16-bit parts; the sum of two products fits 32 bits unless all are -2^15. */
 INLINE vi dot2(vi c, vi a, vi b) {
 #if LANES == 16 && defined(__AVX512VNNI__)
   __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c;
@@ -173,7 +173,7 @@ INLINE vi dot2(vi c, vi a, vi b) {
 #endif
 }
 /* c + a0 b0 + a1 b1 + a2 b2 + a3 b3 in each lane, of unsigned bytes of a and signed bytes of b. Exact: the instruction
-   that multiplies bytes without VNNI saturates, so bytes are widened to halves, even ones and odd ones. */
+   that multiplies bytes without VNNI saturates, so bytes are widened to 16 bits, even ones and odd ones. */
 INLINE vi dot4(vi c, vi a, vi b) {
 #if LANES == 16 && defined(__AVX512VNNI__)
   __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c;
@@ -186,7 +186,7 @@ INLINE vi dot4(vi c, vi a, vi b) {
 /* Two rows of bf16, ld apart, of which each lane gets one element of both. */
 INLINE vi load_pair(const bf16 *p, i64 ld) { return load_u16(p) | load_u16(p + ld) << 16; }
 INLINE vi load_part_pair(const bf16 *p, i64 ld, i64 n) { return load_part_u16(p, n) | load_part_u16(p + ld, n) << 16; }
-/* c + a0 b0 + a1 b1 in each lane, of pairs of bf16; what is no normal number counts as 0. GCC finds no good registers for
+/* c + a0 b0 + a1 b1 in each lane, of pairs of bf16; subnormal numbers count as 0. GCC allocates registers badly for
    an asm statement here. */
 #if LANES == 16 && defined(__AVX512BF16__)
 #ifdef __clang__
@@ -223,7 +223,7 @@ INLINE vf vmaxc(f32 c, vf x) { return hwmax(SPLAT(c), x); }
 INLINE vf vminc(f32 c, vf x) { return hwmin(SPLAT(c), x); }
 INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vf vcopysign(vf x, vf s) { return (vf)(((vi)x & 0x7fffffff) | ((vi)s & (i32)0x80000000)); }
-/* Round to nearest even for |x| < 2^22: adding 1.5 * 2^23 pushes the fraction out. */
+/* Round to nearest even for |x| < 2^22: adding 1.5 * 2^23 rounds the fraction away. */
 INLINE vf vround_small(vf x) { vf m = SPLAT(12582912.0f); return (x + m) - m; }
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
 INLINE vf vround(vf x) { return (vf)__builtin_ia32_rndscaleps_mask(x, 8, x, -1, 4); }
@@ -235,16 +235,16 @@ INLINE vf vround(vf x) { vf r = vround_small(x); return pick(vabs(x) < SPLAT(419
 INLINE vf vfloor(vf x) { vf r = vround(x); return vcopysign(r - pick(r > x, SPLAT(1), SPLAT(0)), x) ; }
 INLINE vf vceil(vf x) { vf r = vround(x); return vcopysign(r + pick(r < x, SPLAT(1), SPLAT(0)), x); }
 
-/* Towards zero into the range of a narrower type; NaN gives lo. */
+/* Rounds towards zero and saturates to a narrower type; NaN gives lo. */
 INLINE vi vnarrow(vf x, f32 lo, f32 hi) { return __builtin_convertvector(hwmin(SPLAT(hi), hwmax(x, SPLAT(lo))), vi); }
-/* Towards zero; what is out of range saturates, NaN gives 0. */
+/* Rounds towards zero and saturates; NaN gives 0. */
 INLINE vi vtoint(vf x) {
   vi v = __builtin_convertvector(hwmin(SPLAT(2147483520.0f), hwmax(x, SPLAT(-2147483648.0f))), vi);
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
 /* x / c for a number c with reciprocal r. With fused additions the remainder is exact and the corrected product is the
-   rounded quotient (Markstein); without them, and for what is not finite, the division itself. */
+   rounded quotient (Markstein); without them, and for infinities and NaN, the division itself. */
 INLINE vf vquotient(vf x, f32 c, f32 r) {
 #ifdef __FMA__
   vf q = x * SPLAT(r);
@@ -253,7 +253,7 @@ INLINE vf vquotient(vf x, f32 c, f32 r) {
   return x / SPLAT(c);
 #endif
 }
-/* To nearest even into the range of a narrower type; NaN gives lo. */
+/* Rounds to nearest even and saturates to a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
   vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
@@ -275,8 +275,8 @@ INLINE vf vrecip(vf x) {
   return SPLAT(1.0f) / x;
 #endif
 }
-/* p 2^n for whole n from -150 to 128, 0 where x < low; what is below the smallest normal number rounds once. Lanes that
-   are 0 anyway must not get there: such numbers take a hundred cycles. */
+/* p 2^n for whole n from -150 to 128, 0 where x < low; subnormal results are rounded once. Lanes that
+   are 0 anyway must not compute them: subnormal numbers take a hundred cycles. */
 INLINE vf vscale(vf p, vf n, vf x, vf low) {
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
   const int not_less = 5;
@@ -288,14 +288,14 @@ INLINE vf vscale(vf p, vf n, vf x, vf low) {
 #endif
 }
 
-/* How functions.c sees vectors. */
+/* The vector interface that functions.c uses. */
 typedef vi mask;
 #define BITS(x) ((vi)(x))
 #define FLOAT(bits) ((vf)(bits))
 #define TO_INT(x) __builtin_convertvector(x, vi)
 #define TO_FLOAT(i) __builtin_convertvector(i, vf)
 #define LANE(v, i) (v)[i]
-/* Vectors of f64, of as many bytes. */
+/* Vectors of f64 with as many bytes as vf. */
 typedef f32 vpart __attribute__((vector_size(LANES * 2)));
 typedef f64 vd __attribute__((vector_size(LANES * 4)));
 typedef u64 vlu __attribute__((vector_size(LANES * 4)));

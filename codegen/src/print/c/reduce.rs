@@ -10,7 +10,7 @@ use crate::print::c::rowwise::{across, combine};
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 
-/// Terms of a partial sum: rounding errors grow with the length of a sum.
+/// Terms of a partial sum: rounding errors increase with the length of a sum.
 const PIECE: usize = 256;
 
 /// Minimum parts of the work, where several vectors of results are reduced together.

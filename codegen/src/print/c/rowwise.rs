@@ -8,7 +8,7 @@ use of_ir::DType;
 use crate::isa::Isa;
 use crate::kernel::body::{Body, Node, Reduce, Typed};
 use crate::kernel::extent::Extent;
-use crate::kernel::rowwise::{need, saved, stages};
+use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
 use crate::print::c::elementwise::load_vector;
 use crate::print::c::vector;
@@ -74,7 +74,7 @@ impl<'a> Rows<'a> {
         for l in &body.loads {
             steps.push(
                 space::single_stride(inner_dims, &l.strides[outer_dims.len()..])
-                    .ok_or("an access does not walk rows evenly")?,
+                    .ok_or("an access has no constant stride between rows")?,
             );
         }
         let stages = stages(body);
@@ -151,7 +151,7 @@ impl<'a> Rows<'a> {
             return;
         }
         let mut needed = BTreeSet::new();
-        targets.iter().for_each(|t| need(body, &self.stages, &self.saved, *t, stage, &mut needed));
+        targets.iter().for_each(|t| needed_nodes(body, &self.stages, &self.saved, *t, stage, &mut needed));
         let (n, lanes) = (&self.n, self.isa.lanes);
         // Several vectors with separate accumulators hide the latency of additions.
         let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };

@@ -6,8 +6,9 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr::{function, is_float, is_half};
+use crate::kernel::expr::function;
 use crate::kernel::extent::Extent;
+use crate::kernel::float::{is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
 
 /// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, booleans, integers of up to 32 bits, and

@@ -152,7 +152,7 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     if quartered(spec) {
         quarters(spec, size, &columns, part.as_deref(), padded, c);
     } else {
-        ask_ahead(spec, size, isa, c);
+        prefetch(spec, size, isa, c);
         // Unrolled loads have separate strides, which the hardware prefetcher learns.
         let apart = h.kernel * w.kernel * size <= UNROLLED;
         if apart {
@@ -174,7 +174,7 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 
 /// Prefetches the additional input of the next line's windows, if the input exceeds the cache: they read few bytes at many
 /// addresses, which the hardware does not prefetch.
-fn ask_ahead(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
+fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
         return;

@@ -33,7 +33,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     // Points are padded by a cache line, so that they do not map to the same cache sets.
     let (v_step, m_step) = (spec.block * spec.cin + 16, spec.block * width + 16);
     let (v_at, m_at) = (spec.cin.next_multiple_of(16), spec.cin.next_multiple_of(16) + p * p * v_step);
-    let place = |c: &mut String| {
+    let declare = |c: &mut String| {
         let _ = writeln!(c, "      const i64 tile = first + t, n = tile / ({ty} * {tx});");
         let _ = writeln!(c, "      const i64 y0 = tile / {tx} % {ty} * {m}, x0 = tile % {tx} * {m};");
     };
@@ -44,7 +44,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 first = it / {parts} * {}, part = it % {parts};", spec.block);
     let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {}; t++) {{", spec.block);
-    place(&mut c);
+    declare(&mut c);
     let (h, w) = (&spec.h.input, &spec.w.input);
     let dtype = if let Element::Half(half) = spec.element { half } else { DType::F32 };
     let t = ctype(dtype);
@@ -80,7 +80,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     contraction::panel_product(&spec.product(), spec.tile, spec.filter_bytes(isa), isa, &mut c);
     c.push_str("    }\n");
     let _ = writeln!(c, "    for (i64 t = 0; t < {} && first + t < {tiles}; t++) {{", spec.block);
-    place(&mut c);
+    declare(&mut c);
     let (h, w) = (&spec.h.output, &spec.w.output);
     let _ = writeln!(c, "      const i64 ys = dim_min({m}, {h} - y0), xs = dim_min({m}, {w} - x0);");
     let _ = writeln!(c, "      for (i64 i = 0; i < {width}; i += LANES) {{");

@@ -9,10 +9,12 @@ use of_ir::DType;
 
 use crate::isa::{Isa, Products};
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, RowAxes, depth};
+use crate::kernel::contraction::{Contraction, Element, PIECE, RowAxes, depth};
 use crate::kernel::extent::Extent;
+use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
-use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::print::cuda::operands::{right_offset, row_start, term_offset};
+use crate::print::cuda::points::{WIDE, pointers};
 use crate::print::cuda::tensor;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
@@ -67,7 +69,7 @@ impl Tile {
     }
 
     /// C expression of the row or column `i` of the thread at `t`.
-    fn place(self, i: &str, t: &str) -> String {
+    fn offset(self, i: &str, t: &str) -> String {
         let g = self.group();
         if g == self.thread {
             format!("{t} * {g} + {i}")
@@ -102,40 +104,72 @@ pub fn contraction(
     if let Some(products) = Products::of(isa, dtype) {
         return tensor::contraction(spec, products, body, &walk, &to);
     }
-    let float = spec.element == Element::Float;
-    let k = depth(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let tile = Tile::choose(&rows, &spec.columns, &batches);
-    let Tile { block, thread } = tile;
-    let side = block / thread;
-    let (tm, tn) = (rows.div_ceil(&block.into()), spec.columns.div_ceil(&block.into()));
-    // Elements that a thread loads of each operand, and the stride of their rows.
-    let (each, a_rows, b_rows) = (block * DEPTH / THREADS, THREADS / DEPTH, THREADS / block);
-    let pitch = block + GAP;
-    // Rounding errors grow with the length of a sum: partial sums keep them small.
-    let pieces = float && k.guess() > 2 * PIECE;
-
+    let (tm, tn) = (rows.div_ceil(&tile.block.into()), spec.columns.div_ceil(&tile.block.into()));
+    // Rounding errors increase with the length of a sum: partial sums keep them small.
+    let pieces = spec.element == Element::Float && depth(spec).guess() > 2 * PIECE;
+    let b_at = right_offset(spec)?;
+    let kernel = Kernel { spec, tile, types: [t, u, sum], b_at, tiles: [&tm, &tn], pieces };
     let mut c = String::new();
     pointers(body, 2, &mut c);
     expr::scalar_constants(body, &mut c);
-    let (k_at, b_at) = (term_offset(spec), right_offset(spec)?);
-    let fetch = |k0: &str| {
-        format!(
-            "      {{ const i64 k = {k0} + ak, at = {k_at};
-        #pragma unroll
-        for (i32 i = 0; i < {each}; i++) next_a[i] = k < {k} && row_at[i] >= 0 ? ({sum})A[row_at[i] + at] : ({sum})0; }}
-      {{ const i64 n = n0 + bn;
-        #pragma unroll
-        for (i32 i = 0; i < {each}; i++) {{
-          const i64 k = {k0} + bk + i * {b_rows};
-          next_b[i] = k < {k} && n < {columns} ? ({sum})B[{b_at}] : ({sum})0;
-        }} }}\n",
-            columns = spec.columns,
-        )
-    };
+    kernel.open(&rows, &mut c);
+    kernel.sums(&mut c);
+    let thread = tile.thread;
     let _ = write!(
         c,
-        "  SHARED({sum}, tile_a, {size});
+        "    #pragma unroll
+    for (i32 i = 0; i < {thread}; i++)
+      #pragma unroll
+      for (i32 j = 0; j < {thread}; j++) {{
+      const i64 r = m0 + {}, n = n0 + {};
+",
+        tile.offset("i", "ty"),
+        tile.offset("j", "tx"),
+    );
+    epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
+    c.push_str("    }\n  }\n");
+    Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// A kernel: its tile, and how it reads the operands.
+struct Kernel<'a> {
+    spec: &'a Contraction,
+    tile: Tile,
+    /// C types of the elements of both operands, and of the sums.
+    types: [&'static str; 3],
+    /// C expression of the offset of an element of the right operand.
+    b_at: String,
+    /// Tiles along the rows of the result, and along its columns.
+    tiles: [&'a Extent; 2],
+    /// Whether partial sums are added to the sums from time to time.
+    pieces: bool,
+}
+
+impl Kernel<'_> {
+    /// Elements of each operand that a thread loads for a tile.
+    fn each(&self) -> usize {
+        self.tile.block * DEPTH / THREADS
+    }
+
+    /// Strides of the rows of `a` and `b` that a thread loads.
+    fn strides(&self) -> (usize, usize) {
+        (THREADS / DEPTH, THREADS / self.tile.block)
+    }
+
+    /// Padded elements between the rows of a tile in shared memory.
+    fn pitch(&self) -> usize {
+        self.tile.block + GAP
+    }
+
+    /// C that opens the loop over blocks, and declares the operands and accumulators.
+    fn open(&self, rows: &Extent, c: &mut String) {
+        let Kernel { spec, tile: Tile { block, thread }, types: [t, u, sum], tiles: [tm, tn], .. } = self;
+        let (each, (a_rows, _), side) = (self.each(), self.strides(), block / thread);
+        let _ = write!(
+            c,
+            "  SHARED({sum}, tile_a, {size});
   SHARED({sum}, tile_b, {size});
   const i32 ak = threadIdx.x % {DEPTH}, ar = threadIdx.x / {DEPTH}, bn = threadIdx.x % {block}, bk = threadIdx.x / {block};
   const i32 tx = threadIdx.x % {side}, ty = threadIdx.x / {side};
@@ -148,19 +182,45 @@ pub fn contraction(
     for (i32 i = 0; i < {each}; i++) {{ const i64 r = m0 + ar + i * {a_rows}; row_at[i] = r < {rows} ? {at} : -1; }}
     {sum} acc[{thread}][{thread}] = {{}}, next_a[{each}], next_b[{each}];
 ",
-        size = DEPTH * pitch,
-        per_batch = &tm * &tn,
-        a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
-        b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
-        at = row_start(spec),
-    );
-    if pieces {
-        let _ = writeln!(c, "    {sum} whole[{thread}][{thread}] = {{}};");
+            size = DEPTH * self.pitch(),
+            per_batch = *tm * *tn,
+            a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
+            b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+            at = row_start(spec),
+        );
+        if self.pieces {
+            let _ = writeln!(c, "    {sum} whole[{thread}][{thread}] = {{}};");
+        }
     }
-    c.push_str(&fetch("0"));
-    let _ = write!(
-        c,
-        "    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}) {{
+
+    /// C that loads the thread's elements of the tiles at term `k0` of the sum to registers.
+    fn fetch(&self, k0: &str) -> String {
+        let Kernel { spec, types: [.., sum], b_at, .. } = self;
+        let (each, (_, b_rows)) = (self.each(), self.strides());
+        format!(
+            "      {{ const i64 k = {k0} + ak, at = {k_at};
+        #pragma unroll
+        for (i32 i = 0; i < {each}; i++) next_a[i] = k < {k} && row_at[i] >= 0 ? ({sum})A[row_at[i] + at] : ({sum})0; }}
+      {{ const i64 n = n0 + bn;
+        #pragma unroll
+        for (i32 i = 0; i < {each}; i++) {{
+          const i64 k = {k0} + bk + i * {b_rows};
+          next_b[i] = k < {k} && n < {columns} ? ({sum})B[{b_at}] : ({sum})0;
+        }} }}\n",
+            k_at = term_offset(spec),
+            k = depth(spec),
+            columns = spec.columns,
+        )
+    }
+
+    /// C that computes the sums of the thread.
+    fn sums(&self, c: &mut String) {
+        let Kernel { spec, tile, types: [.., sum], .. } = self;
+        let (thread, each, (a_rows, b_rows), pitch) = (tile.thread, self.each(), self.strides(), self.pitch());
+        c.push_str(&self.fetch("0"));
+        let _ = write!(
+            c,
+            "    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}) {{
       #pragma unroll
       for (i32 i = 0; i < {each}; i++) {{
         tile_a[ak * {pitch} + ar + i * {a_rows}] = next_a[i];
@@ -176,85 +236,18 @@ pub fn contraction(
           for (i32 j = 0; j < {thread}; j++) acc[i][j] += a[i] * b[j];
       }}
 ",
-        fetch(&format!("k0 + {DEPTH}")),
-        tile.reads(pitch, sum),
-    );
-    let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
-    if pieces {
-        let _ = writeln!(c, "      if (k0 % {PIECE} == {})", PIECE - DEPTH);
-        let _ = writeln!(c, "        {all} {{ whole[i][j] += acc[i][j]; acc[i][j] = 0; }}");
-    }
-    c.push_str("      __syncthreads();\n    }\n");
-    if pieces {
-        let _ = writeln!(c, "    {all} acc[i][j] += whole[i][j];");
-    }
-    let _ = write!(
-        c,
-        "    #pragma unroll
-    for (i32 i = 0; i < {thread}; i++)
-      #pragma unroll
-      for (i32 j = 0; j < {thread}; j++) {{
-      const i64 r = m0 + {}, n = n0 + {};
-",
-        tile.place("i", "ty"),
-        tile.place("j", "tx"),
-    );
-    epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
-    c.push_str("    }\n  }\n");
-    Ok(Source::new(c, batches * tm * tn, 1))
-}
-
-/// C expression of the offset of row `r` of the left operand.
-pub fn row_start(spec: &Contraction) -> String {
-    match spec.outer.0.is(1) {
-        true => format!("r * {}", spec.inner.1),
-        false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
-    }
-}
-
-/// C expression of the offset of term `k` of the left operand in its row.
-pub fn term_offset(spec: &Contraction) -> String {
-    let (mut dims, mut steps): (Vec<Extent>, Vec<Extent>) =
-        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
-    dims.push(spec.run.clone());
-    steps.push(1usize.into());
-    index::flat_offset(&dims, &steps, "k")
-}
-
-/// C expression of the offset of term `k` and column `n` of the right operand.
-///
-/// # Errors
-/// When it is packed in panels.
-pub fn right_offset(spec: &Contraction) -> Result<String, String> {
-    match &spec.b {
-        Operand::RowMajor(ld) => Ok(format!("k * {ld} + n")),
-        Operand::Transposed(ld) => Ok(format!("n * {ld} + k")),
-        Operand::Packed | Operand::PackedHalf(_) => Err("panels are for CPUs".into()),
-    }
-}
-
-/// The epilogue of `sum`, the element of row `r` and column `n`; skipped beyond the result.
-pub fn epilogue(
-    spec: &Contraction,
-    body: &Body,
-    walk: &[AccessStrides],
-    to: &AccessStrides,
-    sum: &str,
-    c: &mut String,
-) {
-    let inner = &spec.inner.0;
-    let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", &spec.outer.0 * inner, spec.columns);
-    let _ = writeln!(c, "      const i64 o = r / {inner}, m = r % {inner};");
-    let place = |w: &AccessStrides| {
-        let batch = index::flat_offset(&spec.batch, &w.batch, "batch");
-        format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
-    };
-    let p = Points { body, width: 1 };
-    let at = |l: usize| (format!("p{l} + {}", place(&walk[l])), 0usize.into(), false);
-    for node in 0..body.nodes.len() {
-        p.node(node, &at, &|_| sum.into(), c);
-    }
-    for (s, (_, node)) in body.stores.iter().enumerate() {
-        p.store(*node, &format!("q{s} + {}", place(to)), c);
+            self.fetch(&format!("k0 + {DEPTH}")),
+            tile.reads(pitch, sum),
+            k = depth(spec),
+        );
+        let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
+        if self.pieces {
+            let _ = writeln!(c, "      if (k0 % {PIECE} == {})", PIECE - DEPTH);
+            let _ = writeln!(c, "        {all} {{ whole[i][j] += acc[i][j]; acc[i][j] = 0; }}");
+        }
+        c.push_str("      __syncthreads();\n    }\n");
+        if self.pieces {
+            let _ = writeln!(c, "    {all} acc[i][j] += whole[i][j];");
+        }
     }
 }

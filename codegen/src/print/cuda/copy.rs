@@ -87,10 +87,10 @@ fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Ex
     let (t, total): (_, Extent) = (wide_word(bytes * by), s.dims.iter().product());
     let index = index_type([&total, &span(&s.dims, &s.strides[0]), &span(&s.dims, &s.strides[1])]);
     let _ = writeln!(c, "      const {index} e = ({index})(b * THREADS + threadIdx.x);");
-    let place = |stride: usize, first: &Extent| {
+    let offset = |stride: usize, first: &Extent| {
         format!("{} + ({})", words(first, by), index::flat_offset(&s.dims, &s.strides[stride], "e"))
     };
-    let (to, from) = (place(1, &p.to.0), place(0, &p.from.0));
+    let (to, from) = (offset(1, &p.to.0), offset(0, &p.from.0));
     let _ = writeln!(c, "      if (e < {total}) ARG({t}, {out})[{to}] = ARG(const {t}, {})[{from}];", p.arg);
     total.div_ceil(&THREADS.into())
 }

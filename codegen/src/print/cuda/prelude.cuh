@@ -1,5 +1,5 @@
-/* Head of every kernel for GPUs: types and accesses. NVRTC and, behind shim.h, the machine's C++ compiler take the same text; it
-   needs no header and no library. */
+/* The prelude of every kernel for GPUs: types and accesses. NVRTC compiles this text; so does the machine's C++ compiler, after
+   shim.h. It needs no header and no library. */
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef float f32; typedef double f64; typedef u8 b8;
@@ -8,7 +8,7 @@ typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
 
-/* Arguments. A kernel says how many bytes each has (SIZES), for the shim that checks accesses. */
+/* Arguments. A kernel declares the bytes of each (SIZES), for the bounds checks of the shim. */
 #ifndef SHIM
 struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return at[i]; } };
 #define PTR(T) T *
@@ -24,7 +24,7 @@ struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return 
 #define INF64 __longlong_as_double(0x7ff0000000000000LL)
 #define NAN64 __longlong_as_double(0x7ff8000000000000LL)
 
-/* 16 bytes that move together, and four elements that are read or written at once. */
+/* 16 bytes that are copied at once, and four elements that are read or written at once. */
 struct alignas(16) u128 { u64 low, high; };
 template <class T> struct alignas(sizeof(T) > 4 ? 16 : 4 * sizeof(T)) Four { T at[4]; };
 #ifndef SHIM
@@ -33,7 +33,7 @@ template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = 
 #endif
 
 /* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
-   (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and copies to shared memory that a thread does not wait for, if they are of four bytes or more; zeros where there is nothing. */
+   (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and asynchronous copies to shared memory, of four bytes or more; zeros beyond the operand. */
 #ifndef SHIM
 INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
 INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
@@ -67,7 +67,7 @@ INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory")
 template <int LEFT> INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 #endif
 
-/* How functions.c sees the number of a thread. */
+/* The scalar interface that functions.c uses. */
 #define LANES 1
 typedef f32 vf; typedef i32 vi; typedef u32 vu; typedef bool mask;
 #define SPLAT(x) ((f32)(x))
@@ -97,13 +97,13 @@ INLINE f32 vceil(f32 x) { return ceilf(x); }
 INLINE f32 vsqrt(f32 x) { return sqrtf(x); }
 INLINE f32 vrecip(f32 x) { return 1.0f / x; }
 INLINE i32 vtoint(f32 x) { return (i32)x; }
-/* p 2^n for whole n from -150 to 128, 0 where x < low; what is below the smallest normal number rounds once. */
+/* p 2^n for whole n from -150 to 128, 0 where x < low; subnormal results are rounded once. */
 INLINE f32 vscale(f32 p, f32 n, f32 x, f32 low) {
   i32 e = (i32)n, h = e >> 1;
   f32 scaled = p * FLOAT((i32)((u32)(h + 127) << 23)) * FLOAT((i32)((u32)(e - h + 127) << 23));
   return x < low ? 0.0f : scaled;
 }
-/* 16-bit floats, as in native/prelude.c. */
+/* 16-bit floats, as in c/prelude.c. */
 INLINE f32 one_widen_bf16(bf16 h) { return __int_as_float((i32)((u32)h << 16)); }
 INLINE bf16 one_narrow_bf16(f32 x) {
   u32 u = (u32)__float_as_int(x);
@@ -128,12 +128,12 @@ INLINE f16 one_narrow_f16(f32 x) {
 INLINE f32 one_round_f16(f32 x) { return one_widen_f16(one_narrow_f16(x)); }
 INLINE f32 one_round_bf16(f32 x) { return one_widen_bf16(one_narrow_bf16(x)); }
 
-/* How elements combine; NaN wins. */
+/* Reduction operators; NaN propagates. */
 struct Sum { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; } };
 struct Prod { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a * b; } };
 struct Max { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b || a != a ? a : b; } };
 struct Min { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a < b || a != a ? a : b; } };
-/* What all lanes of a warp, or all threads of a block, have together; every one of them gets the same bits. */
+/* Reductions over the lanes of a warp, or the threads of a block; each gets the same bits. */
 template <class Op, class T> INLINE T across_warp(T v) {
   for (i32 lane = 16; lane > 0; lane /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, lane));
   return v;
@@ -149,7 +149,7 @@ template <class Op, class T> INLINE T across_block(T v, PTR(T) parts) {
 }
 
 #ifndef SHIM
-/* The kernel: one block runs the iterations that BLOCKS gives it; the largest status of all threads is kept. */
+/* The kernel: one block runs the iterations that BLOCKS gives it; the result is the largest status of all threads. */
 #define ENTRY \
   extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args, const i64 end, i32 *status) { \
     const i32 s = body(args, 0, end); \

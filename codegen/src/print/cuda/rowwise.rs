@@ -10,7 +10,7 @@ use of_ir::DType;
 
 use crate::kernel::body::{Body, Node, Reduce};
 use crate::kernel::extent::Extent;
-use crate::kernel::rowwise::{need, saved, stages};
+use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
 use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::points::{Points, WIDE, pointers};
@@ -38,15 +38,17 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
     for l in &body.loads {
         steps.push(
             space::single_stride(inner_dims, &l.strides[outer_dims.len()..])
-                .ok_or("an access does not walk rows evenly")?,
+                .ok_or("an access has no constant stride between rows")?,
         );
     }
     let lanes = if n.guess() <= SHORT { 32 } else { THREADS };
     let width = if n.is_multiple_of(WIDE) && n.guess() >= WIDE * 32 { WIDE } else { 1 };
     let stages = stages(body);
-    let turns = n.number().map(|n| n.div_ceil(lanes * width));
-    let kept = match turns {
-        Some(turns) => Some(saved(body, &stages)).filter(|s| s.len() * turns * width <= KEPT).unwrap_or_default(),
+    let iterations = n.number().map(|n| n.div_ceil(lanes * width));
+    let kept = match iterations {
+        Some(iterations) => {
+            Some(saved(body, &stages)).filter(|s| s.len() * iterations * width <= KEPT).unwrap_or_default()
+        }
         None => Vec::new(),
     };
     let wide: Vec<bool> = (body.loads.iter().zip(&steps))
@@ -70,12 +72,12 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
         let _ = writeln!(c, "    PTR(const {}) P{i} = p{i} + ({at});", ctype(l.dtype));
     }
     for v in r.kept {
-        let _ = writeln!(c, "    f32 s{v}[{}];", turns.unwrap_or(1) * width);
+        let _ = writeln!(c, "    f32 s{v}[{}];", iterations.unwrap_or(1) * width);
     }
     let last = stages.iter().copied().max().unwrap_or(0);
     for stage in 0..=last {
         r.row_values(stage, &mut c);
-        r.walk(stage, turns, &mut c);
+        r.walk(stage, iterations, &mut c);
     }
     r.row_values(last + 1, &mut c);
     for (k, (_, v)) in body.stores.iter().enumerate() {
@@ -119,7 +121,7 @@ impl Rows<'_> {
     }
 
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
-    fn walk(&self, stage: usize, turns: Option<usize>, c: &mut String) {
+    fn walk(&self, stage: usize, iterations: Option<usize>, c: &mut String) {
         let (body, width) = (self.p.body, self.p.width);
         let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
@@ -136,14 +138,14 @@ impl Rows<'_> {
             return;
         }
         let mut needed = BTreeSet::new();
-        targets.iter().for_each(|t| need(body, self.stages, self.kept, *t, stage, &mut needed));
+        targets.iter().for_each(|t| needed_nodes(body, self.stages, self.kept, *t, stage, &mut needed));
         for (i, kind, _) in &reductions {
             let _ = writeln!(c, "    f32 a{i} = {};", neutral(*kind));
         }
         let step = self.lanes * width;
-        match turns {
-            Some(turns) => {
-                let _ = writeln!(c, "    #pragma unroll\n    for (i32 u = 0; u < {turns}; u++) {{");
+        match iterations {
+            Some(iterations) => {
+                let _ = writeln!(c, "    #pragma unroll\n    for (i32 u = 0; u < {iterations}; u++) {{");
                 let _ = writeln!(c, "      const i32 i = u * {step} + lane * {width};");
                 if !self.n.is_multiple_of(step) {
                     let _ = writeln!(c, "      if (i >= {}) continue;", self.n);

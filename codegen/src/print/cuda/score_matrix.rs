@@ -11,7 +11,7 @@ use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
 use crate::kernel::score_matrix::{ScoreMatrix, Sum};
-use crate::print::cuda::attention::{FLOATS, GAP, LONGEST, SIDE, copy};
+use crate::print::cuda::matrix_tile::{FLOATS, GAP, LONGEST, SIDE, copy};
 use crate::print::cuda::points::{Points, pointers};
 use crate::print::{Source, expr, index};
 
@@ -172,7 +172,7 @@ impl Printer<'_> {
         let mut products = ["product_0[i][j]", "product_1[i][j]"].into_iter();
         for (n, typed) in t.body.nodes.iter().enumerate() {
             let anchor = match typed.node {
-                Node::Anchor => products.next().ok_or("a table of more than two products")?,
+                Node::Anchor => products.next().ok_or("a score matrix of more than two products")?,
                 _ => "",
             };
             p.node(n, &at, &|_| anchor.into(), c);

@@ -1,9 +1,9 @@
-/* A GPU on the CPU: runs the text of a kernel for GPUs with the threads of a block as fibers, so that its numbers can be
-   tested where there is no GPU. It tells what a GPU would do in silence: accesses outside of an argument or of shared
-   memory, vectors that are not aligned, barriers and exchanges that not all threads reach. Shared memory begins as NaN;
-   threads run one after another up to a barrier, in turns from the first and from the last, so that a barrier that is
-   missing gives wrong numbers. It needs no header and no library, and keeps everything in the scratch memory that it is
-   called with. */
+/* An emulated GPU: runs the text of a kernel for GPUs with the threads of a block as fibers, so that its results can be
+   tested without a GPU. It reports errors that a GPU may not: accesses outside of an argument or of shared
+   memory, misaligned vectors, barriers and shuffles that not all threads reach. Shared memory begins as NaN.
+   Threads run one after another up to a barrier, alternately from the first and from the last, so that a missing
+   barrier gives wrong results. It needs no header and no library, and keeps its state in the scratch memory of the
+   call. */
 #ifndef __x86_64__
 #error "the emulated GPU switches between threads with instructions of x86-64"
 #endif
@@ -22,11 +22,11 @@ extern "C" __attribute__((visibility("hidden"), used)) void *memcpy(void *to, co
 
 namespace shim {
 typedef unsigned long long Word;
-/* What a launch can end with beside the statuses of kernels: see shim.rs. */
-enum Status { DIVERGED = 3, OUTSIDE = 4, CROOKED = 5, STACK_FULL = 6 };
+/* Statuses of a launch in addition to those of kernels: see shim.rs. */
+enum Status { DIVERGED = 3, OUT_OF_BOUNDS = 4, MISALIGNED = 5, STACK_FULL = 6 };
 enum { STACK = 16 << 10, FIBERS = 256, WARP = 32, SHARED_BYTES = 48 << 10, CANARY = 0x5ca1ab1e };
 enum State { READY, BARRIER, EXCHANGE, DONE };
-enum Kind { SHUFFLE, BALLOT, MEET };
+enum Kind { SHUFFLE, BALLOT, SYNC };
 
 struct Dim { int x, y, z; };
 struct Args { void *const *at; void *operator[](int i) const { return at[i]; } };
@@ -43,7 +43,7 @@ struct Thread {
   State state;
   int site;
   unsigned long shared_used;
-  /* An exchange between lanes: what it is, who takes part, what is given, whose is wanted, what is got. */
+  /* An exchange between lanes: kind, mask, value given, source lane, value received. */
   Kind kind;
   unsigned mask;
   int from;
@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) Thread *self() {
 static inline Thread *thread(Block *b, int i) { return (Thread *)(b->stacks + (unsigned long)i * STACK); }
 static void fail(Block *b, int status) { if (b->status == 0) b->status = status; }
 
-/* Saves the registers that a function must keep, changes the stack, and takes them from there. */
+/* Switches fibers: saves the callee-saved registers, changes the stack, and restores them from there. */
 extern "C" void shim_switch(void **from, void *to) __attribute__((visibility("hidden")));
 __asm__(".text\n.hidden shim_switch\n.type shim_switch, @function\nshim_switch:\n"
         "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
@@ -97,14 +97,14 @@ static __attribute__((noinline)) Word exchange(int site, Kind kind, unsigned mas
   return t->got;
 }
 
-/* Pointers that know what they may point to. */
+/* Bounds-checked pointers. */
 template <class T> struct Ptr {
   T *p;
   const char *low, *high;
   T *at(long long i, long long n) const {
     T *a = p + i;
     if ((const char *)a < low || (const char *)(a + n) > high) {
-      fail(self()->block, OUTSIDE);
+      fail(self()->block, OUT_OF_BOUNDS);
       return (T *)self()->nowhere;
     }
     return a;
@@ -124,7 +124,7 @@ template <class T> static Ptr<T> shared(long long n) {
   Thread *t = self();
   unsigned long at = (t->shared_used + 15) & ~15ul, bytes = n * sizeof(T);
   t->shared_used = at + bytes;
-  if (t->shared_used > SHARED_BYTES) { fail(t->block, OUTSIDE); bytes = 0; }
+  if (t->shared_used > SHARED_BYTES) { fail(t->block, OUT_OF_BOUNDS); bytes = 0; }
   char *p = t->block->shared + at;
   return Ptr<T>{(T *)p, p, p + bytes};
 }
@@ -138,11 +138,11 @@ template <class T> static T shuffle(int site, unsigned mask, T v, int from) {
   return out.value;
 }
 static inline int lane() { return self()->index.x % WARP; }
-/* A lane of another part of the warp, of `width` lanes, is not read: the own value is. */
-static inline int beside(int to, int width) { return to / width == lane() / width && to >= 0 ? to : lane(); }
+/* The lane `to` if it is in the same part of `width` lanes, else the lane itself. */
+static inline int in_part(int to, int width) { return to / width == lane() / width && to >= 0 ? to : lane(); }
 
-/* Lets go on the lanes that wait for each other, once all of those that they name are there. */
-static bool meet(Block *b, int warp) {
+/* Completes an exchange once all lanes of its mask have arrived, and resumes them. */
+static bool resume(Block *b, int warp) {
   bool some = false;
   for (int i = 0; i < WARP; i++) {
     Thread *t = thread(b, warp * WARP + i);
@@ -196,7 +196,7 @@ static void run(Block *b) {
       shim_switch(&b->caller, t->stack);
       if (t->canary != CANARY) { b->status = STACK_FULL; return; }
     }
-    for (int w = 0; w < FIBERS / WARP; w++) ran = meet(b, w) || ran;
+    for (int w = 0; w < FIBERS / WARP; w++) ran = resume(b, w) || ran;
     int done = 0, waiting = 0;
     for (int i = 0; i < FIBERS; i++) {
       Thread *t = thread(b, i);
@@ -212,7 +212,7 @@ static void run(Block *b) {
   }
 }
 
-/* Copies that are under way: they arrive when they are waited for, and not before. */
+/* Pending copies: they take effect when they are waited for, and not before. */
 static __attribute__((noinline)) void copy(char *to, const char *from, int bytes) {
   Thread *t = self();
   if (t->waiting == 64) { fail(t->block, STACK_FULL); return; }
@@ -223,7 +223,7 @@ static __attribute__((noinline)) void commit() {
   if (t->groups == 8) { fail(t->block, STACK_FULL); return; }
   t->group[t->groups++] = t->waiting;
 }
-/* Waits until at most `left` groups are under way. */
+/* Waits until at most `left` groups are pending. */
 static __attribute__((noinline)) void arrive(int left) {
   Thread *t = self();
   if (t->groups <= left) return;
@@ -248,16 +248,16 @@ using shim::Args;
 #define blockIdx (shim::self()->block->index)
 #define gridDim (shim::self()->block->grid)
 #define __syncthreads() shim::barrier(__LINE__)
-#define __syncwarp(mask) ((void)shim::exchange(__LINE__, shim::MEET, mask, 0, 0))
+#define __syncwarp(mask) ((void)shim::exchange(__LINE__, shim::SYNC, mask, 0, 0))
 #define __shfl_sync(mask, v, from) shim::shuffle(__LINE__, mask, v, (from) % shim::WARP)
 #define __shfl_xor_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::lane() ^ (by))
-#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::beside(shim::lane() + (by), shim::WARP))
-#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::beside(shim::lane() - (by), shim::WARP))
+#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::in_part(shim::lane() + (by), shim::WARP))
+#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::in_part(shim::lane() - (by), shim::WARP))
 #define __ballot_sync(mask, p) ((unsigned)shim::exchange(__LINE__, shim::BALLOT, mask, (p) ? 1 : 0, 0))
 #define __any_sync(mask, p) (__ballot_sync(mask, p) != 0)
 #define __all_sync(mask, p) (__ballot_sync(mask, p) == (mask))
 
-/* Without an instruction for it the compiler would call its library. */
+/* Without an instruction for it the compiler would call the C library. */
 static inline int __popc(unsigned x) {
   x -= x >> 1 & 0x55555555;
   x = (x & 0x33333333) + (x >> 2 & 0x33333333);
@@ -268,7 +268,7 @@ static inline float __int_as_float(int i) { float x; __builtin_memcpy(&x, &i, 4)
 static inline long long __double_as_longlong(double x) { long long i; __builtin_memcpy(&i, &x, 8); return i; }
 static inline double __longlong_as_double(long long i) { double x; __builtin_memcpy(&x, &i, 8); return x; }
 static inline float sqrtf(float x) { return __builtin_sqrtf(x); }
-/* To nearest even: adding 1.5 * 2^23 pushes the fraction of what is smaller out. */
+/* To nearest even: adding 1.5 * 2^23 rounds the fraction of smaller numbers away. */
 static inline float rintf(float x) {
   volatile float pushed = x + 12582912.0f;
   float r = pushed - 12582912.0f;
@@ -294,7 +294,7 @@ template <class T> static T atomicMax(shim::Ptr<T> p, T v) {
 
 template <class T> struct Four;
 template <class F, class T> static F *aligned(T *p) {
-  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::CROOKED); return (F *)shim::self()->nowhere; }
+  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::MISALIGNED); return (F *)shim::self()->nowhere; }
   return (F *)p;
 }
 template <class T> static Four<T> load4(shim::Ptr<const T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
@@ -305,7 +305,7 @@ template <int N, class T> static void async_copy(shim::Ptr<T> to, shim::Ptr<cons
   const unsigned long bytes = N * sizeof(T);
   char *p = (char *)to.at(0, N);
   const char *q = there ? (const char *)from.at(0, N) : (const char *)0;
-  if ((unsigned long)p % bytes || (unsigned long)q % bytes) shim::fail(shim::self()->block, shim::CROOKED);
+  if ((unsigned long)p % bytes || (unsigned long)q % bytes) shim::fail(shim::self()->block, shim::MISALIGNED);
   if (bytes < 4) *to = there ? *from : T(0);
   else shim::copy(p, q, (int)bytes);
 }
@@ -313,14 +313,14 @@ static inline void async_commit() { shim::commit(); }
 template <int LEFT> static void async_wait() { shim::arrive(LEFT); }
 /* To nearest with ten bits of mantissa, ties away from zero. */
 static inline unsigned tf32(float x) { return ((unsigned)__float_as_int(x) + 0x1000u) & ~0x1fffu; }
-/* Who holds which element is as PTX says for mma.m16n8k8 of tf32. */
+/* The fragment layout is that of PTX's mma.m16n8k8 for tf32. */
 static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   shim::Thread *t = shim::self();
   shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
   const int lane = shim::lane(), g = lane / 4, q = lane % 4;
   for (int i = 0; i < 4; i++) all[lane][i] = a[i];
   for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
-  shim::exchange(1, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(1, shim::SYNC, 0xffffffffu, 0, 0);
   for (int i = 0; i < 4; i++) {
     const int row = g + i / 2 * 8, column = 2 * q + i % 2;
     for (int k = 0; k < 8; k++) {
@@ -329,7 +329,7 @@ static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4],
       d[i] += x * y;
     }
   }
-  shim::exchange(2, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(2, shim::SYNC, 0xffffffffu, 0, 0);
 }
 
 /* 16-bit floats and back, to nearest even. */
@@ -343,7 +343,7 @@ static inline unsigned to_f16(float x) {
   const float a = __int_as_float(__float_as_int(x) & 0x7fffffff);
   if (x != x) return 0x7e00u;
   if (a >= 65520.0f) return sign | 0x7c00u;
-  /* What is smaller than the smallest normal number has a fixed last place, 2^-24. */
+  /* Subnormal numbers have a fixed last place, 2^-24. */
   if (a < 6.103515625e-5f) return sign | (unsigned)rintf(a * 16777216.0f);
   const unsigned b = (unsigned)__float_as_int(a) - (112u << 23);
   return sign | (b + 0xfffu + (b >> 13 & 1)) >> 13;
@@ -356,14 +356,14 @@ static inline float from_f16(unsigned h) {
 }
 static inline unsigned pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
 static inline unsigned pack_f16(float low, float high) { return to_f16(low) | to_f16(high) << 16; }
-/* Who holds which element is as PTX says for mma.m16n8k16 of 16-bit floats. */
+/* The fragment layout is that of PTX's mma.m16n8k16 for 16-bit floats. */
 template <float from(unsigned)> static __attribute__((noinline)) void mma_16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   shim::Thread *t = shim::self();
   shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
   const int lane = shim::lane(), g = lane / 4, q = lane % 4;
   for (int i = 0; i < 4; i++) all[lane][i] = a[i];
   for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
-  shim::exchange(3, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(3, shim::SYNC, 0xffffffffu, 0, 0);
   for (int i = 0; i < 4; i++) {
     const int row = g + i / 2 * 8, column = 2 * q + i % 2;
     for (int k = 0; k < 16; k++) {
@@ -373,24 +373,24 @@ template <float from(unsigned)> static __attribute__((noinline)) void mma_16(flo
       d[i] += from(x) * from(y);
     }
   }
-  shim::exchange(4, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(4, shim::SYNC, 0xffffffffu, 0, 0);
 }
-/* Who gets which element is as PTX says for ldmatrix.x4. */
+/* The fragment layout is that of PTX's ldmatrix.x4. */
 template <bool turned, class T> static __attribute__((noinline)) void load_matrices(unsigned &a, unsigned &b, unsigned &c, unsigned &d, shim::Ptr<T> row) {
   shim::Thread *t = shim::self();
   shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
   const int lane = shim::lane(), g = lane / 4, q = lane % 4;
   T *own = row.at(0, 8);
-  if ((unsigned long)own % 16) shim::fail(t->block, shim::CROOKED);
+  if ((unsigned long)own % 16) shim::fail(t->block, shim::MISALIGNED);
   all[lane][0] = (shim::Word)own;
-  shim::exchange(5, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(5, shim::SYNC, 0xffffffffu, 0, 0);
   unsigned got[4];
   for (int m = 0; m < 4; m++) {
     unsigned part[2];
     for (int i = 0; i < 2; i++) part[i] = turned ? ((const T *)all[m * 8 + 2 * q + i][0])[g] : ((const T *)all[m * 8 + g][0])[2 * q + i];
     got[m] = part[0] | part[1] << 16;
   }
-  shim::exchange(6, shim::MEET, 0xffffffffu, 0, 0);
+  shim::exchange(6, shim::SYNC, 0xffffffffu, 0, 0);
   a = got[0]; b = got[1]; c = got[2]; d = got[3];
 }
 #define matrices load_matrices<false>
@@ -398,8 +398,8 @@ template <bool turned, class T> static __attribute__((noinline)) void load_matri
 #define mma_bf16 mma_16<from_bf16>
 #define mma_f16 mma_16<from_f16>
 
-/* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that what
-   a block leaves behind for its next iteration is seen. */
+/* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that
+   state left from the previous iteration is detected. */
 #define ENTRY \
   void shim::enter() { \
     Thread *t = self(); \

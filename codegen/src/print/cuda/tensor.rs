@@ -10,8 +10,10 @@ use crate::isa::Products;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
 use crate::kernel::extent::Extent;
-use crate::print::cuda::contraction::{epilogue, right_offset, row_start, term_offset};
+use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
+use crate::print::cuda::matrix_tile::widest;
+use crate::print::cuda::operands::{right_offset, row_start, term_offset};
 use crate::print::cuda::points::pointers;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
@@ -55,9 +57,9 @@ impl Products {
       }}
 "
             ),
-            Products::Tf32 | Products::Three => {
+            Products::Tf32 | Products::Tf32x3 => {
                 let small = |name: &str, i: &str| match self {
-                    Products::Three => {
+                    Products::Tf32x3 => {
                         format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
                     }
                     _ => String::new(),
@@ -71,7 +73,7 @@ impl Products {
                     )
                 };
                 let product = match self {
-                    Products::Three => {
+                    Products::Tf32x3 => {
                         "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
                     }
                     _ => "mma(acc[i][j], a[i], b[j]);",
@@ -97,7 +99,7 @@ impl Products {
                 (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
             }
         };
-        let small = if self == Products::Three {
+        let small = if self == Products::Tf32x3 {
             format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
         } else {
             String::new()
@@ -156,39 +158,10 @@ pub fn contraction(
     let (deep, left_gap, right_gap) = products.tile();
     let (left, right) = (deep + left_gap, tile + right_gap);
 
-    let steps = spec.taps.iter().map(|(_, step)| step);
-    let a_apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch);
-    let a_by = widest(products.copies(), a_apart);
-    let b_by = match &spec.b {
-        Operand::RowMajor(ld) => widest(products.copies(), [ld, &spec.columns].into_iter().chain(&spec.b_batch)),
-        _ => 1,
-    };
-    let (k_at, b_at) = (term_offset(spec), right_offset(spec)?);
-    let (a_count, b_count) = (tile * deep / a_by / THREADS, tile * deep / b_by / THREADS);
-    let (a_line, b_line) = (deep / a_by, tile / b_by);
+    let b_at = right_offset(spec)?;
+    let copies = Copies { spec, products, tile, deep, left, right };
+    let (a_count, a_line) = copies.left();
     let row_at = row_start(spec);
-    let fetch = |stage: &str, k0: &str| {
-        format!(
-            "      #pragma unroll
-      for (i32 i = 0; i < {a_count}; i++) {{
-        const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
-        const i64 k = {k0} + kk, at = row_at[i] + {k_at};
-        const bool there = row_at[i] >= 0 && k < {k};
-        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
-      }}
-      #pragma unroll
-      for (i32 i = 0; i < {b_count}; i++) {{
-        const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
-        const i64 k = {k0} + kk, n = n0 + column;
-        const bool there = k < {k} && n < {columns};
-        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
-      }}
-      async_commit();\n",
-            a_size = tile * left,
-            b_size = deep * right,
-            columns = spec.columns,
-        )
-    };
     let mut c = String::new();
     pointers(body, 2, &mut c);
     expr::scalar_constants(body, &mut c);
@@ -226,8 +199,8 @@ pub fn contraction(
       for (i32 e = 0; e < 4; e++) {{
       const i64 r = m0 + wm + i * {ROWS} + g + e / 2 * 8, n = n0 + wn + j * {COLUMNS} + 2 * t + e % 2;
 ",
-        fetch("0", "0"),
-        fetch("(stage ^ 1)", &format!("k0 + {deep}")),
+        copies.print("0", "0", &b_at),
+        copies.print("(stage ^ 1)", &format!("k0 + {deep}"), &b_at),
         products.step(
             (mi, ni),
             (left, right),
@@ -246,7 +219,64 @@ pub fn contraction(
     Ok(Source::new(c, batches * tm * tn, 1))
 }
 
-/// The largest element count of `by` that divides these extents and strides.
-pub fn widest<'a>(by: &[usize], apart: impl Iterator<Item = &'a Extent> + Clone) -> usize {
-    by.iter().copied().find(|n| apart.clone().all(|e| e.is_multiple_of(*n))).unwrap_or(1)
+/// The copies of tiles of both operands to shared memory.
+struct Copies<'a> {
+    spec: &'a Contraction,
+    products: Products,
+    /// Rows, and columns, of a tile.
+    tile: usize,
+    /// Terms of the sum in a tile.
+    deep: usize,
+    /// Padded elements of a row of both tiles.
+    left: usize,
+    right: usize,
+}
+
+impl Copies<'_> {
+    /// Elements that one copy of the left operand takes, and of the right one.
+    fn widths(&self) -> (usize, usize) {
+        let (spec, all) = (self.spec, self.products.copies());
+        let steps = spec.taps.iter().map(|(_, step)| step);
+        let apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch);
+        let right = match &spec.b {
+            Operand::RowMajor(ld) => widest(all, [ld, &spec.columns].into_iter().chain(&spec.b_batch)),
+            _ => 1,
+        };
+        (widest(all, apart), right)
+    }
+
+    /// Copies of the left operand by each thread, and those of a row of the tile.
+    fn left(&self) -> (usize, usize) {
+        let by = self.widths().0;
+        (self.tile * self.deep / by / THREADS, self.deep / by)
+    }
+
+    /// C that copies the tiles at term `k0` of the sum to the buffers `stage`; `b_at` is the offset of an element of `b`.
+    fn print(&self, stage: &str, k0: &str, b_at: &str) -> String {
+        let Copies { spec, tile, deep, left, right, .. } = self;
+        let ((a_by, b_by), (a_count, a_line)) = (self.widths(), self.left());
+        let (b_count, b_line) = (tile * deep / b_by / THREADS, tile / b_by);
+        format!(
+            "      #pragma unroll
+      for (i32 i = 0; i < {a_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
+        const i64 k = {k0} + kk, at = row_at[i] + {k_at};
+        const bool there = row_at[i] >= 0 && k < {k};
+        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
+      }}
+      #pragma unroll
+      for (i32 i = 0; i < {b_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
+        const i64 k = {k0} + kk, n = n0 + column;
+        const bool there = k < {k} && n < {columns};
+        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
+      }}
+      async_commit();\n",
+            k_at = term_offset(spec),
+            k = depth(spec),
+            a_size = tile * left,
+            b_size = deep * right,
+            columns = spec.columns,
+        )
+    }
 }

@@ -8,7 +8,7 @@ use crate::isa::Isa;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
 use crate::kernel::extent::Extent;
-use crate::print::c::contraction::Emit;
+use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::{copy, vector};
 use crate::print::expr::ctype;
@@ -66,13 +66,15 @@ impl Block<'_> {
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.b {
             Operand::Packed => panel(spec, width),
-            Operand::PackedHalf(_) => return Err("the products of an attention read what they multiply".into()),
+            Operand::PackedHalf(_) => {
+                return Err("a product inside another kernel does not widen panels of 16-bit floats".into());
+            }
             Operand::RowMajor(_) => width.into(),
             Operand::Transposed(line) => line * width,
         };
         let run = match (spec.element, &spec.b) {
             (Element::Half(_), Operand::Packed) => {
-                Some(spec.run.number().ok_or("a product of groups of unknown depth")?)
+                Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
             }
             _ => None,
         };
@@ -100,7 +102,7 @@ impl Block<'_> {
             tile: *tile,
             isa,
             width,
-            ahead: None,
+            prefetch_lines: None,
             dots,
         };
         let emit = Emit { sums, body, walk: self.walk, to: self.to, panels: &panels, factors: self.factors };

@@ -1,6 +1,7 @@
 //! Contractions in C: a register tile of accumulators, then the epilogue, then the store.
 
 mod block;
+mod emit;
 mod sums;
 
 pub use block::Block;
@@ -8,14 +9,14 @@ pub use block::Block;
 use std::fmt::Write;
 
 use crate::isa::{Isa, LINE};
-use crate::kernel::body::{Body, Node};
+use crate::kernel::body::Body;
 use crate::kernel::contraction::{
-    AccessStrides, Blocks, Contraction, Element, Operand, PIECE, RowAxes, STAYS, Tile, depth, panel,
+    AccessStrides, Blocks, Contraction, Element, L2_RESIDENT, Operand, PIECE, RowAxes, Tile, depth, panel,
 };
 use crate::kernel::extent::Extent;
+use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::vector;
-use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
 use crate::print::{Source, index};
 
@@ -70,8 +71,8 @@ pub fn contraction(
     let blocks = Blocks::choose(spec, tile, width);
     let (cuts, per_cut) = match blocks {
         Some(b) => (tiles.div_ceil(&b.tiles.into()).max(&1usize.into()), b.tiles.into()),
-        None if lines => cut(&spec.outer.0),
-        None => cut(&tiles),
+        None if lines => split_work(&spec.outer.0),
+        None => split_work(&tiles),
     };
     let mut walk = Vec::new();
     for l in &body.loads {
@@ -88,7 +89,7 @@ pub fn contraction(
         None if own_panel => return Err("the length of its sum is not known before the run".into()),
         _ => 0,
     };
-    // Rounding errors grow with the length of a sum: partial sums keep them small.
+    // Rounding errors increase with the length of a sum: partial sums keep them small.
     let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
     let pieces = spec.element == Element::Float && long && blocks.is_none();
     let mut c = String::new();
@@ -102,7 +103,9 @@ pub fn contraction(
     let [t, ..] = spec.element.names();
     let run = match (spec.element, &spec.b) {
         (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
-        (_, Operand::Packed) => Some(spec.run.number().ok_or("a product of groups of unknown depth")?),
+        (_, Operand::Packed) => {
+            Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
+        }
         _ => return Err("a product of groups whose right operand is not known before the run".into()),
     };
     let a_at = index::flat_offset(&spec.batch, &spec.a_batch, "batch");
@@ -110,8 +113,8 @@ pub fn contraction(
     right_operand(spec, blocks, widened, width, &mut c);
     epilogue_pointers(spec, body, (&walk, &to), width, &mut c);
     let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
-    let ahead = ahead(spec, tile, blocks, bytes, isa);
-    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
+    let prefetch_lines = prefetch_lines(spec, tile, blocks, bytes, isa);
+    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, prefetch_lines, dots: false };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
     emit.part(&per_cut, &cuts, &mut c);
     c.push_str("    }\n  }\n");
@@ -256,9 +259,19 @@ fn epilogue_pointers(
 /// rows have a panel's width. `bytes` of panels are read before the first is read again.
 pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
-    let ahead = ahead(spec, tile, None, bytes, isa);
-    let sums =
-        Sums { spec, run: None, stored: None, pieces: false, blocks: None, tile, isa, width, ahead, dots: false };
+    let prefetch_lines = prefetch_lines(spec, tile, None, bytes, isa);
+    let sums = Sums {
+        spec,
+        run: None,
+        stored: None,
+        pieces: false,
+        blocks: None,
+        tile,
+        isa,
+        width,
+        prefetch_lines,
+        dots: false,
+    };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
     for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
@@ -272,7 +285,7 @@ const FEW_TILES: usize = 2;
 
 /// Lines of the next panel that each step of a tile's sum prefetches. Panels come from beyond the L2 cache, and all row tiles
 /// share one read: without prefetching the first tile stalls. `bytes` are read before the first panel is read again.
-fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
+fn prefetch_lines(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
     let tiles = match blocks {
         Some(b) => b.tiles,
         None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
@@ -281,157 +294,11 @@ fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, i
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
     let packed = spec.b == Operand::Packed;
     // With one row tile the memory bandwidth is the limit, and the hardware prefetches by itself.
-    (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
+    (packed && bytes > L2_RESIDENT && tiles > 1).then(|| lines.div_ceil(tiles))
 }
 
 /// Splits `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
-fn cut(n: &Extent) -> (Extent, Extent) {
+fn split_work(n: &Extent) -> (Extent, Extent) {
     let per = n.div_ceil(&8usize.into()).max(&1usize.into());
     (n.div_ceil(&per), per)
-}
-
-/// Prints tiles with their epilogue.
-pub(crate) struct Emit<'a> {
-    sums: Sums<'a>,
-    body: &'a Body,
-    walk: &'a [AccessStrides],
-    to: &'a AccessStrides,
-    panels: &'a Extent,
-    /// C expression of a factor for the sums of each row.
-    factors: Option<&'a str>,
-}
-
-impl Emit<'_> {
-    /// The tiles of a part of the rows: whole ones, then the remainder.
-    fn part(&self, per_cut: &Extent, cuts: &Extent, c: &mut String) {
-        let Sums { spec, tile, .. } = self.sums;
-        let lines = !spec.outer.0.is(1);
-        let full = spec.inner.0.div_floor(&tile.rows.into());
-        if lines {
-            let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
-            let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
-            let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
-        } else {
-            let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
-            let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
-        }
-        self.columns(tile.rows, c);
-        c.push_str("      }\n");
-        let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
-        match spec.inner.0.number() {
-            Some(rows) if rows.is_multiple_of(tile.rows) => {}
-            Some(rows) => {
-                let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
-                self.columns(rows % tile.rows, c);
-                c.push_str("      }\n");
-            }
-            // An unknown remainder runs in tiles of four rows, then one.
-            None => {
-                let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
-                for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
-                    let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
-                    self.columns(rows, c);
-                    c.push_str("      }\n");
-                }
-                c.push_str("      }\n");
-            }
-        }
-    }
-
-    /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or the remaining ones of the last panel.
-    fn columns(&self, rows: usize, c: &mut String) {
-        let Sums { spec, width, .. } = self.sums;
-        let rest = match spec.columns.number() {
-            Some(n) if n.is_multiple_of(width) => None,
-            Some(n) => Some(Columns::First(n % width)),
-            None => Some(Columns::Unknown),
-        };
-        let only = self.panels.is(1);
-        match rest {
-            None => self.tile(rows, &Columns::First(width), c),
-            Some(rest) if only => self.tile(rows, &rest, c),
-            Some(rest) => {
-                let whole = match rest {
-                    Columns::First(_) => format!("panel + 1 < {}", self.panels),
-                    Columns::Unknown => format!("(panel + 1) * {} <= {}", width, spec.columns),
-                };
-                let _ = writeln!(c, "        if ({whole}) {{");
-                self.tile(rows, &Columns::First(width), c);
-                c.push_str("        } else {\n");
-                if matches!(rest, Columns::Unknown) {
-                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", spec.columns, width);
-                }
-                self.tile(rows, &rest, c);
-                c.push_str("        }\n");
-            }
-        }
-    }
-
-    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
-        let Sums { spec, blocks, .. } = self.sums;
-        let vectors = self.sums.vectors(columns);
-        self.ask_ahead(rows, vectors, c);
-        self.sums.tile(rows, columns, c);
-        let waits = blocks.is_some_and(|b| b.wait(spec));
-        if waits {
-            c.push_str("        if (k0 > 0) {\n");
-            self.sums.each(rows, vectors, "{c} += load({s});", c);
-            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.run);
-            self.sums.each(rows, vectors, "store({s}, {c});", c);
-            c.push_str("        } else {\n");
-        }
-        for r in 0..rows {
-            for v in 0..vectors {
-                self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
-            }
-        }
-        if waits {
-            c.push_str("        }\n");
-        }
-    }
-
-    /// Prefetches epilogue operands as large as the result while the sums are computed: a tile reads a few lines of many rows,
-    /// which the hardware does not prefetch.
-    fn ask_ahead(&self, rows: usize, vectors: usize, c: &mut String) {
-        let lanes = self.sums.isa.lanes;
-        for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
-            let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
-            let step = 8 * LINE / bits;
-            for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
-                let _ = writeln!(
-                    c,
-                    "        __builtin_prefetch(P{i} + o * {} + (m + {r}) * {} + {at}, 0, 2);",
-                    w.outer, w.inner
-                );
-            }
-        }
-    }
-
-    /// The epilogue on one vector of the tile.
-    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
-        let (body, lanes) = (self.body, self.sums.isa.lanes);
-        let name = |i: usize| format!("t{i}");
-        c.push_str("        {");
-        for (i, t) in body.nodes.iter().enumerate() {
-            let value = match &t.node {
-                Node::Const(_) | Node::Reduce(..) => continue,
-                Node::Anchor => match self.factors {
-                    Some(f) => format!("c{r}_{v} * SPLAT({f}[m + {r}])"),
-                    None => format!("c{r}_{v}"),
-                },
-                Node::Load(l) => {
-                    let w = &self.walk[*l];
-                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
-                    vector::load(t.dtype, &at, &w.column, part)
-                }
-                Node::Op(op, args) => vector::vector(body, *op, args, &name),
-            };
-            let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
-        }
-        for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = write!(c, " {}", vector::store(body, *node, &at, part));
-        }
-        c.push_str(" }\n");
-    }
 }

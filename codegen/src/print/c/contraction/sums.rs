@@ -36,7 +36,7 @@ pub(crate) struct Sums<'a> {
     pub isa: &'a Isa,
     pub width: usize,
     /// Cache lines that each step of the sum prefetches; `None` where the right operand stays in the cache.
-    pub ahead: Option<usize>,
+    pub prefetch_lines: Option<usize>,
     /// Whether each sum is a dot product along its terms, for a right operand with contiguous columns.
     pub dots: bool,
 }
@@ -54,7 +54,7 @@ impl Sums<'_> {
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
         let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
         let _ = writeln!(c, "        const {u} *b = B + {header};");
-        if let Some(lines) = self.ahead {
+        if let Some(lines) = self.prefetch_lines {
             // Each tile prefetches its share of the next panel.
             let (share, group) = (lines * self.line(), spec.element.group());
             if let Some(b) = self.blocks {
@@ -128,8 +128,8 @@ impl Sums<'_> {
     }
 
     /// Prefetches the next panel.
-    fn ask_ahead(&self, c: &mut String) {
-        let Some(lines) = self.ahead else { return };
+    fn prefetch(&self, c: &mut String) {
+        let Some(lines) = self.prefetch_lines else { return };
         for line in 0..lines {
             let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * self.line());
         }
@@ -147,7 +147,7 @@ impl Sums<'_> {
             let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
         }
-        self.ask_ahead(c);
+        self.prefetch(c);
         if self.stored.is_some() {
             // The hardware prefetcher does not run far enough ahead of so few bytes a step.
             for line in (0..2 * vectors * lanes).step_by(LINE) {
@@ -184,10 +184,9 @@ impl Sums<'_> {
         for r in 0..rows {
             for v in 0..vectors {
                 let at = (r * self.tile.vectors + v) * self.isa.lanes;
-                let place =
+                let slot =
                     if self.blocks.is_some() { format!("S + m * {} + {at}", self.width) } else { format!("S + {at}") };
-                let _ =
-                    writeln!(c, "        {}", statement.replace("{s}", &place).replace("{c}", &format!("c{r}_{v}")));
+                let _ = writeln!(c, "        {}", statement.replace("{s}", &slot).replace("{c}", &format!("c{r}_{v}")));
             }
         }
     }
@@ -200,7 +199,7 @@ impl Sums<'_> {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
-            self.ask_ahead(c);
+            self.prefetch(c);
             // The panel is in the L2 cache.
             for line in (0..vectors * lanes * 4).step_by(LINE) {
                 let at = (2048 + line) / spec.element.size();

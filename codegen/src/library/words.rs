@@ -1,0 +1,79 @@
+//! The numbers of a call as a plan stores them, and the kinds of arithmetic that they encode.
+
+use of_ir::DType;
+
+use crate::isa::{Isa, Products};
+use crate::library::epilogue::Activation;
+
+/// How f32 is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names say what they are")]
+pub enum Floats {
+    Exact,
+    Tf32,
+    Bf16,
+    F16,
+}
+
+impl Floats {
+    /// How an instruction set multiplies floats of this type.
+    ///
+    /// # Errors
+    /// When no library supports that mode.
+    pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
+        match Products::of(isa, dtype) {
+            None | Some(Products::Half(_)) => Ok(Floats::Exact),
+            Some(Products::Tf32) => Ok(Floats::Tf32),
+            Some(Products::Bf16) => Ok(Floats::Bf16),
+            Some(Products::F16) => Ok(Floats::F16),
+            Some(Products::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
+        }
+    }
+}
+
+/// The encoded numbers of a call.
+pub(crate) struct Words<'a>(pub &'a mut dyn Iterator<Item = u64>);
+
+impl Words<'_> {
+    pub fn number(&mut self) -> Option<u64> {
+        self.0.next()
+    }
+
+    pub fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let mut out = [0; N];
+        out.iter_mut().try_for_each(|x| self.number().map(|n| *x = n))?;
+        Some(out)
+    }
+
+    pub fn flag(&mut self) -> Option<bool> {
+        self.number().map(|n| n == 1)
+    }
+
+    pub fn float(&mut self) -> Option<f32> {
+        u32::try_from(self.number()?).ok().map(f32::from_bits)
+    }
+
+    /// Element type, f32 mode, and activation.
+    pub fn kinds(&mut self) -> Option<(DType, Floats, Activation)> {
+        let [dtype, floats, activation] = self.numbers()?.map(|n| n as usize);
+        Some((*DTYPES.get(dtype)?, *FLOATS.get(floats)?, *ACTIVATIONS.get(activation)?))
+    }
+}
+
+/// The inverse of [`Words::kinds`].
+pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec<u64> {
+    let index = |found: Option<usize>| found.unwrap_or_default() as u64;
+    vec![
+        index(DTYPES.iter().position(|d| *d == dtype)),
+        index(FLOATS.iter().position(|f| *f == floats)),
+        index(ACTIVATIONS.iter().position(|a| *a == activation)),
+    ]
+}
+
+/// Element types; their position encodes them, as for the lists below.
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+const FLOATS: [Floats; 4] = [Floats::Exact, Floats::Tf32, Floats::Bf16, Floats::F16];
+
+const ACTIVATIONS: [Activation; 5] =
+    [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];

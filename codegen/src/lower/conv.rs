@@ -1,0 +1,332 @@
+//! Channels-last convolutions of one or two image axes, with their epilogues.
+
+use half::bf16;
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, OpId, ValueId};
+
+use crate::analysis::roles;
+use crate::fuse::Group;
+use crate::kernel::body::Body;
+use crate::kernel::contraction;
+use crate::kernel::contraction::{Contraction, RowAxes};
+use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
+use crate::kernel::space::row_major;
+use crate::kernel::window;
+use crate::kernel::window::{Axis, Kind, Window, image_axes};
+use crate::kernel::winograd::Winograd;
+use crate::library::cudnn;
+use crate::lower::anchor::{Outcome, Panels, element};
+use crate::lower::{Lowering, points};
+use crate::physical::{BufferRef, Flops, Operand};
+
+/// Padded extent, input extent, and elements before the input, for each axis.
+type Border = [(Extent, Extent, Extent); 4];
+
+/// The extents of a convolution, with its image axes in the order in which the kernel iterates over them.
+struct Image {
+    dtype: DType,
+    samples: Extent,
+    h: Axis,
+    w: Axis,
+    cin: usize,
+    cout: usize,
+    groups: usize,
+}
+
+impl Image {
+    /// The convolution `op`, and its epilogue along `[N, H, W, C]`.
+    ///
+    /// # Errors
+    /// When it has more than two image axes, or channels of unknown number.
+    fn of(l: &Lowering<'_, '_>, op: OpId, group: &Group, b: &Body) -> Result<(Image, Body), String> {
+        let (x, w) = (l.g.op(op).operands[0], l.g.op(op).operands[1]);
+        let conv = roles::conv_of(l.g, op).ok_or("its attributes do not decode")?;
+        let shape = |v: ValueId| l.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
+        let (h, w) = image_axes(&geometry.windows)?;
+        let channels = |d: &Dim| Extent::from(d).number().ok_or("its channels are not known before the run");
+        let (cin, cout) = (channels(&geometry.cin)?, channels(&geometry.cout)?);
+        let mut b = image_body(b, group.space.len());
+        // For an image one pixel wide, rows of the contraction run along its long axis.
+        let (h, w) = if w.input.is(1) && w.output.is(1) && w.kernel == 1 {
+            b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
+            (w, h)
+        } else {
+            (h, w)
+        };
+        let samples = Extent::from(&geometry.n);
+        Ok((Image { dtype: l.dtype(x), samples, h, w, cin, cout, groups: geometry.group }, b))
+    }
+
+    /// Input channels of a group.
+    fn cin_group(&self) -> usize {
+        self.cin / self.groups
+    }
+
+    /// Output channels of a group.
+    fn cout_group(&self) -> usize {
+        self.cout / self.groups
+    }
+
+    /// Taps of a filter.
+    fn area(&self) -> usize {
+        self.h.kernel * self.w.kernel
+    }
+
+    /// The extents of the result.
+    fn space(&self) -> [Extent; 4] {
+        [self.samples.clone(), self.h.output.clone(), self.w.output.clone(), self.cout.into()]
+    }
+
+    /// Operations of the contraction.
+    fn flops(&self) -> Flops {
+        Flops::products(2 * (self.area() * self.cin_group()) as u64 * points(&self.space()))
+    }
+
+    /// Whether the kernel is a window kernel, with a filter for each channel.
+    fn is_depthwise(&self) -> bool {
+        self.groups == self.cin && self.cout == self.cin
+    }
+
+    /// The extents of both image axes with the border.
+    fn padded(&self) -> (Extent, Extent) {
+        let after = |a: &Axis| {
+            let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
+            (reach - &a.pad - &a.input).max(&0usize.into())
+        };
+        let padded = |a: &Axis| &a.input + &a.pad + after(a);
+        (padded(&self.h), padded(&self.w))
+    }
+
+    /// The border of zeros, if any. It is written around the input once, so that the kernel needs no bounds checks.
+    fn border(&self) -> Option<Border> {
+        let ((hp, wp), Image { h, w, .. }) = (self.padded(), self);
+        let needs_pad = hp != h.input || wp != w.input || !h.pad.is(0) || !w.pad.is(0);
+        let whole = |e: Extent| (e.clone(), e, Extent::from(0usize));
+        let axis = |padded: Extent, a: &Axis| (padded, a.input.clone(), a.pad.clone());
+        needs_pad.then(|| [whole(self.samples.clone()), axis(hp, h), axis(wp, w), whole(self.cin.into())])
+    }
+
+    /// The window of a depthwise convolution, and the border that it needs.
+    fn window(&self) -> (Window, Option<Border>) {
+        let (hp, wp) = self.padded();
+        // Kernels multiply bytes in groups of taps, all of which must lie inside the padded input.
+        let bytes = self.dtype != DType::F32;
+        let inside = |a: &Axis, input: Extent| {
+            let a = a.clone();
+            if bytes { Axis { input, pad: 0usize.into(), ..a } } else { a }
+        };
+        let (n, h, w) = (self.samples.clone(), inside(&self.h, hp), inside(&self.w, wp));
+        let window = Window { n, h, w, c: self.cin, kind: Kind::Depthwise, dtype: self.dtype };
+        (window, self.border().filter(|_| bytes))
+    }
+
+    /// The axes of the contraction's rows, the epilogue along them, and the strides of the result.
+    fn rows(&self, b: &Body) -> (RowAxes, Body, Vec<Extent>) {
+        let (space, cout_group) = (self.space(), self.cout_group());
+        let out = row_major(&space);
+        let axes = |batch, outer| RowAxes { dims: space.to_vec(), batch, outer };
+        if self.groups == 1 {
+            let pointwise = self.area() == 1 && self.h.stride == 1 && self.w.stride == 1;
+            let merged = [axes(0, 0), axes(1, 0)].into_iter().find(|axes| pointwise && axes.follows(b));
+            return (merged.unwrap_or_else(|| axes(1, 1)), b.clone(), out);
+        }
+        // The space, with the groups as a batch axis: [N, G, H, W, C/G].
+        let grouped = |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
+        let mut body = b.clone();
+        body.loads.iter_mut().for_each(|l| l.strides = grouped(&l.strides));
+        let [n, h, w, _] = space;
+        let dims = vec![n, self.groups.into(), h, w, cout_group.into()];
+        (RowAxes { dims, batch: 2, outer: 1 }, body, grouped(&out))
+    }
+
+    /// The contraction along these axes, whose right operand is row-major.
+    fn contraction(&self, axes: &RowAxes) -> Contraction {
+        let Image { h, w, cin, .. } = self;
+        let (hp, wp) = self.padded();
+        let (row, cin_group, columns) = (&wp * *cin, self.cin_group(), Extent::from(self.cout_group()));
+        let one = (Extent::from(1usize), Extent::from(0usize));
+        let (outer, inner) = match (axes.batch, axes.outer) {
+            (0, 0) => (one, (&self.samples * &h.output * &w.output, (*cin).into())),
+            (_, 0) => (one, (&h.output * &w.output, (*cin).into())),
+            _ => ((h.output.clone(), &row * h.stride), (w.output.clone(), (w.stride * cin).into())),
+        };
+        // Adjacent taps of a line are contiguous without dilation.
+        let contiguous = self.groups == 1 && (w.dilation == 1 || w.kernel == 1);
+        let lines = (h.kernel, &row * h.dilation);
+        let (taps, run) = if contiguous {
+            (vec![lines], w.kernel * cin)
+        } else {
+            (vec![lines, (w.kernel, (w.dilation * cin).into())], cin_group)
+        };
+        Contraction {
+            element: element(self.dtype),
+            batch: axes.dims[..axes.batch].to_vec(),
+            a_batch: [&hp * &wp * *cin, cin_group.into()][..axes.batch].to_vec(),
+            b_batch: vec![0usize.into(); axes.batch],
+            outer,
+            inner,
+            taps,
+            run: run.into(),
+            columns: columns.clone(),
+            b: contraction::Operand::RowMajor(columns),
+        }
+    }
+}
+
+impl Lowering<'_, '_> {
+    /// A convolution: a library call, a depthwise window, Winograd's algorithm, or a contraction, in this order.
+    pub(super) fn conv(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
+        let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
+        let (image, b) = Image::of(self, op, group, b)?;
+        let Image { dtype, samples, h, w: wa, cin, cout, groups } = &image;
+        let shape = cudnn::Shape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
+        if let Some(call) = self.convolution_call(op, &shape, &b, &row_major(&image.space())) {
+            let filters = [*cout, image.cin_group(), image.area()];
+            return Ok((|| {
+                let operands = [self.operand(x)?, self.channels_last(op, w, filters)?];
+                self.library_call(group, call, operands, &b, image.flops())
+            })());
+        }
+        let known = self.constants.tensor(w).is_some();
+        if *groups == 1
+            && self.isa.multiplies(*dtype)
+            && self.winograd
+            && known
+            && self.can.winograd
+            && let Some(fast) = Winograd::choose(element(*dtype), samples, (h, wa), (*cin, *cout), self.isa)
+        {
+            return self.winograd(group, &fast, (x, w), &b);
+        }
+        if image.is_depthwise() {
+            let (window, border) = image.window();
+            return self.depthwise(group, &window, (op, x, w), border, &b);
+        }
+        self.conv_contraction(group, op, &image, &b)
+    }
+
+    /// A convolution as a contraction of the input, with a border of zeros, and the filters.
+    fn conv_contraction(&mut self, group: &Group, op: OpId, image: &Image, b: &Body) -> Outcome {
+        let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
+        let (row_axes, body, out) = image.rows(b);
+        let mut spec = image.contraction(&row_axes);
+        let known = self.constants.tensor(w).is_some();
+        let in_panels = self.can.packed_weights && known;
+        if in_panels {
+            spec.b = self.panels_of(w);
+        }
+        let (key, tile) = self.schedule(&spec);
+        let width = tile.vectors * self.isa.lanes;
+        let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
+        if image.groups > 1 {
+            spec.b_batch[1] = match in_panels {
+                true => contraction::panel(&spec, width) * cout_group.div_ceil(width),
+                false => (area * cin_group * cout_group).into(),
+            };
+        }
+        let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
+        let (border, flops) = (image.border(), image.flops());
+        let filters = [image.groups, area, cin_group, cout_group];
+        if let Some(call) = self.product_call(op, &spec, &body, &row_axes, &out) {
+            return Ok((|| {
+                let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
+                self.library_call(group, call, operands, &body, flops)
+            })());
+        }
+        let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
+        let source = nest.print(self.isa)?;
+        Ok((|| {
+            let a = self.bordered(op, x, border)?;
+            let right = self.filters(op, w, packed, filters)?;
+            self.finish(group, source, &body, vec![a, right], flops)?;
+            self.scheduled(key, &spec, tile);
+            Ok(())
+        })())
+    }
+
+    fn winograd(&mut self, group: &Group, fast: &Winograd, (x, w): (ValueId, ValueId), b: &Body) -> Outcome {
+        let nest = Nest::Winograd { spec: Box::new(fast.clone()), body: b.clone() };
+        let source = nest.print(self.isa)?;
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
+        let filters = match tensor.as_slice::<bf16>() {
+            Some(values) => values.iter().map(|x| x.to_f32()).collect(),
+            None => tensor.as_slice::<f32>().ok_or("its weights are neither f32 nor bf16")?,
+        };
+        let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
+        Ok((|| {
+            let a = self.operand(x)?;
+            let right = self.panels(w, Panels::Floats(packed))?;
+            self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
+        })())
+    }
+
+    /// Filters `[group Cout, Cin, taps]` as right operands of contractions: packed if constant, else computed with extents
+    /// `dims`, `[group, taps, Cin, Cout]`.
+    fn filters(
+        &mut self,
+        op: OpId,
+        w: ValueId,
+        packed: Option<Panels>,
+        dims: [usize; 4],
+    ) -> Result<Operand, Diagnostic> {
+        if let Some(panels) = packed {
+            return self.panels(w, panels);
+        }
+        let [_, taps, cin, cout] = dims;
+        let from = [cout * cin * taps, 1, taps, cin * taps].map(Extent::from).to_vec();
+        self.rearranged(op, w, &dims.map(Extent::from), from)
+    }
+
+    /// The operand `x` with a zero border: padded extent, input extent and elements before, of each axis.
+    fn bordered(&mut self, op: OpId, x: ValueId, border: Option<Border>) -> Result<Operand, Diagnostic> {
+        let a = self.operand(x)?;
+        let Some(list) = border else { return Ok(a) };
+        let dtype = self.dtype(x);
+        let bytes = dtype.bits().map_or(4, |b| b / 8);
+        let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
+        let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
+        let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
+        self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
+        Ok(Operand::whole(BufferRef::Slot(slot)))
+    }
+
+    fn depthwise(
+        &mut self,
+        group: &Group,
+        spec: &Window,
+        (op, x, w): (OpId, ValueId, ValueId),
+        border: Option<Border>,
+        b: &Body,
+    ) -> Outcome {
+        let source = Nest::Window { spec: spec.clone(), body: b.clone() }.print(self.isa)?;
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
+        let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
+        let padded = c.next_multiple_of(self.isa.lanes);
+        let mut rows = vec![0f32; taps * padded];
+        for (i, v) in tensor.as_slice::<f32>().iter().flat_map(|v| v.iter().enumerate()) {
+            rows[i % taps * padded + i / taps] = *v;
+        }
+        let quads = tensor.as_slice::<i8>().map(|v| window::quads(&v, spec, self.isa));
+        let flops = Flops::products(2 * taps as u64 * points(&group.space));
+        Ok((|| {
+            let name = format!("{} (by tap)", self.constants.name(w));
+            let weight = match quads {
+                Some(quads) => self.constants.computed(&name, quads)?,
+                None => self.constants.computed(&name, rows)?,
+            };
+            let weights = Operand::whole(BufferRef::Weight(weight));
+            let a = self.bordered(op, x, border)?;
+            self.finish(group, source, b, vec![a, weights], flops)
+        })())
+    }
+}
+
+/// The body with strides for `[N, H, W, C]`; with one image axis, the other has extent 1.
+fn image_body(b: &Body, rank: usize) -> Body {
+    let mut out = b.clone();
+    if rank == 3 {
+        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0usize.into()));
+    }
+    out
+}

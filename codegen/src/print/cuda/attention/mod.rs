@@ -1,0 +1,58 @@
+//! Fused attention in one pass: a block keeps some rows of the left operand and iterates over tiles of keys and values. The next
+//! tiles are copied to shared memory while the current ones are multiplied. Rows of scores are never complete: each tile
+//! rescales the running maximum and sum of exponentials (online softmax).
+//!
+//! Source: Dao, FlashAttention-2, 2023. It requires a softmax of the scores, after any elementwise ops.
+
+mod float;
+mod fragments;
+mod printer;
+mod tensor;
+
+use crate::isa::{Isa, Products};
+use crate::kernel::attention::Attention;
+use crate::kernel::body::Node;
+use crate::kernel::extent::Extent;
+use crate::print::Source;
+use crate::print::cuda::attention::printer::Printer;
+use crate::print::cuda::matrix_tile::LONGEST;
+
+/// The kernel.
+///
+/// # Errors
+/// When the row-wise computation is no softmax, lines are too long, or an access does not follow the rows.
+pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
+    let soft = a.softmax().ok_or("its rows are no softmax")?;
+    // Ops before the softmax are elementwise on the scores.
+    let mut along = a.along.clone();
+    along.nodes.truncate(soft.of + 1);
+    if along.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..))) {
+        return Err("the argument of its softmax reduces whole rows".into());
+    }
+    along.nodes.iter_mut().filter(|t| t.node == Node::Load(a.at)).for_each(|t| t.node = Node::Anchor);
+    let number = |n: &usize| match *n {
+        n if n == soft.largest => Ok("top"),
+        n if n == soft.sum => Ok("sum"),
+        _ => Err("a row value with other readers is neither the maximum nor the sum of its softmax"),
+    };
+    let kept = a.kept.iter().map(number).collect::<Result<_, _>>()?;
+    let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");
+    let (depth, columns) = (known(&a.depth)?, known(&a.columns)?);
+    let printer = Printer {
+        a,
+        mapped: soft.of,
+        kept,
+        along: &along,
+        scores_walk: a.walks(&a.scores, a.dims())?,
+        along_walk: a.walks(&a.along, a.dims())?,
+        after_walk: a.walks(&a.after, a.out_dims())?,
+        to: a.to()?,
+        depth: depth.next_multiple_of(16),
+        columns: if columns <= 32 { columns.next_multiple_of(16) } else { columns.next_multiple_of(64) },
+        wide: depth.max(columns) > 64,
+    };
+    Ok(match Products::of(isa, a.element) {
+        Some(products) => tensor::kernel(&printer, products),
+        None => float::kernel(&printer),
+    })
+}
