@@ -34,7 +34,7 @@ pub(crate) fn check(plan: &Plan, weights_len: u64, code_len: u64, payload_len: u
 fn check_weight(weight: &Weight, section: u64) -> Result<(), String> {
     let dtype = ElementType::try_from(weight.dtype).map_err(|_| format!("unknown element type {}", weight.dtype))?;
     if !fits(weight.offset, weight.len, section) {
-        return Err("the bytes order past the weights section".into());
+        return Err("the bytes reach past the weights section".into());
     }
     if dtype == ElementType::String {
         return crate::dtype::element_count(&weight.dims).map(|_| ()).ok_or_else(|| "bad extents".into());

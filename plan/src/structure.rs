@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{ElementType, Extent, MeshProgram, Task};
+use crate::{BoxingExec, ElementType, Exec, Extent, MeshProgram, Task, Transfer};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -303,6 +303,20 @@ pub struct ObjectStorage {}
 /// A control edge.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct ControlStorage {}
+
+impl Program {
+    /// The transfers in which a task takes part, in the order of their numbers, each with its element type.
+    pub fn transfers<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
+        let (own, of_backend) = match &task.exec {
+            Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
+            Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
+            _ => (None, &[][..]),
+        };
+        let regst = |exec: &BoxingExec| self.regsts.get(exec.dst as usize).map(|r| r.dtype());
+        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
+        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
+    }
+}
 
 impl Block {
     /// Distance between two registers of the same block.

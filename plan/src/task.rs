@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, Extent, Program, TaskId, Transfer};
+use crate::{ElementType, Extent, TaskId, Transfer};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -78,18 +78,6 @@ impl Task {
     /// The id, taken apart; `None` when it is malformed.
     pub fn task_id(&self) -> Option<TaskId> {
         TaskId::from_raw(self.id)
-    }
-
-    /// The transfers in which it takes part, in the order of their numbers, each with its element type.
-    pub fn rendezvous<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
-        let (own, of_backend) = match &self.exec {
-            Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
-            Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
-            _ => (None, &[][..]),
-        };
-        let regst = |exec: &BoxingExec| program.regsts.get(exec.dst as usize).map(|r| r.dtype());
-        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
-        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
     }
 }
 

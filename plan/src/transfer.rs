@@ -5,7 +5,7 @@
 //! owner of a pipeline stage, and from every rank along partial axes, whose values are reduced. So all-gather,
 //! reduce-scatter, all-to-all, slice and the send of a pipeline stage are one task with different layouts.
 
-use crate::mesh::{AxisLayout, LayoutKind, holds};
+use crate::layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 
 /// The transfer of a tensor between layouts: the same description for all ranks that take part.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -76,42 +76,6 @@ pub(crate) struct BlockCopy {
     pub needed: Block,
     /// Whether it is reduced into the values that are there.
     pub combines: bool,
-}
-
-/// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
-fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
-    let (base, more) = (extent / n, extent % n);
-    (i * base + i.min(more), base + usize::from(i < more))
-}
-
-/// What the rank at `coords` of a mesh holds. Where several axes split one axis of the tensor, each splits what the one
-/// before it left.
-pub fn block(layout: &[AxisLayout], mesh: &[usize], coords: &[usize], dims: &[usize]) -> Vec<(usize, usize)> {
-    let mut out: Block = dims.iter().map(|d| (0, *d)).collect();
-    for ((axis, n), i) in layout.iter().zip(mesh).zip(coords) {
-        if axis.kind() == LayoutKind::Split
-            && let Some((start, len)) = out.get_mut(axis.dim as usize)
-        {
-            let (offset, part) = slice(*len, *n, *i);
-            (*start, *len) = (*start + offset, part);
-        }
-    }
-    out
-}
-
-/// Position along each axis of a mesh, the last varying fastest.
-pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
-    let mut out = vec![0; mesh.len()];
-    for (c, n) in out.iter_mut().zip(mesh).rev() {
-        *c = rank % n;
-        rank /= n;
-    }
-    out
-}
-
-/// The reduction of partial values, where a layout has any.
-pub fn partial_kind(layout: &[AxisLayout]) -> Option<LayoutKind> {
-    layout.iter().map(AxisLayout::kind).find(|k| k.is_partial())
 }
 
 impl Runs {

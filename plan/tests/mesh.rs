@@ -123,11 +123,11 @@ fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) 
         (0..p.tasks.len()).filter(|i| matches!(p.tasks[*i].exec, Some(Exec::Boxing(_)))).collect()
     };
     let all: Vec<Transfer> =
-        program.tasks.iter().flat_map(|t| t.rendezvous(program)).map(|(transfer, _)| transfer.clone()).collect();
+        program.tasks.iter().flat_map(|t| program.transfers(t)).map(|(transfer, _)| transfer.clone()).collect();
     let mut rest = all.iter();
     for (place, count) in boxings(program).into_iter().zip(counts) {
-        let meeting = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
-        let rendezvous = rest.by_ref().take(*count).map(meeting).collect();
+        let rendezvous = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
+        let rendezvous = rest.by_ref().take(*count).map(rendezvous).collect();
         let Some(Exec::Boxing(exec)) = &program.tasks[place].exec else { panic!("no transfer") };
         let (inputs, outputs) = (vec![exec.src.clone()], vec![exec.dst]);
         let exec = BackendExec { backend: backend.into(), inputs, outputs, rendezvous, ..BackendExec::default() };

@@ -3,10 +3,10 @@
 use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 
 use crate::RunError;
-use crate::bound_task::Context;
 use crate::combine::{Combine, combine, neutral};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
+use crate::task_context::Context;
 use crate::transport::{Stopped, TransferBlock};
 
 /// A rank's part of a transfer, over its transport.

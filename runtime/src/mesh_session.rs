@@ -15,7 +15,8 @@ use crate::boxing::{Block, put};
 use crate::combine::{combine, neutral};
 use crate::device::{AlignedBytes, CodeMap};
 use crate::session::{memory, worker_count};
-use crate::transport::{SharedMemory, Transport};
+use crate::shared_memory::SharedMemory;
+use crate::transport::Transport;
 use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives

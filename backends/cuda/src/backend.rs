@@ -77,12 +77,14 @@ impl Backend for Cuda {
     }
 
     /// What a library of collectives does, for element types that it supports.
-    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-        let share = Collective::of(&meeting.transfer, mesh, 0)?;
+    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+        let share = Collective::of(&rendezvous.transfer, mesh, 0)?;
         match share.combines {
-            Some(_) if !nccl::combines(meeting.dtype()) => Err(format!("NCCL does not combine {}", meeting.dtype())),
-            _ if share.fills.is_some_and(|kind| neutral(meeting.dtype(), kind).is_none()) => {
-                Err(format!("{} does not combine, so no partial value is made of it", meeting.dtype()))
+            Some(_) if !nccl::combines(rendezvous.dtype()) => {
+                Err(format!("NCCL does not combine {}", rendezvous.dtype()))
+            }
+            _ if share.fills.is_some_and(|kind| neutral(rendezvous.dtype(), kind).is_none()) => {
+                Err(format!("{} does not combine, so no partial value is made of it", rendezvous.dtype()))
             }
             _ => Ok(()),
         }

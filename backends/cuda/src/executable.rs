@@ -74,7 +74,7 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
-    let rendezvous = program.exchanges().map(|e| e.meeting.clone()).collect();
+    let rendezvous = program.exchanges().map(|e| e.rendezvous.clone()).collect();
     let given = |i: usize| ends.device_inputs.get(i).is_none_or(Option::is_none);
     let fetched = |i: usize| ends.readers.get(i).is_none_or(|r| r.outside);
     let there = |of: &[(u64, u64)], host: &dyn Fn(usize) -> bool| {

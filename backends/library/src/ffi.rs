@@ -144,7 +144,7 @@ pub struct Opened {
     /// The backend.
     pub backend: Option<Loaded>,
     /// The ops.
-    pub ops: Vec<crate::ops::Declared>,
+    pub ops: Vec<ops::Declared>,
 }
 
 /// Loads the library at `path`.

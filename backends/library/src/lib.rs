@@ -11,6 +11,7 @@
 
 mod ffi;
 mod ops;
+mod signature;
 
 use std::path::Path;
 

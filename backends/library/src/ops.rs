@@ -1,34 +1,13 @@
 //! Ops of shared libraries, registered as ops of this program.
 
-use std::str::FromStr;
-
 use of_codegen::physical::{dtype_of, element_type};
-use of_ir::{
-    Arity, Attr, AttrSlot, Attrs, Dim, OpDef, OpError, OpView, PartialKind, Sbp, SbpSignature, Signature, Slot, Tensor,
-    TensorType, Type,
-};
+use of_ir::{Arity, Attr, Attrs, Dim, OpDef, OpError, OpView, SbpSignature, Signature, Slot, Tensor, TensorType, Type};
 use of_ops::{CudaKernel, Evaluated, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
 use of_plan::ElementType;
 use of_runtime::Tensor as Given;
 
-use crate::ffi::ops::{LoadedOp, Question, UNKNOWN, View};
-
-/// The description of an op of a library.
-pub struct Declared {
-    pub name: &'static str,
-    pub doc: &'static str,
-    pub onnx: Option<&'static str>,
-    pub operands: Vec<DeclaredSlot>,
-    pub results: Vec<DeclaredSlot>,
-    pub attrs: Vec<AttrSlot>,
-    pub calls: LoadedOp,
-}
-
-/// An operand or result of it.
-pub struct DeclaredSlot {
-    pub name: &'static str,
-    pub arity: u32,
-}
+use crate::ffi::ops::{Declared, DeclaredSlot, LoadedOp, Question, UNKNOWN, View};
+use crate::signature::parse_signature;
 
 /// The declaration of an op of a library, which stays loaded.
 pub struct UserOp {
@@ -325,55 +304,9 @@ impl Op for Instance {
     }
 }
 
-/// A signature as a line: `S(0), B -> P(sum)`, and `/ 8` behind it where the number of devices must divide 8.
-pub fn print_signature(s: &SbpSignature) -> String {
-    let list = |l: &[Sbp]| l.iter().map(Sbp::to_string).collect::<Vec<_>>().join(", ");
-    let of = if s.multiple == 0 { String::new() } else { format!(" / {}", s.multiple) };
-    format!("{} -> {}{of}", list(&s.operands), list(&s.results))
-}
-
-/// The inverse of [`print_signature`].
-fn parse_signature(line: &str, operands: usize, results: usize) -> Result<SbpSignature, String> {
-    let wrong = || format!("'{}' is no signature of {operands} operands and {results} results", line.trim());
-    let (from, to) = line.split_once("->").ok_or_else(wrong)?;
-    let (to, multiple) = match to.split_once('/') {
-        Some((to, n)) => (to, i64::from_str(n.trim()).map_err(|_| wrong())?),
-        None => (to, 0),
-    };
-    let one = |word: &str| {
-        let inner = |head: &str| word.strip_prefix(head)?.strip_suffix(')');
-        let partial = |name: &str| PartialKind::ALL.into_iter().find(|k| k.name() == name).map(Sbp::Partial);
-        let split = inner("S(").and_then(|n| n.parse().ok()).map(Sbp::Split);
-        split.or_else(|| inner("P(").and_then(partial)).or((word == "B").then_some(Sbp::Broadcast)).ok_or_else(wrong)
-    };
-    let list = |text: &str| {
-        let words = text.split(',').map(str::trim).filter(|w| !w.is_empty());
-        words.map(one).collect::<Result<Vec<_>, _>>()
-    };
-    let (from, to) = (list(from)?, list(to)?);
-    if from.len() != operands || to.len() != results {
-        return Err(wrong());
-    }
-    Ok(SbpSignature::new(&from, &to).for_divisors_of(multiple))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signatures_pass_as_lines() {
-        let sum = Sbp::Partial(PartialKind::Sum);
-        for s in [
-            SbpSignature::new(&[Sbp::Split(0), Sbp::Broadcast], &[Sbp::Split(1)]),
-            SbpSignature::new(&[sum, Sbp::Split(12)], &[sum]).for_divisors_of(8),
-        ] {
-            assert_eq!(parse_signature(&print_signature(&s), 2, 1), Ok(s));
-        }
-        for bad in ["S(0) -> S(0)", "S(0), Q -> B", "S(0), B", "S(-1), B -> B", "B, B -> B / x"] {
-            assert!(parse_signature(bad, 2, 1).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn unknown_extents_round_trip() {

@@ -14,8 +14,8 @@ use of_emit::Text;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
+use crate::emit::arith::{Item, Scalars, stored};
 use crate::emit::pointer;
-use crate::emit::scalar::{Item, Scalars, stored};
 
 /// Row length that a flat space is split into, if it divides it.
 const CHUNK: usize = 4096;

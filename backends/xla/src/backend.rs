@@ -59,7 +59,7 @@ impl Backend for Serialized {
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
 
-    fn exchanges(&self, _meeting: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _rendezvous: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
         Err(format!(
             "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
         ))
@@ -114,11 +114,11 @@ impl Backend for Xla {
     }
 
     /// Collectives are between replicas of one program, each of which is a rank.
-    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-        if buffer_type(meeting.dtype()).is_none() {
-            return Err(format!("XLA takes no {}", meeting.dtype()));
+    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+        if buffer_type(rendezvous.dtype()).is_none() {
+            return Err(format!("XLA takes no {}", rendezvous.dtype()));
         }
-        emit::exchanges(meeting, mesh)
+        emit::exchanges(rendezvous, mesh)
     }
 
     fn spmd(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::checker::Checker;
 use super::exec::check_exec;
 use super::{Finding, FindingKind};
 use crate::task_graph::task_indexes;
@@ -21,20 +22,7 @@ pub fn structure(plan: &Plan) -> Vec<Finding> {
     checker.findings
 }
 
-pub(super) struct Checker<'a> {
-    pub plan: &'a Plan,
-    program: Option<&'a Program>,
-    findings: Vec<Finding>,
-}
-
 impl<'a> Checker<'a> {
-    pub fn report(&mut self, kind: FindingKind, place: &str, message: impl Into<String>) {
-        let program = self.program.map_or("", |program| &program.name);
-        let place =
-            if place.is_empty() { format!("program `{program}`") } else { format!("program `{program}`, {place}") };
-        self.findings.push(Finding::new(kind, place, message));
-    }
-
     fn program(&mut self, program: &'a Program) {
         self.chunks(program);
         self.threads(program);

@@ -71,11 +71,11 @@ impl Machine {
             }
             Some(Exec::Backend(e)) => {
                 let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
-                work + task.rendezvous(program).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
+                work + program.transfers(task).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
             }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
             Some(Exec::Boxing(_)) => {
-                task.rendezvous(program).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
+                program.transfers(task).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
             }
             Some(Exec::Control(_)) | None => 0.0,
         };

@@ -85,7 +85,7 @@ pub fn simulate_ranks(
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
         let graph = TaskGraph::of(program).filter(|graph| is_sound(program, graph));
         let graph = graph.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-        let mut transfers = program.tasks.iter().flat_map(|task| task.rendezvous(program));
+        let mut transfers = program.tasks.iter().flat_map(|task| program.transfers(task));
         if transfers.any(|(t, _)| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
@@ -110,18 +110,18 @@ pub fn simulate_ranks(
             let late = |ns: u64, random: &mut Random| (ns as f64 * options.jitter * share(random.next())) as u64;
             costs.iter_mut().for_each(|ns| *ns = ns.saturating_add(late(*ns, &mut random)));
         }
-        let meets = |task: &Task| {
-            let meeting = |(transfer, _): (&of_plan::Transfer, _)| {
-                let met = transfer.participants(&mesh.extents(), rank);
-                let mut met: Vec<usize> = met.iter().map(|r| classes[*r as usize]).collect();
-                met.sort_unstable();
-                met.dedup();
-                (transfer.id, met)
+        let rendezvous = |task: &Task| {
+            let classes_of = |(transfer, _): (&of_plan::Transfer, _)| {
+                let ranks = transfer.participants(&mesh.extents(), rank);
+                let mut ranks: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
+                ranks.sort_unstable();
+                ranks.dedup();
+                (transfer.id, ranks)
             };
-            task.rendezvous(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
+            template.program.transfers(task).map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
         };
-        let meets = template.program.tasks.iter().map(meets).collect();
-        made.push(SimRank::new(template, costs, meets));
+        let rendezvous = template.program.tasks.iter().map(rendezvous).collect();
+        made.push(SimRank::new(template, costs, rendezvous));
     }
     let run = SimOptions { seed: options.seed, iterations: options.iterations.max(1), ..SimOptions::default() };
     let timelines = Simulator::new(made, &run, options.cores.unwrap_or(usize::MAX)).run()?;
@@ -196,7 +196,7 @@ impl Groups {
         programs.sort_unstable();
         programs.dedup();
         let programs = programs.iter().filter_map(|p| plan.programs.get(*p as usize));
-        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| task.rendezvous(p)));
+        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| p.transfers(task)));
         let mut groups = Self { by_axes: HashMap::new(), axes: Vec::new() };
         let extents = mesh.extents();
         for (transfer, _) in transfers {

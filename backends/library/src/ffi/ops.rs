@@ -10,7 +10,7 @@ use of_plan::ElementType;
 use of_runtime::Tensor as Given;
 
 use super::{Bytes, Results, Sink, TensorView, give, guarded, slice, with_sink};
-use crate::ops::{Declared, DeclaredSlot};
+use crate::signature::print_signature;
 
 /// Version of this part of the interface.
 pub const VERSION: u32 = 1;
@@ -117,6 +117,23 @@ pub struct LoadedOp(&'static OpEntry);
 unsafe impl Send for LoadedOp {}
 // SAFETY: as above.
 unsafe impl Sync for LoadedOp {}
+
+/// The description of an op of a library.
+pub struct Declared {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub onnx: Option<&'static str>,
+    pub operands: Vec<DeclaredSlot>,
+    pub results: Vec<DeclaredSlot>,
+    pub attrs: Vec<of_ir::AttrSlot>,
+    pub calls: LoadedOp,
+}
+
+/// An operand or result of it.
+pub struct DeclaredSlot {
+    pub name: &'static str,
+    pub arity: u32,
+}
 
 /// Operand or result of a call.
 pub struct View<'a> {
@@ -536,7 +553,7 @@ unsafe extern "C" fn sbp<T: OpSpec>(call: *const Call, sink: Sink) -> i32 {
     guarded(sink, || {
         // SAFETY: the caller's call is as the interface says.
         let asking = unsafe { Asking::<T>::read(call)? };
-        let lines = asking.op.sbp(&asking.view()).into_iter().map(|s| crate::ops::print_signature(&s));
+        let lines = asking.op.sbp(&asking.view()).into_iter().map(|s| print_signature(&s));
         Ok(lines.collect::<Vec<_>>().join("\n").into_bytes())
     })
 }

@@ -3,7 +3,7 @@
 use of_emit::{hex, list};
 use of_ir::{DType, Tensor};
 
-use super::scalar::{Item, Scalars, literal, stored};
+use super::arith::{Item, Scalars, literal, stored};
 use super::schedule::Tile;
 use super::{Emitter, Typed, Val};
 

@@ -3,7 +3,7 @@
 
 use of_ir::DType;
 
-use super::scalar::{Item, Scalars};
+use super::arith::{Item, Scalars};
 
 impl Scalars<'_> {
     fn f(&mut self, x: f32) -> Item {

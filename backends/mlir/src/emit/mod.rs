@@ -6,6 +6,7 @@
 //! outputs. It returns 0, or 1 if an index is out of range. It builds tensors from its argument pointers and stores its
 //! results through them.
 
+pub mod arith;
 mod build;
 mod contraction;
 mod elementwise;
@@ -13,7 +14,7 @@ mod math;
 mod movement;
 pub mod pointer;
 mod reduction;
-pub mod scalar;
+mod scalar;
 pub mod schedule;
 mod window;
 
@@ -25,7 +26,7 @@ use of_codegen::expand::expanded;
 use of_emit::{Function, Port, Print, Printer, Val, find, shaped, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
-use scalar::stored;
+use arith::stored;
 use schedule::Tile;
 
 /// Ops of one topic by name, and how each is printed.
@@ -196,9 +197,9 @@ impl Emitter<'_> {
         for check in std::mem::take(&mut self.checks) {
             let element = self.fresh();
             self.line(&format!("{element} = tensor.extract {}[] : {}", check.name, check.ty()));
-            let mut s = scalar::Scalars::new(&mut self.text, None);
-            let held = s.loaded(scalar::Item { name: element, dtype: DType::Bool });
-            let (failed, own) = (s.number(DType::I32, 1.0), scalar::Item { name: status, dtype: DType::I32 });
+            let mut s = arith::Scalars::new(&mut self.text, None);
+            let held = s.loaded(arith::Item { name: element, dtype: DType::Bool });
+            let (failed, own) = (s.number(DType::I32, 1.0), arith::Item { name: status, dtype: DType::I32 });
             status = s.select(&held, &own, &failed).name;
         }
         status

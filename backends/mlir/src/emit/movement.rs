@@ -4,8 +4,8 @@ use of_ir::{DType, OpId, Tensor};
 use of_ops::movement::{Concat, EyeLike, Gather, Pad, Split, Transpose, Trilu};
 use of_ops::shape;
 
+use super::arith::{Item, Scalars};
 use super::build::{Axis, axes};
-use super::scalar::{Item, Scalars};
 use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.

@@ -117,6 +117,11 @@ impl Emitter<'_> {
         if x.dtype == to { x.clone() } else { self.emit("stablehlo.convert", &[x], "", to, &x.dims) }
     }
 
+    /// A 16-bit float in f32, in which sums accumulate; other values as they are.
+    pub fn widen(&mut self, x: &Val) -> Val {
+        if matches!(x.dtype, DType::F16 | DType::BF16) { self.convert(x, DType::F32) } else { x.clone() }
+    }
+
     // ---- shapes ----
 
     /// A reshape.

@@ -5,7 +5,6 @@ use of_ops::reduction::{ArgMax, ArgMin, CumProd, CumSum, Hardmax, TopK};
 use of_ops::shape;
 
 use super::build::Window;
-use super::window::widen;
 use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
@@ -43,7 +42,7 @@ fn reduce(e: &mut Emitter<'_>, op: OpId, name: &str) -> Result<Vec<Val>, String>
         return Err("a sum of bools".into());
     }
     let axes = of_ops::reduction::reduced_axes(e.ints(op, 1)?.as_deref(), x.rank()).map_err(|e| e.message)?;
-    let wide = if matches!(name, "add" | "multiply") { widen(e, &x) } else { x };
+    let wide = if matches!(name, "add" | "multiply") { e.widen(&x) } else { x };
     let y = e.reduce(name, &wide, &axes, start(name, wide.dtype));
     let y = e.convert(&y, dtype);
     Ok(vec![e.reshape(&y, &dims)])
@@ -116,7 +115,7 @@ fn running(e: &mut Emitter<'_>, op: OpId, name: &str, exclusive: bool, reverse: 
     if n == 0 {
         return Ok(vec![x]);
     }
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let from = start(name, wide.dtype);
     let mut w = Window::of_one(x.rank());
     w.size[axis] = n;

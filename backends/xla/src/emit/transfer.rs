@@ -1,6 +1,5 @@
 //! Transfers between ranks that run the program together: StableHLO's collectives, along one axis of the mesh after another.
 
-use of_codegen::meeting;
 use of_emit::list;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
@@ -188,10 +187,10 @@ impl State {
 ///
 /// # Errors
 /// Why not.
-pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-    steps(&meeting.transfer, mesh)?;
-    match meeting.dtype() {
-        ElementType::I1 if meeting.transfer.partial_kind().is_some() => Err("bools are not combined".into()),
+pub fn exchanges(rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    steps(&rendezvous.transfer, mesh)?;
+    match rendezvous.dtype() {
+        ElementType::I1 if rendezvous.transfer.partial_kind().is_some() => Err("bools are not combined".into()),
         _ => Ok(()),
     }
 }
@@ -203,7 +202,7 @@ pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
 pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
     let mut out = Vec::new();
     for op in g.region_ops(g.entry()).filter(|op| g.op(*op).name() == boxing::Transfer::NAME) {
-        let (_, mesh) = meeting(g, op).map_err(|d| d.message)?;
+        let (_, mesh) = of_codegen::meeting(g, op).map_err(|d| d.message)?;
         out.resize(out.len().max(mesh.len()), 1);
         out.iter_mut().zip(mesh).for_each(|(all, n)| *all = n.max(*all));
     }
@@ -211,9 +210,9 @@ pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
 }
 
 fn transfer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
-    let (meeting, mesh) = meeting(e.g, op).map_err(|d| d.message)?;
+    let (rendezvous, mesh) = of_codegen::meeting(e.g, op).map_err(|d| d.message)?;
     let mut x = e.operand(op, 0)?;
-    for step in steps(&meeting.transfer, &mesh)? {
+    for step in steps(&rendezvous.transfer, &mesh)? {
         x = match step {
             Step::Along(axes, way) => e.along(&x, &axes, way),
             Step::Renest { from, to } => e.renested(&x, &from, &to),

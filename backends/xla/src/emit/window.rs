@@ -158,7 +158,7 @@ fn avg_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     floats(&x)?;
     let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let sum = e.reduce_window("add", &wide, 0.0, &windows(&g, pool.channels_last));
     let counts: Vec<f64> = pool.counts(&g.windows).into_iter().map(|c| c.max(1.0)).collect();
     let count = match counts.first() {
@@ -181,7 +181,7 @@ fn lp_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     floats(&x)?;
     let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let (abs, p) = (e.unary("abs", &wide), e.like(&wide, pool.p as f64));
     let powers = e.binary("power", &abs, &p);
     let sum = e.reduce_window("add", &powers, 0.0, &windows(&g, pool.channels_last));
@@ -289,7 +289,7 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     if x.dims[1] != dims[1] * elements || x.dims[2] != w.output.iter().product::<usize>() {
         return Err("it has not as many rows and columns as its blocks".into());
     }
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let columns = e.reshape(&wide, &[&[dims[0], dims[1], elements], w.output.as_slice()].concat());
     let mut y = e.splat(wide.dtype, &dims, 0.0);
     let zero = e.splat(wide.dtype, &[], 0.0);
@@ -363,7 +363,7 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (roi, scales) = (floats(1)?, floats(2)?);
     let sizes = e.ints(op, 3)?.filter(|s| !s.is_empty());
     let axes = resize.taps(&x.dims, roi.as_deref(), scales.as_deref(), sizes.as_deref()).map_err(|e| e.message)?;
-    let mut y = widen(e, &x);
+    let mut y = e.widen(&x);
     for (axis, taps) in axes {
         if taps.iter().any(|t| t.weights.is_empty()) {
             return Err("parts of its result lie outside of the region of interest".into());
@@ -393,9 +393,4 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         y = e.transpose(&product, &perm);
     }
     Ok(vec![e.convert(&y, x.dtype)])
-}
-
-/// Sums of 16-bit floats accumulate in f32.
-pub fn widen(e: &mut Emitter<'_>, x: &Val) -> Val {
-    if matches!(x.dtype, DType::F16 | DType::BF16) { e.convert(x, DType::F32) } else { x.clone() }
 }
