@@ -53,7 +53,7 @@ fn check_code(code: &KernelCode, section: u64) -> Result<(), String> {
         return Err("the blob reaches past the code section".into());
     }
     if code.entry >= code.len {
-        return Err(format!("the entry, byte {}, lies outside of the blob", code.entry));
+        return Err(format!("the entry, byte {}, is outside of the blob", code.entry));
     }
     if code.blake3.len() != 32 {
         return Err("the content hash does not have 32 bytes".into());

@@ -90,7 +90,7 @@ pub enum Exec {
     /// An executable that a backend loads.
     #[prost(message, tag = "9")]
     Backend(BackendExec),
-    /// A copy from one place to another.
+    /// A copy between buffers or objects.
     #[prost(message, tag = "10")]
     Copy(CopyExec),
     /// Takes the caller's value of an input port into the register that the task produces.
@@ -121,7 +121,7 @@ pub struct BoxingExec {
     pub dst: u32,
 }
 
-/// How a task runs other programs.
+/// Kinds of control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ControlKind {
@@ -156,7 +156,7 @@ pub struct ControlExec {
 /// A program that a task runs.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct BodyExec {
-    /// Index in `Plan::programs`, behind the program of the task.
+    /// Index in `Plan::programs`, after the program of the task.
     #[prost(uint32, tag = "1")]
     pub program: u32,
     /// Which of the task's inputs are the program's last inputs.
@@ -256,13 +256,13 @@ pub struct Rendezvous {
 /// A copy. Between two objects the value is cloned and `bytes` is 0.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CopyExec {
-    /// From where.
+    /// The source.
     #[prost(message, required, tag = "1")]
     pub src: Arg,
-    /// To where.
+    /// The destination.
     #[prost(message, required, tag = "2")]
     pub dst: Arg,
-    /// How many bytes.
+    /// Number of bytes.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
 }

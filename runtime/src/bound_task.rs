@@ -44,7 +44,7 @@ pub(crate) struct DynamicCall {
 
 /// An argument of a kernel.
 pub(crate) enum DynamicArg {
-    /// A place that the plan laid out.
+    /// Memory that the plan laid out.
     Buffer(Buffer),
     /// An object register that the kernel reads.
     Read(u32),
@@ -144,7 +144,8 @@ impl DynamicCall {
         });
         let mut memory = memory.collect::<Result<Vec<_>, _>>()?;
         let loop_iterations = self.loop_iterations.eval(&symbols).filter(|&n| n >= 0);
-        let loop_iterations = loop_iterations.ok_or_else(|| context.internal("does not know its loop_iterations"))?;
+        let loop_iterations =
+            loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
         let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
         status.map_err(|status| context.failed(kernel_error(status)))?;
         drop(memory);
@@ -190,7 +191,7 @@ fn called(context: &Context<'_>, call: impl FnOnce() -> Result<(), ExecError>) -
     }
 }
 
-/// Does something with the values of inputs.
+/// Calls `f` with the values of inputs.
 fn reading(
     inputs: &[Operand],
     context: &Context<'_>,
@@ -216,7 +217,7 @@ fn reading(
     f(&inputs.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Has a call fill outputs.
+/// Calls `call` with the outputs, and stores what it sets.
 fn writing(
     outputs: &[RegisterRef],
     context: &Context<'_>,
@@ -241,26 +242,26 @@ fn writing(
     Ok(())
 }
 
-/// What the status of a kernel means.
+/// The error for the status of a kernel.
 #[cold]
 fn kernel_error(status: i32) -> ExecError {
     match status {
         1 => ExecError::Input("an index is out of range".into()),
         2 => ExecError::Input(
-            "extents do not fit one another as the plan was compiled for: compile with their numbers".into(),
+            "extents violate an equality that the plan was compiled for: compile with fixed extents".into(),
         ),
         // The emulated GPU looks more closely than a GPU does.
         3 => ExecError::Failed(
             "threads of the emulated GPU wait for each other at places that not all of them reach".into(),
         ),
-        4 => ExecError::Failed("an access lies outside of an argument or of shared memory".into()),
+        4 => ExecError::Failed("an access is outside of an argument or of shared memory".into()),
         5 => ExecError::Failed("a vector in memory is not aligned".into()),
         6 => ExecError::Failed("a thread of the emulated GPU overflows its stack".into()),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())

@@ -42,7 +42,7 @@ mod transport;
 mod value;
 
 pub use boxing::RankTransfer;
-pub use combine::neutral;
+pub use combine::identity_element;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{

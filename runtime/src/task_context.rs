@@ -57,7 +57,7 @@ impl Context<'_> {
         }
     }
 
-    /// Gives a register that the task produces its value.
+    /// Sets the value of a register that the task produces.
     pub fn put(&self, place: &RegisterRef, value: Value) -> Result<(), RunError> {
         let (buffer, dtype, dims) = match place {
             RegisterRef::Object(regst) => return self.store(*regst, Some(value)),
@@ -74,14 +74,14 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Element type and extents of a place, -1 where they are not known.
+    /// Element type and extents of a register, -1 where they are not known.
     pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
         match place {
             RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
             RegisterRef::Object(regst) => {
                 let desc = &self.program.regsts[*regst as usize];
-                let told = self.symbols.values();
-                let open = desc.extents.iter().map(|extent| extent.eval(&told).unwrap_or(-1));
+                let bound = self.symbols.values();
+                let open = desc.extents.iter().map(|extent| extent.eval(&bound).unwrap_or(-1));
                 (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
             }
         }
@@ -108,7 +108,7 @@ impl Context<'_> {
         guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
     }
 
-    /// Gives an object register what an executable set, if it fits.
+    /// Sets the value of an object register, if it fits. `None` is an error: the executable set no value.
     pub fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
         let desc = &self.program.regsts[regst as usize];
         let wrong = |problem: String| RunError::Output { task: self.name(), regst: desc.name.clone(), problem };
@@ -126,7 +126,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A tensor for an object register whose extents are known by now, to be filled.
+    /// An allocated tensor for an object register whose extents are known by now.
     pub fn room(&self, regst: u32) -> Result<Tensor, RunError> {
         let desc = &self.program.regsts[regst as usize];
         let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
@@ -138,7 +138,7 @@ impl Context<'_> {
         Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 
-    /// A value under the extents of a register, where these are known.
+    /// A value reshaped to the extents of a register, if these are known.
     pub fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
         let desc = &self.program.regsts[regst as usize];
         match value {

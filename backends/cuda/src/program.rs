@@ -1,4 +1,4 @@
-//! A plan for a device as memory and steps.
+//! The program of a device: memory and steps, lowered from a plan.
 
 use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
@@ -375,7 +375,7 @@ impl<'a> DeviceProgram<'a> {
     fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
         sizes
             .map(|bytes| {
-                let bytes = bytes.ok_or("an input or output is allocated by the runtime, which no device does")?;
+                let bytes = bytes.ok_or("the runtime allocates an input or output; a device needs fixed memory")?;
                 let at = self.staging;
                 self.staging += bytes.next_multiple_of(ALIGN);
                 Ok((at, bytes))

@@ -329,7 +329,7 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
         (with("%y = of.tanh %c"), "", "no Tanh at the end"),
         (with("%y = of.relu %c"), "+tf32x3", "three of ten bits"),
         (with("%y = of.relu %c"), "+bf16", "rounded to 16 bits"),
-        (with(scaled), "", "only beside a tensor"),
+        (with(scaled), "", "multiplies sums by a number only"),
         (
             Case { more: (", %r: tensor<2x9x8x1xf32>", "%y = of.add %c, %r"), ..PLAIN },
             "",

@@ -30,7 +30,7 @@ impl UserOp {
                 1 => Arity::Optional,
                 2 => Arity::Variadic,
                 other => {
-                    return Err(format!("'{}': '{}' stands for {other} values, which is no arity", d.name, s.name));
+                    return Err(format!("'{}': '{}' has the unknown arity {other}", d.name, s.name));
                 }
             };
             Ok(Slot { name: s.name, arity })
@@ -107,7 +107,9 @@ impl Extents {
         match n {
             UNKNOWN => Ok(Dim::unknown()),
             0.. => Ok(Dim::from(n)),
-            _ => own(n).ok_or_else(|| OpError::shape(format!("the library gives an extent {n} that nobody has"))),
+            _ => {
+                own(n).ok_or_else(|| OpError::shape(format!("the library gives the extent {n}, which no operand has")))
+            }
         }
     }
 }
@@ -140,7 +142,7 @@ fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Sho
 /// A tensor with the alignment that kernels need.
 fn owned(t: &Tensor) -> Result<Shown, OpError> {
     let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-    let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no text"))?;
+    let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no strings"))?;
     let data = Given::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
     let data = data.map_err(|e| OpError::eval(e.to_string()))?;
     Ok(Shown { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
@@ -285,7 +287,10 @@ impl Op for Instance {
         };
         // Broadcast operands and results are always legal.
         self.calls.sbp(&q).and_then(read).unwrap_or_else(|why| {
-            tracing::warn!("'{}' has no layouts but the whole on every device: {why}", self.op.name());
+            tracing::warn!(
+                "'{}' runs replicated on every device, because its SBP signatures are invalid: {why}",
+                self.op.name()
+            );
             Vec::new()
         })
     }

@@ -13,7 +13,7 @@ pub fn print_signature(s: &SbpSignature) -> String {
 
 /// The inverse of [`print_signature`].
 pub fn parse_signature(line: &str, operands: usize, results: usize) -> Result<SbpSignature, String> {
-    let wrong = || format!("'{}' is no signature of {operands} operands and {results} results", line.trim());
+    let wrong = || format!("'{}' is not a signature of {operands} operands and {results} results", line.trim());
     let (from, to) = line.split_once("->").ok_or_else(wrong)?;
     let (to, multiple) = match to.split_once('/') {
         Some((to, n)) => (to, i64::from_str(n.trim()).map_err(|_| wrong())?),

@@ -1,4 +1,4 @@
-//! Structural integrity: everything that indexes, names or contains something does so rightly.
+//! Structural integrity: ids and indexes are valid, blocks are inside their chunks, and registers and tasks name each other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -61,7 +61,7 @@ impl<'a> Checker<'a> {
             self.report(FindingKind::Peak, "", message);
         }
         if program.lower_bound_bytes > program.peak_bytes {
-            self.report(FindingKind::Peak, "", "the lower bound of the memory lies above its peak");
+            self.report(FindingKind::Peak, "", "the lower bound of the memory is above its peak");
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
             Some(id) if id.thread() != task.thread => self.report(
                 FindingKind::Index,
                 &place,
-                format!("its id names thread {} and it {}", id.thread(), task.thread),
+                format!("its id names thread {} and its field thread {}", id.thread(), task.thread),
             ),
             Some(_) => {}
         }
@@ -149,7 +149,7 @@ impl<'a> Checker<'a> {
             Ok(kind) if !kind.is_runnable() => self.report(
                 FindingKind::Reserved,
                 &place,
-                format!("kind {} has no act rule in this version", kind.name()),
+                format!("kind {} is not supported in this version", kind.name()),
             ),
             Ok(_) => {}
         }

@@ -15,33 +15,33 @@ use super::{SimError, SimOptions, SimRank, Simulator, Template, Timeline, is_sou
 /// How ranks are simulated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RanksOptions {
-    /// Seed of what is random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How often the program runs; 0 counts as 1.
+    /// Number of iterations; 0 counts as 1.
     pub iterations: u64,
-    /// Ranks that compute at one time, where they share the cores of a machine.
+    /// Number of ranks that compute at the same time, if they share the cores of a machine.
     pub cores: Option<usize>,
-    /// Each rank takes longer than it should for each task, by a random share of its time up to this.
+    /// The largest random delay of a task, relative to its cost.
     pub jitter: f64,
 }
 
-/// What happened.
+/// The result of a simulation of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RanksTimeline {
-    /// Ranks that did the same, and what they did.
+    /// The classes of equivalent ranks.
     pub classes: Vec<RankClass>,
-    /// When the last of them ended.
+    /// The time at which the last rank ended.
     pub makespan_ns: u64,
 }
 
-/// Ranks that did the same at the same times.
+/// Equivalent ranks: they have the same timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankClass {
-    /// Which, ascending.
+    /// The ranks, ascending.
     pub ranks: Vec<u32>,
     /// Their template, an index in `Plan::programs`.
     pub program: u32,
-    /// What each of them did.
+    /// The timeline of each rank.
     pub timeline: Timeline,
     /// Bytes that each has for registers: all chunks, which are laid out before the run.
     pub chunk_bytes: u64,
@@ -144,7 +144,7 @@ pub fn simulate_ranks(
     Ok(RanksTimeline { classes: members.into_iter().zip(timelines).map(class).collect(), makespan_ns })
 }
 
-/// A random number as one from 0 to 1.
+/// A random number as a fraction from 0 to 1.
 fn share(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -222,22 +222,22 @@ impl Groups {
         let mut classes: Vec<usize> = number(mesh.ranks.iter().map(|r| r.program));
         loop {
             // The classes in each group, computed once for all its members.
-            let met: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
+            let grouped: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
                 .axes
                 .iter()
                 .map(|axes| {
                     let (members, of_rank) = &self.by_axes[axes];
                     let sorted = |ranks: &Vec<u32>| {
-                        let mut met: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
-                        met.sort_unstable();
-                        met
+                        let mut sorted: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
+                        sorted.sort_unstable();
+                        sorted
                     };
                     (members.iter().map(sorted).collect(), of_rank)
                 })
                 .collect();
-            let numbered: Vec<Vec<usize>> = met.iter().map(|(groups, _)| number(groups.iter())).collect();
+            let numbered: Vec<Vec<usize>> = grouped.iter().map(|(groups, _)| number(groups.iter())).collect();
             let key = |rank: usize| {
-                let groups = numbered.iter().zip(&met).map(|(numbers, (_, of_rank))| numbers[of_rank[rank]]);
+                let groups = numbered.iter().zip(&grouped).map(|(numbers, (_, of_rank))| numbers[of_rank[rank]]);
                 (classes[rank], groups.collect::<Vec<_>>())
             };
             let next = number((0..classes.len()).map(key));
@@ -249,7 +249,7 @@ impl Groups {
     }
 }
 
-/// Equal things get equal numbers, in the order in which they come.
+/// Numbers distinct values in the order in which they come; equal values get equal numbers.
 fn number<T: std::hash::Hash + Eq>(things: impl Iterator<Item = T>) -> Vec<usize> {
     let mut known: HashMap<T, usize> = HashMap::new();
     let mut out = Vec::new();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use of_cuda_sys::nccl as sys;
 use of_cuda_sys::{call, from_variable, functions, open_first};
 use of_plan::{BufferOffset, Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy};
-use of_runtime::{RankContext, Transport, neutral};
+use of_runtime::{RankContext, Transport, identity_element};
 
 use sys::ncclDataType_t::*;
 use sys::ncclRedOp_t::*;
@@ -370,11 +370,11 @@ impl Share {
         // Data that is only moved has the type of bytes.
         let as_bytes = (ncclUint8, element as usize);
         let dtype = match collective.combines {
-            Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
+            Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it cannot reduce {dtype}")))?, 1),
             None => as_bytes,
         };
-        let fill = match collective.fills.map(|kind| neutral(rendezvous.dtype(), kind)) {
-            Some(None) => return Err(wrong(format!("no partial value is made of {}", rendezvous.dtype()))),
+        let fill = match collective.fills.map(|kind| identity_element(rendezvous.dtype(), kind)) {
+            Some(None) => return Err(wrong(format!("{} has no partial values", rendezvous.dtype()))),
             value => value.flatten().map(|value| {
                 let group = rendezvous.transfer.group(&rank_context.mesh, rank_context.rank);
                 (value, rendezvous.transfer.elements(&group, group.me, true))

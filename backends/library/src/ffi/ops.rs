@@ -206,7 +206,7 @@ impl LoadedOp {
         let results = Results { context: (&raw mut to).cast(), give: note, count };
         // SAFETY: the call and what it shows live for the call.
         with_sink(|sink| Self::ask(q, |call| unsafe { (self.0.infer)(call, results, sink) }))?;
-        let given = |(i, t): (usize, Option<_>)| t.ok_or_else(|| format!("it does not tell the type of result {i}"));
+        let given = |(i, t): (usize, Option<_>)| t.ok_or_else(|| format!("it does not set the type of result {i}"));
         types.into_iter().enumerate().map(given).collect()
     }
 
@@ -281,7 +281,7 @@ unsafe fn word(at: *const c_char, what: &str) -> Result<&'static str, String> {
         return Err(format!("{what} is missing"));
     }
     // SAFETY: the caller says so.
-    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| format!("{what} is no text"))
+    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| format!("{what} is not UTF-8"))
 }
 
 /// The table that a library's function returns.
@@ -290,12 +290,12 @@ unsafe fn word(at: *const c_char, what: &str) -> Result<&'static str, String> {
 /// It must be a table as the interface says, which lives for the program.
 pub unsafe fn read(table: *const OpTable) -> Result<Vec<Declared>, String> {
     if table.is_null() {
-        return Err("of_ops gives nothing".into());
+        return Err("of_ops returns null".into());
     }
     // SAFETY: version and size come first in every version of the table.
     let (version, size) = unsafe { ((*table).version, (*table).size) };
     if version != VERSION || size as usize != size_of::<OpEntry>() {
-        return Err(format!("its ops speak version {version} of the interface, this program version {VERSION}"));
+        return Err(format!("its ops implement version {version} of the interface, this program version {VERSION}"));
     }
     // SAFETY: the caller says that it is what it says.
     let entries = unsafe { list((*table).ops, (*table).count) };
@@ -314,7 +314,8 @@ fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
         let attrs = list(entry.attrs, entry.attr_count).iter().map(|a| {
             let attr = word(a.name, "the name of an attribute")?;
             let kind = KINDS.get(a.kind as usize).filter(|k| !k.is_empty());
-            let kind = kind.ok_or_else(|| format!("'{name}': attribute '{attr}' is of no kind that libraries have"))?;
+            let kind =
+                kind.ok_or_else(|| format!("'{name}': attribute '{attr}' has a kind that libraries do not support"))?;
             Ok(of_ir::AttrSlot { name: attr, kind, optional: a.optional != 0 })
         });
         Ok(Declared {
@@ -497,7 +498,7 @@ unsafe extern "C" fn infer<T: OpSpec>(call: *const Call, results: Results, sink:
         let asking = unsafe { Asking::<T>::read(call)? };
         let types = asking.op.infer(&asking.view()).map_err(|e| e.message)?;
         for (i, ty) in types.iter().enumerate() {
-            let t = ty.as_tensor().ok_or_else(|| format!("result {i} is no tensor"))?;
+            let t = ty.as_tensor().ok_or_else(|| format!("result {i} is not a tensor"))?;
             // Values computed from unknown extents are unknown too.
             let number =
                 |d: &Dim| match (d.as_const(), d.as_symbol().and_then(|s| s.strip_prefix('d')?.parse::<i64>().ok())) {
@@ -532,8 +533,8 @@ unsafe extern "C" fn compute<T: OpSpec>(call: *const Call, results: Results, sin
         let mut region = |_: usize, _: &[Value]| Err(of_ir::OpError::eval("the op has no regions"));
         let mut inputs = Inputs { values: &values, types: &asking.results, region: &mut region };
         for (i, value) in asking.op.eval(&mut inputs).map_err(|e| e.message)?.iter().enumerate() {
-            let Value::Tensor(t) = value else { return Err(format!("result {i} is no tensor")) };
-            let from = t.bytes().ok_or_else(|| format!("result {i} is text"))?;
+            let Value::Tensor(t) = value else { return Err(format!("result {i} is not a tensor")) };
+            let from = t.bytes().ok_or_else(|| format!("result {i} is a string tensor"))?;
             let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
             let dtype = element_type(t.dtype()) as u32;
             // SAFETY: the caller gives memory for a tensor of this type, or null.

@@ -33,7 +33,7 @@ pub fn stored(dtype: DType) -> Result<&'static str, String> {
         DType::I16 | DType::U16 => "i16",
         DType::I32 | DType::U32 => "i32",
         DType::I64 | DType::U64 => "i64",
-        other => return Err(format!("elements of {other} have no form in MLIR's arithmetic here")),
+        other => return Err(format!("elements of {other} are not supported by the MLIR printer")),
     })
 }
 

@@ -90,17 +90,17 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     match (isa.arch, isa.lanes) {
         ("x86_64", lanes @ (8 | 16)) => Ok(format!("{features}, {}", width(32 * lanes))),
         ("aarch64", _) => Ok(features),
-        _ => Err(format!("no code is made for {}: rounding needs instructions that AVX2 came with", isa.name)),
+        _ => Err(format!("{} is not supported: rounding needs instructions of AVX2", isa.name)),
     }
 }
 
 /// Element type and extents of a value, if its type is supported.
 fn tensor_of(ty: &Type) -> Result<Port, String> {
-    let Type::Tensor(t) = ty else { return Err(format!("there is no form for values of type {ty}")) };
+    let Type::Tensor(t) = ty else { return Err(format!("values of type {ty} are not supported")) };
     stored(t.dtype)?;
-    let dims = t.fixed_dims().ok_or("its extents are not all numbers: code is made for fixed shapes")?;
+    let dims = t.fixed_dims().ok_or("its extents are not all numbers: MLIR compiles for fixed shapes")?;
     if dims.contains(&0) {
-        return Err("it has no elements: nothing is computed of empty tensors".into());
+        return Err("it has no elements: empty tensors are not supported".into());
     }
     Ok((t.dtype, dims))
 }

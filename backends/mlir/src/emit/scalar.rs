@@ -35,7 +35,7 @@ impl Scalars<'_> {
         let y = args.get(1).unwrap_or(x);
         let (float, signed) = (dtype.is_float(), dtype.is_signed_int());
         let truth = dtype == DType::Bool;
-        let none = || Err(format!("{f:?} of {dtype} has no form in MLIR's arithmetic here"));
+        let none = || Err(format!("{f:?} of {dtype} is not supported by the MLIR printer"));
         if truth && !matches!(f, Not | BitNot | And | Or | Xor | BitAnd | BitOr | BitXor | Eq | Ne | Select | Max | Min)
         {
             return none();
@@ -69,12 +69,12 @@ impl Scalars<'_> {
             Floor => self.op("math.floor", &[x]),
             Round => self.op("math.roundeven", &[x]),
             Neg if float => self.op("arith.negf", &[x]),
-            Neg => self.below_zero(x),
+            Neg => self.negate(x),
             Abs if float => self.op("math.absf", &[x]),
             Abs if !signed => x.clone(),
             Abs => {
                 let zero = self.number(dtype, 0.0);
-                let (low, minus) = (self.compare("slt", x, &zero), self.below_zero(x));
+                let (low, minus) = (self.compare("slt", x, &zero), self.negate(x));
                 self.select(&low, &minus, x)
             }
             Sign => self.sign(x),
@@ -122,7 +122,7 @@ impl Scalars<'_> {
         })
     }
 
-    fn below_zero(&mut self, x: &Item) -> Item {
+    fn negate(&mut self, x: &Item) -> Item {
         let zero = self.number(x.dtype, 0.0);
         self.op("arith.subi", &[&zero, x])
     }
@@ -150,12 +150,12 @@ impl Scalars<'_> {
             return self.select(&none, &zero, &q);
         }
         let minus_one = self.number(x.dtype, -1.0);
-        let turns = self.compare("eq", y, &minus_one);
-        let odd = self.op("arith.ori", &[&none, &turns]);
+        let negates = self.compare("eq", y, &minus_one);
+        let odd = self.op("arith.ori", &[&none, &negates]);
         let by = self.select(&odd, &one, y);
         let q = self.op(&format!("arith.{name}si"), &[x, &by]);
-        let turned = if name == "div" { self.below_zero(x) } else { zero.clone() };
-        let q = self.select(&turns, &turned, &q);
+        let negated = if name == "div" { self.negate(x) } else { zero.clone() };
+        let q = self.select(&negates, &negated, &q);
         self.select(&none, &zero, &q)
     }
 
