@@ -15,7 +15,7 @@ pub struct Function<'g> {
     values: Values<'g>,
     /// The text so far.
     pub text: Text,
-    /// Truth values of rank 0, one for each use of indices in the current region: whether they are in range.
+    /// Bools of rank 0, one for each use of indices in the current region: whether they are in range.
     pub checks: Vec<Val>,
 }
 

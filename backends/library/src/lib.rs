@@ -46,11 +46,11 @@ pub struct Library {
     name: &'static str,
 }
 
-/// Loads the library at `path`, which runs its initialisers. Its ops are added to those of this program
-/// ([`of_ops::added`]), its backend is given back.
+/// Loads the library at `path`, which runs its initialisers. Its ops are registered in
+/// [`of_ops::op_registry`]; its backend is returned.
 ///
 /// # Errors
-/// When it cannot be loaded, exports neither ops nor a backend, speaks another version of the interface, or has an op
+/// When it cannot be loaded, exports neither ops nor a backend, implements another version of the interface, or has an op
 /// that cannot be added.
 pub fn open(path: &Path) -> Result<Option<Library>, LibraryError> {
     let opened = ffi::open(path)?;

@@ -4,9 +4,9 @@ use of_codegen::physical::{dtype_of, element_type};
 use of_ir::{Arity, Attr, Attrs, Dim, OpDef, OpError, OpView, SbpSignature, Signature, Slot, Tensor, TensorType, Type};
 use of_ops::{CudaKernel, Evaluated, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
 use of_plan::ElementType;
-use of_runtime::Tensor as Given;
+use of_runtime::Tensor as RuntimeTensor;
 
-use crate::ffi::ops::{Declared, DeclaredSlot, LoadedOp, Question, UNKNOWN, View};
+use crate::ffi::ops::{CallArgs, Declared, DeclaredSlot, LoadedOp, UNKNOWN, View};
 use crate::signature::parse_signature;
 
 /// The declaration of an op of a library, which stays loaded.
@@ -114,38 +114,38 @@ impl Extents {
     }
 }
 
-/// What a call shows, owned.
-struct Shown {
+/// An operand or result type of a call, owned.
+struct Argument {
     dtype: ElementType,
     dims: Option<Vec<i64>>,
-    data: Option<Given>,
+    data: Option<RuntimeTensor>,
 }
 
-impl Shown {
+impl Argument {
     fn view(&self) -> View<'_> {
-        View { dtype: self.dtype, dims: self.dims.as_deref(), data: self.data.as_ref().and_then(Given::bytes) }
+        View { dtype: self.dtype, dims: self.dims.as_deref(), data: self.data.as_ref().and_then(RuntimeTensor::bytes) }
     }
 }
 
-const NONE: Shown = Shown { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
+const ABSENT: Argument = Argument { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
 
-/// A value or, if it is not known, a type.
-fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Shown, OpError> {
+/// A call argument from a value or, if it is not known, from a type.
+fn argument(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Argument, OpError> {
     match (ty, value) {
         (_, Some(t)) => owned(t),
-        (Type::None, None) => Ok(NONE),
-        (Type::Tensor(t), None) => Ok(Shown { dtype: element_type(t.dtype), dims: extents.dims(t), data: None }),
+        (Type::None, None) => Ok(ABSENT),
+        (Type::Tensor(t), None) => Ok(Argument { dtype: element_type(t.dtype), dims: extents.dims(t), data: None }),
         (other, None) => Err(OpError::ty(format!("ops of libraries take tensors, not {other}"))),
     }
 }
 
 /// A tensor with the alignment that kernels need.
-fn owned(t: &Tensor) -> Result<Shown, OpError> {
+fn owned(t: &Tensor) -> Result<Argument, OpError> {
     let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
     let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no strings"))?;
-    let data = Given::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
+    let data = RuntimeTensor::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
     let data = data.map_err(|e| OpError::eval(e.to_string()))?;
-    Ok(Shown { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
+    Ok(Argument { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
 }
 
 /// Constants of at most this many elements are shown to inference: shapes, axes.
@@ -167,9 +167,9 @@ impl OpDef for UserOp {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         self.check(cx.attrs)?;
         let (operands, extents) = operands(cx)?;
-        let q = Question {
+        let q = CallArgs {
             attrs: self.attrs(cx.attrs),
-            operands: operands.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
             results: Vec::new(),
         };
         let types = self.calls.infer(&q, self.signature.results.len()).map_err(OpError::ty)?;
@@ -185,11 +185,11 @@ impl OpDef for UserOp {
 }
 
 /// The operands of an op, with the elements of those that are known.
-fn operands(cx: &OpView<'_>) -> Result<(Vec<Shown>, Extents), OpError> {
+fn operands(cx: &OpView<'_>) -> Result<(Vec<Argument>, Extents), OpError> {
     let mut extents = Extents::default();
     let one = |(i, v): (usize, &of_ir::ValueId)| {
         let known = cx.constant(i).filter(|t| t.len() <= SMALL && t.bytes().is_some());
-        shown(cx.graph.ty(*v), known.as_ref(), &mut extents)
+        argument(cx.graph.ty(*v), known.as_ref(), &mut extents)
     };
     let all = cx.operands.iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok((all, extents))
@@ -254,18 +254,18 @@ impl Op for Instance {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let read = inputs.values.iter().map(|v| match v {
             Value::Tensor(t) => owned(t),
-            Value::None => Ok(NONE),
+            Value::None => Ok(ABSENT),
             _ => Err(OpError::eval("ops of libraries take tensors")),
         });
         let operands = read.collect::<Result<Vec<_>, _>>()?;
         let mut extents = Extents::default();
-        let results = inputs.types.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>()?;
-        let q = Question {
+        let results = inputs.types.iter().map(|t| argument(t, None, &mut extents)).collect::<Result<Vec<_>, _>>()?;
+        let q = CallArgs {
             attrs: self.values(),
-            operands: operands.iter().map(Shown::view).collect(),
-            results: results.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
+            results: results.iter().map(Argument::view).collect(),
         };
-        let mut given: Vec<Option<Given>> = self.op.signature().results.iter().map(|_| None).collect();
+        let mut given: Vec<Option<RuntimeTensor>> = self.op.signature().results.iter().map(|_| None).collect();
         self.calls.compute(&q, &mut given).map_err(OpError::eval)?;
         let made = given.into_iter().enumerate().map(|(i, t)| {
             let missing = || OpError::eval(format!("the library does not give result {i}"));
@@ -279,8 +279,8 @@ impl Op for Instance {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         let Ok((operands, _)) = operands(cx) else { return Vec::new() };
-        let operands = operands.iter().map(Shown::view).collect();
-        let q = Question { attrs: self.values(), operands, results: Vec::new() };
+        let operands = operands.iter().map(Argument::view).collect();
+        let q = CallArgs { attrs: self.values(), operands, results: Vec::new() };
         let read = |text: String| {
             let lines = text.lines().filter(|l| !l.trim().is_empty());
             lines.map(|l| parse_signature(l, cx.operands.len(), self.op.signature().results.len())).collect()
@@ -297,12 +297,12 @@ impl Op for Instance {
 
     fn cuda(&self, cx: &OpView<'_>, results: &[Type]) -> Result<CudaKernel, String> {
         let (operands, mut extents) = operands(cx).map_err(|e| e.message)?;
-        let results = results.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>();
+        let results = results.iter().map(|t| argument(t, None, &mut extents)).collect::<Result<Vec<_>, _>>();
         let results = results.map_err(|e| e.message)?;
-        let q = Question {
+        let q = CallArgs {
             attrs: self.values(),
-            operands: operands.iter().map(Shown::view).collect(),
-            results: results.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
+            results: results.iter().map(Argument::view).collect(),
         };
         let (text, launch) = self.calls.cuda(&q)?;
         Ok(CudaKernel { text, launch })

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use of_ir::{PartialKind, Sbp, SbpSignature};
 
-/// A signature as a line: `S(0), B -> P(sum)`, and `/ 8` behind it where the number of devices must divide 8.
+/// A signature as a line: `S(0), B -> P(sum)`, followed by ` / 8` if the number of devices must divide 8.
 pub fn print_signature(s: &SbpSignature) -> String {
     let list = |l: &[Sbp]| l.iter().map(Sbp::to_string).collect::<Vec<_>>().join(", ");
     let of = if s.multiple == 0 { String::new() } else { format!(" / {}", s.multiple) };

@@ -3,7 +3,7 @@
 use of_emit::{Text, element_bytes, hex};
 use of_ir::DType;
 
-/// An SSA value of the text: an element, or a vector of elements. A truth value is an `i1` here and a byte in memory.
+/// An SSA value of the text: an element, or a vector of elements. A bool is an `i1` here and a byte in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
     /// Its name, with the `%`.
@@ -12,7 +12,7 @@ pub struct Item {
     pub dtype: DType,
 }
 
-/// Prints computations, one for each line.
+/// Prints ops on scalars or vectors, one for each line.
 pub struct Scalars<'t> {
     text: &'t mut Text,
     /// Elements of a vector; `None` for single elements.
@@ -86,7 +86,7 @@ impl<'t> Scalars<'t> {
         self.line(dtype, &format!("arith.constant {value}"))
     }
 
-    /// An f32 by its bits, splat over all lanes; used by integer arithmetic on f32 bits.
+    /// An i32, splat over all lanes, for integer arithmetic on the bits of f32.
     pub fn int(&mut self, x: i64) -> Item {
         self.number(DType::I32, x as f64)
     }
@@ -124,7 +124,7 @@ impl<'t> Scalars<'t> {
         self.line(to, &format!("arith.{name} {} : {a} to {b}", x.name))
     }
 
-    /// Converts an element read from memory to a value: truth values are bytes in memory.
+    /// Converts an element read from memory to a value: bools are bytes in memory.
     pub fn loaded(&mut self, x: Item) -> Item {
         if x.dtype != DType::Bool {
             return x;

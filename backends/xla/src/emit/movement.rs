@@ -41,7 +41,7 @@ fn transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.transpose(&x, &perm)])
 }
 
-/// What is kept is known: the result has its extents from it.
+/// The condition is a compile-time constant, because the extents of the result depend on it.
 fn compress(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let (x, axis) = match e.attrs::<Compress>(op)?.axis {

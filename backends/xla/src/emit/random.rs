@@ -37,7 +37,7 @@ fn scaled(e: &mut Emitter<'_>, x: &Val, (offset, scale): (f64, f64), dtype: DTyp
     e.reshape(&y, dims)
 }
 
-/// The class is how many of the running sums of probabilities are not above the number drawn.
+/// The class is the number of cumulative probabilities that are at most the random number.
 fn multinomial(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let Multinomial { seed, .. } = e.attrs(op)?;
     let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
@@ -153,15 +153,15 @@ fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
     Ok(e.slice_in_dim(&all, 0, 0, count))
 }
 
-/// The next state. A word comes from two of the old state and one `APART` further on, which is of the new state where that leads
-/// around the end: so there are pieces, each of which is made of those before.
+/// The next state of MT19937. A new word depends on two old words and on the word `APART` further on, modulo the state's length.
+/// Past the end that word is a new one, so the state is computed in chunks, each from the chunks before it.
 fn next_state(e: &mut Emitter<'_>, old: &Val) -> Val {
     let near = WORDS - APART;
-    let a = piece(e, old, 0, near, None);
-    let b = piece(e, old, near, near, Some(&a));
+    let a = chunk(e, old, 0, near, None);
+    let b = chunk(e, old, near, near, Some(&a));
     let rest = WORDS - 1 - 2 * near;
     let far = e.slice_in_dim(&b, 0, 0, rest);
-    let c = piece(e, old, 2 * near, rest, Some(&far));
+    let c = chunk(e, old, 2 * near, rest, Some(&far));
     // The last word is combined with the first of the new state.
     let (own, next, far) =
         (e.slice_in_dim(old, 0, WORDS - 1, 1), e.slice_in_dim(&a, 0, 0, 1), e.slice_in_dim(&b, 0, rest, 1));
@@ -169,8 +169,8 @@ fn next_state(e: &mut Emitter<'_>, old: &Val) -> Val {
     e.concat(&[&a, &b, &c, &d], 0)
 }
 
-/// `len` words from `at` on; without `far` those are of the old state.
-fn piece(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val>) -> Val {
+/// A chunk: `len` words from `at` on. `far` holds the words `APART` further on; without it they are of the old state.
+fn chunk(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val>) -> Val {
     let (own, next) = (e.slice_in_dim(old, 0, at, len), e.slice_in_dim(old, 0, at + 1, len));
     let far = match far {
         Some(far) => far.clone(),

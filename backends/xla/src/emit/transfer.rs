@@ -18,7 +18,7 @@ pub const TABLE: Table = &[("of.transfer", transfer)];
 enum Step {
     /// A conversion along an axis of the mesh, or along several merged ones.
     Along(Vec<usize>, Conversion),
-    /// Axes of the mesh that split one axis of the tensor, the outermost first, do so in another order.
+    /// A change of the order in which mesh axes, the outermost first, split one axis of the tensor.
     Renest { from: Vec<usize>, to: Vec<usize> },
 }
 
@@ -183,10 +183,10 @@ impl State {
     }
 }
 
-/// Whether a program does a transfer on a mesh.
+/// Checks that a program can execute a transfer on a mesh.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot.
 pub fn exchanges(rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
     steps(&rendezvous.transfer, mesh)?;
     match rendezvous.dtype() {
@@ -389,7 +389,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// Where the replica's slice of axis `d` starts, whose extents are `dims`.
+    /// The start indices of the replica's slice, which splits axis `d` and has the extents `dims`.
     fn starts(&mut self, axes: &[usize], d: usize, dims: &[usize]) -> Vec<Val> {
         let (at, zero) = (self.coordinate(axes), self.splat(DType::I64, &[], 0.0));
         let len = self.splat(DType::I64, &[], dims[d] as f64);

@@ -46,7 +46,7 @@ fn conv_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     convolution(e, op, &conv, &x, &w, None).map(|v| vec![v])
 }
 
-/// The convolution of `x` and `w`, and the bias that operand `bias` is.
+/// The convolution of `x` and `w`, plus operand `bias`, if given.
 fn convolution(
     e: &mut Emitter<'_>,
     op: OpId,
@@ -88,10 +88,10 @@ fn conv_transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     shape.print(e, op, &x, &w, &g, Some(2)).map(|v| vec![v])
 }
 
-/// How a kernel walks over its input.
+/// The geometry of a convolution.
 struct Convolution<'a> {
     strides: &'a [usize],
-    /// Distance of two elements of the input.
+    /// Dilation of the input.
     stretch: &'a [usize],
     pads: Vec<(i64, i64)>,
     last: bool,
@@ -132,7 +132,7 @@ impl Convolution<'_> {
     }
 }
 
-/// The windows of a pool as those of an op of XLA; positions that begin late enough need padding of their own.
+/// The windows of a pool for `reduce_window`. Windows that reach past the padded input get padding of their own.
 fn windows(g: &PoolGeometry<usize>, last: bool) -> Window {
     let rank = g.windows.input.len();
     let mut w = Window::unit(rank + 2);
@@ -221,7 +221,7 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![y, e.binary("add", &before, &at)])
 }
 
-/// Indices count in the result without `output_shape`, from which the other one is cut, or to which zeros are added.
+/// Indices refer to the result without `output_shape`. With it, that result is cropped or padded with zeros.
 fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let unpool = e.attrs::<MaxUnpool>(op)?;
     let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
@@ -252,7 +252,7 @@ fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![if to == plain { y } else { e.pad(&y, &zero, &more) }])
 }
 
-/// The flat position of each element along these axes of these extents, of which the last is the innermost.
+/// The row-major index of each element over these axes, given with their extents; the last axis is the innermost.
 fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Val {
     let mut place = e.splat(DType::I64, dims, 0.0);
     for (axis, extent) in axes {
@@ -263,7 +263,7 @@ fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Va
     place
 }
 
-/// Positions along axes with the last one innermost, renumbered with the first one innermost.
+/// Row-major indices over these axes, converted to column-major ones.
 fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Val {
     let (mut rest, mut out) = (place.clone(), e.full_like(place, 0.0));
     for (_, extent) in axes.iter().rev() {
@@ -321,7 +321,7 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, x.dtype)])
 }
 
-/// The coordinates of each axis with their factors, one after the other, then what is added to all.
+/// Adds the coordinate of each axis times its column of theta to the translation, the last column.
 fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let grid = e.attrs::<AffineGrid>(op)?;
     let theta = e.operand(op, 0)?;
@@ -350,7 +350,7 @@ fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, theta.dtype)])
 }
 
-/// One axis after the other: a gather of elements, or a product with a matrix of weights.
+/// Resizes one axis after the other, by a gather of elements or a product with a matrix of weights.
 fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let resize = e.attrs::<Resize>(op)?;
     let x = e.operand(op, 0)?;
