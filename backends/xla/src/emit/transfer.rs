@@ -455,7 +455,7 @@ mod tests {
         // 12 rows on two and then four ranks.
         for (from, to) in [([s0, s0], [b, b]), ([b, b], [s0, s0])] {
             let why = of(&from, &to).unwrap_err();
-            assert!(why.contains("several sizes"), "{why}");
+            assert!(why.contains("slices have different sizes"), "{why}");
         }
     }
 }
