@@ -22,7 +22,7 @@ impl SourceMap {
     }
 }
 
-/// Turns diagnostics into text for a terminal or a log.
+/// Renders diagnostics as text for a terminal or a log.
 #[derive(Clone, Debug, Default)]
 pub struct Renderer {
     /// Where the offending lines are taken from.

@@ -15,7 +15,7 @@ pub struct Function<'g> {
     values: Values<'g>,
     /// The text so far.
     pub text: Text,
-    /// Truth values of rank 0, one for each use of indices in the current region: whether they are in range.
+    /// Bools of rank 0, one for each use of indices in the current region: whether they are in range.
     pub checks: Vec<Val>,
 }
 
@@ -112,7 +112,7 @@ pub trait Printer<'g>: DerefMut<Target = Function<'g>> {
                     let print = match of_ops::get(self.g, op).and_then(|o| o.scalar()) {
                         Some(_) => Self::elementwise(),
                         None => {
-                            Self::row(name).ok_or_else(|| format!("'{name}' has no form in {} here", Self::DIALECT))?
+                            Self::row(name).ok_or_else(|| format!("'{name}' is not supported in {}", Self::DIALECT))?
                         }
                     };
                     print(self, op).map_err(failed)?

@@ -1,4 +1,4 @@
-//! Filling a plan.
+//! The builder of plans.
 
 use std::collections::HashMap;
 

@@ -74,7 +74,7 @@ pub enum CollectiveCall {
 
 impl BufferOffset {
     /// The offset `at` elements after this one.
-    fn behind(self, at: usize) -> Self {
+    fn plus(self, at: usize) -> Self {
         match self {
             BufferOffset::Before(first) => BufferOffset::Before(first + at),
             BufferOffset::After(first) => BufferOffset::After(first + at),
@@ -101,7 +101,7 @@ impl StridedCopy {
         }
         let len = steps.remove(0).0;
         steps.reverse();
-        Self { from: from.behind(starts.0), to: to.behind(starts.1), len, steps }
+        Self { from: from.plus(starts.0), to: to.plus(starts.1), len, steps }
     }
 
     /// Whether it is one run.
@@ -154,43 +154,44 @@ impl Collective {
         Err("it combines values along some axes of the mesh and does something else along others".into())
     }
 
-    /// Nothing yet, among all ranks of a group.
+    /// An empty collective of all ranks of a group.
     fn among(group: &Group) -> Self {
         let (pack, calls, unpack) = Default::default();
         let (ranks, me, combines, fills) = (group.ranks.clone(), group.me, None, None);
         Self { ranks, me, combines, fills, pack, calls, unpack, staging: 0 }
     }
 
-    /// Room for more packed elements.
-    fn room(&mut self, elements: usize) -> BufferOffset {
+    /// Reserves staging memory for more elements.
+    fn stage(&mut self, elements: usize) -> BufferOffset {
         self.staging += elements;
         BufferOffset::Staging(self.staging - elements)
     }
 
     /// Offset of the elements as one contiguous run. Packs them into staging where they are not contiguous.
-    fn run_of(&mut self, block: &Block, held: &Block) -> BufferOffset {
+    fn source_run(&mut self, block: &Block, held: &Block) -> BufferOffset {
         let there = StridedCopy::of(block, (BufferOffset::Before(0), held), (BufferOffset::Before(0), block));
         if there.is_run() || there.elements() == 0 {
             return there.from;
         }
-        let room = self.room(there.elements());
+        let room = self.stage(there.elements());
         self.pack.push(StridedCopy { to: room, ..there });
         room
     }
 
-    /// Where one run of elements of the part after is received: where it belongs, or to be unpacked.
-    fn run_for(&mut self, block: &Block, needed: &Block) -> BufferOffset {
+    /// Offset at which one run of elements is received: in the target where it is contiguous there, else in staging memory, from
+    /// which it is unpacked.
+    fn target_run(&mut self, block: &Block, needed: &Block) -> BufferOffset {
         let there = StridedCopy::of(block, (BufferOffset::After(0), block), (BufferOffset::After(0), needed));
         if there.is_run() {
             return there.to;
         }
-        let room = self.room(there.elements());
+        let room = self.stage(there.elements());
         self.unpack.push(StridedCopy { from: room, ..there });
         room
     }
 }
 
-/// Slices become the whole on all ranks.
+/// All-gather: every rank gets all slices.
 fn gather(transfer: &Transfer, group: &Group) -> Collective {
     let mut out = Collective::among(group);
     let all: Vec<Block> = (0..group.ranks.len()).map(|i| transfer.held(group, i, false)).collect();
@@ -201,12 +202,12 @@ fn gather(transfer: &Transfer, group: &Group) -> Collective {
     }
     let moves = |from: BufferOffset| -> Vec<StridedCopy> {
         let of = |(i, block): (usize, &Block)| {
-            StridedCopy::of(block, (from.behind(i * count), block), (BufferOffset::After(0), &whole))
+            StridedCopy::of(block, (from.plus(i * count), block), (BufferOffset::After(0), &whole))
         };
         all.iter().enumerate().map(of).collect()
     };
     let in_place = moves(BufferOffset::After(0)).iter().all(|m| m.is_run() && m.from == m.to);
-    let to = if in_place { BufferOffset::After(0) } else { out.room(count * all.len()) };
+    let to = if in_place { BufferOffset::After(0) } else { out.stage(count * all.len()) };
     if !in_place {
         out.unpack = moves(to);
     }
@@ -214,14 +215,14 @@ fn gather(transfer: &Transfer, group: &Group) -> Collective {
     out
 }
 
-/// Values are combined and each rank gets a slice.
+/// Reduce-scatter: each rank gets a slice of the reduction.
 fn scatter(transfer: &Transfer, group: &Group) -> Collective {
     let mut out = Collective { combines: transfer.partial_kind(), ..Collective::among(group) };
     let all: Vec<Block> = (0..group.ranks.len()).map(|i| transfer.held(group, i, true)).collect();
     let whole = transfer.held(group, group.me, false);
     let count = elements(&all[0]);
-    let runs: Vec<BufferOffset> = all.iter().map(|block| out.run_of(block, &whole)).collect();
-    let in_order = runs.iter().enumerate().all(|(i, run)| *run == runs[0].behind(i * count));
+    let runs: Vec<BufferOffset> = all.iter().map(|block| out.source_run(block, &whole)).collect();
+    let in_order = runs.iter().enumerate().all(|(i, run)| *run == runs[0].plus(i * count));
     if in_order && all.iter().all(|b| elements(b) == count) {
         out.calls.push(CollectiveCall::ReduceScatter { from: runs[0], to: BufferOffset::After(0), count });
         return out;
@@ -235,11 +236,11 @@ fn scatter(transfer: &Transfer, group: &Group) -> Collective {
     out
 }
 
-/// Each takes what it needs from who has it.
-fn exchange(transfer: &Transfer, group: &Group, met: Vec<u32>) -> Collective {
+/// Point-to-point: each rank receives the blocks that it lacks.
+fn exchange(transfer: &Transfer, group: &Group, participants: Vec<u32>) -> Collective {
     let mut out = Collective::among(group);
     for (at, rank) in group.ranks.iter().enumerate() {
-        let Some(peer) = met.iter().position(|r| r == rank) else { continue };
+        let Some(peer) = participants.iter().position(|r| r == rank) else { continue };
         let given = transfer.taken(group, group.me, at);
         if at == group.me {
             out.me = peer;
@@ -249,11 +250,11 @@ fn exchange(transfer: &Transfer, group: &Group, met: Vec<u32>) -> Collective {
             continue;
         }
         if let Some(BlockCopy { common, held, .. }) = given {
-            let from = out.run_of(&common, &held);
+            let from = out.source_run(&common, &held);
             out.calls.push(CollectiveCall::Send { from, count: elements(&common), peer });
         }
         if let Some(BlockCopy { common, needed, .. }) = transfer.taken(group, at, group.me) {
-            let to = out.run_for(&common, &needed);
+            let to = out.target_run(&common, &needed);
             out.calls.push(CollectiveCall::Receive { to, count: elements(&common), peer });
         }
     }
@@ -263,7 +264,7 @@ fn exchange(transfer: &Transfer, group: &Group, met: Vec<u32>) -> Collective {
     if out.calls.is_empty() && !sent() {
         (out.ranks, out.me) = (vec![group.ranks[group.me]], 0);
     } else {
-        out.ranks = met;
+        out.ranks = participants;
     }
     out
 }
@@ -358,7 +359,7 @@ mod tests {
                             CollectiveCall::Send { from, count, peer } if *peer == own => Some((*from, *count)),
                             _ => None,
                         });
-                        let (from, sent) = sends.nth(nth(calls, k)).expect("nobody sends it");
+                        let (from, sent) = sends.nth(nth(calls, k)).expect("no rank sends it");
                         assert_eq!(sent, count);
                         (to, all[ranks[peer]].at(from)[..count].to_vec())
                     }

@@ -1,4 +1,4 @@
-//! A plan for people and for programs that read JSON.
+//! The description of a plan, as text and as JSON.
 
 mod text;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a plan file.
+//! Errors of reading and writing plan files.
 
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ pub enum BuildError {
         dims: Vec<i64>,
     },
     /// An alias names a weight or bytes that do not exist.
-    #[error("weight `{name}` would lie outside of weight number {of}")]
+    #[error("weight `{name}` would be outside of weight number {of}")]
     WeightAlias {
         /// The weight.
         name: String,

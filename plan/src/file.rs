@@ -47,7 +47,7 @@ impl PlanFile {
         let sections = decode_header(bytes)?;
         for section in &sections {
             if checksum(section_bytes(bytes, section)) != section.checksum {
-                return Err(damaged(format!("the checksum of the {} section does not hold", section.kind.name())));
+                return Err(damaged(format!("the checksum of the {} section does not match", section.kind.name())));
             }
         }
         let structure = sections.iter().find(|section| section.kind == SectionKind::Structure);
@@ -126,8 +126,8 @@ impl PlanFile {
         if findings.is_empty() { Ok(()) } else { Err(findings) }
     }
 
-    /// Proves that the ranks of the plan's meshes cannot deadlock: see [`verify()`]. That each of their programs can run
-    /// is for [`PlanFile::verify_program`] to prove.
+    /// Proves that the ranks of the plan's meshes cannot deadlock: see [`verify()`]. [`PlanFile::verify_program`] proves each of their
+    /// programs.
     pub fn verify_meshes(&self) -> Result<(), Vec<Finding>> {
         let findings = verify::verify_meshes(&self.plan);
         if findings.is_empty() { Ok(()) } else { Err(findings) }

@@ -1,6 +1,6 @@
 //! Choosing the program whose inputs fit.
 
-use crate::{ElementType, Extent, Plan, PlanFile, Port, Program};
+use crate::{ElementType, Extent, MeshProgram, Plan, PlanFile, Port, Program};
 
 /// What is known of an input value: its element type and extents, or nothing for sequences and optionals.
 pub type InputDims<'a> = Option<(ElementType, &'a [i64])>;
@@ -128,6 +128,26 @@ impl Port {
             None => "?".into(),
         };
         self.dims.iter().enumerate().map(dim).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl MeshProgram {
+    /// Checks inputs of these types; the error names the input that does not fit, and why.
+    pub fn accepts(&self, inputs: &[InputDims<'_>]) -> Result<(), FindError> {
+        let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}{:?}", p.name, p.dtype(), p.dims)).collect();
+        let variants = format!("the plan takes ({})", ports.join(", "));
+        if inputs.len() != self.inputs.len() {
+            return Err(FindError::Count { got: inputs.len(), variants });
+        }
+        for (index, (port, given)) in self.inputs.iter().zip(inputs).enumerate() {
+            let problem = match given {
+                Some((dtype, dims)) if *dtype == port.dtype() && *dims == port.dims => continue,
+                Some((dtype, dims)) => format!("is {dtype}{dims:?} and must be {}{:?}", port.dtype(), port.dims),
+                None => "must be a tensor".into(),
+            };
+            return Err(FindError::Input { input: port.name.clone(), index, problem, variants });
+        }
+        Ok(())
     }
 }
 

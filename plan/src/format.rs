@@ -112,11 +112,11 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Vec<Section>, OpenError> {
     }
     let count = u32_at(bytes, 12) as usize;
     if count > MAX_SECTIONS {
-        return Err(damaged(format!("the header speaks of {count} sections")));
+        return Err(damaged(format!("the header has {count} sections")));
     }
     let table_end = HEADER_LEN + count * ENTRY_LEN;
     if header_checksum(bytes, table_end) != bytes[32..HEADER_LEN] {
-        return Err(damaged("the checksum of the header does not hold"));
+        return Err(damaged("the checksum of the header does not match"));
     }
     if u64_at(bytes, 16) != bytes.len() as u64 {
         return Err(damaged(format!("the file has {} bytes and should have {}", bytes.len(), u64_at(bytes, 16))));

@@ -28,6 +28,7 @@ mod extent;
 mod file;
 mod find;
 mod format;
+mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
 mod mesh;
@@ -50,8 +51,9 @@ pub use extent::{Call, Extent, ExtentFn, Factor, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 pub use mapped_bytes::zeroed_pages;
-pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, holds, parts};
+pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Regst, Storage, ThreadDesc, Weight,
@@ -62,5 +64,5 @@ pub use task::{
 };
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
-pub use transfer::{BlockTransfer, Group, Runs, Transfer, block, coords, partial_kind};
+pub use transfer::{BlockTransfer, Group, Runs, Transfer};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

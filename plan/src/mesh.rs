@@ -1,66 +1,7 @@
 //! Programs on a mesh: each rank runs the template of all ranks that do the same, on its own part of every tensor.
 
-use crate::{ElementType, FindError, InputDims};
-
-/// The layout of a tensor along one axis of a mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-pub enum LayoutKind {
-    /// Each rank holds all of it.
-    Broadcast = 0,
-    /// Each rank holds a slice; the first `n % p` of `p` ranks hold one element more.
-    Split = 1,
-    /// The ranks' values add up to the tensor.
-    Sum = 2,
-    /// The tensor is the largest of the ranks' values.
-    Max = 3,
-    /// The tensor is the smallest of the ranks' values.
-    Min = 4,
-    /// The tensor is the product of the ranks' values.
-    Prod = 5,
-    /// One rank holds it, the others nothing: a stage of a pipeline.
-    At = 6,
-}
-
-impl LayoutKind {
-    /// Whether the ranks' values must be combined to have the tensor.
-    pub fn is_partial(self) -> bool {
-        !matches!(self, LayoutKind::Broadcast | LayoutKind::Split | LayoutKind::At)
-    }
-}
-
-/// The layout of a tensor along one axis of a mesh (one SBP component).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct AxisLayout {
-    /// The kind of layout.
-    #[prost(enumeration = "LayoutKind", tag = "1")]
-    pub kind: i32,
-    /// The tensor's axis, for a split; the rank that has it, where one has.
-    #[prost(uint32, tag = "2")]
-    pub dim: u32,
-}
-
-impl AxisLayout {
-    /// A layout without an axis or rank.
-    pub fn of(kind: LayoutKind) -> Self {
-        Self { kind: kind as i32, dim: 0 }
-    }
-
-    /// Slices along an axis of the tensor.
-    pub fn split(dim: u32) -> Self {
-        Self { kind: LayoutKind::Split as i32, dim }
-    }
-
-    /// One rank has it.
-    pub fn at(rank: u32) -> Self {
-        Self { kind: LayoutKind::At as i32, dim: rank }
-    }
-}
-
-/// Whether the rank at `coords` of a mesh has a part of a tensor with this layout.
-pub fn holds(layout: &[AxisLayout], coords: &[usize]) -> bool {
-    layout.iter().zip(coords).all(|(l, c)| l.kind() != LayoutKind::At || l.dim as usize == *c)
-}
+use crate::ElementType;
+use crate::layout::{AxisLayout, LayoutKind, block, holds};
 
 /// An entry point that several ranks run together.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -136,7 +77,7 @@ impl MeshPort {
     pub fn block(&self, mesh: &[usize], coords: &[usize], microbatch: usize) -> Vec<(usize, usize)> {
         let slice = self.slice(microbatch);
         let dims: Vec<usize> = slice.iter().map(|(_, len)| *len).collect();
-        let own = crate::block(&self.layout, mesh, coords, &dims);
+        let own = block(&self.layout, mesh, coords, &dims);
         own.into_iter().zip(slice).map(|((at, len), (start, _))| (start + at, len)).collect()
     }
 }
@@ -179,23 +120,5 @@ impl MeshProgram {
     /// Number of ranks along each axis of the mesh.
     pub fn extents(&self) -> Vec<usize> {
         self.shape.iter().map(|n| *n as usize).collect()
-    }
-
-    /// Checks inputs of these types; the error names the input that does not fit, and why.
-    pub fn accepts(&self, inputs: &[InputDims<'_>]) -> Result<(), FindError> {
-        let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}{:?}", p.name, p.dtype(), p.dims)).collect();
-        let variants = format!("the plan takes ({})", ports.join(", "));
-        if inputs.len() != self.inputs.len() {
-            return Err(FindError::Count { got: inputs.len(), variants });
-        }
-        for (index, (port, given)) in self.inputs.iter().zip(inputs).enumerate() {
-            let problem = match given {
-                Some((dtype, dims)) if *dtype == port.dtype() && *dims == port.dims => continue,
-                Some((dtype, dims)) => format!("is {dtype}{dims:?} and must be {}{:?}", port.dtype(), port.dims),
-                None => "must be a tensor".into(),
-            };
-            return Err(FindError::Input { input: port.name.clone(), index, problem, variants });
-        }
-        Ok(())
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn check(plan: &Plan, weights_len: u64, code_len: u64, payload_len: u
 fn check_weight(weight: &Weight, section: u64) -> Result<(), String> {
     let dtype = ElementType::try_from(weight.dtype).map_err(|_| format!("unknown element type {}", weight.dtype))?;
     if !fits(weight.offset, weight.len, section) {
-        return Err("the bytes order past the weights section".into());
+        return Err("the bytes reach past the weights section".into());
     }
     if dtype == ElementType::String {
         return crate::dtype::element_count(&weight.dims).map(|_| ()).ok_or_else(|| "bad extents".into());
@@ -53,7 +53,7 @@ fn check_code(code: &KernelCode, section: u64) -> Result<(), String> {
         return Err("the blob reaches past the code section".into());
     }
     if code.entry >= code.len {
-        return Err(format!("the entry, byte {}, lies outside of the blob", code.entry));
+        return Err(format!("the entry, byte {}, is outside of the blob", code.entry));
     }
     if code.blake3.len() != 32 {
         return Err("the content hash does not have 32 bytes".into());

@@ -1,15 +1,15 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{ElementType, Extent, MeshProgram, Task};
+use crate::{BoxingExec, ElementType, Exec, Extent, MeshProgram, Task, Transfer};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Plan {
-    /// What made the plan, and from what.
+    /// The compiler and its inputs.
     #[prost(message, required, tag = "1")]
     pub info: PlanInfo,
-    /// What the machine must offer.
+    /// Requirements on the machine.
     #[prost(message, required, tag = "2")]
     pub environment: Environment,
     /// Constants, shared by all programs.
@@ -26,7 +26,7 @@ pub struct Plan {
     pub meshes: Vec<MeshProgram>,
 }
 
-/// What made the plan, and from what. It holds nothing that differs between two builds of the same input.
+/// The compiler and its inputs. Two builds of the same input give equal values.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PlanInfo {
     /// Version of the compiler.
@@ -54,7 +54,7 @@ pub struct InputHash {
     pub blake3: Vec<u8>,
 }
 
-/// What the machine must offer to run the plan.
+/// Requirements on the machine that runs the plan.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Environment {
     /// Instruction set family: `x86_64`.
@@ -123,10 +123,10 @@ pub struct Program {
     /// Name: `main`, or the shape variant it serves.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// What the caller gives, in order.
+    /// The inputs, in order.
     #[prost(message, repeated, tag = "2")]
     pub inputs: Vec<Port>,
-    /// What the caller gets, in order.
+    /// The outputs, in order.
     #[prost(message, repeated, tag = "3")]
     pub outputs: Vec<Port>,
     /// Threads that own the tasks; the first is the caller's.
@@ -155,7 +155,7 @@ pub struct Program {
     /// itself binds the symbol.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
-    /// Whether it is no entry point: a task of a program before it runs it, or the ranks of a mesh.
+    /// Whether it is not an entry point: a task of an earlier program runs it, or the ranks of a mesh do.
     #[prost(bool, tag = "12")]
     pub inner: bool,
 }
@@ -203,7 +203,7 @@ pub struct ThreadDesc {
 pub enum MemoryKind {
     /// Host memory.
     Host = 0,
-    /// Host memory that a device can order directly.
+    /// Pinned host memory, which a device can access directly.
     Pinned = 1,
     /// Device memory.
     Device = 2,
@@ -254,7 +254,7 @@ pub struct Regst {
     /// Registers whose memory this one takes over. Its producer must be the last to consume them.
     #[prost(uint32, repeated, tag = "8")]
     pub inplace_of: Vec<u32>,
-    /// Where the value lives.
+    /// The storage of the value.
     #[prost(oneof = "Storage", tags = "9, 10, 11")]
     pub storage: Option<Storage>,
     /// Extents of an object as functions of the program's symbols; none where they are not known.
@@ -262,10 +262,10 @@ pub struct Regst {
     pub extents: Vec<Extent>,
 }
 
-/// Where a register's value lives.
+/// The storage of a register's value.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Storage {
-    /// At a fixed place in a chunk.
+    /// At a fixed offset in a chunk.
     #[prost(message, tag = "9")]
     Block(Block),
     /// In a value that the runtime owns: a tensor of dynamic shape, strings, a sequence, an optional.
@@ -303,6 +303,20 @@ pub struct ObjectStorage {}
 /// A control edge.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct ControlStorage {}
+
+impl Program {
+    /// The transfers in which a task takes part, in the order of their numbers, each with its element type.
+    pub fn transfers<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
+        let (own, of_backend) = match &task.exec {
+            Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
+            Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
+            _ => (None, &[][..]),
+        };
+        let regst = |exec: &BoxingExec| self.regsts.get(exec.dst as usize).map(|r| r.dtype());
+        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
+        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
+    }
+}
 
 impl Block {
     /// Distance between two registers of the same block.

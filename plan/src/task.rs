@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, Extent, Program, TaskId, Transfer};
+use crate::{ElementType, Extent, TaskId, Transfer};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -79,18 +79,6 @@ impl Task {
     pub fn task_id(&self) -> Option<TaskId> {
         TaskId::from_raw(self.id)
     }
-
-    /// The transfers in which it takes part, in the order of their numbers, each with its element type.
-    pub fn rendezvous<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
-        let (own, of_backend) = match &self.exec {
-            Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
-            Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
-            _ => (None, &[][..]),
-        };
-        let regst = |exec: &BoxingExec| program.regsts.get(exec.dst as usize).map(|r| r.dtype());
-        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
-        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
-    }
 }
 
 /// What a task runs.
@@ -102,7 +90,7 @@ pub enum Exec {
     /// An executable that a backend loads.
     #[prost(message, tag = "9")]
     Backend(BackendExec),
-    /// A copy from one place to another.
+    /// A copy between buffers or objects.
     #[prost(message, tag = "10")]
     Copy(CopyExec),
     /// Takes the caller's value of an input port into the register that the task produces.
@@ -133,7 +121,7 @@ pub struct BoxingExec {
     pub dst: u32,
 }
 
-/// How a task runs other programs.
+/// Kinds of control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ControlKind {
@@ -168,7 +156,7 @@ pub struct ControlExec {
 /// A program that a task runs.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct BodyExec {
-    /// Index in `Plan::programs`, behind the program of the task.
+    /// Index in `Plan::programs`, after the program of the task.
     #[prost(uint32, tag = "1")]
     pub program: u32,
     /// Which of the task's inputs are the program's last inputs.
@@ -268,13 +256,13 @@ pub struct Rendezvous {
 /// A copy. Between two objects the value is cloned and `bytes` is 0.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CopyExec {
-    /// From where.
+    /// The source.
     #[prost(message, required, tag = "1")]
     pub src: Arg,
-    /// To where.
+    /// The destination.
     #[prost(message, required, tag = "2")]
     pub dst: Arg,
-    /// How many bytes.
+    /// Number of bytes.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
 }

@@ -5,7 +5,7 @@
 //! owner of a pipeline stage, and from every rank along partial axes, whose values are reduced. So all-gather,
 //! reduce-scatter, all-to-all, slice and the send of a pipeline stage are one task with different layouts.
 
-use crate::mesh::{AxisLayout, LayoutKind, holds};
+use crate::layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 
 /// The transfer of a tensor between layouts: the same description for all ranks that take part.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -76,42 +76,6 @@ pub(crate) struct BlockCopy {
     pub needed: Block,
     /// Whether it is reduced into the values that are there.
     pub combines: bool,
-}
-
-/// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
-fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
-    let (base, more) = (extent / n, extent % n);
-    (i * base + i.min(more), base + usize::from(i < more))
-}
-
-/// What the rank at `coords` of a mesh holds. Where several axes split one axis of the tensor, each splits what the one
-/// before it left.
-pub fn block(layout: &[AxisLayout], mesh: &[usize], coords: &[usize], dims: &[usize]) -> Vec<(usize, usize)> {
-    let mut out: Block = dims.iter().map(|d| (0, *d)).collect();
-    for ((axis, n), i) in layout.iter().zip(mesh).zip(coords) {
-        if axis.kind() == LayoutKind::Split
-            && let Some((start, len)) = out.get_mut(axis.dim as usize)
-        {
-            let (offset, part) = slice(*len, *n, *i);
-            (*start, *len) = (*start + offset, part);
-        }
-    }
-    out
-}
-
-/// Position along each axis of a mesh, the last varying fastest.
-pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
-    let mut out = vec![0; mesh.len()];
-    for (c, n) in out.iter_mut().zip(mesh).rev() {
-        *c = rank % n;
-        rank /= n;
-    }
-    out
-}
-
-/// The reduction of partial values, where a layout has any.
-pub fn partial_kind(layout: &[AxisLayout]) -> Option<LayoutKind> {
-    layout.iter().map(AxisLayout::kind).find(|k| k.is_partial())
 }
 
 impl Runs {
@@ -187,7 +151,7 @@ impl Transfer {
         }
         let outside = |(l, a): (&AxisLayout, &u32)| l.kind() == LayoutKind::At && l.dim as usize >= mesh[*a as usize];
         if self.from.iter().zip(&self.axes).chain(self.to.iter().zip(&self.axes)).any(outside) {
-            return Err("it lies on a rank that the mesh does not have".into());
+            return Err("it is on a rank that the mesh does not have".into());
         }
         let mut kinds = all().map(AxisLayout::kind).filter(|k| k.is_partial());
         if kinds.next().is_some_and(|first| kinds.any(|k| k != first)) {
@@ -248,7 +212,7 @@ impl Transfer {
         (0..group.ranks.len()).filter(member).map(|i| group.ranks[i]).collect()
     }
 
-    /// How partial values combine; `None` where none are combined and none arise.
+    /// The reduction of partial values; `None` if neither layout is partial.
     pub fn partial_kind(&self) -> Option<LayoutKind> {
         partial_kind(&self.from).or_else(|| partial_kind(&self.to))
     }
@@ -258,7 +222,7 @@ impl Transfer {
         self.from.iter().zip(&self.to).any(|(from, to)| to.kind().is_partial() && !from.kind().is_partial())
     }
 
-    /// What member `to` takes from member `from`.
+    /// The block that member `to` takes from member `from`, in the memory of both.
     fn part(&self, group: &Group, from: usize, to: usize) -> Option<BlockTransfer> {
         let BlockCopy { common, held, needed, combines } = self.taken(group, from, to)?;
         Some(BlockTransfer { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
@@ -307,7 +271,7 @@ impl Transfer {
         (0..group.ranks.len()).filter_map(|from| self.part(group, from, group.me)).collect()
     }
 
-    /// What a rank gives to others: to whom, by place in the group, and which of its elements.
+    /// The blocks that a rank sends: the receiver as an index in the group, and the runs of elements.
     pub fn sends(&self, group: &Group) -> Vec<(usize, Runs)> {
         let others = (0..group.ranks.len()).filter(|to| *to != group.me);
         others.filter_map(|to| Some((to, self.part(group, group.me, to)?.theirs))).collect()
@@ -336,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_meet_along_the_axes_alone() {
+    fn ranks_exchange_along_the_axes_alone() {
         let t = Transfer { axes: vec![1], ..transfer(&[8], &[AxisLayout::split(0)], &[AxisLayout::split(0)]) };
         let g = t.group(&[2, 3, 2], 9);
         assert_eq!((g.ranks, g.me, g.shape), (vec![7, 9, 11], 1, vec![3]));
     }
 
     #[test]
-    fn what_is_taken_is_what_is_given() {
+    fn sends_and_receives_agree() {
         use LayoutKind::{Broadcast, Sum};
         let all = [AxisLayout::of(Broadcast), AxisLayout::of(Sum), AxisLayout::split(0), AxisLayout::split(1)];
         for from in all.iter().flat_map(|a| all.iter().map(move |b| [*a, *b])) {
@@ -388,14 +352,14 @@ mod tests {
                 2 | 3 => assert_eq!((before, after, from, to), (0, 4, vec![0, 1], vec![])),
                 _ => assert_eq!((before, after, from, to), (0, 0, vec![], vec![])),
             }
-            let met = if rank < 4 { vec![0, 1, 2, 3] } else { vec![] };
-            assert_eq!(t.participants(&mesh, rank), met);
+            let ranks = if rank < 4 { vec![0, 1, 2, 3] } else { vec![] };
+            assert_eq!(t.participants(&mesh, rank), ranks);
         }
         assert!(t.check(&[1, 2]).is_err());
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_transfers_are_rejected() {
         let good = transfer(&[4], &[AxisLayout::split(0)], &[AxisLayout::of(LayoutKind::Broadcast)]);
         assert_eq!(good.check(&[2]), Ok(()));
         assert!(good.check(&[]).is_err());

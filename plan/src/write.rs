@@ -1,4 +1,4 @@
-//! Writing a plan: one pass over the bytes, into a file that appears whole or not at all.
+//! Writing a plan: one pass over the bytes, into a file that is replaced atomically.
 
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl PlanBuilder<'_> {
     fn stream(&self, out: &mut (impl Write + Seek)) -> io::Result<()> {
         let structure = self.plan.encode_to_vec();
         let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
-        // The header is known only at the end, when everything is hashed; its place is kept free.
+        // The header is known only at the end, when everything is hashed; space for it is left free.
         writer.pad_to(SECTION_ALIGN)?;
         writer.section(SectionKind::Structure, &[Blob::new(0, structure)])?;
         writer.section(SectionKind::Code, &self.code)?;

@@ -123,11 +123,11 @@ fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) 
         (0..p.tasks.len()).filter(|i| matches!(p.tasks[*i].exec, Some(Exec::Boxing(_)))).collect()
     };
     let all: Vec<Transfer> =
-        program.tasks.iter().flat_map(|t| t.rendezvous(program)).map(|(transfer, _)| transfer.clone()).collect();
+        program.tasks.iter().flat_map(|t| program.transfers(t)).map(|(transfer, _)| transfer.clone()).collect();
     let mut rest = all.iter();
     for (place, count) in boxings(program).into_iter().zip(counts) {
-        let meeting = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
-        let rendezvous = rest.by_ref().take(*count).map(meeting).collect();
+        let on_backend = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
+        let rendezvous = rest.by_ref().take(*count).map(on_backend).collect();
         let Some(Exec::Boxing(exec)) = &program.tasks[place].exec else { panic!("no transfer") };
         let (inputs, outputs) = (vec![exec.src.clone()], vec![exec.dst]);
         let exec = BackendExec { backend: backend.into(), inputs, outputs, rendezvous, ..BackendExec::default() };
@@ -152,8 +152,8 @@ fn transfers_inside_of_executables_are_those_of_all_ranks() {
         ([both, other], "does not take part in the rendezvous"),
     ] {
         let found = findings(&plan(ranks.to_vec(), [0, 1]));
-        let told = found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains(words));
-        assert!(told, "{words}: {found:?}");
+        let reported = found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains(words));
+        assert!(reported, "{words}: {found:?}");
     }
     let mut turned = by("main/0", "gpu", [2, 0]);
     for task in &mut turned.tasks {

@@ -149,7 +149,7 @@ fn pipelined_programs_need_an_order_across_iterations() {
     assert_eq!(build(true), []);
     let found = build(false);
     assert_eq!(found.len(), 1);
-    assert!(found[0].message.contains("end a iteration before `a` acts on the next one"), "{}", found[0]);
+    assert!(found[0].message.contains("end an iteration before `a` acts on the next one"), "{}", found[0]);
 }
 
 #[test]

@@ -61,9 +61,9 @@ pub enum Action {
     },
     /// Deliver a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: ActorId,
-        /// What.
+        /// The message.
         msg: Msg,
     },
     /// The actor has ended, and all its registers are free.
@@ -74,11 +74,11 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("actor {actor} in iteration {iteration} cannot receive {msg:?}")]
 pub struct ProtocolError {
-    /// Who got it.
+    /// The actor.
     pub actor: ActorId,
-    /// On which iteration it was.
+    /// The iteration that the actor is on.
     pub iteration: u64,
-    /// What it got.
+    /// The message.
     pub msg: Msg,
 }
 
@@ -89,7 +89,7 @@ struct Input {
     producer_output: u32,
     /// Full copies that are not consumed yet.
     full: u32,
-    /// Pieces that came so far.
+    /// Number of iterations that arrived so far.
     received: u64,
     ended: bool,
 }
@@ -102,7 +102,7 @@ struct Output {
     pending: Vec<u32>,
 }
 
-/// Who consumes it.
+/// A consumer of a register.
 #[derive(Clone, Copy, Debug)]
 struct Consumer {
     actor: ActorId,
@@ -335,7 +335,7 @@ impl Actor {
         self.inputs.is_empty()
     }
 
-    /// Pieces it has acted on.
+    /// Number of iterations it has acted on.
     pub fn iterations(&self) -> u64 {
         self.iteration
     }

@@ -8,12 +8,12 @@ use of_plan::{
     PlanFile, Program, Task,
 };
 
-use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall, Operand, RegisterRef};
+use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
 use crate::boxing::BoxingCall;
-use crate::control::{Body, ControlCall};
+use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
-use crate::pool::Pool;
-use crate::{Handle, LoadContext, Loader, RankContext, Session, SessionError, Tensor};
+use crate::task_context::{Operand, RegisterRef};
+use crate::{Handle, LoadContext, Loader, RankContext, SessionError, Tensor};
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
@@ -22,7 +22,10 @@ pub(crate) struct Binder<'a> {
     pub arena: Arc<Arena>,
     pub code: Arc<CodeMap>,
     pub loaders: &'a [Arc<dyn Loader>],
-    pub pool: &'a Arc<Pool>,
+    /// Workers that share a task's loop.
+    pub threads: usize,
+    /// Makes a program, given by its index, that a branch or loop runs.
+    pub inner: &'a dyn Fn(usize) -> Result<Box<dyn InnerProgram>, SessionError>,
     /// Where the program is one of several ranks.
     pub rank_context: Option<&'a RankContext>,
     /// See [`LoadContext::device`].
@@ -86,7 +89,7 @@ impl<'a> Binder<'a> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let (threads, device, rank_context) = (self.pool.threads(), self.device, self.rank_context);
+        let (threads, device, rank_context) = (self.threads, self.device, self.rank_context);
         let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
         let context =
             LoadContext { program: self.program, task, exec, threads, device, rank_context, handles: &handles };
@@ -118,9 +121,8 @@ impl<'a> Binder<'a> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let bodies = exec.bodies.iter().map(|body| {
-            let shared = (Arc::clone(self.pool), Arc::clone(&self.code));
-            let session = Session::inner(self.plan, body.program as usize, shared, self.loaders, self.device)?;
-            Ok(Body { session, captures: body.captures.iter().map(|&c| c as usize).collect() })
+            let program = (self.inner)(body.program as usize)?;
+            Ok(Body { program, captures: body.captures.iter().map(|&c| c as usize).collect() })
         });
         let bodies = bodies.collect::<Result<_, SessionError>>()?;
         let outputs = outputs.ok_or_else(|| broken(task))?;

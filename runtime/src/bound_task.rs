@@ -3,15 +3,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use of_plan::{ElementType, Extent, Program};
+use of_plan::Extent;
 
 use crate::boxing::BoxingCall;
 use crate::control::ControlCall;
-use crate::device::{Buffer, DynamicKernel, KernelCall, Memory, Scratch};
-use crate::io::{Ports, lock};
-use crate::objects::Objects;
-use crate::pool::Pool;
-use crate::symbols::Symbols;
+use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
+use crate::task_context::{Context, Operand, RegisterRef};
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
 /// A task with everything resolved that can be resolved before the run.
@@ -38,21 +35,6 @@ pub(crate) enum BoundTask {
     Fetch { port: usize, from: RegisterRef },
 }
 
-/// A register as an operand: memory with its type, or an object register.
-pub(crate) enum RegisterRef {
-    Dense { buffer: Buffer, dtype: ElementType, dims: Vec<i64> },
-    Object(u32),
-}
-
-impl RegisterRef {
-    /// Removes the memory and keeps the type.
-    pub fn without_bytes(&mut self) {
-        if let RegisterRef::Dense { buffer, .. } = self {
-            buffer.clear();
-        }
-    }
-}
-
 /// A kernel with its operands.
 pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
@@ -62,19 +44,12 @@ pub(crate) struct DynamicCall {
 
 /// An argument of a kernel.
 pub(crate) enum DynamicArg {
-    /// A place that the plan laid out.
+    /// Memory that the plan laid out.
     Buffer(Buffer),
     /// An object register that the kernel reads.
     Read(u32),
     /// An object register that the kernel fills.
     Write(u32),
-}
-
-/// An input of an executable.
-pub(crate) enum Operand {
-    Register(RegisterRef),
-    /// A constant of text.
-    Constant(Value),
 }
 
 /// An executable with its operands.
@@ -88,19 +63,6 @@ pub(crate) struct BackendCall {
     pub on_complete: Option<OnComplete>,
     /// Tasks whose completion its work waits for on the device.
     pub after: Vec<usize>,
-}
-
-/// The session state that a task uses.
-pub(crate) struct Context<'a> {
-    pub program: &'a Program,
-    /// Index of the task.
-    pub task: usize,
-    pub iteration: u64,
-    pub ports: &'a Ports,
-    pub objects: &'a Objects,
-    pub symbols: &'a Symbols,
-    pub pool: &'a Pool,
-    pub scratch: &'a Scratch,
 }
 
 impl BoundTask {
@@ -182,7 +144,8 @@ impl DynamicCall {
         });
         let mut memory = memory.collect::<Result<Vec<_>, _>>()?;
         let loop_iterations = self.loop_iterations.eval(&symbols).filter(|&n| n >= 0);
-        let loop_iterations = loop_iterations.ok_or_else(|| context.internal("does not know its loop_iterations"))?;
+        let loop_iterations =
+            loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
         let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
         status.map_err(|status| context.failed(kernel_error(status)))?;
         drop(memory);
@@ -228,7 +191,7 @@ fn called(context: &Context<'_>, call: impl FnOnce() -> Result<(), ExecError>) -
     }
 }
 
-/// Does something with the values of inputs.
+/// Calls `f` with the values of inputs.
 fn reading(
     inputs: &[Operand],
     context: &Context<'_>,
@@ -254,7 +217,7 @@ fn reading(
     f(&inputs.collect::<Result<Vec<_>, _>>()?)
 }
 
-/// Has a call fill outputs.
+/// Calls `call` with the outputs, and stores what it sets.
 fn writing(
     outputs: &[RegisterRef],
     context: &Context<'_>,
@@ -279,176 +242,26 @@ fn writing(
     Ok(())
 }
 
-impl Context<'_> {
-    /// A copy of an input.
-    pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
-        match input {
-            Operand::Constant(value) => Ok(value.clone()),
-            Operand::Register(RegisterRef::Object(regst)) => self.object(*regst),
-            Operand::Register(RegisterRef::Dense { buffer, dtype, dims }) => {
-                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.iteration));
-                Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
-            }
-        }
-    }
-
-    /// Gives a register that the task produces its value.
-    pub fn put(&self, place: &RegisterRef, value: Value) -> Result<(), RunError> {
-        let (buffer, dtype, dims) = match place {
-            RegisterRef::Object(regst) => return self.store(*regst, Some(value)),
-            RegisterRef::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
-        };
-        let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
-        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.iteration)) {
-            (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
-            _ => {
-                let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{}{:?}", t.dtype(), t.dims()));
-                return Err(self.failed(ExecError::Input(format!("a result is {got}, it must be {dtype}{dims:?}"))));
-            }
-        }
-        Ok(())
-    }
-
-    /// Element type and extents of a place, -1 where they are not known.
-    pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
-        match place {
-            RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
-            RegisterRef::Object(regst) => {
-                let desc = &self.program.regsts[*regst as usize];
-                let told = self.symbols.values();
-                let open = desc.extents.iter().map(|extent| extent.eval(&told).unwrap_or(-1));
-                (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
-            }
-        }
-    }
-
-    fn name(&self) -> String {
-        self.program.tasks[self.task].name.clone()
-    }
-
-    pub fn failed(&self, source: ExecError) -> RunError {
-        RunError::Task { task: self.name(), source }
-    }
-
-    pub fn internal(&self, what: &str) -> RunError {
-        RunError::Internal(format!("task `{}` {what}", self.name()))
-    }
-
-    fn empty(&self, regst: u32) -> RunError {
-        self.internal(&format!("finds register {regst} empty"))
-    }
-
-    fn object(&self, regst: u32) -> Result<Value, RunError> {
-        let guard = self.objects.read(regst, self.iteration);
-        guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
-    }
-
-    /// Gives an object register what an executable set, if it fits.
-    fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
-        let desc = &self.program.regsts[regst as usize];
-        let wrong = |problem: String| RunError::Output { task: self.name(), regst: desc.name.clone(), problem };
-        let value = value.ok_or_else(|| wrong("no value".into()))?;
-        if let Some(tensor) = value.as_tensor()
-            && desc.dtype() != ElementType::Unknown
-            && desc.dtype() != tensor.dtype()
-        {
-            return Err(wrong(format!("a tensor of {} where it holds {}", tensor.dtype(), desc.dtype())));
-        }
-        if let Some(tensor) = value.as_tensor() {
-            self.symbols.bind(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
-        }
-        self.objects.write(regst, self.iteration, value);
-        Ok(())
-    }
-
-    /// A tensor for an object register whose extents are known by now, to be filled.
-    fn room(&self, regst: u32) -> Result<Tensor, RunError> {
-        let desc = &self.program.regsts[regst as usize];
-        let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
-        let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
-        let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
-        let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
-        let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
-        let bytes = bytes.map_err(|error| self.failed(error))?;
-        Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
-    }
-
-    /// A value under the extents of a register, where these are known.
-    fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
-        let desc = &self.program.regsts[regst as usize];
-        match value {
-            Value::Tensor(tensor) if !desc.extents.is_empty() => {
-                let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
-                let tensor = tensor.reshaped(dims).map_err(|error| self.failed(error.into()))?;
-                Ok(tensor.into())
-            }
-            value => Ok(value),
-        }
-    }
-
-    fn feed(&self, port: usize, to: &RegisterRef) -> Result<(), RunError> {
-        let slot = lock(&self.ports.inputs[port]);
-        let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
-        match to {
-            RegisterRef::Object(regst) => self.store(*regst, Some(value.clone()))?,
-            RegisterRef::Dense { buffer, .. } => {
-                let source = value.as_tensor().and_then(Tensor::bytes);
-                let target = buffer.bytes_mut(self.iteration);
-                match (source, target) {
-                    (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
-                    _ => return Err(self.internal("is fed another type than its port has")),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn fetch(&self, port: usize, from: &RegisterRef) -> Result<(), RunError> {
-        let mut slot = lock(&self.ports.outputs[port]);
-        match from {
-            RegisterRef::Object(regst) => {
-                let value = self.objects.fetch(*regst, self.iteration);
-                *slot = Some(value.ok_or_else(|| self.empty(*regst))?);
-            }
-            RegisterRef::Dense { buffer, dtype, dims } => {
-                let bytes = buffer.bytes(self.iteration);
-                // The caller's own buffer is used again when it has the right type.
-                if let Some(Value::Tensor(tensor)) = slot.as_mut()
-                    && tensor.dtype() == *dtype
-                    && tensor.dims() == dims
-                    && let Some(target) = tensor.bytes_mut()
-                {
-                    target.copy_from_slice(bytes);
-                } else {
-                    let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), bytes);
-                    *slot = Some(tensor.map_err(|error| self.failed(error.into()))?.into());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What the status of a kernel means.
+/// The error for the status of a kernel.
 #[cold]
 fn kernel_error(status: i32) -> ExecError {
     match status {
         1 => ExecError::Input("an index is out of range".into()),
         2 => ExecError::Input(
-            "extents do not fit one another as the plan was compiled for: compile with their numbers".into(),
+            "extents violate an equality that the plan was compiled for: compile with fixed extents".into(),
         ),
         // The emulated GPU looks more closely than a GPU does.
         3 => ExecError::Failed(
             "threads of the emulated GPU wait for each other at places that not all of them reach".into(),
         ),
-        4 => ExecError::Failed("an access lies outside of an argument or of shared memory".into()),
+        4 => ExecError::Failed("an access is outside of an argument or of shared memory".into()),
         5 => ExecError::Failed("a vector in memory is not aligned".into()),
         6 => ExecError::Failed("a thread of the emulated GPU overflows its stack".into()),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())

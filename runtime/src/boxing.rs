@@ -3,10 +3,10 @@
 use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 
 use crate::RunError;
-use crate::bound_task::Context;
-use crate::combine::{Combine, combine, neutral};
+use crate::combine::{Combine, combine, identity_element};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
+use crate::task_context::Context;
 use crate::transport::{Stopped, TransferBlock};
 
 /// A rank's part of a transfer, over its transport.
@@ -46,7 +46,7 @@ impl RankTransfer {
         let bytes = |after| transfer.elements(&group, group.me, after).checked_mul(element).filter(|_| element > 0);
         let bytes = (bytes(false)?, bytes(true)?);
         let gaps = match combined {
-            Some((kind, _)) if transfer.leaves_gaps() => Some(neutral(dtype, kind)?),
+            Some((kind, _)) if transfer.leaves_gaps() => Some(identity_element(dtype, kind)?),
             _ => None,
         };
         let (mut from, mut targets, mut own) = (Vec::new(), Vec::new(), None);
@@ -84,8 +84,8 @@ impl RankTransfer {
     /// # Errors
     /// When a rank stopped.
     pub fn run(&self, mine: &[u8], target: &mut [u8]) -> Result<(), Stopped> {
-        if let Some(neutral) = &self.gaps {
-            target.chunks_exact_mut(neutral.len()).for_each(|x| x.copy_from_slice(neutral));
+        if let Some(identity_element) = &self.gaps {
+            target.chunks_exact_mut(identity_element.len()).for_each(|x| x.copy_from_slice(identity_element));
         }
         let element = self.element;
         let mut own = self.own.as_ref();

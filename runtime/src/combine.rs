@@ -50,7 +50,7 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
 }
 
 /// The bytes of the element that changes nothing when it is combined; `None` where elements do not combine.
-pub fn neutral(dtype: ElementType, kind: LayoutKind) -> Option<Vec<u8>> {
+pub fn identity_element(dtype: ElementType, kind: LayoutKind) -> Option<Vec<u8>> {
     macro_rules! by_kind {
         ($t:ty, $zero:expr, $one:expr, $least:expr, $most:expr) => {
             match kind {
@@ -117,10 +117,10 @@ mod tests {
     const KINDS: [LayoutKind; 4] = [LayoutKind::Sum, LayoutKind::Max, LayoutKind::Min, LayoutKind::Prod];
 
     #[test]
-    fn the_neutral_element_changes_nothing() {
+    fn combining_with_the_identity_element_changes_nothing() {
         for dtype in ElementType::ALL {
             for kind in KINDS {
-                let (Some(f), Some(none)) = (combine(*dtype, kind), neutral(*dtype, kind)) else { continue };
+                let (Some(f), Some(none)) = (combine(*dtype, kind), identity_element(*dtype, kind)) else { continue };
                 assert_eq!(none.len(), dtype.bits() as usize / 8);
                 let mut x = none.clone();
                 // Any bit pattern that is not a NaN.

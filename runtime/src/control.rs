@@ -1,18 +1,33 @@
 //! Branches and loops: tasks that run other programs of the plan.
 
-use of_plan::{ControlKind, ElementType};
+use of_plan::{ControlKind, ElementType, Program};
 
-use crate::bound_task::{Context, Operand, RegisterRef};
 use crate::device::AlignedBytes;
 use crate::objects::Objects;
-use crate::{ExecError, RunError, Session, Tensor, Value};
+use crate::task_context::{Context, Operand, RegisterRef};
+use crate::{ExecError, RunError, Tensor, Value};
 
 /// A loop that runs longer has no bound.
 const MOST_ITERATIONS: i64 = 1 << 40;
 
+/// A program that a branch or loop runs, with its memory and code. [`crate::Session`] implements it.
+pub(crate) trait InnerProgram: Send {
+    /// The program.
+    fn program(&self) -> &Program;
+
+    /// Runs it on these inputs.
+    fn run(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, RunError>;
+
+    /// Runs it on these inputs and reuses the memory of `outputs`.
+    fn run_into(&mut self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<(), RunError>;
+
+    /// Memory for its outputs.
+    fn new_outputs(&self) -> Vec<Value>;
+}
+
 /// A program with the inputs that it captures.
 pub(crate) struct Body {
-    pub session: Session,
+    pub program: Box<dyn InnerProgram>,
     /// Indices among the task's inputs.
     pub captures: Vec<usize>,
 }
@@ -53,7 +68,7 @@ impl ControlCall {
         let taken = truth(&condition).ok_or_else(|| context.failed(bad("the condition is not one bool")))?;
         let body = usize::from(!taken);
         let inputs = self.captured(body, context)?;
-        self.bodies[body].session.run(inputs)
+        self.bodies[body].program.run(inputs)
     }
 
     fn repeat(&mut self, context: &Context<'_>) -> Result<Vec<Value>, RunError> {
@@ -75,13 +90,13 @@ impl ControlCall {
         let carried = self.given.len() - 2;
         let mut values = (0..carried).map(|i| self.input(at + i, context)).collect::<Result<Vec<_>, _>>()?;
         let captures = self.captured(0, context)?;
-        let session = &mut self.bodies[0].session;
-        let shape = |i: usize| session.program().inputs[i].dims.clone();
+        let body = &mut self.bodies[0].program;
+        let shape = |i: usize| body.program().inputs[i].dims.clone();
         let scalars = (shape(0), shape(1));
         let mut inputs = vec![Value::Optional(None), Value::Optional(None)];
         inputs.append(&mut values);
         inputs.extend(captures);
-        let mut outputs = session.new_outputs();
+        let mut outputs = body.new_outputs();
         let stacks = outputs.len() - 1 - carried;
         let mut stacked: Vec<Stack> = (0..stacks).map(|_| Stack::default()).collect();
         let mut iteration = 0;
@@ -91,7 +106,7 @@ impl ControlCall {
             }
             inputs[0] = scalar(&scalars.0, &[iteration]).map_err(|e| context.failed(e.into()))?;
             inputs[1] = scalar(&scalars.1, &[goes_on]).map_err(|e| context.failed(e.into()))?;
-            session.run_into(&mut inputs, &mut outputs)?;
+            body.run_into(&mut inputs, &mut outputs)?;
             goes_on = truth(&outputs[0]).ok_or_else(|| context.failed(bad("the condition is not one bool")))?;
             for (stack, value) in stacked.iter_mut().zip(&outputs[1 + carried..]) {
                 stack.push(value, limit, context.objects).map_err(|e| context.failed(e))?;

@@ -1,4 +1,4 @@
-//! Whether this machine can run a plan's kernels.
+//! The check that this machine can run a plan's kernels.
 
 use of_plan::Environment;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a session and a run.
+//! Errors of sessions and runs.
 
 use of_plan::Finding;
 
@@ -22,9 +22,9 @@ pub enum SessionError {
     /// The plan is for another kind of processor.
     #[error("the plan is for {plan} and this machine is {machine}; compile the model for this machine")]
     Arch {
-        /// What the plan is for.
+        /// The architecture of the plan.
         plan: String,
-        /// What the machine is.
+        /// The architecture of the machine.
         machine: &'static str,
     },
     /// The processor lacks a feature.
@@ -50,7 +50,7 @@ pub enum SessionError {
         count: usize,
     },
     /// A task takes part in a rendezvous, and there are no other ranks.
-    #[error("the program is a rank's, and runs only beside the others")]
+    #[error("the program is one rank's, and runs only together with those of the other ranks")]
     Alone,
     /// A transfer combines elements that do not combine, or that do not fit their buffers.
     #[error("task `{task}` cannot combine partial values of {dtype}")]
@@ -67,7 +67,7 @@ pub enum SessionError {
         task: String,
         /// The backend.
         backend: String,
-        /// Those there are, for people.
+        /// The registered backends, as text.
         available: String,
     },
     /// A backend could not load an executable.
@@ -77,7 +77,7 @@ pub enum SessionError {
         task: String,
         /// The backend.
         backend: String,
-        /// What it said.
+        /// The underlying error.
         source: LoadError,
     },
     /// A constant of text is malformed.
@@ -86,17 +86,17 @@ pub enum SessionError {
         /// The weight.
         weight: String,
     },
-    /// The machine gave no memory.
+    /// Memory could not be allocated.
     #[error("cannot get {bytes} bytes of memory for {what}: {source}")]
     Memory {
-        /// What for.
+        /// The use of the memory.
         what: String,
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The machine gave no thread.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -138,7 +138,7 @@ pub enum RunError {
     Task {
         /// The task.
         task: String,
-        /// What it said.
+        /// The underlying error.
         source: ExecError,
     },
     /// A task panicked. The session cannot run again.
@@ -146,7 +146,7 @@ pub enum RunError {
     Panic {
         /// The task.
         task: String,
-        /// What it said.
+        /// The underlying error.
         message: String,
     },
     /// A task gave a value that its register cannot hold, or none.
@@ -165,15 +165,15 @@ pub enum RunError {
     /// A rank failed, and all others stopped.
     #[error("rank {rank}: {source}")]
     Rank {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// How.
+        /// Its error.
         source: Box<RunError>,
     },
-    /// The session is of no use after an earlier failure.
+    /// The session cannot run again after an earlier failure.
     #[error("the session cannot run again after an earlier failure ({0}); make a new one")]
     Poisoned(String),
-    /// The runtime broke its own rules.
+    /// An invariant of the runtime does not hold.
     #[error("internal error of the runtime: {0}")]
     Internal(String),
 }

@@ -1,4 +1,4 @@
-//! The caller's values on their way in and out.
+//! The caller's input and output values during a run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use of_plan::{Port, Program};
 use crate::symbols::Symbols;
 use crate::{RunError, Value};
 
-/// One place for each port. The caller fills them before an iteration and empties them after it.
+/// One slot for each port. The caller fills them before an iteration and empties them after it.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub inputs: Vec<Mutex<Option<Value>>>,
@@ -16,8 +16,8 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub fn new(program: &Program) -> Self {
-        let places = |ports: &[Port]| ports.iter().map(|_| Mutex::new(None)).collect();
-        Self { inputs: places(&program.inputs), outputs: places(&program.outputs) }
+        let slots = |ports: &[Port]| ports.iter().map(|_| Mutex::new(None)).collect();
+        Self { inputs: slots(&program.inputs), outputs: slots(&program.outputs) }
     }
 }
 

@@ -13,7 +13,8 @@ use of_plan::{ArgSource, Exec, Program, TaskGraph};
 
 use crate::Handle;
 use crate::actor::{Actor, ActorId};
-use crate::bound_task::{BoundTask, Operand};
+use crate::bound_task::BoundTask;
+use crate::task_context::Operand;
 
 /// Pairs of a register and a consumer that is notified at launch.
 pub(crate) struct LaunchNotifications(Vec<(u32, ActorId)>);

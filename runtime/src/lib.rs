@@ -33,14 +33,16 @@ mod profile;
 mod rank_context;
 mod session;
 mod session_pool;
+mod shared_memory;
 pub mod simulator;
 mod symbols;
+mod task_context;
 mod thread;
 mod transport;
 mod value;
 
 pub use boxing::RankTransfer;
-pub use combine::neutral;
+pub use combine::identity_element;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{
@@ -53,9 +55,10 @@ pub use profile::TaskTiming;
 pub use rank_context::RankContext;
 pub use session::{Options, Session, find_program};
 pub use session_pool::SessionPool;
+pub use shared_memory::SharedMemory;
 pub use simulator::{
     CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,
 };
-pub use transport::{SharedMemory, Stopped, TransferBlock, Transport};
+pub use transport::{Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

@@ -12,10 +12,11 @@ use of_plan::{
 
 use crate::bound_task::panic_text;
 use crate::boxing::{Block, put};
-use crate::combine::{combine, neutral};
+use crate::combine::{combine, identity_element};
 use crate::device::{AlignedBytes, CodeMap};
 use crate::session::{memory, worker_count};
-use crate::transport::{SharedMemory, Transport};
+use crate::shared_memory::SharedMemory;
+use crate::transport::Transport;
 use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
@@ -26,7 +27,7 @@ pub struct MeshSession {
     transport: Arc<SharedMemory>,
     ranks: Vec<Worker>,
     outcomes: Receiver<Outcome>,
-    /// For each rank its parts, which a run needs no new memory for.
+    /// For each rank its parts of the inputs and outputs, allocated once.
     buffers: Vec<RankBuffers>,
     step: Duration,
     threads: usize,
@@ -154,8 +155,8 @@ impl MeshSession {
         self.threads
     }
 
-    /// How long the last run took from the first rank's start to the last one's end: without the cutting of inputs and
-    /// the putting together of outputs.
+    /// The time of the last run, from the first rank's start to the last one's end, without the scatter of inputs and the gather of
+    /// outputs.
     pub fn step(&self) -> Duration {
         self.step
     }
@@ -243,8 +244,7 @@ impl MeshSession {
         })
     }
 
-    /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
-    /// nothing.
+    /// A rank's parts of the inputs. Of a partial input, the first rank has the elements and the others the identity element.
     fn scatter(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
         let mesh = self.program().extents();
         let coords = coords(&mesh, rank);
@@ -261,7 +261,8 @@ impl MeshSession {
                 let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
                 let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
                 put(bytes, &Runs::of(&block, &block), &from, None);
-            } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| neutral(port.dtype(), kind)) {
+            } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind))
+            {
                 bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
             }
         }
@@ -311,7 +312,7 @@ impl Drop for MeshSession {
 }
 
 impl Worker {
-    /// Starts the thread of the rank at a rank context, which loads its session, says so to `loaded`, and then does its jobs.
+    /// Starts the thread of the rank at a rank context, which loads its session, reports to `loaded`, and then does its jobs.
     fn start(
         rank_context: RankContext,
         load: impl FnOnce(&RankContext) -> Result<(Session, RankBuffers), SessionError> + Send + 'static,

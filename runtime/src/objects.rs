@@ -22,14 +22,14 @@ pub(crate) struct Objects {
     memory: Mutex<Memory>,
 }
 
-/// Memory of values that are gone, for values to come.
+/// Free memory of dead values, for reuse.
 #[derive(Debug, Default)]
 struct Memory {
-    /// What is free, the longest first.
+    /// The free blocks, the longest first.
     free: VecDeque<AlignedBytes>,
-    /// Bytes of it.
+    /// Bytes of the free blocks.
     bytes: usize,
-    /// Bytes of the values that are there, and the most that there were at a time.
+    /// Bytes of the live values, and their maximum so far.
     live: usize,
     most: usize,
 }
@@ -37,7 +37,7 @@ struct Memory {
 /// The most free blocks that are kept. Beyond it, the longest free blocks are returned to the system first.
 const MAX_FREE: usize = 256;
 
-/// Free memory of so many bytes is kept in any case.
+/// Free memory up to this many bytes is always kept.
 const KEPT: usize = 1 << 20;
 
 /// Free memory may take this many times what values took when they took most: values of different sizes come and go, and
@@ -66,7 +66,7 @@ impl Memory {
     }
 }
 
-/// Bytes of a value, as far as they may be used again.
+/// The bytes of a value that may be reused.
 fn size(value: &Value) -> usize {
     value.as_tensor().and_then(Tensor::bytes).map_or(0, <[u8]>::len)
 }
@@ -93,7 +93,7 @@ impl Objects {
         Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default() }
     }
 
-    /// Memory for so many bytes, which are whatever they were: free memory, else new.
+    /// Uninitialised memory of this size: a free block if there is one, else a new allocation.
     pub fn allocate(&self, len: usize) -> Result<AlignedBytes, ExecError> {
         if let Some(free) = lock(&self.memory).take(len) {
             return Ok(free);
@@ -128,7 +128,7 @@ impl Objects {
         Some(self.slot(regst, iteration)?.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives a register its value.
+    /// Sets the value of a register.
     pub fn write(&self, regst: u32, iteration: u64, value: Value) {
         if let Some(slot) = self.slot(regst, iteration) {
             let mut memory = lock(&self.memory);

@@ -55,7 +55,7 @@ impl Pool {
 
     /// Calls `f(begin, end, worker)` for parts that together make up `[0, iterations)`, each once. Parts begin at
     /// multiples of `grain`. No two parts of a call run with the same worker number at the same time. When the pool is
-    /// busy with another caller's loop, the caller runs the whole loop itself. A panic of `f` comes out here.
+    /// busy with another caller's loop, the caller runs the whole loop itself. A panic of `f` is passed on to the caller.
     #[inline]
     pub fn parallel_for<F: Fn(i64, i64, usize) + Sync>(&self, iterations: i64, grain: i64, f: F) {
         if iterations <= 0 {
@@ -158,7 +158,7 @@ impl Shared {
     }
 }
 
-/// Gives the pool back, even when the loop unwinds.
+/// Releases the pool, even when the loop unwinds.
 struct Unlock<'a>(&'a AtomicBool);
 
 impl Drop for Unlock<'_> {

@@ -7,7 +7,7 @@ use of_plan::Runs;
 
 use crate::transport::{Stopped, TransferBlock, Transport};
 
-/// What a rank has besides the program that ranks share. Its session and executables with transfers use it.
+/// The data of a rank that is not in the shared program. Its session and executables with transfers use it.
 #[derive(Clone)]
 pub struct RankContext {
     /// The rank.

@@ -13,6 +13,7 @@ use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
 use crate::bound_task::{BoundTask, panic_text};
 use crate::bus::{ActorLocations, ThreadMsg, connect};
+use crate::control::InnerProgram;
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
 use crate::launch_notifications::LaunchNotifications;
@@ -117,8 +118,13 @@ impl Session {
 
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
+        let inner = |program| -> Result<Box<dyn InnerProgram>, SessionError> {
+            let shared = (Arc::clone(&pool), Arc::clone(&code));
+            Ok(Box::new(Self::inner(plan, program, shared, loaders, device)?))
+        };
+        let code = Arc::clone(&code);
         let mut binder =
-            Binder { plan, program: desc, arena, code, loaders, pool: &pool, rank_context, device, handles };
+            Binder { plan, program: desc, arena, code, loaders, threads, inner: &inner, rank_context, device, handles };
         let mut bound_tasks = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
         let notifications = LaunchNotifications::of(desc, &graph, &bound_tasks, &binder.handles);
         notifications.apply(desc, &graph, &mut bound_tasks);
@@ -307,6 +313,24 @@ impl Session {
                 None => return Err(RunError::Internal("the actors did not end".into())),
             }
         }
+    }
+}
+
+impl InnerProgram for Session {
+    fn program(&self) -> &Program {
+        Session::program(self)
+    }
+
+    fn run(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, RunError> {
+        Session::run(self, inputs)
+    }
+
+    fn run_into(&mut self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<(), RunError> {
+        Session::run_into(self, inputs, outputs)
+    }
+
+    fn new_outputs(&self) -> Vec<Value> {
+        Session::new_outputs(self)
     }
 }
 

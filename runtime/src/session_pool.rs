@@ -19,7 +19,7 @@ pub struct SessionPool {
 
 struct Idle {
     sessions: Vec<Session>,
-    /// Lanes that still work, those that run now included.
+    /// Number of sessions that can still run, those running now included.
     alive: usize,
     /// Why the last unusable session failed.
     broken: Option<String>,

@@ -58,7 +58,7 @@ impl Symbols {
         Ok(())
     }
 
-    /// The extents of a value that is about to be made, and its elements.
+    /// The extents of a value that is about to be allocated.
     pub fn dims(&self, regst: &Regst) -> Result<Vec<i64>, String> {
         let values = self.values();
         let dims = regst.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));

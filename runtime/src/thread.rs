@@ -8,7 +8,7 @@ use of_plan::{PlanFile, Program};
 
 use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
-use crate::bound_task::{BoundTask, Context};
+use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
 use crate::device::Scratch;
 use crate::io::{Ports, lock};
@@ -16,6 +16,7 @@ use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::Clocks;
 use crate::symbols::Symbols;
+use crate::task_context::Context;
 
 /// What all threads of a session share.
 #[derive(Debug)]

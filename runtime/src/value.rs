@@ -1,4 +1,4 @@
-//! Values that go into a run and come out of it.
+//! Input and output values of a run.
 
 use of_plan::{ElementType, InputDims};
 

@@ -78,7 +78,7 @@ struct On {
 
 impl Loader for On {
     fn backend(&self) -> &str {
-        if self.is_async { "beside" } else { "host" }
+        if self.is_async { "async" } else { "host" }
     }
 
     fn load(&self, _: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
@@ -212,9 +212,9 @@ fn line(threads: u32, last: &str) -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", threads);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "beside", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
     let first = graph.task("first", threads - 1, exec);
-    let exec = backend(&mut plan, "beside", vec![Arg::regst(1, 0)], vec![2]);
+    let exec = backend(&mut plan, "async", vec![Arg::regst(1, 0)], vec![2]);
     let second = graph.task("second", 0, exec);
     let exec = backend(&mut plan, last, vec![Arg::regst(2, 0)], vec![3]);
     let third = graph.task("third", threads - 1, exec);
@@ -239,7 +239,7 @@ fn finished(mut plan: PlanBuilder<'_>, graph: Graph) -> Arc<PlanFile> {
 #[test]
 fn host_tasks_overlap_asynchronous_work() {
     let device = Device::new(&[("first", "branch")], Duration::ZERO);
-    let mut session = device.session(&branches("beside", ("host", "branch")));
+    let mut session = device.session(&branches("async", ("host", "branch")));
     for round in 0..20 {
         let outputs = session.run(vec![tensor(&[round as f32; 4])]).unwrap();
         assert_eq!(floats(&outputs[0]), [2.0 * round as f32 + 3.0; 4]);
@@ -269,7 +269,7 @@ fn unread_output_keeps_its_memory_until_completion() {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "beside", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
     let first = graph.task("first", 0, exec);
     let exec = backend(&mut plan, "host", vec![Arg::regst(0, 0)], vec![2]);
     let branch = graph.task("branch", 0, exec);
@@ -289,7 +289,7 @@ fn unread_output_keeps_its_memory_until_completion() {
 fn late_error_names_its_task() {
     // All tasks in flight fail, and the first of them gives the reason.
     let device = Device::new(&[("first", "second begins")], Duration::ZERO);
-    let mut session = device.session(&line(1, "beside"));
+    let mut session = device.session(&line(1, "async"));
     for _ in 0..5 {
         let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
         let expected = ExecError::Failed("asked to fail".into());
@@ -305,7 +305,7 @@ fn late_error_names_its_task() {
 #[test]
 fn failure_waits_for_work_in_flight() {
     let device = Device::new(&[("first", "branch")], Duration::from_millis(5));
-    let mut session = device.session(&branches("beside", ("host", "branch")));
+    let mut session = device.session(&branches("async", ("host", "branch")));
     let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
     // The host's is the first.
     assert!(matches!(&error, RunError::Task { task, .. } if task == "branch"), "{error}");
@@ -351,7 +351,7 @@ fn two_devices() -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "beside", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
     let first = graph.task("first", 0, exec);
     let exec = backend(&mut plan, "other", vec![Arg::regst(0, 0)], vec![2]);
     let twice = graph.task("twice", 0, exec);
@@ -380,7 +380,7 @@ fn timings_measure_asynchronous_work() {
     assert!(third.start >= second.start + second.last, "{timings:?}");
 
     let device = Device::new(&[("first", "branch")], takes);
-    let mut session = device.session(&branches("beside", ("host", "branch")));
+    let mut session = device.session(&branches("async", ("host", "branch")));
     session.run(vec![tensor(&[1.0; 4])]).unwrap();
     let timings = session.timings();
     let [first, branch, join] = [1, 2, 3].map(|task| &timings[task]);
@@ -394,7 +394,7 @@ fn random_graphs_with_an_asynchronous_device() {
     for seed in 0..24 {
         let mut random = fastrand::Rng::with_seed(seed);
         let threads = random.u32(1..4);
-        let some = |random: &mut fastrand::Rng| if random.bool() { "beside" } else { "add-one" };
+        let some = |random: &mut fastrand::Rng| if random.bool() { "async" } else { "add-one" };
         let (plan, edges) = random_plan(&mut random, threads, some);
         let device = Device::new(&[], Duration::from_micros(random.u64(..100)));
         let mut session = device.session(&plan);

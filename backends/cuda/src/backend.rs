@@ -8,7 +8,7 @@ use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, re
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Rendezvous};
-use of_runtime::neutral;
+use of_runtime::identity_element;
 
 use crate::ffi::nccl;
 use crate::payload;
@@ -77,12 +77,12 @@ impl Backend for Cuda {
     }
 
     /// What a library of collectives does, for element types that it supports.
-    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-        let share = Collective::of(&meeting.transfer, mesh, 0)?;
+    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+        let share = Collective::of(&rendezvous.transfer, mesh, 0)?;
         match share.combines {
-            Some(_) if !nccl::combines(meeting.dtype()) => Err(format!("NCCL does not combine {}", meeting.dtype())),
-            _ if share.fills.is_some_and(|kind| neutral(meeting.dtype(), kind).is_none()) => {
-                Err(format!("{} does not combine, so no partial value is made of it", meeting.dtype()))
+            Some(_) if !nccl::combines(rendezvous.dtype()) => Err(format!("NCCL cannot reduce {}", rendezvous.dtype())),
+            _ if share.fills.is_some_and(|kind| identity_element(rendezvous.dtype(), kind).is_none()) => {
+                Err(format!("{} cannot be reduced, so it has no partial values", rendezvous.dtype()))
             }
             _ => Ok(()),
         }

@@ -36,7 +36,7 @@ pub enum DriverError {
     },
     /// The program calls a library that the machine does not have.
     #[error(
-        "{} was not found ({why}); install it beside CUDA's libraries, name its file in {}, or compile the model without +{}",
+        "{} was not found ({why}); install it next to CUDA's libraries, name its file in {}, or compile the model without +{}",
         .library.title(), .library.variable(), .library.name()
     )]
     NoLibrary {
@@ -58,10 +58,10 @@ pub enum DriverError {
     )]
     SharedDevice(u32, u32),
     /// An input is kept by another driver, so the program cannot access it.
-    #[error("a value is not kept on the device that the program runs on")]
+    #[error("a value is on another device than the program")]
     NotOnDevice,
     /// A rank's program without its rank context.
-    #[error("the program takes part in transfers, and runs only beside other ranks")]
+    #[error("the program takes part in transfers, and runs only together with other ranks")]
     NoRankContext,
     /// Another rank failed, so this one stopped.
     #[error("another rank stopped")]

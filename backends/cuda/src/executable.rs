@@ -25,7 +25,7 @@ pub(crate) fn device_inputs(context: &LoadContext<'_>) -> Result<Vec<DeviceInput
     let one = |(handle, arg): (&Option<Handle>, &Arg)| {
         let Some(handle) = handle else { return Ok(None) };
         let own = handle.downcast_ref::<ValueHandle>();
-        let own = own.ok_or_else(|| LoadError::Failed("a value lies on a device of another loader".into()))?;
+        let own = own.ok_or_else(|| LoadError::Failed("a value is on a device of another loader".into()))?;
         Ok(Some((Arc::clone(&own.0), arg.byte_offset)))
     };
     context.handles.iter().zip(&context.exec.inputs).map(one).collect()
@@ -55,7 +55,7 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
     for (input, from, bytes) in program.copies_in() {
         let all = values[input].as_ref().map_or(0, |value| value.bytes());
         if from.checked_add(bytes).is_none_or(|end| end > all) {
-            return Err(LoadError::Payload("it takes more than there is of a value on the device".into()));
+            return Err(LoadError::Payload("it reads past the end of a value on the device".into()));
         }
     }
     let (emulated, device) = (program.isa.starts_with(SHIM), target.device);
@@ -74,7 +74,7 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
-    let rendezvous = program.exchanges().map(|e| e.meeting.clone()).collect();
+    let rendezvous = program.exchanges().map(|e| e.rendezvous.clone()).collect();
     let given = |i: usize| ends.device_inputs.get(i).is_none_or(Option::is_none);
     let fetched = |i: usize| ends.readers.get(i).is_none_or(|r| r.outside);
     let there = |of: &[(u64, u64)], host: &dyn Fn(usize) -> bool| {

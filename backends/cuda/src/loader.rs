@@ -30,7 +30,9 @@ impl Loader for Device {
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         match DynamicShapes::read(payload, context, self.driver.clone())? {
             Some(open) if context.exec.rendezvous.is_empty() => Ok(Box::new(open)),
-            Some(_) => Err(LoadError::Payload("what is compiled during the run has no transfers".into())),
+            Some(_) => {
+                Err(LoadError::Payload("a function that is compiled during the run cannot have transfers".into()))
+            }
             None => {
                 let readers = (0..context.exec.outputs.len()).map(|i| context.readers(i)).collect();
                 let (device, rank_context, device_inputs) =

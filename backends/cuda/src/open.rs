@@ -110,7 +110,7 @@ fn seen<'a>(v: &'a ValueRef<'_>) -> Result<Input<'a>, ExecError> {
         ValueRef::Dense(t) => Some((t.dtype, t.dims, t.bytes)),
         ValueRef::Object(v) => v.as_tensor().and_then(|t| Some((t.dtype(), t.dims(), t.bytes()?))),
     };
-    tensor.ok_or_else(|| ExecError::Unsupported("GPUs take tensors of numbers alone".into()))
+    tensor.ok_or_else(|| ExecError::Unsupported("GPUs support numeric tensors only".into()))
 }
 
 impl Executable for DynamicShapes {
@@ -125,7 +125,7 @@ impl Executable for DynamicShapes {
         }
         match self.programs.get_mut(&key) {
             Some(program) => program.run(&values, outputs),
-            None => Err(ExecError::Failed("the program is not there".into())),
+            None => Err(ExecError::Failed("the program is missing".into())),
         }
     }
 }

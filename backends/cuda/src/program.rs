@@ -1,4 +1,4 @@
-//! A plan for a device as memory and steps.
+//! The program of a device: memory and steps, lowered from a plan.
 
 use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
@@ -114,6 +114,17 @@ pub struct Endpoints {
     pub readers: Vec<Readers>,
 }
 
+impl Endpoints {
+    /// The offset of an input in a value that is on the device; `None` where it comes from the host.
+    fn device_input(&self, input: usize) -> Option<u64> {
+        self.device_inputs.get(input).copied().flatten()
+    }
+
+    fn readers(&self, output: usize) -> Readers {
+        self.readers.get(output).copied().unwrap_or(Readers { inside: false, outside: true })
+    }
+}
+
 /// Whether two ranges of memory overlap.
 pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
@@ -123,7 +134,7 @@ pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// The transfer.
-    pub meeting: Rendezvous,
+    pub rendezvous: Rendezvous,
     /// Offset and bytes of the rank's part before, on the device.
     pub from: (u64, u64),
     /// Offset and bytes of its part after.
@@ -133,17 +144,17 @@ pub struct Exchange {
 impl Exchange {
     /// The reason why it does not match the rank context, if it does not.
     pub(crate) fn check(&self, rank_context: &RankContext) -> Result<(), String> {
-        let transfer = &self.meeting.transfer;
+        let transfer = &self.rendezvous.transfer;
         transfer.check(&rank_context.mesh)?;
         let (group, element) =
-            (transfer.group(&rank_context.mesh, rank_context.rank), u64::from(self.meeting.dtype().bits() / 8));
+            (transfer.group(&rank_context.mesh, rank_context.rank), u64::from(self.rendezvous.dtype().bits() / 8));
         let bytes = |after| (transfer.elements(&group, group.me, after) as u64).saturating_mul(element);
         let fits = element > 0 && bytes(false) <= self.from.1 && bytes(true) <= self.to.1;
         if fits { Ok(()) } else { Err(format!("transfer {} does not fit into its memory", transfer.id)) }
     }
 
     /// Whether it may be grouped with others: there is no read-after-write, write-after-read or write-after-write conflict.
-    fn is_apart(&self, others: &[Exchange]) -> bool {
+    fn is_independent(&self, others: &[Exchange]) -> bool {
         let touch = |o: &Exchange| overlap(self.from, o.to) || overlap(self.to, o.to) || overlap(self.to, o.from);
         !others.iter().any(touch)
     }
@@ -185,7 +196,7 @@ impl<'a> DeviceProgram<'a> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
         let mut out = DeviceProgram {
-            isa: plan.plan().info.flags.first().ok_or("the plan does not say what it is for")?,
+            isa: plan.plan().info.flags.first().ok_or("the plan names no architecture")?,
             memory: program.chunks.first().map_or(0, |c| c.bytes).next_multiple_of(ALIGN),
             staging: 0,
             constants: Vec::new(),
@@ -197,101 +208,135 @@ impl<'a> DeviceProgram<'a> {
             names: Vec::new(),
             workspace: 0,
         };
-        let mut weights = Vec::new();
-        for index in 0..plan.plan().weights.len() {
-            let bytes = plan.weight(index as u32).ok_or("a weight lies outside of the plan")?;
-            weights.push((out.memory, bytes.len() as u64));
-            out.constants.push((out.memory, bytes));
-            out.memory += (bytes.len() as u64).next_multiple_of(ALIGN);
-        }
-        for (index, code) in plan.plan().code.iter().enumerate() {
-            let bytes = plan.kernel(index as u32).ok_or("a kernel lies outside of the plan")?;
-            if code.isa != out.isa {
-                return Err(format!("a kernel is for {} in a program for {}", code.isa, out.isa));
-            }
-            out.kernels.push(KernelCode { bytes, entry: code.entry });
-        }
-        let place = Places { program, weights };
+        let weights = out.allocate_weights(plan)?;
+        out.read_kernels(plan)?;
+        let source = Source { plan, program, ends, weights };
         let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;
-        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if Library::by_name(&e.backend).is_some());
-        if program.tasks.iter().any(calls) {
-            out.workspace = out.memory;
-            out.memory += WORKSPACE;
-        }
-        out.statuses.0 = out.memory;
-        out.memory += (4 * launches).next_multiple_of(ALIGN);
-        let on_device = |i: usize| ends.device_inputs.get(i).copied().flatten();
-        let readers = |i: usize| ends.readers.get(i).copied().unwrap_or(Readers { inside: false, outside: true });
-        // Values that stay on the device need no staging memory.
-        let size = |p: &Port, host: bool| place.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
-        out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, on_device(i).is_none())))?;
-        out.outputs = out.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, readers(i).outside)))?;
-        out.statuses.1 = out.room(std::iter::once(Some(4 * launches)))?[0].0;
+        out.reserve(&source, launches)?;
         for task in &program.tasks {
-            let refuse = |what: &str| format!("task '{}' {what}, which no device does", task.name);
-            match &task.exec {
-                None => {}
-                Some(Exec::Kernel(k)) if k.dynamic.is_some() => return Err(refuse("has extents known during the run")),
-                Some(Exec::Kernel(k)) => {
-                    let args = k.args.iter().map(|a| place.operand(task, a)).collect::<Option<_>>();
-                    let args = args.ok_or_else(|| refuse("computes with a value that the runtime allocates"))?;
-                    let status = out.statuses.0 + 4 * out.names.len() as u64;
-                    out.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
-                    out.names.push(task.name.clone());
-                }
-                Some(Exec::Copy(c)) => {
-                    let ends = place.address(&c.src).zip(place.address(&c.dst));
-                    let (from, to) = ends.ok_or_else(|| refuse("copies a value that the runtime allocates"))?;
-                    out.steps.push(Step::Copy { from, to, bytes: c.bytes });
-                }
-                Some(Exec::Feed(p)) => {
-                    let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
-                    let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
-                    let input = p.port as usize;
-                    match on_device(input) {
-                        Some(from) => out.steps.push(Step::CopyIn { input, from, to, bytes }),
-                        None if bytes > 0 => out.steps.push(Step::Upload { from: out.inputs[input].0, to, bytes }),
-                        None => {}
-                    }
-                }
-                Some(Exec::Fetch(p)) => {
-                    let port = program.outputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
-                    let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
-                    let output = p.port as usize;
-                    if readers(output).inside {
-                        out.steps.push(Step::CopyOut { output, from, bytes });
-                    }
-                    if readers(output).outside && bytes > 0 {
-                        out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
-                    }
-                }
-                Some(Exec::Backend(e)) => {
-                    let library = Library::by_name(&e.backend).ok_or_else(|| refuse("runs on the host"))?;
-                    let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
-                    let call = Call::read(library, payload).map_err(|why| format!("task '{}': {why}", task.name))?;
-                    let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
-                    let args = e.inputs.iter().chain(&outputs).map(|a| place.operand(task, a)).collect::<Option<_>>();
-                    let args = args.ok_or_else(|| refuse("calls with a value that the runtime allocates"))?;
-                    out.steps.push(Step::Call { number: out.calls().count(), call, args });
-                }
-                Some(Exec::Boxing(e)) => {
-                    let ends = place.arg(&e.src).zip(place.regst(e.dst));
-                    let (from, to) = ends.ok_or_else(|| refuse("exchanges a value that the runtime allocates"))?;
-                    let dtype = program.regsts.get(e.dst as usize).map_or(0, |r| r.dtype);
-                    let own = Exchange { meeting: Rendezvous { transfer: e.transfer.clone(), dtype }, from, to };
-                    match out.steps.last_mut() {
-                        Some(Step::Exchange(together)) if own.is_apart(together) => together.push(own),
-                        _ => out.steps.push(Step::Exchange(vec![own])),
-                    }
-                }
-                Some(Exec::Control(_)) => return Err(refuse("runs on the host")),
-            }
+            out.push(&source, task).map_err(|why| format!("task '{}' {why}", task.name))?;
         }
         if launches > 0 {
             out.steps.push(Step::Download { from: out.statuses.0, to: out.statuses.1, bytes: 4 * launches });
         }
         out.check()?;
         Ok(out)
+    }
+
+    /// Gives each weight device memory. Returns offset and bytes of each.
+    fn allocate_weights(&mut self, plan: &'a PlanFile) -> Result<Vec<(u64, u64)>, String> {
+        let mut weights = Vec::new();
+        for index in 0..plan.plan().weights.len() {
+            let bytes = plan.weight(index as u32).ok_or("a weight is outside of the plan")?;
+            weights.push((self.memory, bytes.len() as u64));
+            self.constants.push((self.memory, bytes));
+            self.memory += (bytes.len() as u64).next_multiple_of(ALIGN);
+        }
+        Ok(weights)
+    }
+
+    fn read_kernels(&mut self, plan: &'a PlanFile) -> Result<(), String> {
+        for (index, code) in plan.plan().code.iter().enumerate() {
+            let bytes = plan.kernel(index as u32).ok_or("a kernel is outside of the plan")?;
+            if code.isa != self.isa {
+                return Err(format!("a kernel is for {} in a program for {}", code.isa, self.isa));
+            }
+            self.kernels.push(KernelCode { bytes, entry: code.entry });
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for the libraries' workspace, the status words of kernels, and staged inputs and outputs.
+    fn reserve(&mut self, source: &Source<'_>, launches: u64) -> Result<(), String> {
+        let program = source.program;
+        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if Library::by_name(&e.backend).is_some());
+        if program.tasks.iter().any(calls) {
+            self.workspace = self.memory;
+            self.memory += WORKSPACE;
+        }
+        self.statuses.0 = self.memory;
+        self.memory += (4 * launches).next_multiple_of(ALIGN);
+        // Values that stay on the device need no staging memory.
+        let size = |p: &Port, host: bool| source.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
+        let from_host = |i: usize| source.ends.device_input(i).is_none();
+        let to_host = |i: usize| source.ends.readers(i).outside;
+        self.inputs = self.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, from_host(i))))?;
+        self.outputs = self.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, to_host(i))))?;
+        self.statuses.1 = self.room(std::iter::once(Some(4 * launches)))?[0].0;
+        Ok(())
+    }
+
+    /// Adds the steps of a task.
+    ///
+    /// # Errors
+    /// The reason why no device runs it, to follow the task's name.
+    fn push(&mut self, source: &Source<'_>, task: &Task) -> Result<(), String> {
+        let dynamic = |what: &str| format!("{what} a value that the runtime allocates; a device needs fixed memory");
+        match &task.exec {
+            None => {}
+            Some(Exec::Kernel(k)) if k.dynamic.is_some() => {
+                return Err("has extents that are known only during the run; a device needs fixed extents".into());
+            }
+            Some(Exec::Kernel(k)) => {
+                let args = k.args.iter().map(|a| source.operand(task, a)).collect::<Option<_>>();
+                let args = args.ok_or_else(|| dynamic("computes with"))?;
+                let status = self.statuses.0 + 4 * self.names.len() as u64;
+                self.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
+                self.names.push(task.name.clone());
+            }
+            Some(Exec::Copy(c)) => {
+                let ends = source.address(&c.src).zip(source.address(&c.dst));
+                let (from, to) = ends.ok_or_else(|| dynamic("copies"))?;
+                self.steps.push(Step::Copy { from, to, bytes: c.bytes });
+            }
+            Some(Exec::Feed(p)) => self.push_feed(source, p.port as usize)?,
+            Some(Exec::Fetch(p)) => self.push_fetch(source, p.port as usize)?,
+            Some(Exec::Backend(e)) => {
+                let library = Library::by_name(&e.backend).ok_or("runs on the host")?;
+                let payload = source.plan.payload(e).ok_or("has no payload")?;
+                let call = Call::read(library, payload).map_err(|why| format!("has no library call: {why}"))?;
+                let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
+                let args = e.inputs.iter().chain(&outputs).map(|a| source.operand(task, a)).collect::<Option<_>>();
+                let args = args.ok_or_else(|| dynamic("calls a library with"))?;
+                self.steps.push(Step::Call { number: self.calls().count(), call, args });
+            }
+            Some(Exec::Boxing(e)) => {
+                let ends = source.arg(&e.src).zip(source.regst(e.dst));
+                let (from, to) = ends.ok_or_else(|| dynamic("transfers"))?;
+                let dtype = source.program.regsts.get(e.dst as usize).map_or(0, |r| r.dtype);
+                let own = Exchange { rendezvous: Rendezvous { transfer: e.transfer.clone(), dtype }, from, to };
+                match self.steps.last_mut() {
+                    Some(Step::Exchange(group)) if own.is_independent(group) => group.push(own),
+                    _ => self.steps.push(Step::Exchange(vec![own])),
+                }
+            }
+            Some(Exec::Control(_)) => return Err("runs on the host".into()),
+        }
+        Ok(())
+    }
+
+    fn push_feed(&mut self, source: &Source<'_>, input: usize) -> Result<(), String> {
+        let port = source.program.inputs.get(input).ok_or("has no port")?;
+        let (to, bytes) = source.regst(port.regst).ok_or("feeds no buffer")?;
+        match source.ends.device_input(input) {
+            Some(from) => self.steps.push(Step::CopyIn { input, from, to, bytes }),
+            None if bytes > 0 => self.steps.push(Step::Upload { from: self.inputs[input].0, to, bytes }),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn push_fetch(&mut self, source: &Source<'_>, output: usize) -> Result<(), String> {
+        let port = source.program.outputs.get(output).ok_or("has no port")?;
+        let (from, bytes) = source.regst(port.regst).ok_or("fetches no buffer")?;
+        let readers = source.ends.readers(output);
+        if readers.inside {
+            self.steps.push(Step::CopyOut { output, from, bytes });
+        }
+        if readers.outside && bytes > 0 {
+            self.steps.push(Step::Download { from, to: self.outputs[output].0, bytes });
+        }
+        Ok(())
     }
 
     /// The rank's shares of transfers, in order.
@@ -330,7 +375,7 @@ impl<'a> DeviceProgram<'a> {
     fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
         sizes
             .map(|bytes| {
-                let bytes = bytes.ok_or("an input or output is allocated by the runtime, which no device does")?;
+                let bytes = bytes.ok_or("the runtime allocates an input or output; a device needs fixed memory")?;
                 let at = self.staging;
                 self.staging += bytes.next_multiple_of(ALIGN);
                 Ok((at, bytes))
@@ -375,13 +420,16 @@ impl<'a> DeviceProgram<'a> {
     }
 }
 
-/// Offsets of values on the device.
-struct Places<'a> {
+/// A plan's program with the device memory of its values.
+struct Source<'a> {
+    plan: &'a PlanFile,
     program: &'a Program,
+    ends: &'a Endpoints,
+    /// Offset and bytes of each weight on the device.
     weights: Vec<(u64, u64)>,
 }
 
-impl Places<'_> {
+impl Source<'_> {
     /// Offset and bytes of a register. A register without elements may have any offset.
     fn regst(&self, id: u32) -> Option<(u64, u64)> {
         let r: &Regst = self.program.regsts.get(id as usize)?;

@@ -51,7 +51,7 @@ impl Touched {
     }
 
     /// Whether the two accesses conflict.
-    fn meets(&self, other: &Touched) -> bool {
+    fn conflicts_with(&self, other: &Touched) -> bool {
         let any = |a: &[(u64, u64)], b: &[(u64, u64)]| a.iter().any(|a| b.iter().any(|b| overlap(*a, *b)));
         any(&self.writes, &other.reads) || any(&self.writes, &other.writes) || any(&self.reads, &other.writes)
     }
@@ -75,7 +75,7 @@ impl DeviceProgram<'_> {
                 out.push(Segment::Exchange(number));
                 pending.push((number, own));
                 (from, number) = (i + 1, number + 1);
-            } else if let Some(last) = pending.iter().rposition(|(_, exchange)| exchange.meets(&own)) {
+            } else if let Some(last) = pending.iter().rposition(|(_, exchange)| exchange.conflicts_with(&own)) {
                 compute(&mut out, from..i);
                 out.push(Segment::Await(pending[last].0));
                 pending.drain(..=last);

@@ -11,30 +11,30 @@ use of_plan::{Exec, PlanFile};
 
 /// Layouts of a matrix on the ranks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Lies {
+enum Layout {
     Whole,
     Rows,
     Columns,
     Sum,
 }
 
-impl Lies {
+impl Layout {
     fn sbp(self) -> &'static str {
         match self {
-            Lies::Whole => "#of.sbp<@m, [B]>",
-            Lies::Rows => "#of.sbp<@m, [S(0)]>",
-            Lies::Columns => "#of.sbp<@m, [S(1)]>",
-            Lies::Sum => "#of.sbp<@m, [P(sum)]>",
+            Layout::Whole => "#of.sbp<@m, [B]>",
+            Layout::Rows => "#of.sbp<@m, [S(0)]>",
+            Layout::Columns => "#of.sbp<@m, [S(1)]>",
+            Layout::Sum => "#of.sbp<@m, [P(sum)]>",
         }
     }
 
     /// The layout of a matrix product that needs no transfer, if there is one.
-    fn times(self, other: Lies) -> Option<Lies> {
+    fn times(self, other: Layout) -> Option<Layout> {
         Some(match (self, other) {
-            (Lies::Whole, Lies::Whole) => Lies::Whole,
-            (Lies::Whole, Lies::Columns) => Lies::Columns,
-            (Lies::Rows, Lies::Whole) => Lies::Rows,
-            (Lies::Columns, Lies::Rows) => Lies::Sum,
+            (Layout::Whole, Layout::Whole) => Layout::Whole,
+            (Layout::Whole, Layout::Columns) => Layout::Columns,
+            (Layout::Rows, Layout::Whole) => Layout::Rows,
+            (Layout::Columns, Layout::Rows) => Layout::Sum,
             _ => return None,
         })
     }
@@ -43,7 +43,7 @@ impl Lies {
 /// A function of square matrices, built line by line.
 struct Text {
     extent: usize,
-    values: Vec<Lies>,
+    values: Vec<Layout>,
     lines: String,
     /// The number of values that are inputs.
     inputs: usize,
@@ -51,31 +51,31 @@ struct Text {
 }
 
 impl Text {
-    fn new(extent: usize, inputs: &[Lies]) -> Text {
+    fn new(extent: usize, inputs: &[Layout]) -> Text {
         let read = vec![false; inputs.len()];
         Text { extent, values: inputs.to_vec(), lines: String::new(), inputs: inputs.len(), read }
     }
 
-    fn ty(&self, lies: Lies) -> String {
-        format!("tensor<{0}x{0}xf32, {1}>", self.extent, lies.sbp())
+    fn ty(&self, layout: Layout) -> String {
+        format!("tensor<{0}x{0}xf32, {1}>", self.extent, layout.sbp())
     }
 
-    fn value(&mut self, lies: Lies, op: &str, operands: &[usize]) -> usize {
+    fn value(&mut self, layout: Layout, op: &str, operands: &[usize]) -> usize {
         let own = self.values.len();
         let types: Vec<String> = operands.iter().map(|v| self.ty(self.values[*v])).collect();
-        self.lines += &format!("  %v{own} = {op} : ({}) -> {}\n", types.join(", "), self.ty(lies));
-        self.values.push(lies);
+        self.lines += &format!("  %v{own} = {op} : ({}) -> {}\n", types.join(", "), self.ty(layout));
+        self.values.push(layout);
         self.read.push(false);
         operands.iter().for_each(|v| self.read[*v] = true);
         own
     }
 
     fn multiply(&mut self, a: usize, b: usize) -> usize {
-        let lies = self.values[a].times(self.values[b]).expect("a product without a transfer");
-        self.value(lies, &format!("of.matmul %v{a}, %v{b}"), &[a, b])
+        let layout = self.values[a].times(self.values[b]).expect("a product without a transfer");
+        self.value(layout, &format!("of.matmul %v{a}, %v{b}"), &[a, b])
     }
 
-    fn place(&mut self, v: usize, to: Lies) -> usize {
+    fn place(&mut self, v: usize, to: Layout) -> usize {
         self.value(to, &format!("of.place %v{v} {{to = {}}}", to.sbp()), &[v])
     }
 
@@ -93,9 +93,9 @@ impl Text {
 
 /// A gather to all ranks that overlaps with two products; the third product reads its result.
 fn gathered() -> Text {
-    let mut text = Text::new(64, &[Lies::Whole, Lies::Columns]);
+    let mut text = Text::new(64, &[Layout::Whole, Layout::Columns]);
     let a = text.multiply(0, 1);
-    let all = text.place(a, Lies::Whole);
+    let all = text.place(a, Layout::Whole);
     let b = text.multiply(0, 0);
     let c = text.multiply(b, 0);
     text.multiply(all, c);
@@ -105,12 +105,12 @@ fn gathered() -> Text {
 /// Random products and transfers.
 fn random(extent: usize, seed: u64) -> Text {
     let mut r = Rng::new(seed);
-    let inputs = [Lies::Whole, Lies::Columns, Lies::Rows];
+    let inputs = [Layout::Whole, Layout::Columns, Layout::Rows];
     let mut text = Text::new(extent, &inputs);
     while text.values.len() < 18 {
         let mut below = |n: usize| r.int(0, n as i64 - 1) as usize;
         let (a, b) = (below(text.values.len()), below(inputs.len()));
-        let to = [Lies::Whole, Lies::Rows, Lies::Columns, Lies::Sum][below(4)];
+        let to = [Layout::Whole, Layout::Rows, Layout::Columns, Layout::Sum][below(4)];
         if below(5) < 2 && text.values[a] != to {
             text.place(a, to);
         } else if text.values[a].times(text.values[b]).is_some() {
@@ -174,7 +174,7 @@ fn results_are_correct_for_late_and_early_execution() {
     for order in [&[][..], &[("STUB_EAGER", "1")]] {
         let out = said("on_a_driver", &[&variables[..], &[("STUB_DEVICES", "4"), ("STUB_SAYS", "1")], order].concat());
         assert!(out.contains("all agree"), "{order:?}: {out}");
-        let beside = out.matches("beside\n").count();
-        assert!(beside > 50, "{order:?}: only {beside} calls were made beside others");
+        let overlaps = out.matches("overlaps\n").count();
+        assert!(overlaps > 50, "{order:?}: only {overlaps} calls overlap with others");
     }
 }

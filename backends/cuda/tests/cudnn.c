@@ -216,17 +216,17 @@ int cudnnBackendGetAttribute(Descriptor *d, int name, int type, int64_t room, in
   return OK;
 }
 
-typedef struct { int type; int64_t n[4], s[4]; char *at; } Lies;
+typedef struct { int type; int64_t n[4], s[4]; char *at; } Tensor;
 typedef struct {
   int (*run)(const void *);
-  Lies x, w, z, b, y;
+  Tensor x, w, z, b, y;
   int64_t dilation[2], stride[2], before[2];
   float alpha, scale, more;
   int added, bias, mode, tf32;
   void *workspace;
 } Call;
 
-static float at(const Lies *t, int64_t a, int64_t b, int64_t c, int64_t d) {
+static float at(const Tensor *t, int64_t a, int64_t b, int64_t c, int64_t d) {
   return get(t->at, t->type, a * t->s[0] + b * t->s[1] + c * t->s[2] + d * t->s[3]);
 }
 static float rounded(float x, int tf32) {
@@ -266,7 +266,7 @@ static int run(const void *it) {
   return 1;
 }
 /* A tensor at its address, whose alignment is checked against the declared one. */
-static int lies(const Descriptor *tensor, const Descriptor *pack, Lies *to) {
+static int bind_tensor(const Descriptor *tensor, const Descriptor *pack, Tensor *to) {
   to->type = VALUE(tensor, 901, n[0]);
   memcpy(to->n, VALUE(tensor, 902, i), sizeof to->n);
   memcpy(to->s, VALUE(tensor, 903, i), sizeof to->s);
@@ -283,7 +283,7 @@ int cudnnBackendExecute(Context *h, Descriptor *plan, Descriptor *pack) {
   Call *m = calloc(1, sizeof(Call));
   *m = (Call){.run = run, .alpha = VALUE(op[0], 700, f[0]), .workspace = VALUE(pack, 1003, p[0])};
   int fits = op[0]->alive && c->alive && (uintptr_t)m->workspace % 16 == 0;
-  fits = fits && lies(VALUE(op[0], 704, d[0]), pack, &m->x) && lies(VALUE(op[0], 703, d[0]), pack, &m->w);
+  fits = fits && bind_tensor(VALUE(op[0], 704, d[0]), pack, &m->x) && bind_tensor(VALUE(op[0], 703, d[0]), pack, &m->w);
   for (int i = 1; i < set(graph, 801); i++) {
     const Descriptor *b = VALUE(op[i], 752, d[0]);
     last = VALUE(op[i], 753, d[0]);
@@ -294,13 +294,13 @@ int cudnnBackendExecute(Context *h, Descriptor *plan, Descriptor *pack) {
       m->added = 1;
       m->scale = VALUE(op[i], 754, f[0]);
       m->more = VALUE(op[i], 755, f[0]);
-      fits = fits && lies(b, pack, &m->z);
+      fits = fits && bind_tensor(b, pack, &m->z);
     } else {
       m->bias = 1;
-      fits = fits && lies(b, pack, &m->b);
+      fits = fits && bind_tensor(b, pack, &m->b);
     }
   }
-  if (!fits || !lies(last, pack, &m->y)) return BAD;
+  if (!fits || !bind_tensor(last, pack, &m->y)) return BAD;
   memcpy(m->dilation, VALUE(c, 102, i), sizeof m->dilation);
   memcpy(m->stride, VALUE(c, 103, i), sizeof m->stride);
   memcpy(m->before, VALUE(c, 105, i), sizeof m->before);

@@ -18,7 +18,7 @@ const BOTH: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> 
   %a = of.matmul %x, %w\n  %h = of.tanh %a\n  %y = of.matmul %a, %h\n  of.return %y\n}\n";
 
 /// Read only by another subgraph; the host reads a second result.
-const BESIDE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<32x32xf32>) {
+const PRIVATE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<32x32xf32>) {
   %a = of.matmul %x, %w\n  %b = of.matmul %w, %x\n  %zero = of.constant {value = dense<0> : tensor<i64>}
   %t = of.cum_sum %b, %zero {exclusive = false, reverse = false}
   %h = of.matmul %x, %t\n  %w2 = of.matmul %h, %w\n  %y = of.matmul %w2, %a\n  of.return %y\n}\n";
@@ -65,8 +65,8 @@ fn subgraphs_read_values_of_others_on_the_device() {
     if !emulated() {
         return;
     }
-    for (text, regions) in [(BOTH, 2), (BESIDE, 2), (MANY, 4), (SLICE, 2)] {
-        compare(text, &plan(text, "shim", regions), &[SQUARE; 3]);
+    for (text, subgraphs) in [(BOTH, 2), (PRIVATE, 2), (MANY, 4), (SLICE, 2)] {
+        compare(text, &plan(text, "shim", subgraphs), &[SQUARE; 3]);
     }
     let open = plan(OPEN, "shim", 2);
     compare(OPEN, &open, &[[[16, 16], [3, 16]], [[16, 16], [5, 16]], [[16, 16], [3, 16]]]);
@@ -77,12 +77,12 @@ fn subgraphs_read_values_of_others_on_the_device() {
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
     let text = std::env::var_os("KEPT").unwrap();
-    let (text, regions) = match text.to_str() {
+    let (text, subgraphs) = match text.to_str() {
         Some("both") => (BOTH, 2),
-        Some("beside") => (BESIDE, 2),
+        Some("private") => (PRIVATE, 2),
         _ => (MANY, 4),
     };
-    compare(text, &plan(text, "sm_90+cublaslt", regions), &[SQUARE; 2]);
+    compare(text, &plan(text, "sm_90+cublaslt", subgraphs), &[SQUARE; 2]);
     println!("it agrees");
 }
 
@@ -94,7 +94,7 @@ fn values_without_host_readers_do_not_cross_the_bus() {
     // 2048 bytes are an input, 1024 the square of 16, 4096 that of 32.
     for (name, up, down) in [
         ("both", &[2048, 2048, 4096][..], &[4096, 4096][..]),
-        ("beside", &[1024, 2048, 2048, 2048, 2048], &[1024, 4096]),
+        ("private", &[1024, 2048, 2048, 2048, 2048], &[1024, 4096]),
         ("many", &[2048, 2048, 4096, 4096, 4096], &[4096, 4096, 4096, 4096]),
     ] {
         let variables = [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", library), ("STUB_SAYS", "1"), ("KEPT", name)];

@@ -141,12 +141,12 @@ fn on_a_driver() {
             let tensor = |dims: [i64; 2]| Tensor::from_elements(dims.to_vec(), &[0.5f32; 512]).unwrap().into();
             session.run(vec![tensor([32, 16]), tensor([16, 32])]).unwrap();
             let (timings, tasks) = (session.timings(), &plan.plan().programs[0].tasks);
-            let region = timings.iter().find(|t| t.is_async).unwrap();
+            let subgraph = timings.iter().find(|t| t.is_async).unwrap();
             let kernel = |t: &&TaskTiming| matches!(tasks[t.task].exec, Some(Exec::Kernel(_)));
             let [branch, reader] = timings.iter().filter(kernel).collect::<Vec<_>>()[..] else { panic!("{timings:?}") };
             let end = |t: &TaskTiming| t.start + t.last;
-            assert!(branch.start > region.start && end(branch) < end(region), "{timings:?}");
-            assert!(reader.start >= end(region) && region.last >= late(), "{timings:?}");
+            assert!(branch.start > subgraph.start && end(branch) < end(subgraph), "{timings:?}");
+            assert!(reader.start >= end(subgraph) && subgraph.last >= late(), "{timings:?}");
             eprintln!("the times are right");
         }
         Ok("breaks") => {

@@ -171,7 +171,7 @@ static void perform(World *w) {
             memcpy((void *)c->to, (void *)o->calls[i].from, bytes);
             found = 1;
           }
-        if (!found) { fprintf(stderr, "nobody sends it\n"); abort(); }
+        if (!found) { fprintf(stderr, "no rank sends it\n"); abort(); }
       }
     }
 }

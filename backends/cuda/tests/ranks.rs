@@ -112,9 +112,9 @@ impl Backend for Picky {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 3) == 0 { Err("not today".into()) } else { self.0.claims(graph, op) }
     }
-    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
-        if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(meeting, mesh) }
+        if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(rendezvous, mesh) }
     }
     fn overhead(&self) -> Overhead {
         self.0.overhead()

@@ -20,7 +20,7 @@ typedef struct Stream {
   List waiting, recorded;
   int at, capturing, busy, launched, broken;
   double since;
-  struct Stream *beside;
+  struct Stream *other;
 } Stream;
 /* The number of times it was recorded on a stream, and the number completed. */
 typedef struct { Stream *on; unsigned marked, come; } Event;
@@ -137,7 +137,7 @@ int cuStreamCreate(void **s, unsigned f) { *s = calloc(1, sizeof(Stream)); retur
 int cuStreamDestroy_v2(void *it) {
   Stream *s = it;
   pthread_mutex_lock(&turn);
-  if (s && s->beside) s->beside->beside = 0;
+  if (s && s->other) s->other->other = 0;
   free(s);
   pthread_mutex_unlock(&turn);
   return s ? 0 : 400;
@@ -152,9 +152,9 @@ static void advance(Stream *s) {
   s->busy = 1;
   for (; s->at < s->waiting.count; s->at++) {
     const Op *op = &s->waiting.ops[s->at];
-    if (s->beside && getenv("STUB_EAGER")) advance(s->beside);
+    if (s->other && getenv("STUB_EAGER")) advance(s->other);
     if (op->kind == AWAIT && !done(op)) advance(((Event *)op->to)->on);
-    if (op->kind == CALL && s->beside && !idles(s->beside) && getenv("STUB_SAYS")) fprintf(stderr, "beside\n");
+    if (op->kind == CALL && s->other && !idles(s->other) && getenv("STUB_SAYS")) fprintf(stderr, "overlaps\n");
     if (!done(op)) break;
   }
   if (s->at == s->waiting.count) {
@@ -185,7 +185,7 @@ int cuEventRecord(void *it, void *s) {
 int cuStreamWaitEvent(void *it, void *e, unsigned f) {
   pthread_mutex_lock(&turn);
   Stream *s = it, *other = ((Event *)e)->on;
-  if (other && !s->beside && !other->beside) s->beside = other, other->beside = s;
+  if (other && !s->other && !other->other) s->other = other, other->other = s;
   put(s, (Op){AWAIT, e, 0, 0, 0, 0, 0, ((Event *)e)->marked});
   return pthread_mutex_unlock(&turn) || f;
 }

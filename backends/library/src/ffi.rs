@@ -94,7 +94,7 @@ pub enum LibraryError {
         why: String,
     },
     /// Its entry point returned no usable table.
-    #[error("'{path}' is no library of this program: {why}")]
+    #[error("'{path}' is not a library for this program: {why}")]
     Table {
         /// The file.
         path: String,
@@ -144,7 +144,7 @@ pub struct Opened {
     /// The backend.
     pub backend: Option<Loaded>,
     /// The ops.
-    pub ops: Vec<crate::ops::Declared>,
+    pub ops: Vec<ops::Declared>,
 }
 
 /// Loads the library at `path`.
@@ -185,12 +185,14 @@ impl Loaded {
     fn of(table: *const Table, path: &str) -> Result<Loaded, LibraryError> {
         let wrong = |why: String| LibraryError::Table { path: path.into(), why };
         if table.is_null() {
-            return Err(wrong("of_backend gives nothing".into()));
+            return Err(wrong("of_backend returns null".into()));
         }
         // SAFETY: version and size come first in every version of the table.
         let (version, size) = unsafe { ((*table).version, (*table).size) };
         if version != VERSION || (size as usize) < size_of::<Table>() {
-            return Err(wrong(format!("it speaks version {version} of the interface, this program version {VERSION}")));
+            return Err(wrong(format!(
+                "it implements version {version} of the interface, this program version {VERSION}"
+            )));
         }
         // SAFETY: it has the size of the struct, and lives as long as the library.
         Ok(Loaded { table: unsafe { &*table }, path: path.into() })
@@ -202,9 +204,13 @@ impl Loaded {
             return Err(wrong("it has no name"));
         }
         // SAFETY: the name ends with a zero, as the interface says.
-        let name = unsafe { CStr::from_ptr(self.table.name) }.to_str().map_err(|_| wrong("its name is no text"))?;
+        let name = unsafe { CStr::from_ptr(self.table.name) }.to_str().map_err(|_| wrong("its name is not UTF-8"))?;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || !name.chars().all(plain) { Err(wrong("its name is no word")) } else { Ok(name.into()) }
+        if name.is_empty() || !name.chars().all(plain) {
+            Err(wrong("its name has characters other than letters, digits, '-' and '_'"))
+        } else {
+            Ok(name.into())
+        }
     }
 
     pub fn overhead(&self) -> Overhead {
@@ -401,8 +407,8 @@ unsafe extern "C" fn run(
         executable.run(&refs, &mut outputs).map_err(|e| e.to_string())?;
         drop(outputs);
         for (i, value) in values.iter().enumerate() {
-            let t = value.as_ref().and_then(Value::as_tensor).ok_or_else(|| format!("result {i} is no tensor"))?;
-            let from = t.bytes().ok_or_else(|| format!("result {i} is text"))?;
+            let t = value.as_ref().and_then(Value::as_tensor).ok_or_else(|| format!("result {i} is not a tensor"))?;
+            let from = t.bytes().ok_or_else(|| format!("result {i} is a string tensor"))?;
             // SAFETY: the caller gives memory for a tensor of this type, or null.
             unsafe {
                 let to = (results.give)(results.context, i, t.dtype() as u32, t.dims().as_ptr(), t.dims().len() as u32);

@@ -11,6 +11,7 @@
 
 mod ffi;
 mod ops;
+mod signature;
 
 use std::path::Path;
 
@@ -45,11 +46,11 @@ pub struct Library {
     name: &'static str,
 }
 
-/// Loads the library at `path`, which runs its initialisers. Its ops are added to those of this program
-/// ([`of_ops::added`]), its backend is given back.
+/// Loads the library at `path`, which runs its initialisers. Its ops are registered in
+/// [`of_ops::op_registry`]; its backend is returned.
 ///
 /// # Errors
-/// When it cannot be loaded, exports neither ops nor a backend, speaks another version of the interface, or has an op
+/// When it cannot be loaded, exports neither ops nor a backend, implements another version of the interface, or has an op
 /// that cannot be added.
 pub fn open(path: &Path) -> Result<Option<Library>, LibraryError> {
     let opened = ffi::open(path)?;
@@ -93,29 +94,29 @@ impl Loader for Library {
     }
 
     fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
-        Ok(Box::new(Region { raw: self.raw.load(payload).map_err(LoadError::Failed)? }))
+        Ok(Box::new(Subgraph { raw: self.raw.load(payload).map_err(LoadError::Failed)? }))
     }
 }
 
 /// An executable of a library.
-struct Region {
+struct Subgraph {
     raw: ffi::Artifact,
 }
 
-impl Executable for Region {
+impl Executable for Subgraph {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let seen = |v: &ValueRef<'_>| match v {
             ValueRef::Dense(t) => Ok(ffi::tensor(t.dtype, t.dims, t.bytes)),
             ValueRef::Object(v) => {
                 let t = v.as_tensor().and_then(|t| Some(ffi::tensor(t.dtype(), t.dims(), t.bytes()?)));
-                t.ok_or_else(|| ExecError::Unsupported("libraries take tensors of numbers alone".into()))
+                t.ok_or_else(|| ExecError::Unsupported("libraries support numeric tensors only".into()))
             }
         };
         let inputs = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
         let mut given: Vec<Option<Tensor>> = outputs.iter().map(|_| None).collect();
         self.raw.run(&inputs, &mut given).map_err(ExecError::Failed)?;
         for (i, (output, value)) in outputs.iter_mut().zip(given).enumerate() {
-            let value = value.ok_or_else(|| ExecError::Failed(format!("result {i} is not given")))?;
+            let value = value.ok_or_else(|| ExecError::Failed(format!("the library returned no result {i}")))?;
             match output {
                 ValueMut::Object(slot) => **slot = Some(Value::Tensor(value)),
                 ValueMut::Dense(t) => match value.bytes() {

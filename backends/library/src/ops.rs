@@ -1,34 +1,13 @@
 //! Ops of shared libraries, registered as ops of this program.
 
-use std::str::FromStr;
-
 use of_codegen::physical::{dtype_of, element_type};
-use of_ir::{
-    Arity, Attr, AttrSlot, Attrs, Dim, OpDef, OpError, OpView, PartialKind, Sbp, SbpSignature, Signature, Slot, Tensor,
-    TensorType, Type,
-};
+use of_ir::{Arity, Attr, Attrs, Dim, OpDef, OpError, OpView, SbpSignature, Signature, Slot, Tensor, TensorType, Type};
 use of_ops::{CudaKernel, Evaluated, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
 use of_plan::ElementType;
-use of_runtime::Tensor as Given;
+use of_runtime::Tensor as RuntimeTensor;
 
-use crate::ffi::ops::{LoadedOp, Question, UNKNOWN, View};
-
-/// The description of an op of a library.
-pub struct Declared {
-    pub name: &'static str,
-    pub doc: &'static str,
-    pub onnx: Option<&'static str>,
-    pub operands: Vec<DeclaredSlot>,
-    pub results: Vec<DeclaredSlot>,
-    pub attrs: Vec<AttrSlot>,
-    pub calls: LoadedOp,
-}
-
-/// An operand or result of it.
-pub struct DeclaredSlot {
-    pub name: &'static str,
-    pub arity: u32,
-}
+use crate::ffi::ops::{CallArgs, Declared, DeclaredSlot, LoadedOp, UNKNOWN, View};
+use crate::signature::parse_signature;
 
 /// The declaration of an op of a library, which stays loaded.
 pub struct UserOp {
@@ -51,7 +30,7 @@ impl UserOp {
                 1 => Arity::Optional,
                 2 => Arity::Variadic,
                 other => {
-                    return Err(format!("'{}': '{}' stands for {other} values, which is no arity", d.name, s.name));
+                    return Err(format!("'{}': '{}' has the unknown arity {other}", d.name, s.name));
                 }
             };
             Ok(Slot { name: s.name, arity })
@@ -128,43 +107,45 @@ impl Extents {
         match n {
             UNKNOWN => Ok(Dim::unknown()),
             0.. => Ok(Dim::from(n)),
-            _ => own(n).ok_or_else(|| OpError::shape(format!("the library gives an extent {n} that nobody has"))),
+            _ => {
+                own(n).ok_or_else(|| OpError::shape(format!("the library gives the extent {n}, which no operand has")))
+            }
         }
     }
 }
 
-/// What a call shows, owned.
-struct Shown {
+/// An operand or result type of a call, owned.
+struct Argument {
     dtype: ElementType,
     dims: Option<Vec<i64>>,
-    data: Option<Given>,
+    data: Option<RuntimeTensor>,
 }
 
-impl Shown {
+impl Argument {
     fn view(&self) -> View<'_> {
-        View { dtype: self.dtype, dims: self.dims.as_deref(), data: self.data.as_ref().and_then(Given::bytes) }
+        View { dtype: self.dtype, dims: self.dims.as_deref(), data: self.data.as_ref().and_then(RuntimeTensor::bytes) }
     }
 }
 
-const NONE: Shown = Shown { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
+const ABSENT: Argument = Argument { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
 
-/// A value or, if it is not known, a type.
-fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Shown, OpError> {
+/// A call argument from a value or, if it is not known, from a type.
+fn argument(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Argument, OpError> {
     match (ty, value) {
         (_, Some(t)) => owned(t),
-        (Type::None, None) => Ok(NONE),
-        (Type::Tensor(t), None) => Ok(Shown { dtype: element_type(t.dtype), dims: extents.dims(t), data: None }),
+        (Type::None, None) => Ok(ABSENT),
+        (Type::Tensor(t), None) => Ok(Argument { dtype: element_type(t.dtype), dims: extents.dims(t), data: None }),
         (other, None) => Err(OpError::ty(format!("ops of libraries take tensors, not {other}"))),
     }
 }
 
 /// A tensor with the alignment that kernels need.
-fn owned(t: &Tensor) -> Result<Shown, OpError> {
+fn owned(t: &Tensor) -> Result<Argument, OpError> {
     let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-    let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no text"))?;
-    let data = Given::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
+    let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no strings"))?;
+    let data = RuntimeTensor::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
     let data = data.map_err(|e| OpError::eval(e.to_string()))?;
-    Ok(Shown { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
+    Ok(Argument { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
 }
 
 /// Constants of at most this many elements are shown to inference: shapes, axes.
@@ -186,9 +167,9 @@ impl OpDef for UserOp {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         self.check(cx.attrs)?;
         let (operands, extents) = operands(cx)?;
-        let q = Question {
+        let q = CallArgs {
             attrs: self.attrs(cx.attrs),
-            operands: operands.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
             results: Vec::new(),
         };
         let types = self.calls.infer(&q, self.signature.results.len()).map_err(OpError::ty)?;
@@ -204,11 +185,11 @@ impl OpDef for UserOp {
 }
 
 /// The operands of an op, with the elements of those that are known.
-fn operands(cx: &OpView<'_>) -> Result<(Vec<Shown>, Extents), OpError> {
+fn operands(cx: &OpView<'_>) -> Result<(Vec<Argument>, Extents), OpError> {
     let mut extents = Extents::default();
     let one = |(i, v): (usize, &of_ir::ValueId)| {
         let known = cx.constant(i).filter(|t| t.len() <= SMALL && t.bytes().is_some());
-        shown(cx.graph.ty(*v), known.as_ref(), &mut extents)
+        argument(cx.graph.ty(*v), known.as_ref(), &mut extents)
     };
     let all = cx.operands.iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok((all, extents))
@@ -273,18 +254,18 @@ impl Op for Instance {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let read = inputs.values.iter().map(|v| match v {
             Value::Tensor(t) => owned(t),
-            Value::None => Ok(NONE),
+            Value::None => Ok(ABSENT),
             _ => Err(OpError::eval("ops of libraries take tensors")),
         });
         let operands = read.collect::<Result<Vec<_>, _>>()?;
         let mut extents = Extents::default();
-        let results = inputs.types.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>()?;
-        let q = Question {
+        let results = inputs.types.iter().map(|t| argument(t, None, &mut extents)).collect::<Result<Vec<_>, _>>()?;
+        let q = CallArgs {
             attrs: self.values(),
-            operands: operands.iter().map(Shown::view).collect(),
-            results: results.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
+            results: results.iter().map(Argument::view).collect(),
         };
-        let mut given: Vec<Option<Given>> = self.op.signature().results.iter().map(|_| None).collect();
+        let mut given: Vec<Option<RuntimeTensor>> = self.op.signature().results.iter().map(|_| None).collect();
         self.calls.compute(&q, &mut given).map_err(OpError::eval)?;
         let made = given.into_iter().enumerate().map(|(i, t)| {
             let missing = || OpError::eval(format!("the library does not give result {i}"));
@@ -298,82 +279,39 @@ impl Op for Instance {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         let Ok((operands, _)) = operands(cx) else { return Vec::new() };
-        let operands = operands.iter().map(Shown::view).collect();
-        let q = Question { attrs: self.values(), operands, results: Vec::new() };
+        let operands = operands.iter().map(Argument::view).collect();
+        let q = CallArgs { attrs: self.values(), operands, results: Vec::new() };
         let read = |text: String| {
             let lines = text.lines().filter(|l| !l.trim().is_empty());
             lines.map(|l| parse_signature(l, cx.operands.len(), self.op.signature().results.len())).collect()
         };
         // Broadcast operands and results are always legal.
         self.calls.sbp(&q).and_then(read).unwrap_or_else(|why| {
-            tracing::warn!("'{}' has no layouts but the whole on every device: {why}", self.op.name());
+            tracing::warn!(
+                "'{}' runs replicated on every device, because its SBP signatures are invalid: {why}",
+                self.op.name()
+            );
             Vec::new()
         })
     }
 
     fn cuda(&self, cx: &OpView<'_>, results: &[Type]) -> Result<CudaKernel, String> {
         let (operands, mut extents) = operands(cx).map_err(|e| e.message)?;
-        let results = results.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>();
+        let results = results.iter().map(|t| argument(t, None, &mut extents)).collect::<Result<Vec<_>, _>>();
         let results = results.map_err(|e| e.message)?;
-        let q = Question {
+        let q = CallArgs {
             attrs: self.values(),
-            operands: operands.iter().map(Shown::view).collect(),
-            results: results.iter().map(Shown::view).collect(),
+            operands: operands.iter().map(Argument::view).collect(),
+            results: results.iter().map(Argument::view).collect(),
         };
         let (text, launch) = self.calls.cuda(&q)?;
         Ok(CudaKernel { text, launch })
     }
 }
 
-/// A signature as a line: `S(0), B -> P(sum)`, and `/ 8` behind it where the number of devices must divide 8.
-pub fn print_signature(s: &SbpSignature) -> String {
-    let list = |l: &[Sbp]| l.iter().map(Sbp::to_string).collect::<Vec<_>>().join(", ");
-    let of = if s.multiple == 0 { String::new() } else { format!(" / {}", s.multiple) };
-    format!("{} -> {}{of}", list(&s.operands), list(&s.results))
-}
-
-/// The inverse of [`print_signature`].
-fn parse_signature(line: &str, operands: usize, results: usize) -> Result<SbpSignature, String> {
-    let wrong = || format!("'{}' is no signature of {operands} operands and {results} results", line.trim());
-    let (from, to) = line.split_once("->").ok_or_else(wrong)?;
-    let (to, multiple) = match to.split_once('/') {
-        Some((to, n)) => (to, i64::from_str(n.trim()).map_err(|_| wrong())?),
-        None => (to, 0),
-    };
-    let one = |word: &str| {
-        let inner = |head: &str| word.strip_prefix(head)?.strip_suffix(')');
-        let partial = |name: &str| PartialKind::ALL.into_iter().find(|k| k.name() == name).map(Sbp::Partial);
-        let split = inner("S(").and_then(|n| n.parse().ok()).map(Sbp::Split);
-        split.or_else(|| inner("P(").and_then(partial)).or((word == "B").then_some(Sbp::Broadcast)).ok_or_else(wrong)
-    };
-    let list = |text: &str| {
-        let words = text.split(',').map(str::trim).filter(|w| !w.is_empty());
-        words.map(one).collect::<Result<Vec<_>, _>>()
-    };
-    let (from, to) = (list(from)?, list(to)?);
-    if from.len() != operands || to.len() != results {
-        return Err(wrong());
-    }
-    Ok(SbpSignature::new(&from, &to).for_divisors_of(multiple))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn signatures_pass_as_lines() {
-        let sum = Sbp::Partial(PartialKind::Sum);
-        for s in [
-            SbpSignature::new(&[Sbp::Split(0), Sbp::Broadcast], &[Sbp::Split(1)]),
-            SbpSignature::new(&[sum, Sbp::Split(12)], &[sum]).for_divisors_of(8),
-        ] {
-            assert_eq!(parse_signature(&print_signature(&s), 2, 1), Ok(s));
-        }
-        for bad in ["S(0) -> S(0)", "S(0), Q -> B", "S(0), B", "S(-1), B -> B", "B, B -> B / x"] {
-            assert!(parse_signature(bad, 2, 1).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn unknown_extents_round_trip() {

@@ -81,14 +81,14 @@ impl Backend for Mlir {
         }
         match specialize::unbound_symbols(&func)[..] {
             [] => emit::module(&specialize::with_sample_extents(&func), self.isa).map(drop),
-            _ => Err("its extents are only known once it has run: code is made for fixed shapes".into()),
+            _ => Err("its extents are only known once it has run: MLIR compiles for fixed shapes".into()),
         }
     }
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let failed = |why: String| Diagnostic::error(ErrorCode::CODEGEN, func.loc.clone(), format!("mlir: {why}"));
         if let Some(s) = specialize::unbound_symbols(func).first() {
-            return Err(failed(format!("no input of a region has the extent '{s}'"))
+            return Err(failed(format!("no input of the subgraph has the extent '{s}'"))
                 .hint("give it a number with --shape, or more to another backend with --backend-for"));
         }
         if !specialize::is_fixed(func) {
@@ -110,11 +110,13 @@ impl Loader for Mlir {
 
     fn load(&self, payload: &[u8], _: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         match Payload::read(payload).map_err(LoadError::Payload)? {
-            Payload::Code(kernel) => Ok(Box::new(Region { fixed: Some(Loaded::new(kernel)?), ..Region::default() })),
+            Payload::Code(kernel) => {
+                Ok(Box::new(Subgraph { fixed: Some(Loaded::new(kernel)?), ..Subgraph::default() }))
+            }
             Payload::Open(_) if !COMPILES => Err(LoadError::Unsupported(format!(
-                "a region of open extents is compiled when it runs, which this build does not do; {HINT}"
+                "a subgraph of open extents is compiled when it runs, which this build does not do; {HINT}"
             ))),
-            Payload::Open(func) => Ok(Box::new(Region { open: Some(func), ..Region::default() })),
+            Payload::Open(func) => Ok(Box::new(Subgraph { open: Some(func), ..Subgraph::default() })),
         }
     }
 }
@@ -136,7 +138,7 @@ impl Loaded {
         }
         let bytes = std::mem::take(&mut kernel.code);
         let code = Code::new(&bytes, kernel.entry).map_err(|e| LoadError::Failed(e.to_string()))?;
-        let code = code.ok_or_else(|| LoadError::Payload("its entry lies outside of its code".into()))?;
+        let code = code.ok_or_else(|| LoadError::Payload("its entry is outside of its code".into()))?;
         Ok(Loaded { code, scratch: AlignedBytes::zeroed(kernel.scratch), kernel })
     }
 
@@ -200,20 +202,20 @@ impl Loaded {
 
 /// A subgraph of a plan.
 #[derive(Default)]
-struct Region {
+struct Subgraph {
     fixed: Option<Loaded>,
     /// The function, if its extents are symbolic, and the kernels compiled so far, by the extents of the inputs.
     open: Option<Box<Func>>,
     compiled: HashMap<Vec<Vec<i64>>, Loaded>,
 }
 
-impl Executable for Region {
+impl Executable for Subgraph {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let inputs = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
         if let Some(fixed) = &mut self.fixed {
             return fixed.run(&inputs, outputs);
         }
-        let func = self.open.as_ref().ok_or_else(|| ExecError::Failed("the region has no code".into()))?;
+        let func = self.open.as_ref().ok_or_else(|| ExecError::Failed("the subgraph has no code".into()))?;
         let key: Vec<Vec<i64>> = inputs.iter().map(|(_, d, _)| d.to_vec()).collect();
         let loaded = match self.compiled.entry(key) {
             std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
@@ -236,7 +238,7 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Result<Seen<'a>, ExecError> {
         ValueRef::Dense(t) => Ok((t.dtype, t.dims, t.bytes)),
         ValueRef::Object(v) => {
             let tensor = v.as_tensor().and_then(|t| Some((t.dtype(), t.dims(), t.bytes()?)));
-            tensor.ok_or_else(|| ExecError::Unsupported("kernels take tensors of numbers alone".into()))
+            tensor.ok_or_else(|| ExecError::Unsupported("kernels support numeric tensors only".into()))
         }
     }
 }
@@ -251,7 +253,7 @@ pub fn evaluate(kernel: Kernel, inputs: &[&of_ir::Tensor]) -> Result<Vec<of_ir::
     let dims: Vec<Vec<i64>> = inputs.iter().map(|t| t.dims().iter().map(|d| *d as i64).collect()).collect();
     let mut seen: Vec<Seen<'_>> = Vec::new();
     for (t, dims) in inputs.iter().zip(&dims) {
-        seen.push((element_type(t.dtype()), dims, t.bytes().ok_or("there is no form for text")?));
+        seen.push((element_type(t.dtype()), dims, t.bytes().ok_or("strings are not supported")?));
     }
     let mut results: Vec<Option<Value>> = vec![None; ports.len()];
     let mut outputs: Vec<ValueMut<'_>> = results.iter_mut().map(ValueMut::Object).collect();

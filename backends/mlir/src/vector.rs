@@ -14,8 +14,8 @@ use of_emit::Text;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
+use crate::emit::arith::{Item, Scalars, stored};
 use crate::emit::pointer;
-use crate::emit::scalar::{Item, Scalars, stored};
 
 /// Row length that a flat space is split into, if it divides it.
 const CHUNK: usize = 4096;
@@ -37,7 +37,7 @@ pub fn kernel(nest: &Nest, isa: &Isa) -> Result<Kernel, String> {
     let rows = match nest {
         Nest::Elementwise { body, dims } => Rows::flat(body, dims)?,
         Nest::Rows { body, dims, inner } => Rows::of(body, dims, *inner)?,
-        _ => return Err("elementwise and row-wise nests alone have a form in the vector dialect".into()),
+        _ => return Err("only elementwise and row-wise nests are supported in the vector dialect".into()),
     };
     let mut printer = Printer { rows: &rows, lanes: isa.lanes, text: Text::new("%v"), reduced: HashMap::new() };
     printer.print()?;
@@ -297,7 +297,7 @@ impl Printer<'_> {
             let value = match &t.node {
                 Node::Load(l) => self.load(&args[*l], at, part)?,
                 Node::Const(c) => self.scalars().number(t.dtype, *c),
-                Node::Anchor => return Err("the result of an anchor has no form in the vector dialect".into()),
+                Node::Anchor => return Err("the result of an anchor is not supported in the vector dialect".into()),
                 Node::Reduce(..) => {
                     self.reduced.get(&n).cloned().ok_or("a reduction of a reduction of the same row")?
                 }
@@ -344,7 +344,7 @@ impl Printer<'_> {
             Reduce::Min => (ScalarOp::Min, f64::INFINITY),
         };
         if dtype == DType::Bool {
-            return Err("reductions of truth values have no form in the vector dialect here".into());
+            return Err("reductions of bools are not supported in the vector dialect".into());
         }
         let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         let (lanes, inner, vector) = (self.lanes, self.rows.inner, self.vector(wide)?);

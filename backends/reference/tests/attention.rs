@@ -223,8 +223,8 @@ fn in_16_bits(text: &str, dtype: DType) -> String {
     text.replace("f32>", &format!("{dtype}>")).replace("0xFF800000", infinity)
 }
 
-/// Its inputs, and the function after the passes.
-fn halved(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> (Func, Vec<Value>) {
+/// A case in 16-bit floats: the function after the passes, and its inputs.
+fn narrowed(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> (Func, Vec<Value>) {
     let round = |v: Value| match v {
         Value::Tensor(t) if t.dtype() == DType::F32 => {
             Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
@@ -332,7 +332,7 @@ fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
     for (seed, (name, case)) in cases().into_iter().enumerate() {
         for open in [false, true] {
             let rows = if open { "rows" } else { "" };
-            let (f, inputs) = halved(case, (rows, ""), seed as u64, DType::BF16);
+            let (f, inputs) = narrowed(case, (rows, ""), seed as u64, DType::BF16);
             let what = format!("{name} of bf16, open rows: {open}");
             check_function(&what, isa, &f, &inputs, Some(1 + usize::from(case.residual)), 1.6e-2);
         }
@@ -372,7 +372,7 @@ fn attention_to_16_bit_floats_reads_and_writes_those() {
         let (dtype, tolerance) = if seed % 2 == 0 { (DType::F16, 2e-3) } else { (DType::BF16, 1.6e-2) };
         let isa = Isa::by_name(&format!("{SHIM}{}", kinds[seed % kinds.len()])).unwrap();
         let open = seed % 4 == 1;
-        let (f, inputs) = halved(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
+        let (f, inputs) = narrowed(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
         let what = format!("{name} of {dtype} on {}, open: {open}", isa.name);
         check_function(&what, isa, &f, &inputs, Some(1 + usize::from(case.residual)), tolerance);
         let plan = plan_for(&f, isa);
@@ -389,7 +389,7 @@ fn the_compiler_for_gpus_takes_attention_to_16_bit_floats() {
         let arch = ["sm_80", "sm_90+tf32", "sm_100"][i % 3];
         let dtype = if i % 2 == 0 { DType::F16 } else { DType::BF16 };
         let isa = Isa::by_name(arch).unwrap();
-        let plan = plan_for(&halved(case, ("", ""), 0, dtype).0, isa);
+        let plan = plan_for(&narrowed(case, ("", ""), 0, dtype).0, isa);
         assert_eq!(plan.plan().code.len(), 1 + usize::from(case.residual), "{name} on {arch}");
     }
 }

@@ -179,7 +179,7 @@ fn roi_ops_of_many_channels_agree_with_the_interpreter() {
         for n in [0, 1, 4] {
             let corners = r.tensor(DType::F32, &[n, 4], -4.0, 16.0);
             let batch = r.tensor(DType::I64, &[n], -2.0, 2.0);
-            case.check(&format!("{mode}, {n} regions"), &[r.f32s(&[2, 100, 6, 7]), corners.into(), batch.into()]);
+            case.check(&format!("{mode}, {n} boxes"), &[r.f32s(&[2, 100, 6, 7]), corners.into(), batch.into()]);
         }
         let why = case.refused(&[r.f32s(&[2, 100, 6, 7]), r.f32s(&[1, 4]), ints(&[2])]);
         assert!(why.contains("out of range"), "{why}");

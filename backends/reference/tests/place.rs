@@ -97,7 +97,7 @@ fn subgraphs(f: &Func) -> Vec<OpId> {
 
 #[test]
 fn random_claims_preserve_results() {
-    let mut regions = 0;
+    let mut count = 0;
     for seed in 0..60 {
         let mut f = random(seed);
         let mut r = Rng::new(seed);
@@ -109,7 +109,7 @@ fn random_claims_preserve_results() {
         let placement = place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
         let made = subgraphs(&f);
         assert_eq!(made.len(), placement.subgraphs.len(), "{seed}");
-        regions += made.len();
+        count += made.len();
         // Every op is in a subgraph, or has a reason why not.
         let placed: usize = placement.subgraphs.iter().map(|r| r.ops.len()).sum();
         assert_eq!(placed + placement.refused.len(), placement.ops, "{seed}");
@@ -124,7 +124,7 @@ fn random_claims_preserve_results() {
         let got: Vec<Value> = session.run(given).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect();
         close(&format!("{seed}, compiled"), &got, &want);
     }
-    assert!(regions > 60, "{regions} regions");
+    assert!(count > 60, "{count} subgraphs");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn split(dim: usize) -> Sbp {
 }
 
 /// A tensor type with this layout; any layout if `axes` is empty.
-fn lies(dims: &[usize], axes: &[Sbp]) -> Type {
+fn tensor_of(dims: &[usize], axes: &[Sbp]) -> Type {
     let sbp = if axes.is_empty() { None } else { sbp(axes) };
     Type::Tensor(TensorType { sbp, ..TensorType::fixed(DType::F32, dims) })
 }
@@ -156,7 +156,7 @@ fn every_pair_of_layouts() {
         let all: Vec<Layout> = layout::all(2, shape.len(), &[PartialKind::Sum]);
         for from in all.iter().filter(|l| layout::fits(l, &shape, &dims)) {
             let mut b = Builder::new();
-            let x = b.input("x", lies(&dims, from));
+            let x = b.input("x", tensor_of(&dims, from));
             let mut outputs = Vec::new();
             for to in all.iter().filter(|l| layout::fits(l, &shape, &dims)) {
                 let y = b.op(Place { to: sbp(to).unwrap() }, &[x]).unwrap();
@@ -173,12 +173,12 @@ fn every_pair_of_layouts() {
 fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool) -> Module {
     let mut b = Builder::new();
     let mut rng = Rng::new(5);
-    let input = b.input("x", lies(&[rows, 24], x));
+    let input = b.input("x", tensor_of(&[rows, 24], x));
     let mut weight = |b: &mut Builder, name: &str, dims: [usize; 2], axes: &[Sbp]| {
         if !constants {
-            return b.input(name, lies(&dims, axes));
+            return b.input(name, tensor_of(&dims, axes));
         }
-        let Value::Tensor(value) = random(&lies(&dims, &[]), &mut rng) else { unreachable!() };
+        let Value::Tensor(value) = random(&tensor_of(&dims, &[]), &mut rng) else { unreachable!() };
         let v = b.op(Constant { value }, &[]).unwrap();
         b.op(Place { to: sbp(axes).unwrap() }, &[v]).unwrap()
     };
@@ -227,7 +227,7 @@ fn long_sums_take_two_steps() {
     // Elements that the ranks divide, and elements that they do not.
     for (dims, steps) in [([10, 9], 1), ([600, 40], 2), ([201, 100], 2), ([603, 67], 2)] {
         let mut b = Builder::new();
-        let x = b.input("x", lies(&dims, &[Sbp::Partial(PartialKind::Sum)]));
+        let x = b.input("x", tensor_of(&dims, &[Sbp::Partial(PartialKind::Sum)]));
         let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[x]).unwrap();
         let module = b.finish(&[("y", y)]).unwrap();
         for mesh in ["cpu[3]", "cpu[4]"] {
@@ -241,9 +241,9 @@ fn long_sums_take_two_steps() {
 #[test]
 fn constants_are_sharded() {
     let mut b = Builder::new();
-    let x = b.input("x", lies(&[8, 6], &[split(0)]));
+    let x = b.input("x", tensor_of(&[8, 6], &[split(0)]));
     let mut rng = Rng::new(3);
-    let Value::Tensor(value) = random(&lies(&[8, 6], &[]), &mut rng) else { unreachable!() };
+    let Value::Tensor(value) = random(&tensor_of(&[8, 6], &[]), &mut rng) else { unreachable!() };
     let c = b.op(Constant { value }, &[]).unwrap();
     let y = b.op(Mul {}, &[x, c]).unwrap();
     let mut module = b.finish(&[("y", y)]).unwrap();
@@ -251,7 +251,7 @@ fn constants_are_sharded() {
     let func = module.funcs.get_mut("main").unwrap();
     let of = func.graph.region_ops(func.graph.entry()).next().unwrap();
     let v = func.graph.op(of).results[0];
-    Rewriter::new(&mut func.graph, "test").set_type(v, lies(&[8, 6], &[split(0)]));
+    Rewriter::new(&mut func.graph, "test").set_type(v, tensor_of(&[8, 6], &[split(0)]));
     let plan = check("constant", &module, "cpu[4]");
     assert_eq!(plan.plan().programs.len(), 1);
     let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.weight_overrides.len()).collect();
@@ -261,7 +261,7 @@ fn constants_are_sharded() {
 #[test]
 fn all_reduce_max_of_partial_maxima() {
     let mut b = Builder::new();
-    let x = b.input("x", lies(&[6, 10], &[split(1)]));
+    let x = b.input("x", tensor_of(&[6, 10], &[split(1)]));
     let axes = b.op(Constant { value: Tensor::from_i64s(&[1]) }, &[]).unwrap();
     let y = b.op(ReduceMax { keepdims: true }, &[x, axes]).unwrap();
     let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[y]).unwrap();
@@ -275,9 +275,9 @@ fn all_reduce_max_of_partial_maxima() {
 #[test]
 fn a_layer_of_experts() {
     let mut b = Builder::new();
-    let x = b.input("x", lies(&[4, 4, 6, 16], &[split(0)]));
-    let up = b.input("up", lies(&[4, 16, 24], &[split(0)]));
-    let down = b.input("down", lies(&[4, 24, 16], &[split(0)]));
+    let x = b.input("x", tensor_of(&[4, 4, 6, 16], &[split(0)]));
+    let up = b.input("up", tensor_of(&[4, 16, 24], &[split(0)]));
+    let down = b.input("down", tensor_of(&[4, 24, 16], &[split(0)]));
     let shape = |b: &mut Builder, dims: &[i64]| b.op(Constant { value: Tensor::from_i64s(dims) }, &[]).unwrap();
     let t = b.op(Transpose { perm: Some(vec![1, 0, 2, 3]) }, &[x]).unwrap();
     let flat = shape(&mut b, &[4, 24, 16]);
@@ -305,16 +305,16 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
         b.op(Reshape { allowzero: true }, &[v, dims])
     };
     let norm = |b: &mut Builder, name: &str, v: ValueId| {
-        let scale = b.input(&format!("{name}.scale"), lies(&[HIDDEN], whole));
-        let bias = b.input(&format!("{name}.bias"), lies(&[HIDDEN], whole));
+        let scale = b.input(&format!("{name}.scale"), tensor_of(&[HIDDEN], whole));
+        let bias = b.input(&format!("{name}.bias"), tensor_of(&[HIDDEN], whole));
         b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[v, scale, bias])
     };
-    let input = b.input("x", lies(&[4, 6, HIDDEN], x));
+    let input = b.input("x", tensor_of(&[4, 6, HIDDEN], x));
     let n = norm(&mut b, "norm1", input)?;
     let mut heads = Vec::new();
     for (name, perm) in [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])] {
-        let w = b.input(name, lies(&[HIDDEN, HIDDEN], column));
-        let c = b.input(&format!("{name}.bias"), lies(&[HIDDEN], bias));
+        let w = b.input(name, tensor_of(&[HIDDEN, HIDDEN], column));
+        let c = b.input(&format!("{name}.bias"), tensor_of(&[HIDDEN], bias));
         let y = b.op(MatMul {}, &[n, w])?;
         let y = b.op(Add {}, &[y, c])?;
         let y = reshape(&mut b, y, &[4, 6, 4, 8])?;
@@ -325,14 +325,14 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
     let mixed = b.op(MatMul {}, &[shares, heads[2]])?;
     let mixed = b.op(Transpose { perm: Some(vec![0, 2, 1, 3]) }, &[mixed])?;
     let mixed = reshape(&mut b, mixed, &[4, 6, HIDDEN as i64])?;
-    let w = b.input("out", lies(&[HIDDEN, HIDDEN], row));
+    let w = b.input("out", tensor_of(&[HIDDEN, HIDDEN], row));
     let y = b.op(MatMul {}, &[mixed, w])?;
     let x1 = b.op(Add {}, &[input, y])?;
     let n = norm(&mut b, "norm2", x1)?;
-    let w = b.input("up", lies(&[HIDDEN, 4 * HIDDEN], column));
+    let w = b.input("up", tensor_of(&[HIDDEN, 4 * HIDDEN], column));
     let h = b.op(MatMul {}, &[n, w])?;
     let h = b.op(Gelu { tanh: true }, &[h])?;
-    let w = b.input("down", lies(&[4 * HIDDEN, HIDDEN], row));
+    let w = b.input("down", tensor_of(&[4 * HIDDEN, HIDDEN], row));
     let y = b.op(MatMul {}, &[h, w])?;
     let y = b.op(Add {}, &[x1, y])?;
     let y = b.op(Place { to: sbp(x).unwrap() }, &[y])?;
@@ -362,7 +362,7 @@ fn more_ranks_than_cores() {
 fn a_rank_that_fails_stops_all_with_one_error() {
     // Only the rank that has the last index reads row 9 of 8.
     let mut b = Builder::new();
-    let table = b.input("table", lies(&[8, 6], &[B]));
+    let table = b.input("table", tensor_of(&[8, 6], &[B]));
     let sbp0 = sbp(&[split(0)]);
     let index = b.input("index", Type::Tensor(TensorType { sbp: sbp0, ..TensorType::fixed(DType::I64, &[4]) }));
     let y = b.op(Gather { axis: 0 }, &[table, index]).unwrap();
@@ -394,7 +394,7 @@ fn uneven_splits_give_parts_of_different_size() {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "test");
-    let x = rw.add_arg(entry, lies(&[4], &[split(0)]), None);
+    let x = rw.add_arg(entry, tensor_of(&[4], &[split(0)]), None);
     rw.create(Return {}, &[x]).unwrap();
     let func = Func::numbered(graph);
     // Every rank has its part as it is.

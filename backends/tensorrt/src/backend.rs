@@ -94,11 +94,11 @@ fn holds(ty: &Type, ranges: &Ranges) -> Result<(), String> {
     let t = match ty {
         Type::None => return Ok(()),
         Type::Tensor(t) => t,
-        other => return Err(format!("it holds tensors, not {other}")),
+        other => return Err(format!("TensorRT supports tensors, not {other}")),
     };
     match t.dtype {
         DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I64 | DType::Bool => {}
-        other => return Err(format!("it holds no {other} here")),
+        other => return Err(format!("TensorRT does not support {other} here")),
     }
     for d in t.shape.as_ref().ok_or("its rank is not known when the engine is built")? {
         let range = Range::of(d, ranges).ok_or("its extents are not known when the engine is built")?;
@@ -188,15 +188,15 @@ impl Loader for TensorRt {
                 if archs.is_empty() { String::new() } else { format!(" (the engine is for {})", archs.join(", ")) };
             LoadError::Unsupported(format!("{why}{of}"))
         })?;
-        Ok(Box::new(Region { engine, told: Vec::new(), results: Vec::new() }))
+        Ok(Box::new(Subgraph { engine, bound: Vec::new(), results: Vec::new() }))
     }
 }
 
 /// An engine of a plan.
-struct Region {
+struct Subgraph {
     engine: Engine,
     /// The input extents that the engine was last bound to, and the resulting output extents.
-    told: Vec<Vec<i64>>,
+    bound: Vec<Vec<i64>>,
     results: Vec<Vec<i64>>,
 }
 
@@ -208,23 +208,23 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Option<(&'a [i64], &'a [u8])> {
     }
 }
 
-impl Region {
+impl Subgraph {
     /// Binds the inputs to these extents, each of which must be in the range of its port.
     fn prepare(&mut self, dims: &[&[i64]]) -> Result<(), ExecError> {
         self.engine.inputs.iter().zip(dims).try_for_each(|(p, d)| p.accepts(d)).map_err(ExecError::Input)?;
-        if self.told.is_empty() || self.told.iter().ne(dims) {
-            self.told.clear();
+        if self.bound.is_empty() || self.bound.iter().ne(dims) {
+            self.bound.clear();
             self.results = self.engine.reshape(dims).map_err(ExecError::Failed)?;
-            self.told = dims.iter().map(|d| d.to_vec()).collect();
+            self.bound = dims.iter().map(|d| d.to_vec()).collect();
         }
         Ok(())
     }
 }
 
-impl Executable for Region {
+impl Executable for Subgraph {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let other = || ExecError::Failed("the engine has other inputs and outputs".into());
-        let unsupported = || ExecError::Unsupported("TensorRT takes tensors of numbers alone".into());
+        let unsupported = || ExecError::Unsupported("TensorRT supports numeric tensors only".into());
         let input = |p: &Port| seen(inputs.get(p.index).ok_or_else(other)?).ok_or_else(unsupported);
         let (dims, bytes): (Vec<_>, Vec<_>) =
             self.engine.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();

@@ -213,7 +213,7 @@ impl Shim {
         };
         let raw_ports = names.iter().zip(&ports).map(raw_port).collect::<Result<Vec<_>, String>>()?;
         let (device, mut raw) = (u32::try_from(device).unwrap_or(0), std::ptr::null_mut());
-        // SAFETY: all of it lives for the call; there are as many ports as it is told.
+        // SAFETY: all of it lives for the call; the number of ports is right.
         checked(|why| unsafe {
             let (ports, count) = (raw_ports.as_ptr(), raw_ports.len());
             (self.load)(engine.as_ptr(), engine.len(), device, ports, inputs.len(), count, &mut raw, why)

@@ -1,8 +1,8 @@
 //! TensorRT as a backend: subgraphs become ONNX models, from which TensorRT's builder makes engines. Building needs no GPU.
 //!
-//! TensorRT is C++: a shim (`shim.cpp`) shows the part of it that is used as plain functions. `cargo xtask tensorrt` fetches NVIDIA's
-//! libraries and headers and compiles the shim beside them, so that building this crate needs neither. All `unsafe` code
-//! lies in `ffi.rs`.
+//! TensorRT is C++: a shim (`shim.cpp`) wraps the part of it that is used in plain functions. `cargo xtask tensorrt` fetches NVIDIA's
+//! libraries and headers and compiles the shim next to them, so that building this crate needs neither. All `unsafe` code
+//! is in `ffi.rs`.
 
 mod backend;
 mod ffi;

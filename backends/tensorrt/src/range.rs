@@ -34,7 +34,7 @@ impl Range {
         (self.min == self.max).then_some(self.min)
     }
 
-    /// Whether a value lies in it.
+    /// Whether a value is in it.
     pub fn holds(&self, n: i64) -> bool {
         (self.min..=self.max).contains(&n)
     }

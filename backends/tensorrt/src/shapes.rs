@@ -19,10 +19,10 @@ pub fn inside(func: &mut Func) -> Result<(), String> {
         let shape = g.ty(result).as_tensor().and_then(|t| t.shape.clone());
         let known = g.op(op).operands.get(k).is_none_or(|v| g.constant(*v).is_some());
         let Some(shape) = shape.filter(|_| !known) else { continue };
-        let told_by: Vec<ValueId> = (0..).zip(&g.op(op).operands).filter(|(i, _)| *i != k).map(|(_, v)| *v).collect();
+        let sources: Vec<ValueId> = (0..).zip(&g.op(op).operands).filter(|(i, _)| *i != k).map(|(_, v)| *v).collect();
         let mut rw = Rewriter::new(&mut func.graph, "tensorrt");
         rw.before(op);
-        let extents = Extents { rw: &mut rw, told_by }.list(&shape)?;
+        let extents = Extents { rw: &mut rw, sources }.list(&shape)?;
         rw.set_operand(op, k, extents);
     }
     Ok(())
@@ -31,7 +31,7 @@ pub fn inside(func: &mut Func) -> Result<(), String> {
 /// Computes extents from the shapes of values.
 struct Extents<'a, 'g> {
     rw: &'a mut Rewriter<'g>,
-    told_by: Vec<ValueId>,
+    sources: Vec<ValueId>,
 }
 
 type Made = Result<ValueId, String>;
@@ -83,7 +83,7 @@ impl Extents<'_, '_> {
     fn axis_of(&self, d: &Dim) -> Option<(ValueId, usize)> {
         let shape = |v: &ValueId| self.rw.graph().ty(*v).as_tensor().and_then(|t| t.shape.clone());
         let place = |v: &ValueId| Some((*v, shape(v)?.iter().position(|own| own == d)?));
-        if d.as_const().is_some() { None } else { self.told_by.iter().find_map(place) }
+        if d.as_const().is_some() { None } else { self.sources.iter().find_map(place) }
     }
 
     /// A symbol: an axis equal to it, or to an affine function of it.
@@ -92,7 +92,7 @@ impl Extents<'_, '_> {
         if self.axis_of(&d).is_some() {
             return self.dim(&d);
         }
-        let shapes = self.told_by.iter().filter_map(|v| self.rw.graph().ty(*v).as_tensor()?.shape.clone()).flatten();
+        let shapes = self.sources.iter().filter_map(|v| self.rw.graph().ty(*v).as_tensor()?.shape.clone()).flatten();
         let of = |own: &Dim| {
             let mut terms = own.terms();
             let ((by, mut factors), None) = (terms.next()?, terms.next()) else { return None };
@@ -100,7 +100,7 @@ impl Extents<'_, '_> {
             (alone && by != 0).then_some(by)
         };
         let Some((own, by)) = shapes.into_iter().find_map(|own| Some((own.clone(), of(&own)?))) else {
-            return Err(format!("nothing that it reads has the extent '{s}'"));
+            return Err(format!("none of its operands has the extent '{s}'"));
         };
         let (whole, rest, by) = (self.dim(&own)?, self.numbers(&[own.constant()])?, self.numbers(&[by])?);
         let multiple = made(self.rw.create_one(Sub {}, &[whole, rest]))?;

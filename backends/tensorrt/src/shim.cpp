@@ -1,9 +1,9 @@
 // TensorRT behind plain functions: its interface is C++ classes, whose methods only a C++ compiler can call.
 //
-// `cargo xtask tensorrt` compiles this file against NVIDIA's headers, those of TensorRT-RTX or of TensorRT itself, and lays
-// the library beside theirs. Nothing here decides anything: src/ffi.rs is the other side.
+// `cargo xtask tensorrt` compiles this file against NVIDIA's headers, those of TensorRT-RTX or of TensorRT itself, and writes
+// the library next to theirs. All decisions are in src/ffi.rs, which calls it.
 //
-// Every function gives 0 where it did what it is for, else it has written why to the sink.
+// Every function returns 0 on success; otherwise it has written an error message to the sink.
 #include <NvInfer.h>
 #include <NvOnnxParser.h>
 
@@ -286,7 +286,7 @@ int of_tensorrt_build(const Request *request, Sink times, Sink out, Sink why) tr
   return refuse(why, e.what());
 }
 
-// An engine ready to run on a GPU, once it is told the extents of its inputs. Of `count` ports the first are inputs.
+// An engine ready to run on a GPU, once the extents of its inputs are bound. Of `count` ports the first are inputs.
 int of_tensorrt_load(const uint8_t *engine, size_t len, uint32_t device, const Port *ports, size_t inputs, size_t count, void **to, Sink why) try {
   auto loaded = std::make_unique<Loaded>();
   const std::string none = loaded->cuda.open(device);

@@ -39,7 +39,7 @@ impl Backend for Serialized {
 
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         if !specialize::is_fixed(&extract::extract(graph, &[op]).func) {
-            return Err("its extents are not known now, and programs are for fixed shapes".into());
+            return Err("its extents are symbolic, and serialized programs have fixed shapes".into());
         }
         Xla.claims(graph, op)
     }
@@ -59,7 +59,7 @@ impl Backend for Serialized {
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
 
-    fn exchanges(&self, _meeting: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _rendezvous: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
         Err(format!(
             "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
         ))
@@ -107,18 +107,18 @@ impl Backend for Xla {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("xla: {why}"));
         if let Some(s) = specialize::unbound_symbols(func).first() {
-            return Err(failed(format!("no input of a region has the extent '{s}'"))
+            return Err(failed(format!("no input of the subgraph has the extent '{s}'"))
                 .hint("give it a number with --shape, or more to another backend with --backend-for"));
         }
         payload::payload(func).map(|p| p.write()).map_err(failed)
     }
 
     /// Collectives are between replicas of one program, each of which is a rank.
-    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-        if buffer_type(meeting.dtype()).is_none() {
-            return Err(format!("XLA takes no {}", meeting.dtype()));
+    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+        if buffer_type(rendezvous.dtype()).is_none() {
+            return Err(format!("XLA takes no {}", rendezvous.dtype()));
         }
-        emit::exchanges(meeting, mesh)
+        emit::exchanges(rendezvous, mesh)
     }
 
     fn spmd(&self) -> bool {
@@ -129,8 +129,8 @@ impl Backend for Xla {
         let data = graph.op(op);
         let open = data.operands.iter().chain(&data.results).filter_map(|v| graph.ty(*v).as_tensor());
         let mut symbols = open.filter_map(|t| t.shape.as_ref()).flatten().flat_map(|d| d.symbols());
-        let told = |s: &std::sync::Arc<str>| graph.args().iter().any(|v| names(graph, *v, s));
-        let name = symbols.find(told)?;
+        let bound = |s: &std::sync::Arc<str>| graph.args().iter().any(|v| names(graph, *v, s));
+        let name = symbols.find(bound)?;
         Some(format!("--shape {name}=NUMBER gives its extent"))
     }
 
@@ -156,7 +156,7 @@ impl Loader for Xla {
         let ranks = context.rank_context.map_or(1, |rank_context| rank_context.mesh.iter().product());
         let client = plugin::client_for(ranks).map_err(|e| LoadError::Unsupported(e.to_string()))?;
         let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
-        let mut region = Region {
+        let mut subgraph = Subgraph {
             client,
             device: context.device,
             weights: weights.map(|w| (w, None)).collect(),
@@ -166,12 +166,12 @@ impl Loader for Xla {
         match payload {
             Payload::Fixed(module) => {
                 let program = match module.mesh[..] {
-                    [] => region.program(&module).map_err(|e| LoadError::Failed(e.to_string())),
-                    _ => region.shared(&module, &context),
+                    [] => subgraph.program(&module).map_err(|e| LoadError::Failed(e.to_string())),
+                    _ => subgraph.shared(&module, &context),
                 };
-                region.programs.insert(Vec::new(), program?);
+                subgraph.programs.insert(Vec::new(), program?);
             }
-            Payload::Open(func) => region.open = Some(func),
+            Payload::Open(func) => subgraph.open = Some(func),
             Payload::Compiled(c) => {
                 let here = plugin::build().map_err(|e| LoadError::Unsupported(e.to_string()))?;
                 if c.by != here {
@@ -181,12 +181,12 @@ impl Loader for Xla {
                         c.by
                     )));
                 }
-                let loaded = LoadedExecutable::deserialize(&region.client, &c.program)
+                let loaded = LoadedExecutable::deserialize(&subgraph.client, &c.program)
                     .map_err(|e| LoadError::Failed(e.to_string()))?;
-                region.programs.insert(Vec::new(), Program::of(On::One(loaded), &c.results, c.checked));
+                subgraph.programs.insert(Vec::new(), Program::of(On::One(loaded), &c.results, c.checked));
             }
         }
-        Ok(Box::new(region))
+        Ok(Box::new(subgraph))
     }
 }
 
@@ -214,7 +214,7 @@ impl Program {
 }
 
 /// A subgraph of a plan.
-struct Region {
+struct Subgraph {
     client: Arc<Client>,
     /// That of the rank.
     device: usize,
@@ -230,7 +230,7 @@ fn failed(e: PluginError) -> ExecError {
     ExecError::Failed(e.to_string())
 }
 
-impl Region {
+impl Subgraph {
     fn program(&self, module: &Module) -> Result<Program, PluginError> {
         let loaded = plugin::program(&self.client, &module.text, &[])?;
         Ok(Program::of(On::One(loaded), &module.results, module.checked))
@@ -238,9 +238,9 @@ impl Region {
 
     /// The program that this rank runs together with others, each of which has a device of its own.
     fn shared(&mut self, module: &Module, context: &LoadContext<'_>) -> Result<Program, LoadError> {
-        let rank_context = context
-            .rank_context
-            .ok_or_else(|| LoadError::Payload("ranks run it together, and there are none".into()))?;
+        let rank_context = context.rank_context.ok_or_else(|| {
+            LoadError::Payload("the program runs on several ranks, and there is no rank context".into())
+        })?;
         let group =
             group(&module.mesh, rank_context).ok_or_else(|| LoadError::Payload("it is for another mesh".into()))?;
         let (count, all) = (group.ranks.len(), self.client.devices());
@@ -255,7 +255,7 @@ impl Region {
         }
         self.device = devices[group.me];
         let id = context.exec.rendezvous.first().map(|m| m.transfer.id);
-        let id = id.ok_or_else(|| LoadError::Payload("it meets no rank".into()))?;
+        let id = id.ok_or_else(|| LoadError::Payload("it has no transfer".into()))?;
         let key = blake3::hash(module.text.as_bytes());
         let compile =
             || plugin::program(&self.client, &module.text, &devices).map_err(|e| LoadError::Failed(e.to_string()));
@@ -278,7 +278,7 @@ impl Region {
     }
 }
 
-impl Executable for Region {
+impl Executable for Subgraph {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let inputs = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
         let key = self.prepare(&inputs)?;
@@ -295,7 +295,7 @@ impl Executable for Region {
             }
             args.push(buffer);
         }
-        let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is not there".into()))?;
+        let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is missing".into()))?;
         let kept =
             self.weights.iter().enumerate().filter(|(_, w)| w.1.is_some()).map(|(i, _)| i as i64).collect::<Vec<_>>();
         let results = match &program.on {
@@ -348,7 +348,7 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Result<(ElementType, &'a [i64], &'a [u8]
         ValueRef::Dense(t) => Ok((t.dtype, t.dims, t.bytes)),
         ValueRef::Object(v) => {
             let tensor = v.as_tensor().and_then(|t| Some((t.dtype(), t.dims(), t.bytes()?)));
-            tensor.ok_or_else(|| ExecError::Unsupported("XLA takes tensors of numbers alone".into()))
+            tensor.ok_or_else(|| ExecError::Unsupported("XLA supports numeric tensors only".into()))
         }
     }
 }
@@ -389,7 +389,8 @@ pub fn evaluate(
     for t in inputs {
         let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
         let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-        buffers.push(Buffer::from_host(client, device, t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
+        buffers
+            .push(Buffer::from_host(client, device, t.bytes().ok_or("XLA has no strings")?, ty, &dims).map_err(text)?);
     }
     let results = program.execute(device, &buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
     let mut held = [1u8];
@@ -401,7 +402,7 @@ pub fn evaluate(
     }
     let mut out = Vec::new();
     for ((dtype, dims), result) in module.results.iter().zip(&results) {
-        let mut bytes = vec![0; dtype.byte_len(dims.iter().product()).ok_or("XLA has no text")?];
+        let mut bytes = vec![0; dtype.byte_len(dims.iter().product()).ok_or("XLA has no strings")?];
         result.read(&mut bytes).map_err(text)?;
         let tensor = of_ir::Tensor::from_bytes(*dtype, dims.clone(), of_ir::Blob::new(bytes));
         out.push(tensor.map_err(|e| e.to_string())?);

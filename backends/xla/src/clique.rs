@@ -70,9 +70,9 @@ impl Clique {
             known.push((number, Arc::downgrade(&clique)));
             own = Some(clique);
         }
-        let told = [&u64::from(std::process::id()).to_le_bytes()[..], &number.to_le_bytes(), key].concat();
-        let got = rank_context.gather(id, &group.ranks, &told).map_err(|_| LoadError::Stopped)?;
-        if got.iter().any(|other| other.get(..8) != told.get(..8)) {
+        let own_id = [&u64::from(std::process::id()).to_le_bytes()[..], &number.to_le_bytes(), key].concat();
+        let got = rank_context.gather(id, &group.ranks, &own_id).map_err(|_| LoadError::Stopped)?;
+        if got.iter().any(|other| other.get(..8) != own_id.get(..8)) {
             let why = "ranks of other processes run a part of its program, which ranks of one process do";
             return Err(LoadError::Unsupported(why.into()));
         }
@@ -82,7 +82,7 @@ impl Clique {
         if let Some(own) = own {
             return Ok(own);
         }
-        let first = got.first().and_then(|told| told.get(8..16)).and_then(|bytes| bytes.try_into().ok());
+        let first = got.first().and_then(|id| id.get(8..16)).and_then(|bytes| bytes.try_into().ok());
         let number = first.map(u64::from_le_bytes).ok_or(LoadError::Stopped)?;
         let known = known();
         known.iter().find(|(n, _)| *n == number).and_then(|(_, c)| c.upgrade()).ok_or(LoadError::Stopped)

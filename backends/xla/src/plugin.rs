@@ -75,8 +75,8 @@ pub fn client_for(ranks: usize) -> Result<Arc<Client>, Missing> {
     Ok(there.insert(client).clone())
 }
 
-/// What programs that stand in plans are for: the plugin's platform, its build, and this machine's instruction set. Neither
-/// says that a program of another one cannot be loaded, so that it is not tried.
+/// The target of serialized programs in plans: the plugin's platform, its build, and this machine's instruction set. A program for
+/// another target is rejected without an attempt to load it.
 ///
 /// # Errors
 /// When there is no plugin, or it cannot be used.
@@ -97,8 +97,8 @@ fn identity() -> String {
     facts.map_or_else(String::new, |(m, p)| format!("{} {} {:?}", p.display(), m.len(), m.modified().ok()))
 }
 
-/// The program of a module, for one device or a replica on each of `devices`: from the cache where the plugin can write
-/// programs down, else compiled now.
+/// The program of a module, for one device or a replica on each of `devices`: from the cache if the plugin can serialize
+/// programs, else compiled now.
 ///
 /// # Errors
 /// The compiler's error.
@@ -120,14 +120,14 @@ pub fn program(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<Lo
     Ok(loaded)
 }
 
-/// An entry carries its hash, so that a damaged one is compiled again.
+/// Reads a cache entry. It contains its hash, so that a damaged one is compiled again.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let all = std::fs::read(path).ok()?;
     let (hash, bytes) = all.split_at_checked(32)?;
     (blake3::hash(bytes).as_bytes() == hash).then(|| bytes.to_vec())
 }
 
-/// Written aside and renamed, so that readers see whole entries only.
+/// Writes a cache entry to a temporary file and renames it, so that readers see complete entries only.
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir)?;

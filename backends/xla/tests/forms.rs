@@ -188,7 +188,7 @@ fn tree_ensembles_match_the_interpreter() {
     for seed in 0..16u64 {
         let mut r = Rng::new(seed);
         let op = forest(&mut r, ["SUM", "AVERAGE", "MIN", "MAX"][seed as usize % 4]);
-        // Whole numbers meet splits and members; one of eight is NaN.
+        // Whole numbers, so that splits and members are hit; one of eight is NaN.
         let x: Vec<f32> = (0..9 * 4).map(|_| if r.int(0, 7) == 0 { f32::NAN } else { r.int(-2, 2) as f32 }).collect();
         cases.check(&op, &[of(&[9, 4], &x)]);
         cases.check(&op, &[Rng::new(seed).tensor(DType::F64, &[2, 4], -2.0, 2.0)]);

@@ -51,11 +51,11 @@ fn plans_may_contain_compiled_programs() {
     let short = bytes[..bytes.len() / 2].to_vec();
     let plan = payload(&f);
     let program = &plan.plan().programs[0];
-    let region = program.tasks.iter().find_map(|t| match &t.exec {
+    let task = program.tasks.iter().find_map(|t| match &t.exec {
         Some(Exec::Backend(b)) => Some((t, b)),
         _ => None,
     });
-    let (task, exec) = region.unwrap();
+    let (task, exec) = task.unwrap();
     for (bytes, words) in [(other, "whose plans are the same everywhere"), (short, "")] {
         let context = LoadContext { program, task, exec, threads: 1, device: 0, rank_context: None, handles: &[] };
         let error = Serialized.load(&bytes, context).err().expect("it is refused").to_string();

@@ -46,7 +46,7 @@ fn write_mesh(f: &mut fmt::Formatter<'_>, mesh: &MeshText) -> fmt::Result {
                 port.microbatches.map(|(n, axis)| format!(", {n} slices along axis {axis}")).unwrap_or_default();
             writeln!(
                 f,
-                "  {direction} {}: {}{:?} lies as {}{microbatches}",
+                "  {direction} {}: {}{:?} with layout {}{microbatches}",
                 port.name, port.dtype, port.dims, port.layout
             )?;
         }

@@ -1,7 +1,7 @@
 //! Checks what a task runs: arguments are inside their registers and weights, and only in registers that the task holds.
 
 use super::FindingKind;
-use super::structure::Checker;
+use super::checker::Checker;
 use crate::{
     Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec, Plan,
     PortExec, Program, Task,

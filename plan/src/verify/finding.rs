@@ -1,4 +1,4 @@
-//! What the verifier found.
+//! Findings of the verifier.
 
 use std::fmt;
 

@@ -96,8 +96,9 @@ impl Proof<'_> {
         };
         let task = &self.program.tasks[first_fail as usize].name;
         let producer = &self.program.tasks[self.graph.producer[b as usize] as usize].name;
-        let text =
-            format!("nothing makes `{task}` (which uses the one) end before `{producer}` (which fills the other) acts");
+        let text = format!(
+            "no edge makes `{task}`, which uses the first, end before `{producer}`, which fills the second, acts"
+        );
         Some(self.finding(a, b, text))
     }
 
@@ -108,7 +109,7 @@ impl Proof<'_> {
         let late = self.uses(later).find(|&task| task != producer && !across.before_next(task, producer))?;
         let tasks = &self.program.tasks;
         let (late, producer) = (&tasks[late as usize].name, &tasks[producer as usize].name);
-        let text = format!("nothing makes `{late}` end a iteration before `{producer}` acts on the next one");
+        let text = format!("no edge makes `{late}` end an iteration before `{producer}` acts on the next one");
         Some(self.finding(earlier, later, text))
     }
 

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, HappensBefore};
+use crate::layout::coords;
 use crate::mesh::parts;
-use crate::transfer::coords;
 use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
 
 /// The most ranks of a mesh.
@@ -35,7 +35,7 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
     for (index, program) in plan.programs.iter().enumerate() {
         // A plan without a mesh may be part of another, whose ranks run it.
         let part = plan.meshes.is_empty() && program.inner;
-        if !templates.contains(&index) && !part && rendezvous(program).next().is_some() {
+        if !templates.contains(&index) && !part && transfers(program).next().is_some() {
             let message = "it takes part in transfers and no rank of a mesh runs it";
             findings.push(Finding::new(FindingKind::Ownership, format!("program `{}`", program.name), message));
         }
@@ -44,9 +44,9 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
 }
 
 /// The transfers of a program, each with its elements and the place of its task.
-fn rendezvous(program: &Program) -> impl Iterator<Item = (usize, &Transfer, ElementType)> {
+fn transfers(program: &Program) -> impl Iterator<Item = (usize, &Transfer, ElementType)> {
     let tasks = program.tasks.iter().enumerate();
-    tasks.flat_map(move |(at, task)| task.rendezvous(program).map(move |(transfer, dtype)| (at, transfer, dtype)))
+    tasks.flat_map(move |(at, task)| program.transfers(task).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
 
 /// The use of a transfer by a task of a template.
@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
         let mut out = BTreeMap::new();
         let order = TaskGraph::of(program).map(|graph| HappensBefore::within_iteration(program, &graph));
         let mut last: Option<(usize, u32)> = None;
-        for (task, transfer, dtype) in rendezvous(program) {
+        for (task, transfer, dtype) in transfers(program) {
             let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
             if let Err(why) = transfer.check(&self.mesh.extents()) {
                 self.report(FindingKind::Type, &place, why);

@@ -1,5 +1,6 @@
 //! The plan verifier: proofs before the run of structure, deadlock freedom and memory safety.
 
+mod checker;
 mod deadlock;
 mod exec;
 mod finding;

@@ -1,7 +1,8 @@
-//! Structural integrity: everything that indexes, names or contains something does so rightly.
+//! Structural integrity: ids and indexes are valid, blocks are inside their chunks, and registers and tasks name each other.
 
 use std::collections::{HashMap, HashSet};
 
+use super::checker::Checker;
 use super::exec::check_exec;
 use super::{Finding, FindingKind};
 use crate::task_graph::task_indexes;
@@ -21,20 +22,7 @@ pub fn structure(plan: &Plan) -> Vec<Finding> {
     checker.findings
 }
 
-pub(super) struct Checker<'a> {
-    pub plan: &'a Plan,
-    program: Option<&'a Program>,
-    findings: Vec<Finding>,
-}
-
 impl<'a> Checker<'a> {
-    pub fn report(&mut self, kind: FindingKind, place: &str, message: impl Into<String>) {
-        let program = self.program.map_or("", |program| &program.name);
-        let place =
-            if place.is_empty() { format!("program `{program}`") } else { format!("program `{program}`, {place}") };
-        self.findings.push(Finding::new(kind, place, message));
-    }
-
     fn program(&mut self, program: &'a Program) {
         self.chunks(program);
         self.threads(program);
@@ -73,7 +61,7 @@ impl<'a> Checker<'a> {
             self.report(FindingKind::Peak, "", message);
         }
         if program.lower_bound_bytes > program.peak_bytes {
-            self.report(FindingKind::Peak, "", "the lower bound of the memory lies above its peak");
+            self.report(FindingKind::Peak, "", "the lower bound of the memory is above its peak");
         }
     }
 
@@ -149,7 +137,7 @@ impl<'a> Checker<'a> {
             Some(id) if id.thread() != task.thread => self.report(
                 FindingKind::Index,
                 &place,
-                format!("its id names thread {} and it {}", id.thread(), task.thread),
+                format!("its id names thread {} and its field thread {}", id.thread(), task.thread),
             ),
             Some(_) => {}
         }
@@ -161,7 +149,7 @@ impl<'a> Checker<'a> {
             Ok(kind) if !kind.is_runnable() => self.report(
                 FindingKind::Reserved,
                 &place,
-                format!("kind {} has no act rule in this version", kind.name()),
+                format!("kind {} is not supported in this version", kind.name()),
             ),
             Ok(_) => {}
         }

@@ -23,7 +23,7 @@ enum Memory {
 }
 
 impl Memory {
-    /// At least so many zeros.
+    /// At least this many zeros.
     fn zeroed(len: usize) -> Memory {
         match Memory::pages(len) {
             Some(map) => Memory::Pages(map),
@@ -31,12 +31,12 @@ impl Memory {
         }
     }
 
-    /// Pages for so many bytes; `None` where they are few, or the system has none to give.
+    /// Pages for this many bytes; `None` if they are few, or the system has no memory left.
     fn pages(len: usize) -> Option<MmapMut> {
         (len >= PAGES_FROM).then(|| Memory::mapped(len).ok())?
     }
 
-    /// Pages for so many bytes.
+    /// Pages for this many bytes.
     fn mapped(len: usize) -> io::Result<MmapMut> {
         let map = MmapMut::map_anon(len.checked_next_multiple_of(64).ok_or(io::ErrorKind::OutOfMemory)?)?;
         // A wish: a system without huge pages runs the same, slower.
@@ -44,7 +44,7 @@ impl Memory {
         Ok(map)
     }
 
-    /// How many there are.
+    /// Number of bytes.
     fn len(&self) -> usize {
         match self {
             Memory::Lines(lines) => lines.len() * 64,
@@ -85,12 +85,12 @@ pub struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    /// That many zeros.
+    /// This many zeros.
     pub fn zeroed(len: usize) -> Self {
         Self { memory: Arc::new(Memory::zeroed(len)), len }
     }
 
-    /// That many zeros, where the number comes from data, so that the machine may not have them.
+    /// This many zeros. The number comes from data, so the allocation may fail.
     ///
     /// # Errors
     /// When the system gives no memory.
@@ -111,7 +111,7 @@ impl AlignedBytes {
         self.memory.len()
     }
 
-    /// The same memory with another length, as long as it can hold that; the bytes are whatever they were.
+    /// The same memory with another length, as far as its capacity allows; the contents are not defined.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len.min(self.capacity());
         self

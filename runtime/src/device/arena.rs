@@ -49,7 +49,7 @@ fn reserve(bytes: u64) -> io::Result<MmapRaw> {
     Ok(of_plan::zeroed_pages(len)?.into())
 }
 
-/// Bytes at a fixed place: a register with its copies, or a weight. It keeps what it points into alive.
+/// Bytes at a fixed address: a register with its copies, or a weight. It keeps what it points into alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     start: NonNull<u8>,
@@ -82,7 +82,7 @@ impl Buffer {
         Some(self)
     }
 
-    /// Makes it one of no bytes.
+    /// Makes the buffer empty.
     pub fn clear(&mut self) {
         self.len = 0;
     }

@@ -7,7 +7,7 @@ use super::code::KernelFn;
 use super::{Buffer, CodeMap, Scratch};
 use crate::pool::Pool;
 
-/// Everything that one task's kernel call needs; nothing is left to work out when it runs.
+/// A kernel call with all arguments resolved before the run.
 #[derive(Debug)]
 pub(crate) struct KernelCall {
     entry: KernelFn,
@@ -52,7 +52,7 @@ pub(crate) enum Memory<'a> {
     Write(&'a mut [u8]),
 }
 
-/// A kernel whose arguments or loop_iterations are only known when it runs.
+/// A kernel whose arguments or number of iterations are only known when it runs.
 #[derive(Debug)]
 pub(crate) struct DynamicKernel {
     entry: KernelFn,
@@ -96,7 +96,7 @@ impl DynamicKernel {
     }
 }
 
-/// Shares the loop_iterations of a kernel among the workers.
+/// Shares the iterations of a kernel's loop among the workers.
 fn call(
     entry: KernelFn,
     args: Args,

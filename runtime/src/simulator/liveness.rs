@@ -17,7 +17,7 @@ pub(super) struct LiveRegisters<'a> {
     bytes: u64,
 }
 
-/// What a live copy holds.
+/// The state of a live copy.
 struct Copy {
     iteration: u64,
     /// Whether its producer is done.
@@ -48,7 +48,7 @@ impl<'a> LiveRegisters<'a> {
         self.bytes
     }
 
-    /// A task begins its work: its inputs must hold this very iteration, and what it fills must destroy nothing.
+    /// A task begins its work: its inputs must hold this very iteration, and its outputs must not overwrite a live register.
     pub fn begin(&mut self, task: usize, iteration: u64, now: u64) -> Result<(), SimError> {
         let desc = &self.program.tasks[task];
         let order = || SimError::Order { at_ns: now, task: desc.name.clone(), iteration };
@@ -105,7 +105,7 @@ impl<'a> LiveRegisters<'a> {
         }
     }
 
-    /// A live register that filling this copy would destroy. Taking over memory in place is allowed to a register's
+    /// A live register that filling this copy would overwrite. Taking over memory in place is allowed to a register's
     /// last reader.
     fn destroyed(&self, task: u32, regst: u32, copy: usize) -> Option<u32> {
         let desc = &self.program.regsts[regst as usize];

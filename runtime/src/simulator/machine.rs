@@ -4,24 +4,24 @@ use of_plan::{ElementType, Exec, Group, KernelExec, MeshProgram, Plan, Program, 
 
 use super::reuse::Reuse;
 
-/// What a rank of a mesh can do.
+/// The performance of a rank of a mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// Operations a second on elements of a type; those of [`Machine::other_flops`] where it is not listed.
     pub flops: Vec<(ElementType, f64)>,
     /// Operations a second on elements of other types.
     pub other_flops: f64,
-    /// Operations a second on elements one by one, where they are no products; infinity for as many as of these.
+    /// Operations a second of elementwise ops; infinity means the same rate as products.
     pub pointwise: f64,
     /// Bytes a second from and to memory.
     pub bandwidth: f64,
     /// The cache levels, the fastest first.
     pub caches: Vec<CacheLevel>,
-    /// How many ranks share a core: reuse distances grow by this factor.
+    /// How many ranks share a core: reuse distances are multiplied by this factor.
     pub ranks_per_core: f64,
-    /// Seconds that a task takes besides its work.
+    /// Seconds of overhead of each task.
     pub overhead: f64,
-    /// One for each axis of the mesh.
+    /// The link along each axis of the mesh.
     pub links: Vec<Link>,
 }
 
@@ -51,8 +51,9 @@ fn rate(bytes: u64, near: &[CacheLevel], far: f64) -> f64 {
 }
 
 impl Machine {
-    /// Nanoseconds that each task of a rank's program takes: arithmetic or memory, whichever takes longer, and what comes
-    /// again and again from beyond the second cache; a transfer what its algorithm takes to receive what the rank lacks. Memory is as near as a run before has left it.
+    /// Nanoseconds that each task of a rank's program takes. A kernel takes the longer of arithmetic and memory traffic, plus repeated
+    /// reads from beyond the second-level cache. A transfer takes the time to receive what the rank lacks. The caches are in the
+    /// state that a previous run left.
     pub fn costs_ns(&self, plan: &Plan, mesh: &MeshProgram, rank: u32, program: &Program) -> Vec<u64> {
         let extents = mesh.extents();
         let seconds =
@@ -71,11 +72,11 @@ impl Machine {
             }
             Some(Exec::Backend(e)) => {
                 let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
-                work + task.rendezvous(program).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
+                work + program.transfers(task).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
             }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
             Some(Exec::Boxing(_)) => {
-                task.rendezvous(program).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
+                program.transfers(task).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
             }
             Some(Exec::Control(_)) | None => 0.0,
         };
@@ -98,8 +99,8 @@ impl Machine {
         products as f64 / peak + kernel.pointwise as f64 / self.pointwise.min(peak)
     }
 
-    /// What a rank receives over the slowest link that takes part, and the rounds that it takes. What it keeps of its own
-    /// goes along with what it receives. `None` where it receives nothing.
+    /// The bytes that a rank receives over the slowest participating link, and the number of rounds. The rank's own part is copied
+    /// meanwhile. `None` if it receives nothing.
     fn transfer(&self, transfer: &Transfer, group: &Group, element: u64) -> Option<f64> {
         let others = transfer.receives(group).into_iter().filter(|part| part.peer != group.me);
         let (mut bytes, mut peers) = (0, 0u32);
@@ -116,7 +117,7 @@ impl Machine {
     }
 }
 
-/// The element type of what a task computes.
+/// The element type of a task's results.
 fn produced(task: &Task, program: &Program) -> ElementType {
     let types = task.produces.iter().filter_map(|r| program.regsts.get(*r as usize)).map(|r| r.dtype());
     types.into_iter().find(|t| *t != ElementType::Unknown).unwrap_or(ElementType::Unknown)

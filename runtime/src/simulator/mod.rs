@@ -20,12 +20,12 @@ use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
 use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
-/// What is simulated.
+/// Options of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimOptions {
     /// Seed of the random orders and latencies.
     pub seed: u64,
-    /// Pieces to run.
+    /// Number of iterations.
     pub iterations: u64,
     /// Nanoseconds that each task takes, in the order of the tasks; empty for 1000 each.
     pub costs_ns: Vec<u64>,
@@ -39,7 +39,7 @@ impl Default for SimOptions {
     }
 }
 
-/// A task at work.
+/// One execution of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimEvent {
     /// Index of the task.
@@ -54,7 +54,7 @@ pub struct SimEvent {
     pub waited_ns: u64,
 }
 
-/// What happened.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Every act, in the order of their ends.
@@ -65,7 +65,7 @@ pub struct Timeline {
     pub peak_live_bytes: u64,
 }
 
-/// A promise that did not hold.
+/// An invariant that does not hold, or options that do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
@@ -77,10 +77,10 @@ pub enum SimError {
         /// What is wrong.
         problem: String,
     },
-    /// Nothing can go on and not everything has ended.
+    /// Deadlock: no actor can act, and some have not ended.
     #[error("deadlock at {at_ns} ns: {} never ended", .waiting.join(", "))]
     Deadlock {
-        /// When.
+        /// The time in nanoseconds.
         at_ns: u64,
         /// The tasks that wait.
         waiting: Vec<String>,
@@ -88,26 +88,26 @@ pub enum SimError {
     /// A register was filled while another one in the same memory was live.
     #[error("at {at_ns} ns task `{task}` fills `{regst}` over the live register `{live}`")]
     Overlap {
-        /// When.
+        /// The time in nanoseconds.
         at_ns: u64,
-        /// Who.
+        /// The task.
         task: String,
-        /// What it filled.
+        /// The register that it filled.
         regst: String,
-        /// What it destroyed.
+        /// The live register in the same memory.
         live: String,
     },
     /// A task worked on an iteration out of order, or on a register that holds another iteration.
     #[error("at {at_ns} ns task `{task}` bound_tasks on iteration {iteration} out of order")]
     Order {
-        /// When.
+        /// The time in nanoseconds.
         at_ns: u64,
-        /// Who.
+        /// The task.
         task: String,
         /// Which iteration.
         iteration: u64,
     },
-    /// An actor got a message that it cannot get.
+    /// An actor received a message that is invalid in its state.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
@@ -135,7 +135,7 @@ pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, Sim
     Ok(timelines.pop().unwrap_or_default())
 }
 
-/// Whether the actors can be made and wired: what the verifier checks first. The simulator also takes programs that the
+/// Whether the actors can be created and connected, which the verifier checks first. The simulator also takes programs that the
 /// verifier refuses for deadlock or overlap, to show them failing.
 fn is_sound(program: &Program, graph: &TaskGraph) -> bool {
     let in_order = program.regsts.iter().zip(0..).all(|(regst, id)| regst.id == id && regst.num > 0);
@@ -152,7 +152,7 @@ fn is_sound(program: &Program, graph: &TaskGraph) -> bool {
     in_order && known && produced == program.regsts.len() && consumed == ends && !program.threads.is_empty()
 }
 
-/// A program with what all that run it share.
+/// A program, and the data that all its ranks share.
 struct Template<'a> {
     program: &'a Program,
     graph: TaskGraph,
@@ -186,14 +186,14 @@ struct SimRank<'a> {
     costs_ns: Vec<u64>,
     /// For each task its rendezvous in order: number, and the simulated ranks that take part, this one
     /// included.
-    meets: Vec<Vec<(u32, Vec<usize>)>>,
+    rendezvous: Vec<Vec<(u32, Vec<usize>)>>,
     /// Acts until the iteration is over, where iterations do not overlap.
     left: usize,
     started: u64,
 }
 
 impl<'a> SimRank<'a> {
-    fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<(u32, Vec<usize>)>>) -> Self {
+    fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, rendezvous: Vec<Vec<(u32, Vec<usize>)>>) -> Self {
         let program = template.program;
         Self {
             template,
@@ -202,7 +202,7 @@ impl<'a> SimRank<'a> {
             live: LiveRegisters::new(program, &template.graph, &template.neighbours),
             timeline: Timeline::default(),
             costs_ns,
-            meets,
+            rendezvous,
             left: 0,
             started: 0,
         }
@@ -268,7 +268,7 @@ impl<'a> Simulator<'a> {
         Err(SimError::Deadlock { at_ns: self.now, waiting })
     }
 
-    /// Starts the next iteration, or all of them where iterations may overlap; after the last one comes the end.
+    /// Starts the next iteration, or all of them where iterations may overlap; after the last one the sources stop.
     fn start(&mut self, sim_rank: usize) {
         let Self { sim_ranks, queue, options, now, .. } = self;
         let own = &mut sim_ranks[sim_rank];
@@ -320,8 +320,8 @@ impl<'a> Simulator<'a> {
 
     /// Proceeds to the next rendezvous of a task, or to its work.
     fn go_to(&mut self, ready: Ready) {
-        match self.sim_ranks[ready.sim_rank].meets.get(ready.task).and_then(|all| all.get(ready.passed)) {
-            Some(meeting) => self.rendezvous(ready, meeting.clone()),
+        match self.sim_ranks[ready.sim_rank].rendezvous.get(ready.task).and_then(|all| all.get(ready.passed)) {
+            Some(next) => self.rendezvous(ready, next.clone()),
             None => self.work(ready),
         }
     }

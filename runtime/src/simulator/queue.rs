@@ -20,7 +20,7 @@ pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Event>,
     free: Vec<usize>,
-    /// When the last message from one actor of a rank context to another arrives.
+    /// The arrival time of the last message from one actor of a rank to another.
     last: BTreeMap<(usize, ActorId, ActorId), u64>,
     random: Random,
     latency: u64,

@@ -15,33 +15,33 @@ use super::{SimError, SimOptions, SimRank, Simulator, Template, Timeline, is_sou
 /// How ranks are simulated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RanksOptions {
-    /// Seed of what is random.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How often the program runs; 0 counts as 1.
+    /// Number of iterations; 0 counts as 1.
     pub iterations: u64,
-    /// Ranks that compute at one time, where they share the cores of a machine.
+    /// Number of ranks that compute at the same time, if they share the cores of a machine.
     pub cores: Option<usize>,
-    /// Each rank takes longer than it should for each task, by a random share of its time up to this.
+    /// The largest random delay of a task, relative to its cost.
     pub jitter: f64,
 }
 
-/// What happened.
+/// The result of a simulation of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RanksTimeline {
-    /// Ranks that did the same, and what they did.
+    /// The classes of equivalent ranks.
     pub classes: Vec<RankClass>,
-    /// When the last of them ended.
+    /// The time at which the last rank ended.
     pub makespan_ns: u64,
 }
 
-/// Ranks that did the same at the same times.
+/// Equivalent ranks: they have the same timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankClass {
-    /// Which, ascending.
+    /// The ranks, ascending.
     pub ranks: Vec<u32>,
     /// Their template, an index in `Plan::programs`.
     pub program: u32,
-    /// What each of them did.
+    /// The timeline of each rank.
     pub timeline: Timeline,
     /// Bytes that each has for registers: all chunks, which are laid out before the run.
     pub chunk_bytes: u64,
@@ -85,7 +85,7 @@ pub fn simulate_ranks(
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
         let graph = TaskGraph::of(program).filter(|graph| is_sound(program, graph));
         let graph = graph.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-        let mut transfers = program.tasks.iter().flat_map(|task| task.rendezvous(program));
+        let mut transfers = program.tasks.iter().flat_map(|task| program.transfers(task));
         if transfers.any(|(t, _)| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
@@ -110,18 +110,18 @@ pub fn simulate_ranks(
             let late = |ns: u64, random: &mut Random| (ns as f64 * options.jitter * share(random.next())) as u64;
             costs.iter_mut().for_each(|ns| *ns = ns.saturating_add(late(*ns, &mut random)));
         }
-        let meets = |task: &Task| {
-            let meeting = |(transfer, _): (&of_plan::Transfer, _)| {
-                let met = transfer.participants(&mesh.extents(), rank);
-                let mut met: Vec<usize> = met.iter().map(|r| classes[*r as usize]).collect();
-                met.sort_unstable();
-                met.dedup();
-                (transfer.id, met)
+        let rendezvous = |task: &Task| {
+            let classes_of = |(transfer, _): (&of_plan::Transfer, _)| {
+                let ranks = transfer.participants(&mesh.extents(), rank);
+                let mut ranks: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
+                ranks.sort_unstable();
+                ranks.dedup();
+                (transfer.id, ranks)
             };
-            task.rendezvous(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
+            template.program.transfers(task).map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
         };
-        let meets = template.program.tasks.iter().map(meets).collect();
-        made.push(SimRank::new(template, costs, meets));
+        let rendezvous = template.program.tasks.iter().map(rendezvous).collect();
+        made.push(SimRank::new(template, costs, rendezvous));
     }
     let run = SimOptions { seed: options.seed, iterations: options.iterations.max(1), ..SimOptions::default() };
     let timelines = Simulator::new(made, &run, options.cores.unwrap_or(usize::MAX)).run()?;
@@ -144,7 +144,7 @@ pub fn simulate_ranks(
     Ok(RanksTimeline { classes: members.into_iter().zip(timelines).map(class).collect(), makespan_ns })
 }
 
-/// A random number as one from 0 to 1.
+/// A random number as a fraction from 0 to 1.
 fn share(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -196,7 +196,7 @@ impl Groups {
         programs.sort_unstable();
         programs.dedup();
         let programs = programs.iter().filter_map(|p| plan.programs.get(*p as usize));
-        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| task.rendezvous(p)));
+        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| p.transfers(task)));
         let mut groups = Self { by_axes: HashMap::new(), axes: Vec::new() };
         let extents = mesh.extents();
         for (transfer, _) in transfers {
@@ -222,22 +222,22 @@ impl Groups {
         let mut classes: Vec<usize> = number(mesh.ranks.iter().map(|r| r.program));
         loop {
             // The classes in each group, computed once for all its members.
-            let met: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
+            let grouped: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
                 .axes
                 .iter()
                 .map(|axes| {
                     let (members, of_rank) = &self.by_axes[axes];
                     let sorted = |ranks: &Vec<u32>| {
-                        let mut met: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
-                        met.sort_unstable();
-                        met
+                        let mut sorted: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
+                        sorted.sort_unstable();
+                        sorted
                     };
                     (members.iter().map(sorted).collect(), of_rank)
                 })
                 .collect();
-            let numbered: Vec<Vec<usize>> = met.iter().map(|(groups, _)| number(groups.iter())).collect();
+            let numbered: Vec<Vec<usize>> = grouped.iter().map(|(groups, _)| number(groups.iter())).collect();
             let key = |rank: usize| {
-                let groups = numbered.iter().zip(&met).map(|(numbers, (_, of_rank))| numbers[of_rank[rank]]);
+                let groups = numbered.iter().zip(&grouped).map(|(numbers, (_, of_rank))| numbers[of_rank[rank]]);
                 (classes[rank], groups.collect::<Vec<_>>())
             };
             let next = number((0..classes.len()).map(key));
@@ -249,7 +249,7 @@ impl Groups {
     }
 }
 
-/// Equal things get equal numbers, in the order in which they come.
+/// Numbers distinct values in the order in which they come; equal values get equal numbers.
 fn number<T: std::hash::Hash + Eq>(things: impl Iterator<Item = T>) -> Vec<usize> {
     let mut known: HashMap<T, usize> = HashMap::new();
     let mut out = Vec::new();

@@ -11,7 +11,7 @@ use of_plan::{Arg, ArgSource, Exec, Plan, Program, Task};
 /// Bytes of a page.
 const PAGE: u64 = 1 << 16;
 
-/// What memory belongs to: a chunk, the weights, an input or output of the caller.
+/// The owner of memory: a chunk, the weights, an input or output of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Space {
     Chunk(u32),
@@ -28,7 +28,7 @@ struct Range {
     bytes: u64,
 }
 
-/// What was touched, and when.
+/// The memory touched so far, and when.
 #[derive(Default)]
 pub(super) struct Reuse {
     last: HashMap<(Space, u64), u64>,
@@ -36,8 +36,8 @@ pub(super) struct Reuse {
 }
 
 impl Reuse {
-    /// A run of the tasks of a rank: for each the bytes that it touches and, as `seconds` says for bytes and how far they are,
-    /// how long they take to come.
+    /// Runs the tasks of a rank once. Returns for each task the bytes that it touches and the seconds to load them; `seconds` gives
+    /// the time for a number of bytes at a reuse distance.
     pub fn run(&mut self, plan: &Plan, program: &Program, seconds: &dyn Fn(u64, u64) -> f64) -> Vec<(u64, f64)> {
         let ranges = |task| touched(task, plan, program).into_iter();
         let mut touch = |range: Range| self.touch(range, seconds);
@@ -58,7 +58,7 @@ impl Reuse {
     }
 }
 
-/// What a task reads and writes.
+/// The ranges that a task reads and writes.
 fn touched(task: &Task, plan: &Plan, program: &Program) -> Vec<Range> {
     let regst = |id: u32| {
         let block = program.regsts.get(id as usize)?.block()?;

@@ -85,7 +85,7 @@ pub fn check(f: &Func, session: &mut Session, inputs: &[Tensor]) {
     assert_close("a run", &got, &want, RUN);
 }
 
-/// A region of open extents runs with those of each run.
+/// A subgraph of open extents runs with those of each run.
 pub fn runs_of_open_extents(backend: &dyn Backend, loader: impl Loader + 'static) {
     let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<?(N)x8xf32>, %w: tensor<8x4xf32>) -> (tensor<?(N)x4xf32>) {

@@ -1,8 +1,11 @@
-//! No circle of files crosses a folder of the code generator.
+//! No circle of imports between the files of a crate.
 //!
-//! Folders of `codegen/src` are layers: `kernel` <- `print` <- `toolchain`, and `kernel` <- `analysis` <- `fuse` <- `lower`. A circle of
-//! imports through two of them would make them one. The rule reads `use` declarations and paths such as `crate::kernel::Nest`; a
-//! re-exported name counts as an import of the file that defines it. Test modules may import anything.
+//! Files that import each other in a circle can only be read, tested and moved together. The rule reads `use` declarations and paths
+//! such as `crate::kernel::Nest`; a re-exported name counts as an import of the file that defines it. Test modules may import anything,
+//! and the root of a crate is not checked, because it declares and re-exports modules.
+//!
+//! One kind of circle is allowed: a module and modules below it. The parent calls its children, and they use what it defines for all of
+//! them. The children alone must be free of circles by the same rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,26 +13,47 @@ use std::path::{Path, PathBuf};
 use super::lexer;
 use crate::workspace::read;
 
-/// The folder whose files are checked.
-const SOURCES: &str = "codegen/src/";
+/// The source folders that are checked, one for each crate.
+const SOURCES: &[&str] = &[
+    "backends/cuda/src/",
+    "backends/library/src/",
+    "backends/mlir/src/",
+    "backends/reference/src/",
+    "backends/tensorrt/src/",
+    "backends/xla/src/",
+    "cuda-sys/src/",
+    "diag/src/",
+    "emit/src/",
+    "files/src/",
+    "plan/src/",
+    "runtime/src/",
+];
+
+/// Source folders in which circles inside one folder are still allowed.
+const ACROSS_FOLDERS: &[&str] = &["codegen/src/"];
 
 /// A module, as the names from the root of the crate.
 type Module = Vec<String>;
 
-/// Every circle that crosses a folder.
+/// Every circle that is not a module with modules below it.
 ///
 /// # Errors
 /// When a file cannot be read.
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
-    let mut code: BTreeMap<Module, String> = BTreeMap::new();
-    for f in files {
-        let name = f.to_string_lossy().replace('\\', "/");
-        if let Some(inside) = name.strip_prefix(SOURCES).filter(|n| n.ends_with(".rs")) {
-            code.insert(module(inside), without_tests(&lexer::read(&read(&root.join(f))?)?.lines.join("\n")));
+    let mut wrong = Vec::new();
+    for sources in SOURCES.iter().chain(ACROSS_FOLDERS) {
+        let mut code: BTreeMap<Module, String> = BTreeMap::new();
+        for f in files {
+            let name = f.to_string_lossy().replace('\\', "/");
+            if let Some(inside) = name.strip_prefix(sources).filter(|n| n.ends_with(".rs")) {
+                code.insert(module(inside), without_tests(&lexer::read(&read(&root.join(f))?)?.lines.join("\n")));
+            }
         }
+        let everywhere = SOURCES.contains(sources);
+        let found = circles(&imports(&code)).into_iter().filter(|c| everywhere || folders(c).len() > 1);
+        wrong.extend(found.map(|c| format!("{sources}: a circle of imports: {}", c.join(", "))));
     }
-    let crossing = circles(&imports(&code)).into_iter().filter(|c| folders(c, &code).len() > 1);
-    Ok(crossing.map(|c| format!("{SOURCES}: a circle of imports crosses folders: {}", c.join(", "))).collect())
+    Ok(wrong)
 }
 
 /// The module of a file.
@@ -46,14 +70,9 @@ fn without_tests(code: &str) -> String {
     code.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_string()
 }
 
-/// The folders of modules: a module with children lies in its own folder.
-fn folders(circle: &[String], code: &BTreeMap<Module, String>) -> BTreeSet<Module> {
-    let folder = |name: &String| {
-        let own: Module = name.split("::").map(str::to_string).collect();
-        let has_children = code.keys().any(|m| m.len() > own.len() && m.starts_with(&own));
-        if has_children { own } else { own[..own.len() - 1].to_vec() }
-    };
-    circle.iter().map(folder).collect()
+/// The folders of modules.
+fn folders(circle: &[String]) -> BTreeSet<&str> {
+    circle.iter().map(|m| m.rsplit_once("::").map_or("", |(folder, _)| folder)).collect()
 }
 
 /// For each module those that it imports. The root of the crate only declares modules, and is none.
@@ -182,8 +201,37 @@ fn inline_paths(code: &str) -> Vec<Vec<String>> {
     out
 }
 
-/// Strongly connected modules, two or more of each.
+/// Circles that are not allowed: those of strongly connected modules. In a component that consists of a module and modules below it,
+/// only the modules below are searched.
 fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
+    let mut out = Vec::new();
+    for component in components(imports) {
+        match parent(&component) {
+            None => out.push(component.into_iter().collect()),
+            Some(parent) => {
+                let below = component.iter().filter(|m| *m != parent);
+                out.extend(circles(
+                    &below
+                        .map(|m| (m.clone(), &imports[m] & &component))
+                        .map(|(m, mut used)| {
+                            used.remove(parent);
+                            (m, used)
+                        })
+                        .collect(),
+                ));
+            }
+        }
+    }
+    out
+}
+
+/// The module of a component that all its others are below of.
+fn parent(component: &BTreeSet<String>) -> Option<&String> {
+    component.iter().find(|p| component.iter().all(|m| m == *p || m.starts_with(&format!("{p}::"))))
+}
+
+/// Strongly connected modules, two or more in each component.
+fn components(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
     let reach = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(m) = open.pop() {
@@ -192,15 +240,15 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
         seen
     };
     let all: BTreeMap<&String, BTreeSet<String>> = imports.keys().map(|m| (m, reach(m))).collect();
-    let mut out: BTreeSet<Vec<String>> = BTreeSet::new();
+    let mut out = BTreeSet::new();
     for (m, reached) in &all {
         let together: BTreeSet<String> =
             reached.iter().filter(|n| all.get(n).is_some_and(|back| back.contains(*m))).cloned().collect();
         if together.len() > 1 {
-            out.insert(together.into_iter().collect());
+            out.insert(together);
         }
     }
-    out.into_iter().collect()
+    out
 }
 
 #[cfg(test)]
@@ -212,12 +260,11 @@ mod tests {
     }
 
     fn found(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let code = code(files);
-        circles(&imports(&code)).into_iter().filter(|c| folders(c, &code).len() > 1).collect()
+        circles(&imports(&code(files)))
     }
 
     #[test]
-    fn a_circle_through_two_folders_is_found() {
+    fn circles_are_found_inside_a_folder_and_across_folders() {
         let files = [
             ("a/mod.rs", "pub mod x;\npub use x::X;"),
             ("a/x.rs", "use crate::b::y::{\n  self, Y};"),
@@ -226,12 +273,23 @@ mod tests {
         ];
         assert_eq!(found(&files), [["a::x", "b::y"]]);
         assert_eq!(found(&[files[0], files[1], files[2], ("b/y.rs", "use of_ir::a::X;")]), Vec::<Vec<String>>::new());
+        let inside = [("a/mod.rs", "mod x;\nmod y;"), ("a/x.rs", "use super::y::Y;"), ("a/y.rs", "use super::x::X;")];
+        assert_eq!(found(&inside), [["a::x", "a::y"]]);
     }
 
     #[test]
-    fn circles_inside_a_folder_and_of_tests_are_allowed() {
-        let inside = [("a/mod.rs", "mod x;\nmod y;"), ("a/x.rs", "use super::y::Y;"), ("a/y.rs", "use super::x::X;")];
-        assert_eq!(found(&inside), Vec::<Vec<String>>::new());
+    fn a_module_and_its_children_may_import_each_other() {
+        let parent = ("a/mod.rs", "mod x;\nmod y;\nuse x::X;\nuse y::Y;");
+        let children = [("a/x.rs", "use super::T;"), ("a/y.rs", "use super::{T, x::X};")];
+        assert_eq!(found(&[parent, children[0], children[1]]), Vec::<Vec<String>>::new());
+        let circle = ("a/x.rs", "use super::{T, y::Y};");
+        assert_eq!(found(&[parent, circle, children[1]]), [["a::x", "a::y"]]);
+        let outside = [("a/x.rs", "use crate::b::B;"), ("b.rs", "use crate::a::T;")];
+        assert_eq!(found(&[parent, outside[0], children[1], outside[1]]), [["a", "a::x", "a::y", "b"]]);
+    }
+
+    #[test]
+    fn tests_may_import_anything() {
         let tests = "#[cfg(test)]\nmod tests {\n  use crate::b::Y;\n}";
         let files = [("a/x.rs", tests), ("a/mod.rs", "mod x;"), ("b.rs", "use crate::a::x::X;")];
         assert_eq!(found(&files), Vec::<Vec<String>>::new());

@@ -104,8 +104,8 @@ impl Exchanger {
             let share = |e: &Exchange| {
                 let wrong = |words: String| DriverError::Call { call: "a transfer", words };
                 e.check(rank_context).map_err(wrong)?;
-                let share = RankTransfer::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
-                let share = share.ok_or_else(|| wrong(format!("{} does not combine", e.meeting.dtype())))?;
+                let share = RankTransfer::new(&e.rendezvous.transfer, rank_context, e.rendezvous.dtype());
+                let share = share.ok_or_else(|| wrong(format!("{} cannot be reduced", e.rendezvous.dtype())))?;
                 let (before, after) = share.bytes();
                 let (from, to) = (e.from.0 as usize, e.to.0 as usize);
                 Ok((share, from..from + before, to..to + after))

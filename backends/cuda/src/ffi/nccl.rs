@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use of_cuda_sys::nccl as sys;
 use of_cuda_sys::{call, from_variable, functions, open_first};
 use of_plan::{BufferOffset, Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy};
-use of_runtime::{RankContext, Transport, neutral};
+use of_runtime::{RankContext, Transport, identity_element};
 
 use sys::ncclDataType_t::*;
 use sys::ncclRedOp_t::*;
@@ -362,28 +362,28 @@ impl Exchanges {
 
 impl Share {
     fn of(exchange: &Exchange, rank_context: &RankContext, staging: &mut u64) -> Result<Share, DriverError> {
-        let (meeting, dtype) = (&exchange.meeting, exchange.meeting.dtype());
+        let (rendezvous, dtype) = (&exchange.rendezvous, exchange.rendezvous.dtype());
         let wrong = |words: String| DriverError::Call { call: "NCCL", words };
         exchange.check(rank_context).map_err(wrong)?;
-        let collective = Collective::of(&meeting.transfer, &rank_context.mesh, rank_context.rank).map_err(wrong)?;
+        let collective = Collective::of(&rendezvous.transfer, &rank_context.mesh, rank_context.rank).map_err(wrong)?;
         let element = u64::from(dtype.bits() / 8);
         // Data that is only moved has the type of bytes.
         let as_bytes = (ncclUint8, element as usize);
         let dtype = match collective.combines {
-            Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
+            Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it cannot reduce {dtype}")))?, 1),
             None => as_bytes,
         };
-        let fill = match collective.fills.map(|kind| neutral(meeting.dtype(), kind)) {
-            Some(None) => return Err(wrong(format!("no partial value is made of {}", meeting.dtype()))),
+        let fill = match collective.fills.map(|kind| identity_element(rendezvous.dtype(), kind)) {
+            Some(None) => return Err(wrong(format!("{} has no partial values", rendezvous.dtype()))),
             value => value.flatten().map(|value| {
-                let group = meeting.transfer.group(&rank_context.mesh, rank_context.rank);
-                (value, meeting.transfer.elements(&group, group.me, true))
+                let group = rendezvous.transfer.group(&rank_context.mesh, rank_context.rank);
+                (value, rendezvous.transfer.elements(&group, group.me, true))
             }),
         };
         let own = *staging;
         *staging += (collective.staging as u64 * element).next_multiple_of(ALIGN);
         let (from, to) = (exchange.from.0, exchange.to.0);
-        let (id, communicator) = (meeting.transfer.id, None);
+        let (id, communicator) = (rendezvous.transfer.id, None);
         Ok(Share { id, collective, element, dtype, fill, from, to, staging: own, communicator })
     }
 

@@ -28,14 +28,14 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
 }
 
 /// The plan of a text in which only products run on the GPU.
-pub fn shared(text: &str, arch: &str, regions: usize) -> Arc<PlanFile> {
+pub fn shared(text: &str, arch: &str, subgraphs: usize) -> Arc<PlanFile> {
     let backend = Cuda::new(arch, cache()).unwrap();
     let (wanted, mut f) = (["cuda".to_string()], function_of(text));
     let pins = ["of.tanh", "of.cum_sum", "of.slice"].iter().filter(|op| text.contains(**op));
     let pins: Vec<Pin> = pins.map(|op| Pin { op: (*op).into(), backend: place::NATIVE.into() }).collect();
     let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!(placement.subgraphs.len(), regions, "{placement:?}");
+    assert_eq!(placement.subgraphs.len(), subgraphs, "{placement:?}");
     Arc::new(placed(&f, &[&backend], cache()))
 }
 

@@ -7,10 +7,10 @@ use of_ir::{Attr, Attrs, Dim, Graph, OpView, Rewriter, Tensor, TensorType, Type,
 use of_ops::structural::{Constant, NoneValue};
 use of_ops::{Inputs, Launch, OpSpec, Value};
 use of_plan::ElementType;
-use of_runtime::Tensor as Given;
+use of_runtime::Tensor as RuntimeTensor;
 
 use super::{Bytes, Results, Sink, TensorView, give, guarded, slice, with_sink};
-use crate::ops::{Declared, DeclaredSlot};
+use crate::signature::print_signature;
 
 /// Version of this part of the interface.
 pub const VERSION: u32 = 1;
@@ -65,9 +65,9 @@ pub struct AttrEntry {
     optional: u32,
 }
 
-type Asked = unsafe extern "C" fn(*const Call, Results, Sink) -> i32;
-type Written = unsafe extern "C" fn(*const Call, Sink) -> i32;
-type Launched = unsafe extern "C" fn(*const Call, *mut LaunchView, Sink) -> i32;
+type ComputeFn = unsafe extern "C" fn(*const Call, Results, Sink) -> i32;
+type TextFn = unsafe extern "C" fn(*const Call, Sink) -> i32;
+type CudaFn = unsafe extern "C" fn(*const Call, *mut LaunchView, Sink) -> i32;
 
 /// How often a kernel's text runs.
 #[repr(C)]
@@ -91,10 +91,10 @@ pub struct OpEntry {
     result_count: usize,
     attrs: *const AttrEntry,
     attr_count: usize,
-    infer: Asked,
-    compute: Asked,
-    sbp: Option<Written>,
-    cuda: Option<Launched>,
+    infer: ComputeFn,
+    compute: ComputeFn,
+    sbp: Option<TextFn>,
+    cuda: Option<CudaFn>,
 }
 
 /// What a library exports.
@@ -117,6 +117,23 @@ pub struct LoadedOp(&'static OpEntry);
 unsafe impl Send for LoadedOp {}
 // SAFETY: as above.
 unsafe impl Sync for LoadedOp {}
+
+/// The description of an op of a library.
+pub struct Declared {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub onnx: Option<&'static str>,
+    pub operands: Vec<DeclaredSlot>,
+    pub results: Vec<DeclaredSlot>,
+    pub attrs: Vec<of_ir::AttrSlot>,
+    pub calls: LoadedOp,
+}
+
+/// An operand or result of it.
+pub struct DeclaredSlot {
+    pub name: &'static str,
+    pub arity: u32,
+}
 
 /// Operand or result of a call.
 pub struct View<'a> {
@@ -159,7 +176,7 @@ fn attribute(a: Option<&Attr>) -> Attribute {
 pub type ResultType = (ElementType, Option<Vec<i64>>);
 
 /// The arguments of a call.
-pub struct Question<'a> {
+pub struct CallArgs<'a> {
     /// Attributes in the order of the declaration.
     pub attrs: Vec<Option<&'a Attr>>,
     /// Operands.
@@ -169,7 +186,7 @@ pub struct Question<'a> {
 }
 
 impl LoadedOp {
-    fn ask<R>(q: &Question<'_>, f: impl FnOnce(*const Call) -> R) -> R {
+    fn with_call<R>(q: &CallArgs<'_>, f: impl FnOnce(*const Call) -> R) -> R {
         let attrs: Vec<Attribute> = q.attrs.iter().map(|a| attribute(*a)).collect();
         let (operands, results) = (views(&q.operands), views(&q.results));
         f(&Call {
@@ -183,38 +200,38 @@ impl LoadedOp {
     }
 
     /// Element types and extents of `count` results.
-    pub fn infer(self, q: &Question<'_>, count: usize) -> Result<Vec<ResultType>, String> {
+    pub fn infer(self, q: &CallArgs<'_>, count: usize) -> Result<Vec<ResultType>, String> {
         let mut types: Vec<Option<ResultType>> = vec![None; count];
         let mut to = &mut types[..];
         let results = Results { context: (&raw mut to).cast(), give: note, count };
         // SAFETY: the call and what it shows live for the call.
-        with_sink(|sink| Self::ask(q, |call| unsafe { (self.0.infer)(call, results, sink) }))?;
-        let given = |(i, t): (usize, Option<_>)| t.ok_or_else(|| format!("it does not tell the type of result {i}"));
+        with_sink(|sink| Self::with_call(q, |call| unsafe { (self.0.infer)(call, results, sink) }))?;
+        let given = |(i, t): (usize, Option<_>)| t.ok_or_else(|| format!("it does not set the type of result {i}"));
         types.into_iter().enumerate().map(given).collect()
     }
 
     /// The results, into `given`.
-    pub fn compute(self, q: &Question<'_>, given: &mut [Option<Given>]) -> Result<(), String> {
+    pub fn compute(self, q: &CallArgs<'_>, given: &mut [Option<RuntimeTensor>]) -> Result<(), String> {
         let count = given.len();
         let mut given = given;
         let results = Results { context: (&raw mut given).cast(), give, count };
         // SAFETY: as above.
-        with_sink(|sink| Self::ask(q, |call| unsafe { (self.0.compute)(call, results, sink) })).map(drop)
+        with_sink(|sink| Self::with_call(q, |call| unsafe { (self.0.compute)(call, results, sink) })).map(drop)
     }
 
     /// Its SBP signatures, one for each line; none if it has no such function.
-    pub fn sbp(self, q: &Question<'_>) -> Result<String, String> {
+    pub fn sbp(self, q: &CallArgs<'_>) -> Result<String, String> {
         let Some(sbp) = self.0.sbp else { return Ok(String::new()) };
         // SAFETY: as above.
-        text(with_sink(|sink| Self::ask(q, |call| unsafe { sbp(call, sink) }))?)
+        text(with_sink(|sink| Self::with_call(q, |call| unsafe { sbp(call, sink) }))?)
     }
 
     /// Its kernel for GPUs.
-    pub fn cuda(self, q: &Question<'_>) -> Result<(String, Launch), String> {
+    pub fn cuda(self, q: &CallArgs<'_>) -> Result<(String, Launch), String> {
         let cuda = self.0.cuda.ok_or("its library has no CUDA source for it")?;
         let mut launch = LaunchView::default();
         // SAFETY: as above.
-        let out = with_sink(|sink| Self::ask(q, |call| unsafe { cuda(call, &mut launch, sink) }))?;
+        let out = with_sink(|sink| Self::with_call(q, |call| unsafe { cuda(call, &mut launch, sink) }))?;
         let launch = if launch.unit == 0 { Launch::Threads(launch.count) } else { Launch::Blocks(launch.count) };
         Ok((text(out)?, launch))
     }
@@ -264,7 +281,7 @@ unsafe fn word(at: *const c_char, what: &str) -> Result<&'static str, String> {
         return Err(format!("{what} is missing"));
     }
     // SAFETY: the caller says so.
-    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| format!("{what} is no text"))
+    unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| format!("{what} is not UTF-8"))
 }
 
 /// The table that a library's function returns.
@@ -273,12 +290,12 @@ unsafe fn word(at: *const c_char, what: &str) -> Result<&'static str, String> {
 /// It must be a table as the interface says, which lives for the program.
 pub unsafe fn read(table: *const OpTable) -> Result<Vec<Declared>, String> {
     if table.is_null() {
-        return Err("of_ops gives nothing".into());
+        return Err("of_ops returns null".into());
     }
     // SAFETY: version and size come first in every version of the table.
     let (version, size) = unsafe { ((*table).version, (*table).size) };
     if version != VERSION || size as usize != size_of::<OpEntry>() {
-        return Err(format!("its ops speak version {version} of the interface, this program version {VERSION}"));
+        return Err(format!("its ops implement version {version} of the interface, this program version {VERSION}"));
     }
     // SAFETY: the caller says that it is what it says.
     let entries = unsafe { list((*table).ops, (*table).count) };
@@ -297,7 +314,8 @@ fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
         let attrs = list(entry.attrs, entry.attr_count).iter().map(|a| {
             let attr = word(a.name, "the name of an attribute")?;
             let kind = KINDS.get(a.kind as usize).filter(|k| !k.is_empty());
-            let kind = kind.ok_or_else(|| format!("'{name}': attribute '{attr}' is of no kind that libraries have"))?;
+            let kind =
+                kind.ok_or_else(|| format!("'{name}': attribute '{attr}' has a kind that libraries do not support"))?;
             Ok(of_ir::AttrSlot { name: attr, kind, optional: a.optional != 0 })
         });
         Ok(Declared {
@@ -377,8 +395,8 @@ pub fn op_entry<T: OpSpec>() -> OpEntry {
     }
 }
 
-/// A call, as the op's own functions take it.
-struct Asking<T> {
+/// The arguments of a call as the op's own functions take them.
+struct OpCall<T> {
     graph: Graph,
     operands: Vec<ValueId>,
     attrs: Attrs,
@@ -386,10 +404,10 @@ struct Asking<T> {
     op: T,
 }
 
-impl<T: OpSpec> Asking<T> {
+impl<T: OpSpec> OpCall<T> {
     /// # Safety
     /// The call must be as the interface says.
-    unsafe fn read(call: *const Call) -> Result<Asking<T>, String> {
+    unsafe fn read(call: *const Call) -> Result<OpCall<T>, String> {
         // SAFETY: the caller says so.
         let (attrs, operands, results) = unsafe {
             let c = &*call;
@@ -415,7 +433,7 @@ impl<T: OpSpec> Asking<T> {
             };
             values.push(made.map_err(|d| d.message)?);
         }
-        Ok(Asking { graph, operands: values, attrs, results, op })
+        Ok(OpCall { graph, operands: values, attrs, results, op })
     }
 
     fn view(&self) -> OpView<'_> {
@@ -477,10 +495,10 @@ unsafe fn constant(v: TensorView) -> Option<Tensor> {
 unsafe extern "C" fn infer<T: OpSpec>(call: *const Call, results: Results, sink: Sink) -> i32 {
     guarded(sink, || {
         // SAFETY: the caller's call is as the interface says.
-        let asking = unsafe { Asking::<T>::read(call)? };
-        let types = asking.op.infer(&asking.view()).map_err(|e| e.message)?;
+        let call = unsafe { OpCall::<T>::read(call)? };
+        let types = call.op.infer(&call.view()).map_err(|e| e.message)?;
         for (i, ty) in types.iter().enumerate() {
-            let t = ty.as_tensor().ok_or_else(|| format!("result {i} is no tensor"))?;
+            let t = ty.as_tensor().ok_or_else(|| format!("result {i} is not a tensor"))?;
             // Values computed from unknown extents are unknown too.
             let number =
                 |d: &Dim| match (d.as_const(), d.as_symbol().and_then(|s| s.strip_prefix('d')?.parse::<i64>().ok())) {
@@ -505,18 +523,18 @@ unsafe extern "C" fn infer<T: OpSpec>(call: *const Call, results: Results, sink:
 unsafe extern "C" fn compute<T: OpSpec>(call: *const Call, results: Results, sink: Sink) -> i32 {
     guarded(sink, || {
         // SAFETY: the caller's call is as the interface says.
-        let asking = unsafe { Asking::<T>::read(call)? };
-        let value = |v: &ValueId| match asking.graph.constant(*v) {
+        let call = unsafe { OpCall::<T>::read(call)? };
+        let value = |v: &ValueId| match call.graph.constant(*v) {
             Some(t) => Ok(Value::Tensor(t)),
-            None if *asking.graph.ty(*v) == Type::None => Ok(Value::None),
+            None if *call.graph.ty(*v) == Type::None => Ok(Value::None),
             None => Err("an operand has no elements".to_string()),
         };
-        let values = asking.operands.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let values = call.operands.iter().map(value).collect::<Result<Vec<_>, _>>()?;
         let mut region = |_: usize, _: &[Value]| Err(of_ir::OpError::eval("the op has no regions"));
-        let mut inputs = Inputs { values: &values, types: &asking.results, region: &mut region };
-        for (i, value) in asking.op.eval(&mut inputs).map_err(|e| e.message)?.iter().enumerate() {
-            let Value::Tensor(t) = value else { return Err(format!("result {i} is no tensor")) };
-            let from = t.bytes().ok_or_else(|| format!("result {i} is text"))?;
+        let mut inputs = Inputs { values: &values, types: &call.results, region: &mut region };
+        for (i, value) in call.op.eval(&mut inputs).map_err(|e| e.message)?.iter().enumerate() {
+            let Value::Tensor(t) = value else { return Err(format!("result {i} is not a tensor")) };
+            let from = t.bytes().ok_or_else(|| format!("result {i} is a string tensor"))?;
             let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
             let dtype = element_type(t.dtype()) as u32;
             // SAFETY: the caller gives memory for a tensor of this type, or null.
@@ -535,8 +553,8 @@ unsafe extern "C" fn compute<T: OpSpec>(call: *const Call, results: Results, sin
 unsafe extern "C" fn sbp<T: OpSpec>(call: *const Call, sink: Sink) -> i32 {
     guarded(sink, || {
         // SAFETY: the caller's call is as the interface says.
-        let asking = unsafe { Asking::<T>::read(call)? };
-        let lines = asking.op.sbp(&asking.view()).into_iter().map(|s| crate::ops::print_signature(&s));
+        let call = unsafe { OpCall::<T>::read(call)? };
+        let lines = call.op.sbp(&call.view()).into_iter().map(|s| print_signature(&s));
         Ok(lines.collect::<Vec<_>>().join("\n").into_bytes())
     })
 }
@@ -544,8 +562,8 @@ unsafe extern "C" fn sbp<T: OpSpec>(call: *const Call, sink: Sink) -> i32 {
 unsafe extern "C" fn cuda<T: OpSpec>(call: *const Call, launch: *mut LaunchView, sink: Sink) -> i32 {
     guarded(sink, || {
         // SAFETY: the caller's call is as the interface says.
-        let asking = unsafe { Asking::<T>::read(call)? };
-        let kernel = asking.op.cuda(&asking.view(), &asking.results)?;
+        let call = unsafe { OpCall::<T>::read(call)? };
+        let kernel = call.op.cuda(&call.view(), &call.results)?;
         let (unit, count) = match kernel.launch {
             Launch::Threads(n) => (0, n),
             Launch::Blocks(n) => (1, n),

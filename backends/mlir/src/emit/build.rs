@@ -3,7 +3,7 @@
 use of_emit::{hex, list};
 use of_ir::{DType, Tensor};
 
-use super::scalar::{Item, Scalars, literal, stored};
+use super::arith::{Item, Scalars, literal, stored};
 use super::schedule::Tile;
 use super::{Emitter, Typed, Val};
 
@@ -42,7 +42,7 @@ impl Emitter<'_> {
     /// A tensor as a constant.
     pub fn constant(&mut self, t: &Tensor) -> Result<Val, String> {
         stored(t.dtype())?;
-        let bytes = t.bytes().ok_or("there is no form for text")?;
+        let bytes = t.bytes().ok_or("strings are not supported")?;
         let out = Val { name: self.fresh(), dtype: t.dtype(), dims: t.dims().to_vec() };
         let value = if t.is_empty() { String::new() } else { format!("\"0x{}\"", hex(bytes.iter())) };
         self.line(&format!("{} = arith.constant dense<{value}> : {}", out.name, out.ty()));
@@ -61,22 +61,22 @@ impl Emitter<'_> {
 
     /// A splat of the scalar `name`.
     fn fill(&mut self, name: &str, dtype: DType, dims: &[usize]) -> Val {
-        let place = self.empty(dtype, dims);
-        let out = Val { name: self.fresh(), ..place.clone() };
+        let init = self.empty(dtype, dims);
+        let out = Val { name: self.fresh(), ..init.clone() };
         let (element, ty) = (stored(dtype).unwrap_or("none"), out.ty());
-        self.line(&format!("{} = linalg.fill ins({name} : {element}) outs({} : {ty}) -> {ty}", out.name, place.name));
+        self.line(&format!("{} = linalg.fill ins({name} : {element}) outs({} : {ty}) -> {ty}", out.name, init.name));
         out
     }
 
-    /// A splat of the only element of `x`.
-    pub fn spread(&mut self, x: &Val, dims: &[usize]) -> Val {
+    /// A splat of the single element of `x`.
+    pub fn splat_of(&mut self, x: &Val, dims: &[usize]) -> Val {
         let x = self.reshape(x, &[]);
         let name = self.fresh();
         self.line(&format!("{name} = tensor.extract {}[] : {}", x.name, x.ty()));
         self.fill(&name, x.dtype, dims)
     }
 
-    /// A linalg op. `body` computes the element of `out` at `place` from the input elements and the previous element of
+    /// A linalg op. `body` computes the element of `out` at `out_map` from the input elements and the previous element of
     /// `out`. The indexing maps give the extents of the iteration axes.
     ///
     /// # Errors
@@ -84,13 +84,13 @@ impl Emitter<'_> {
     pub fn generic(
         &mut self,
         inputs: &[(&Val, Map)],
-        (out, place): (&Val, Map),
+        (out, out_map): (&Val, Map),
         kinds: &[Axis],
         body: impl FnOnce(&mut Scalars<'_>, &[Item], &Item) -> Result<Item, String>,
     ) -> Result<Val, String> {
         let domain: Vec<String> = axes(0..kinds.len());
         let map = |m: &Map| format!("affine_map<({}) -> ({})>", domain.join(", "), m.join(", "));
-        let maps: Vec<String> = inputs.iter().map(|(_, m)| map(m)).chain([map(&place)]).collect();
+        let maps: Vec<String> = inputs.iter().map(|(_, m)| map(m)).chain([map(&out_map)]).collect();
         let kinds: Vec<&str> =
             kinds.iter().map(|k| if *k == Axis::Parallel { "\"parallel\"" } else { "\"reduction\"" }).collect();
         let values: Vec<&Val> = inputs.iter().map(|(v, _)| *v).collect();
@@ -136,7 +136,7 @@ impl Emitter<'_> {
     ) -> Result<Val, String> {
         let mut read = Vec::new();
         for x in inputs {
-            read.push(self.broadcast(x, dims));
+            read.push(self.broadcast_map(x, dims));
         }
         let read: Vec<(&Val, Map)> = read.iter().map(|(v, m)| (v, m.clone())).collect();
         let out = self.empty(dtype, dims);
@@ -146,7 +146,7 @@ impl Emitter<'_> {
 
     /// The indexing map of `x` in an iteration space with extents `dims`, broadcast as in numpy: axes of length 1 that are
     /// longer there are dropped.
-    fn broadcast(&mut self, x: &Val, dims: &[usize]) -> (Val, Map) {
+    fn broadcast_map(&mut self, x: &Val, dims: &[usize]) -> (Val, Map) {
         let lead = dims.len() - x.rank();
         let own: Vec<usize> = (0..x.rank()).filter(|a| x.dims[*a] == dims[a + lead]).collect();
         let kept: Vec<usize> = own.iter().map(|a| x.dims[*a]).collect();
@@ -154,7 +154,7 @@ impl Emitter<'_> {
     }
 
     /// Broadcast as in numpy: axes are aligned from the last one.
-    pub fn stretch(&mut self, x: &Val, dims: &[usize]) -> Result<Val, String> {
+    pub fn broadcast_to(&mut self, x: &Val, dims: &[usize]) -> Result<Val, String> {
         if x.dims == dims {
             Ok(x.clone())
         } else {
@@ -210,15 +210,15 @@ impl Emitter<'_> {
             return x.clone();
         }
         let dims: Vec<usize> = perm.iter().map(|p| x.dims[*p]).collect();
-        let place = self.empty(x.dtype, &dims);
-        let out = Val { name: self.fresh(), ..place.clone() };
+        let init = self.empty(x.dtype, &dims);
+        let out = Val { name: self.fresh(), ..init.clone() };
         self.line(&format!(
             "{} = linalg.transpose ins({} : {}) outs({} : {}) permutation = {}",
             out.name,
             x.name,
             x.ty(),
-            place.name,
-            place.ty(),
+            init.name,
+            init.ty(),
             list(perm)
         ));
         out
@@ -261,7 +261,7 @@ impl Emitter<'_> {
     }
 
     /// Pads `x` with a value: `low` elements before each axis, and after it up to the extents `dims`.
-    pub fn surround(&mut self, x: &Val, value: f64, low: &[usize], dims: &[usize]) -> Val {
+    pub fn pad(&mut self, x: &Val, value: f64, low: &[usize], dims: &[usize]) -> Val {
         if x.dims == dims {
             return x.clone();
         }
@@ -278,8 +278,8 @@ impl Emitter<'_> {
         self.tiles.extend(tile);
         let mark = tile.map(Tile::attribute).unwrap_or_default();
         let (names, types) = names_and_types(&[a, b]);
-        let (place, ty) = (&out.name, out.ty());
-        let text = format!("{} = linalg.{op}{mark} ins({names} : {types}) outs({place} : {ty}) -> {ty}", result.name);
+        let (init, ty) = (&out.name, out.ty());
+        let text = format!("{} = linalg.{op}{mark} ins({names} : {types}) outs({init} : {ty}) -> {ty}", result.name);
         self.line(&text);
         result
     }

@@ -60,8 +60,8 @@ pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usiz
     } else {
         let lead = lead(&a.dims[..ra - 2], &b.dims[..rb - 2]);
         let count = lead.iter().product();
-        let a = e.stretch(&a, &[lead.as_slice(), &[m, k]].concat())?;
-        let b = e.stretch(&b, &[lead.as_slice(), &[k, n]].concat())?;
+        let a = e.broadcast_to(&a, &[lead.as_slice(), &[m, k]].concat())?;
+        let b = e.broadcast_to(&b, &[lead.as_slice(), &[k, n]].concat())?;
         let (a, b) = (e.reshape(&a, &[count, m, k]), e.reshape(&b, &[count, k, n]));
         let zero = e.splat(wide, &[count, m, n], 0.0);
         e.matmul(&a, &b, &zero)

@@ -3,7 +3,7 @@
 use of_ir::{DType, OpId};
 use of_ops::elementwise::BitCast;
 
-use super::scalar::Item;
+use super::arith::Item;
 use super::{Emitter, Table, Val};
 
 /// Elementwise ops without a scalar expression. The others need no row: see [`print`].

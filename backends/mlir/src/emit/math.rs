@@ -3,7 +3,7 @@
 
 use of_ir::DType;
 
-use super::scalar::{Item, Scalars};
+use super::arith::{Item, Scalars};
 
 impl Scalars<'_> {
     fn f(&mut self, x: f32) -> Item {
@@ -230,7 +230,7 @@ pub fn cos(s: &mut Scalars<'_>, x: &Item) -> Item {
     wave(s, x, 1)
 }
 
-/// sin of `x` plus a number of quarter turns: reduction by pi/2 in three parts, accurate to |x| of 1e5.
+/// sin of `x` plus a multiple of pi/2: reduction by pi/2 in three parts, accurate to |x| of 1e5.
 fn wave(s: &mut Scalars<'_>, x: &Item, quarters: i64) -> Item {
     let inf = s.f(f32::INFINITY);
     let a = s.op("math.absf", &[x]);

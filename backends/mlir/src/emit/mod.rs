@@ -6,6 +6,7 @@
 //! outputs. It returns 0, or 1 if an index is out of range. It builds tensors from its argument pointers and stores its
 //! results through them.
 
+pub mod arith;
 mod build;
 mod contraction;
 mod elementwise;
@@ -13,7 +14,7 @@ mod math;
 mod movement;
 pub mod pointer;
 mod reduction;
-pub mod scalar;
+mod scalar;
 pub mod schedule;
 mod window;
 
@@ -25,7 +26,7 @@ use of_codegen::expand::expanded;
 use of_emit::{Function, Port, Print, Printer, Val, find, shaped, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
-use scalar::stored;
+use arith::stored;
 use schedule::Tile;
 
 /// Ops of one topic by name, and how each is printed.
@@ -89,17 +90,17 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     match (isa.arch, isa.lanes) {
         ("x86_64", lanes @ (8 | 16)) => Ok(format!("{features}, {}", width(32 * lanes))),
         ("aarch64", _) => Ok(features),
-        _ => Err(format!("no code is made for {}: rounding needs instructions that AVX2 came with", isa.name)),
+        _ => Err(format!("{} is not supported: rounding needs instructions of AVX2", isa.name)),
     }
 }
 
 /// Element type and extents of a value, if its type is supported.
 fn tensor_of(ty: &Type) -> Result<Port, String> {
-    let Type::Tensor(t) = ty else { return Err(format!("there is no form for values of type {ty}")) };
+    let Type::Tensor(t) = ty else { return Err(format!("values of type {ty} are not supported")) };
     stored(t.dtype)?;
-    let dims = t.fixed_dims().ok_or("its extents are not all numbers: code is made for fixed shapes")?;
+    let dims = t.fixed_dims().ok_or("its extents are not all numbers: MLIR compiles for fixed shapes")?;
     if dims.contains(&0) {
-        return Err("it has no elements: nothing is computed of empty tensors".into());
+        return Err("it has no elements: empty tensors are not supported".into());
     }
     Ok((t.dtype, dims))
 }
@@ -196,9 +197,9 @@ impl Emitter<'_> {
         for check in std::mem::take(&mut self.checks) {
             let element = self.fresh();
             self.line(&format!("{element} = tensor.extract {}[] : {}", check.name, check.ty()));
-            let mut s = scalar::Scalars::new(&mut self.text, None);
-            let held = s.loaded(scalar::Item { name: element, dtype: DType::Bool });
-            let (failed, own) = (s.number(DType::I32, 1.0), scalar::Item { name: status, dtype: DType::I32 });
+            let mut s = arith::Scalars::new(&mut self.text, None);
+            let held = s.loaded(arith::Item { name: element, dtype: DType::Bool });
+            let (failed, own) = (s.number(DType::I32, 1.0), arith::Item { name: status, dtype: DType::I32 });
             status = s.select(&held, &own, &failed).name;
         }
         status

@@ -4,8 +4,8 @@ use of_ir::{DType, OpId, Tensor};
 use of_ops::movement::{Concat, EyeLike, Gather, Pad, Split, Transpose, Trilu};
 use of_ops::shape;
 
+use super::arith::{Item, Scalars};
 use super::build::{Axis, axes};
-use super::scalar::{Item, Scalars};
 use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
@@ -31,7 +31,7 @@ fn reshape(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn expand(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, (_, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
-    Ok(vec![e.stretch(&x, &dims)?])
+    Ok(vec![e.broadcast_to(&x, &dims)?])
 }
 
 fn transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
@@ -125,7 +125,7 @@ fn pad(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         let (dtype, dims) = e.result(op, 0)?;
         let low: Vec<usize> = pads.iter().map(|(low, _)| (*low).max(0) as usize).collect();
         let border = match e.optional(op, 2)? {
-            Some(v) => e.spread(&v, &dims),
+            Some(v) => e.splat_of(&v, &dims),
             None => e.splat(dtype, &dims, 0.0),
         };
         return Ok(vec![e.insert(&y, &border, &low)]);
@@ -159,7 +159,7 @@ fn tile(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let full: Vec<usize> = repeats.iter().zip(&x.dims).flat_map(|(r, d)| [*r as usize, *d]).collect();
     let once: Vec<usize> = x.dims.iter().flat_map(|d| [1, *d]).collect();
     let x = e.reshape(&x, &once);
-    let y = e.stretch(&x, &full)?;
+    let y = e.broadcast_to(&x, &full)?;
     Ok(vec![e.reshape(&y, &dims)])
 }
 
@@ -193,7 +193,7 @@ fn range(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (start, delta) = (e.operand(op, 0)?, e.operand(op, 2)?);
     let (start, delta) = (e.reshape(&start, &[]), e.reshape(&delta, &[]));
     let y = e.pointwise(&[&start, &delta], dtype, &dims, |s, items| {
-        let at = s.place(0);
+        let at = s.index(0);
         let at = s.cast(&at, dtype)?;
         let steps = s.apply(of_ops::scalar::ScalarOp::Mul, &[at, items[1].clone()])?;
         s.apply(of_ops::scalar::ScalarOp::Add, &[items[0].clone(), steps])
@@ -203,7 +203,7 @@ fn range(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 /// Column minus row of an element of the matrices in the last two axes.
 fn diagonal(s: &mut Scalars<'_>, rank: usize) -> Item {
-    let (row, column) = (s.place(rank - 2), s.place(rank - 1));
+    let (row, column) = (s.index(rank - 2), s.index(rank - 1));
     s.op("arith.subi", &[&column, &row])
 }
 
@@ -247,8 +247,8 @@ impl Emitter<'_> {
         let kinds = vec![Axis::Parallel; dims.len()];
         let n = x.dims[axis] as f64;
         let read = [(indices, axes(axis..axis + indices.rank()))];
-        let place = axes(0..dims.len());
-        self.generic(&read, (&out, place), &kinds, |s, items, _| {
+        let out_map = axes(0..dims.len());
+        self.generic(&read, (&out, out_map), &kinds, |s, items, _| {
             let i = s.cast(&items[0], DType::I64)?;
             let (zero, count, last) =
                 (s.number(DType::I64, 0.0), s.number(DType::I64, n), s.number(DType::I64, n - 1.0));
@@ -269,14 +269,14 @@ impl Emitter<'_> {
 
 impl Scalars<'_> {
     /// The index along an axis of the iteration space, i64.
-    fn place(&mut self, axis: usize) -> Item {
+    fn index(&mut self, axis: usize) -> Item {
         let at = self.line(DType::I64, &format!("linalg.index {axis} : index"));
         self.line(DType::I64, &format!("arith.index_cast {} : index to i64", at.name))
     }
 
     /// The element of a tensor at these indices: constants, or axes of the iteration space.
-    fn extract(&mut self, x: &Val, place: &[Result<Item, usize>]) -> Item {
-        let at: Vec<String> = place
+    fn extract(&mut self, x: &Val, indices: &[Result<Item, usize>]) -> Item {
+        let at: Vec<String> = indices
             .iter()
             .map(|p| match p {
                 Ok(i) => self.line(DType::I64, &format!("arith.index_cast {} : i64 to index", i.name)).name,

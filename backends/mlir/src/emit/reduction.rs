@@ -31,7 +31,7 @@ fn reduce(e: &mut Emitter<'_>, op: OpId, f: ScalarOp) -> Result<Vec<Val>, String
     let (dtype, dims) = e.result(op, 0)?;
     let sums = matches!(f, ScalarOp::Add | ScalarOp::Mul);
     if dtype == DType::Bool && sums {
-        return Err("a sum of bools".into());
+        return Err("sums of bools are not supported".into());
     }
     let away = of_ops::reduction::reduced_axes(e.ints(op, 1)?.as_deref(), x.rank()).map_err(|e| e.message)?;
     // Sums of 16-bit floats accumulate in f32.

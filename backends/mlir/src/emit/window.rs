@@ -25,7 +25,7 @@ fn padded(e: &mut Emitter<'_>, x: &Val, spatial: usize, win: &Windows<usize>, va
         cut[axis] = x.dims[axis].min(reach.saturating_sub(before));
     }
     let x = e.slice(x, &vec![0; x.rank()], &cut, &vec![1; x.rank()]);
-    e.surround(&x, value, &low, &extents)
+    e.pad(&x, value, &low, &extents)
 }
 
 /// The input index of each axis: position `d{o}` and kernel element `d{k}`.
@@ -88,7 +88,7 @@ fn by_product(
     let inputs = [(x, read), (&window, axes(k..k + rank))];
     let columns = e.generic(&inputs, (&place, axes(0..shape.len())), &kinds, |_, items, _| Ok(items[0].clone()))?;
     let columns = e.reshape(&columns, &[depth, positions]);
-    let columns = e.surround(&columns, 0.0, &[0, 0], &[depth, width]);
+    let columns = e.pad(&columns, 0.0, &[0, 0], &[depth, width]);
     let w = e.reshape(w, &[g.cout, depth]);
     let start = with_bias(e, bias, x.dtype, &[g.cout, 1], &[g.cout, width])?;
     let y = e.matmul(&w, &columns, &start);
@@ -106,7 +106,7 @@ fn with_bias(
 ) -> Result<Val, String> {
     let Some(bias) = bias else { return Ok(e.splat(dtype, dims, 0.0)) };
     let bias = e.reshape(&bias, own);
-    e.stretch(&bias, dims)
+    e.broadcast_to(&bias, dims)
 }
 
 /// A grouped convolution, as loops: batch, group, output channel, input channel, kernel elements, positions. The innermost
@@ -170,7 +170,7 @@ fn avg_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let p = e.attrs::<AvgPool>(op)?;
     let x = e.operand(op, 0)?;
     if !x.dtype.is_float() {
-        return Err(format!("means of {} are rounded by rules of their own", x.dtype));
+        return Err(format!("integer division rounds means of {} differently", x.dtype));
     }
     let g = p.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
     let wide = if x.dtype == DType::F64 { DType::F64 } else { DType::F32 };

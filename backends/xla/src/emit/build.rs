@@ -41,7 +41,7 @@ impl Emitter<'_> {
     /// A tensor.
     pub fn constant(&mut self, t: &Tensor) -> Result<Val, String> {
         super::tensor_of(&of_ir::Type::Tensor(t.ty()))?;
-        let bytes = t.bytes().ok_or("XLA has no text")?;
+        let bytes = t.bytes().ok_or("XLA has no strings")?;
         let text = if t.is_empty() {
             String::new()
         } else if t.dtype() == DType::Bool {
@@ -70,7 +70,7 @@ impl Emitter<'_> {
     }
 
     /// A splat constant of the type of `x`.
-    pub fn like(&mut self, x: &Val, number: f64) -> Val {
+    pub fn full_like(&mut self, x: &Val, number: f64) -> Val {
         self.splat(x.dtype, &x.dims, number)
     }
 
@@ -117,6 +117,11 @@ impl Emitter<'_> {
         if x.dtype == to { x.clone() } else { self.emit("stablehlo.convert", &[x], "", to, &x.dims) }
     }
 
+    /// A 16-bit float in f32, in which sums accumulate; other values as they are.
+    pub fn widen(&mut self, x: &Val) -> Val {
+        if matches!(x.dtype, DType::F16 | DType::BF16) { self.convert(x, DType::F32) } else { x.clone() }
+    }
+
     // ---- shapes ----
 
     /// A reshape.
@@ -125,15 +130,15 @@ impl Emitter<'_> {
     }
 
     /// Axis `i` of `x` becomes axis `axes[i]`; extents of 1 are broadcast.
-    pub fn place(&mut self, x: &Val, dims: &[usize], axes: &[usize]) -> Val {
+    pub fn broadcast_in_dim(&mut self, x: &Val, dims: &[usize], axes: &[usize]) -> Val {
         let attrs = format!("broadcast_dimensions = {}", array(axes));
         self.emit("stablehlo.broadcast_in_dim", &[x], &attrs, x.dtype, dims)
     }
 
     /// Broadcast as in numpy: axes are aligned from the last one.
-    pub fn stretch(&mut self, x: &Val, dims: &[usize]) -> Val {
+    pub fn broadcast_to(&mut self, x: &Val, dims: &[usize]) -> Val {
         let lead = dims.len() - x.rank();
-        if x.dims == dims { x.clone() } else { self.place(x, dims, &(lead..dims.len()).collect::<Vec<_>>()) }
+        if x.dims == dims { x.clone() } else { self.broadcast_in_dim(x, dims, &(lead..dims.len()).collect::<Vec<_>>()) }
     }
 
     /// Axis `i` of the result is axis `perm[i]`.
@@ -153,8 +158,8 @@ impl Emitter<'_> {
         self.emit("stablehlo.slice", &[x], &attrs, x.dtype, &dims)
     }
 
-    /// `len` elements of one axis from `start` on.
-    pub fn part(&mut self, x: &Val, axis: usize, start: usize, len: usize) -> Val {
+    /// A slice along one axis: `len` elements from `start` on.
+    pub fn slice_in_dim(&mut self, x: &Val, axis: usize, start: usize, len: usize) -> Val {
         let (mut from, mut to) = (vec![0; x.rank()], x.dims.clone());
         (from[axis], to[axis]) = (start, start + len);
         self.slice(x, &from, &to, &vec![1; x.rank()])
@@ -318,8 +323,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// A scalar splat.
-    pub fn of_one(rank: usize) -> Window {
+    /// The window of one element.
+    pub fn unit(rank: usize) -> Window {
         Window { size: vec![1; rank], strides: vec![1; rank], dilations: vec![1; rank], pads: vec![(0, 0); rank] }
     }
 

@@ -2,7 +2,7 @@
 
 use of_ir::{DType, OpId};
 
-use super::reduction::extreme;
+use super::reduction::arg_extremum;
 use super::{Emitter, Table, Val};
 
 /// Ops of this file.
@@ -17,14 +17,14 @@ fn matmul(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 fn matmul_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (a, b) = (e.operand(op, 0)?, e.operand(op, 1)?);
     // One zero point for each row of `a`, and one for each column of `b`.
-    let a = shifted(e, op, &a, 2, |n| vec![n, 1])?;
-    let b = shifted(e, op, &b, 3, |n| vec![n])?;
+    let a = minus_zero_point(e, op, &a, 2, |n| vec![n, 1])?;
+    let b = minus_zero_point(e, op, &b, 3, |n| vec![n])?;
     let (dtype, dims) = e.result(op, 0)?;
     Ok(vec![product(e, &a, &b, dtype, &dims)])
 }
 
 /// `x` in i32 minus its zero point; `shape` broadcasts a list of zero points.
-pub fn shifted(
+pub fn minus_zero_point(
     e: &mut Emitter<'_>,
     op: OpId,
     x: &Val,
@@ -39,7 +39,7 @@ pub fn shifted(
         1 => e.reshape(&z, &shape(z.dims[0])),
         _ => z,
     };
-    let z = e.stretch(&z, &x.dims);
+    let z = e.broadcast_to(&z, &x.dims);
     Ok(e.binary("subtract", &x, &z))
 }
 
@@ -54,9 +54,9 @@ pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usiz
         let full: Vec<usize> = [&a.dims[..ra - 1], &[n]].concat();
         dot(e, &a, &b, 0, dtype, &full)
     } else {
-        let lead = lead(&a.dims[..ra - 2], &b.dims[..rb - 2]);
-        let a = e.stretch(&a, &[lead.as_slice(), &a.dims[ra - 2..]].concat());
-        let b = e.stretch(&b, &[lead.as_slice(), &b.dims[rb - 2..]].concat());
+        let lead = broadcast_dims(&a.dims[..ra - 2], &b.dims[..rb - 2]);
+        let a = e.broadcast_to(&a, &[lead.as_slice(), &a.dims[ra - 2..]].concat());
+        let b = e.broadcast_to(&b, &[lead.as_slice(), &b.dims[rb - 2..]].concat());
         dot(e, &a, &b, lead.len(), dtype, &[lead.as_slice(), &[m, n]].concat())
     };
     e.reshape(&out, dims)
@@ -79,7 +79,7 @@ fn dot(e: &mut Emitter<'_>, a: &Val, b: &Val, batch: usize, dtype: DType, dims: 
 pub const PRECISE: &str = "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]";
 
 /// The dimensions that both broadcast to.
-fn lead(a: &[usize], b: &[usize]) -> Vec<usize> {
+fn broadcast_dims(a: &[usize], b: &[usize]) -> Vec<usize> {
     let n = a.len().max(b.len());
     let at = |d: &[usize], i: usize| if i + d.len() < n { 1 } else { d[i + d.len() - n] };
     (0..n).map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) }).collect()
@@ -98,39 +98,40 @@ fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let matrices = e.reshape(&wide, &[count, n, n]);
     let (first, product) = (e.splat(DType::I64, &[], 0.0), e.splat(DType::F64, &[count], 1.0));
     let regular = e.splat(DType::Bool, &[count], 0.0);
-    let end = e.like(&first, n as f64);
+    let end = e.full_like(&first, n as f64);
     let rows = e.iota(DType::I64, &[count, n], 1);
     let turned = e.while_loop(
         &[first, matrices, product, regular],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {
             let [k, m, product, singular] = s else { return Err("its loop has another state".into()) };
-            let here = e.stretch(k, &rows.dims);
-            let column = e.one_of(m, 2, k);
+            let here = e.broadcast_to(k, &rows.dims);
+            let column = e.dynamic_index_in_dim(m, 2, k);
             let at = pivot(e, &column, &rows, &here);
             let m = swapped(e, m, &rows, &here, &at);
-            let (column, row) = (e.one_of(&m, 2, k), e.one_of(&m, 1, k));
-            let p = e.one_of(&column, 1, k);
-            let (zero, one) = (e.like(&p, 0.0), e.like(&p, 1.0));
+            let (column, row) = (e.dynamic_index_in_dim(&m, 2, k), e.dynamic_index_in_dim(&m, 1, k));
+            let p = e.dynamic_index_in_dim(&column, 1, k);
+            let (zero, one) = (e.full_like(&p, 0.0), e.full_like(&p, 1.0));
             let none = e.compare("EQ", &p, &zero);
             let singular = e.binary("or", singular, &none);
             let by = e.select(&none, &one, &p);
-            let here = e.stretch(k, &at.dims);
+            let here = e.broadcast_to(k, &at.dims);
             let moved = e.compare("NE", &at, &here);
             let minus = e.unary("negate", &p);
             let p = e.select(&moved, &minus, &p);
             let product = e.binary("multiply", product, &p);
             // Rows and columns up to this one are not read again, so their contents do not matter.
-            let by = e.place(&by, &rows.dims, &[0]);
+            let by = e.broadcast_in_dim(&by, &rows.dims, &[0]);
             let factors = e.binary("divide", &column, &by);
-            let (factors, row) = (e.place(&factors, &m.dims, &[0, 1]), e.place(&row, &m.dims, &[0, 2]));
+            let (factors, row) =
+                (e.broadcast_in_dim(&factors, &m.dims, &[0, 1]), e.broadcast_in_dim(&row, &m.dims, &[0, 2]));
             let less = e.binary("multiply", &factors, &row);
             let m = e.binary("subtract", &m, &less);
-            let one = e.like(k, 1.0);
+            let one = e.full_like(k, 1.0);
             Ok(vec![e.binary("add", k, &one), m, product, singular])
         },
     )?;
-    let zero = e.like(&turned[2], 0.0);
+    let zero = e.full_like(&turned[2], 0.0);
     let y = e.select(&turned[3], &zero, &turned[2]);
     let y = e.convert(&y, dtype);
     Ok(vec![e.reshape(&y, &dims)])
@@ -140,20 +141,20 @@ fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 fn pivot(e: &mut Emitter<'_>, column: &Val, rows: &Val, here: &Val) -> Val {
     let (done, first) = (e.compare("LT", rows, here), e.compare("EQ", rows, here));
     let (size, nan) = (e.unary("abs", column), e.compare("NE", column, column));
-    let (least, most) = (e.like(column, -1.0), e.like(column, f64::INFINITY));
+    let (least, most) = (e.full_like(column, -1.0), e.full_like(column, f64::INFINITY));
     let odd = e.select(&first, &most, &least);
     let size = e.select(&nan, &odd, &size);
     let size = e.select(&done, &least, &size);
-    extreme(e, &size, "maximum", 1, false)
+    arg_extremum(e, &size, "maximum", 1, false)
 }
 
 /// The matrices with rows `here` and `at` swapped.
 fn swapped(e: &mut Emitter<'_>, m: &Val, rows: &Val, here: &Val, at: &Val) -> Val {
-    let at = e.place(at, &rows.dims, &[0]);
+    let at = e.broadcast_in_dim(at, &rows.dims, &[0]);
     let (is_here, is_there) = (e.compare("EQ", rows, here), e.compare("EQ", rows, &at));
     let from = e.select(&is_there, here, rows);
     let from = e.select(&is_here, &at, &from);
-    let (batch, n) = (e.iota(DType::I64, &rows.dims, 0), e.like(rows, rows.dims[1] as f64));
+    let (batch, n) = (e.iota(DType::I64, &rows.dims, 0), e.full_like(rows, rows.dims[1] as f64));
     let before = e.binary("multiply", &batch, &n);
     let from = e.binary("add", &before, &from);
     let list = e.reshape(m, &[m.dims[0] * m.dims[1], m.dims[2]]);

@@ -10,9 +10,9 @@ use super::{Emitter, Table, Typed, Val, type_text};
 
 /// Ops of this file.
 pub const TABLE: Table =
-    &[("of.optimization_barrier", hold), ("of.if", branch), ("of.loop", repeat), ("of.scan", scan)];
+    &[("of.optimization_barrier", optimization_barrier), ("of.if", branch), ("of.loop", repeat), ("of.scan", scan)];
 
-fn hold(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+fn optimization_barrier(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     Ok(vec![e.emit("stablehlo.optimization_barrier", &[&x], "", x.dtype, &x.dims)])
 }
@@ -23,14 +23,14 @@ fn branch(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let regions = e.g.op(op).regions.to_vec();
     let mut types: Vec<Port> = (0..e.g.op(op).results.len()).map(|i| e.result(op, i)).collect::<Result<_, _>>()?;
     types.push((DType::Bool, vec![]));
-    let (name, results) = e.several(&types);
+    let (name, results) = e.multiple_results(&types);
     e.line(&format!("{name}:{} = \"stablehlo.if\"({}) ({{", types.len(), condition.name));
     for (i, region) in regions.iter().enumerate() {
         if i > 0 {
             e.line("}, {");
         }
         let inside = e.region(*region)?;
-        e.give(&inside, &types)?;
+        e.emit_return(&inside, &types)?;
     }
     let of: Vec<String> = types.iter().map(|(d, s)| type_text(*d, s)).collect();
     e.line(&format!("}}) : ({}) -> ({})", condition.ty(), of.join(", ")));
@@ -50,12 +50,12 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         }
         None => e.splat(DType::I64, &[], i64::MAX as f64),
     };
-    let goes = match e.optional(op, 1)? {
+    let condition = match e.optional(op, 1)? {
         Some(c) => e.reshape(&c, &[]),
         None => e.truth(true),
     };
     let start = e.splat(DType::I64, &[], 0.0);
-    let mut state = vec![start, goes];
+    let mut state = vec![start, condition];
     for i in 0..carried {
         let (dtype, dims) = e.result(op, i)?;
         let first = e.operand(op, i + 2)?;
@@ -76,14 +76,14 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             Ok(e.binary("and", &below, &s[1]))
         },
         |e, s| {
-            let mut next = e.inside(body, s)?;
+            let mut next = e.region_with_args(body, s)?;
             let check = next.pop().ok_or("its region yields nothing")?;
-            let goes = e.reshape(&next[0], &[]);
+            let condition = e.reshape(&next[0], &[]);
             let one = e.splat(DType::I64, &[], 1.0);
-            let mut out = vec![e.binary("add", &s[0], &one), goes];
+            let mut out = vec![e.binary("add", &s[0], &one), condition];
             out.extend(next[1..1 + carried].iter().cloned());
             for (stack, row) in s[2 + carried..].iter().zip(&next[1 + carried..]) {
-                out.push(e.stacked(stack, row, 0, &s[0]));
+                out.push(e.dynamic_update_in_dim(stack, row, 0, &s[0]));
             }
             out.push(e.binary("and", &s[s.len() - 1], &check));
             Ok(out)
@@ -137,9 +137,9 @@ fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             let at = |backward: bool| if backward { &from_end } else { &s[0] };
             let mut args = s[1..=states].to_vec();
             for (x, axis, backward) in &xs {
-                args.push(e.one_of(x, *axis, at(*backward)));
+                args.push(e.dynamic_index_in_dim(x, *axis, at(*backward)));
             }
-            let mut next = e.inside(body, &args)?;
+            let mut next = e.region_with_args(body, &args)?;
             let check = next.pop().ok_or("its region yields nothing")?;
             let one = e.splat(DType::I64, &[], 1.0);
             let mut out = vec![e.binary("add", &s[0], &one)];
@@ -147,7 +147,7 @@ fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             for ((stack, slice), (axis, backward)) in
                 s.iter().skip(1 + states).zip(next.iter().skip(states)).zip(&stacks)
             {
-                out.push(e.stacked(stack, slice, *axis, at(*backward)));
+                out.push(e.dynamic_update_in_dim(stack, slice, *axis, at(*backward)));
             }
             out.push(e.binary("and", &s[s.len() - 1], &check));
             Ok(out)
@@ -158,7 +158,7 @@ fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 impl Emitter<'_> {
     /// The results of an op that will be printed later.
-    fn several(&mut self, types: &[Port]) -> (String, Vec<Val>) {
+    fn multiple_results(&mut self, types: &[Port]) -> (String, Vec<Val>) {
         let name = self.fresh();
         let of =
             |(i, (dtype, dims)): (usize, &Port)| Val { name: format!("{name}#{i}"), dtype: *dtype, dims: dims.clone() };
@@ -175,32 +175,32 @@ impl Emitter<'_> {
         args
     }
 
-    /// A while loop: `goes` is its condition on the state, and `body` computes the next state.
+    /// A while loop: `condition` is a predicate on the state, and `body` computes the next state.
     pub fn while_loop(
         &mut self,
         first: &[Val],
-        goes: impl FnOnce(&mut Self, &[Val]) -> Result<Val, String>,
+        condition: impl FnOnce(&mut Self, &[Val]) -> Result<Val, String>,
         body: impl FnOnce(&mut Self, &[Val]) -> Result<Vec<Val>, String>,
     ) -> Result<Vec<Val>, String> {
         let types: Vec<Port> = first.iter().map(|v| (v.dtype, v.dims.clone())).collect();
         let of = first.iter().map(Typed::ty).collect::<Vec<_>>().join(", ");
         let names: Vec<&str> = first.iter().map(|v| v.name.as_str()).collect();
-        let (name, results) = self.several(&types);
+        let (name, results) = self.multiple_results(&types);
         self.line(&format!("{name}:{} = \"stablehlo.while\"({}) ({{", first.len(), names.join(", ")));
         let args = self.arguments(&types);
-        let on = goes(self, &args)?;
-        self.give(&[on], &[(DType::Bool, vec![])])?;
+        let on = condition(self, &args)?;
+        self.emit_return(&[on], &[(DType::Bool, vec![])])?;
         self.line("}, {");
         let args = self.arguments(&types);
         let next = body(self, &args)?;
-        self.give(&next, &types)?;
+        self.emit_return(&next, &types)?;
         self.line(&format!("}}) : ({of}) -> ({of})"));
         Ok(results)
     }
 
     /// The slice at one index of an axis, without that axis.
-    pub fn one_of(&mut self, x: &Val, axis: usize, at: &Val) -> Val {
-        let zero = self.like(at, 0.0);
+    pub fn dynamic_index_in_dim(&mut self, x: &Val, axis: usize, at: &Val) -> Val {
+        let zero = self.full_like(at, 0.0);
         let operands: Vec<&Val> =
             [x].into_iter().chain((0..x.rank()).map(|a| if a == axis { at } else { &zero })).collect();
         let mut dims = x.dims.clone();
@@ -212,8 +212,8 @@ impl Emitter<'_> {
     }
 
     /// `stack` with `slice` inserted at one index of an axis.
-    pub fn stacked(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
-        let (zero, rank) = (self.like(at, 0.0), stack.rank());
+    pub fn dynamic_update_in_dim(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
+        let (zero, rank) = (self.full_like(at, 0.0), stack.rank());
         let mut dims = slice.dims.clone();
         dims.insert(axis.min(dims.len()), 1);
         let slice = self.reshape(slice, &dims);
@@ -222,8 +222,8 @@ impl Emitter<'_> {
         self.emit("stablehlo.dynamic_update_slice", &operands, "", stack.dtype, &stack.dims)
     }
 
-    /// The ops of a region whose arguments are the first of `args`; gives what [`Self::region`] does.
-    fn inside(&mut self, region: RegionId, args: &[Val]) -> Result<Vec<Val>, String> {
+    /// Prints the ops of a region whose arguments are the first of `args`; returns what [`Self::region`] does.
+    fn region_with_args(&mut self, region: RegionId, args: &[Val]) -> Result<Vec<Val>, String> {
         let own: Vec<ValueId> = self.g.region_args(region).to_vec();
         for (v, val) in own.iter().zip(args) {
             let (dtype, dims) = self.port(*v)?;
@@ -236,7 +236,7 @@ impl Emitter<'_> {
         self.region(region)
     }
 
-    /// The ops of a region; gives what it yields, then whether its checks held.
+    /// Prints the ops of a region. Returns what it yields, then whether its checks held.
     fn region(&mut self, region: RegionId) -> Result<Vec<Val>, String> {
         let outside = std::mem::take(&mut self.checks);
         self.ops(region)?;
@@ -246,11 +246,11 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    /// The terminator of a region that returns values of these types.
-    fn give(&mut self, values: &[Val], types: &[Port]) -> Result<(), String> {
+    /// Prints the terminator of a region that returns values of these types.
+    fn emit_return(&mut self, values: &[Val], types: &[Port]) -> Result<(), String> {
         let same = |(v, (dtype, dims)): (&Val, &Port)| v.dtype == *dtype && v.dims == *dims;
         if values.len() != types.len() || !values.iter().zip(types).all(same) {
-            return Err("its regions give values of other shapes".into());
+            return Err("its regions yield values of other shapes".into());
         }
         let names: Vec<&str> = values.iter().map(|v| v.name.as_str()).collect();
         let of: Vec<String> = values.iter().map(Typed::ty).collect();
@@ -258,7 +258,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Splits the check from the results of an op with regions.
+    /// Removes the check from the results of an op with regions, and adds it to the checks of the parent region.
     fn with_check(&mut self, mut results: Vec<Val>) -> Vec<Val> {
         self.checks.extend(results.pop());
         results

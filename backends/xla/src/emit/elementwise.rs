@@ -17,7 +17,7 @@ fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         // A bool is a byte in memory and an i1 in XLA.
         (DType::Bool, to) => e.convert(&x, to),
         (_, DType::Bool) => {
-            let zero = e.like(&x, 0.0);
+            let zero = e.full_like(&x, 0.0);
             e.compare("NE", &x, &zero)
         }
         (_, to) => e.emit("stablehlo.bitcast_convert", &[&x], "", to, &x.dims),
@@ -30,7 +30,7 @@ pub fn print(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is no function of elements")?;
     let (_, dims) = e.result(op, 0)?;
     let operands = e.operands(op)?;
-    let stretched: Vec<Val> = operands.iter().map(|v| e.stretch(v, &dims)).collect();
+    let stretched: Vec<Val> = operands.iter().map(|v| e.broadcast_to(v, &dims)).collect();
     apply(e, scalar, &stretched).map(|v| vec![v])
 }
 
@@ -57,19 +57,19 @@ pub fn apply(e: &mut Emitter<'_>, f: ScalarOp, args: &[Val]) -> Result<Val, Stri
         Abs if dtype.is_int() && !dtype.is_signed_int() => x.clone(),
         Abs => e.unary("abs", x),
         Sign if dtype.is_int() && !dtype.is_signed_int() => {
-            let one = e.like(x, 1.0);
+            let one = e.full_like(x, 1.0);
             e.binary("minimum", x, &one)
         }
         Sign => e.unary("sign", x),
         Recip if float => {
-            let one = e.like(x, 1.0);
+            let one = e.full_like(x, 1.0);
             e.binary("divide", &one, x)
         }
         Recip => return Err(format!("Recip of {dtype}")),
         Not | BitNot => e.unary("not", x),
         IsNan => e.compare("NE", x, x),
         IsInf if float => {
-            let (abs, inf) = (e.unary("abs", x), e.like(x, f64::INFINITY));
+            let (abs, inf) = (e.unary("abs", x), e.full_like(x, f64::INFINITY));
             e.compare("EQ", &abs, &inf)
         }
         IsInf => return Err(format!("IsInf of {dtype}")),
@@ -131,7 +131,7 @@ fn of_floats(f: ScalarOp) -> Option<&'static str> {
 
 /// Division of integers: 0 where the divisor is 0.
 fn by_nonzero(e: &mut Emitter<'_>, name: &str, x: &Val, y: &Val) -> Val {
-    let (zero, one) = (e.like(y, 0.0), e.like(y, 1.0));
+    let (zero, one) = (e.full_like(y, 0.0), e.full_like(y, 1.0));
     let none = e.compare("EQ", y, &zero);
     let by = e.select(&none, &one, y);
     let out = e.binary(name, x, &by);
@@ -141,7 +141,7 @@ fn by_nonzero(e: &mut Emitter<'_>, name: &str, x: &Val, y: &Val) -> Val {
 /// The remainder with the sign of the divisor.
 fn modulo(e: &mut Emitter<'_>, x: &Val, y: &Val) -> Val {
     let r = if x.dtype.is_float() { e.binary("remainder", x, y) } else { by_nonzero(e, "remainder", x, y) };
-    let zero = e.like(x, 0.0);
+    let zero = e.full_like(x, 0.0);
     let (some, low) = (e.compare("NE", &r, &zero), e.compare("LT", &r, &zero));
     let by_low = e.compare("LT", y, &zero);
     let differ = e.binary("xor", &low, &by_low);
@@ -153,7 +153,7 @@ fn modulo(e: &mut Emitter<'_>, x: &Val, y: &Val) -> Val {
 /// Conversion: floats to integers truncate and saturate, NaN becomes 0.
 fn cast(e: &mut Emitter<'_>, x: &Val, to: DType) -> Val {
     if to == DType::Bool && x.dtype != DType::Bool {
-        let zero = e.like(x, 0.0);
+        let zero = e.full_like(x, 0.0);
         return e.compare("NE", x, &zero);
     }
     if !(x.dtype.is_float() && to.is_int()) {
@@ -163,7 +163,7 @@ fn cast(e: &mut Emitter<'_>, x: &Val, to: DType) -> Val {
     let (low, high) = to.int_range().unwrap_or((0, 0));
     let (low, high) = (low as f64, high as f64);
     let wide = if x.dtype == DType::F64 { x.clone() } else { e.convert(x, DType::F64) };
-    let (bottom, top, zero) = (e.like(&wide, low), e.like(&wide, high), e.like(&wide, 0.0));
+    let (bottom, top, zero) = (e.full_like(&wide, low), e.full_like(&wide, high), e.full_like(&wide, 0.0));
     // The largest i64 is not an f64: values that reach the next f64 are replaced after the conversion.
     let (under, over) = (e.compare("LE", &wide, &bottom), e.compare("GE", &wide, &top));
     let (nan, outside) = (e.compare("NE", &wide, &wide), e.binary("or", &under, &over));

@@ -29,13 +29,13 @@ fn gather(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 fn gather_elements(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let axis = shape::axis(e.attrs::<GatherElements>(op)?.axis, x.rank()).map_err(|e| e.message)?;
-    let at = element_places(e, op, &x, &indices, axis);
+    let at = element_positions(e, op, &x, &indices, axis);
     let flat = e.reshape(&x, &[x.elements()]);
     Ok(vec![e.take(&flat, &at, 0)])
 }
 
 /// Positions in the flat `x` of the elements that `indices` select along an axis.
-fn element_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, axis: usize) -> Val {
+fn element_positions(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, axis: usize) -> Val {
     let known = e.ints(op, 1).ok().flatten();
     let indices = e.in_range(indices, x.dims[axis], known.as_deref());
     let strides = shape::strides(&x.dims);
@@ -50,7 +50,7 @@ fn element_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, axis: u
 
 /// The flat position of each slice that the last axis of `indices` selects in the axes from `batch` on; both share the first
 /// `batch` axes.
-fn slice_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, batch: usize) -> Val {
+fn slice_positions(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, batch: usize) -> Val {
     let named = *indices.dims.last().unwrap_or(&0);
     let places = &indices.dims[..indices.rank() - 1];
     let sizes = &x.dims[..batch + named];
@@ -58,7 +58,7 @@ fn slice_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, batch: us
     let known = e.ints(op, 1).ok().flatten();
     let mut at = e.splat(DType::I64, places, 0.0);
     for i in 0..named {
-        let own = e.part(indices, indices.rank() - 1, i, 1);
+        let own = e.slice_in_dim(indices, indices.rank() - 1, i, 1);
         let own = e.reshape(&own, places);
         let list: Option<Vec<i64>> = known.as_ref().map(|k| k.iter().skip(i).step_by(named).copied().collect());
         let own = e.in_range(&own, sizes[batch + i], list.as_deref());
@@ -78,7 +78,7 @@ fn gather_nd(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let batch = e.attrs::<GatherNd>(op)?.batch_dims as usize;
     let (_, dims) = e.result(op, 0)?;
     let named = batch + indices.dims.last().copied().unwrap_or(0);
-    let at = slice_places(e, op, &x, &indices, batch);
+    let at = slice_positions(e, op, &x, &indices, batch);
     let rows = e.reshape(&x, &[&[x.dims[..named].iter().product()], &x.dims[named..]].concat());
     let y = e.take(&rows, &at, 0);
     Ok(vec![e.reshape(&y, &dims)])
@@ -88,7 +88,7 @@ fn scatter_elements(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let ScatterElements { axis, reduction } = e.attrs(op)?;
     let (x, indices, updates) = (e.operand(op, 0)?, e.operand(op, 1)?, e.operand(op, 2)?);
     let axis = shape::axis(axis, x.rank()).map_err(|e| e.message)?;
-    let at = element_places(e, op, &x, &indices, axis);
+    let at = element_positions(e, op, &x, &indices, axis);
     let (flat, at) = (e.reshape(&x, &[x.elements(), 1]), e.reshape(&at, &[indices.elements()]));
     let updates = e.reshape(&updates, &[indices.elements(), 1]);
     let y = e.scatter(&flat, &at, &updates, &reduction)?;
@@ -100,7 +100,7 @@ fn scatter_nd(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, indices, updates) = (e.operand(op, 0)?, e.operand(op, 1)?, e.operand(op, 2)?);
     let named = indices.dims.last().copied().unwrap_or(0);
     let (rows, inner) = (x.dims[..named].iter().product(), x.dims[named..].iter().product());
-    let at = slice_places(e, op, &x, &indices, 0);
+    let at = slice_positions(e, op, &x, &indices, 0);
     let at = e.reshape(&at, &[at.elements()]);
     let flat = e.reshape(&x, &[rows, inner]);
     let updates = e.reshape(&updates, &[at.elements(), inner]);
@@ -115,16 +115,16 @@ fn one_hot(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let others: Vec<usize> = (0..dims.len()).filter(|a| *a != axis).collect();
     // An index that is not a whole number selects no position.
     let wide = e.convert(&indices, if indices.dtype.is_float() { DType::F64 } else { DType::I64 });
-    let index = e.place(&wide, &dims, &others);
+    let index = e.broadcast_in_dim(&wide, &dims, &others);
     let at = e.iota(wide.dtype, &dims, axis);
-    let depth = e.like(&at, dims[axis] as f64);
+    let depth = e.full_like(&at, dims[axis] as f64);
     let from_end = e.binary("subtract", &at, &depth);
     let (here, there) = (e.compare("EQ", &index, &at), e.compare("EQ", &index, &from_end));
     let on = e.binary("or", &here, &there);
     let mut value = |i: usize| {
-        let v = e.part(&values, 0, i, 1);
+        let v = e.slice_in_dim(&values, 0, i, 1);
         let v = e.reshape(&v, &[]);
-        e.stretch(&v, &dims)
+        e.broadcast_to(&v, &dims)
     };
     let (off, hit) = (value(0), value(1));
     Ok(vec![e.select(&on, &hit, &off)])
@@ -141,13 +141,13 @@ fn reverse_sequence(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let two = &x.dims[..2];
     let lengths = e.convert(&lengths, DType::I64);
     // A length beyond the axis is an index out of range as well.
-    let zero = e.like(&lengths, 0.0);
-    let most = e.like(&lengths, x.dims[time] as f64);
+    let zero = e.full_like(&lengths, 0.0);
+    let most = e.full_like(&lengths, x.dims[time] as f64);
     let (low, high) = (e.compare("GE", &lengths, &zero), e.compare("LE", &lengths, &most));
     e.check(&[&low, &high]);
-    let lengths = e.place(&lengths, two, &[batch]);
+    let lengths = e.broadcast_in_dim(&lengths, two, &[batch]);
     let at = e.iota(DType::I64, two, time);
-    let one = e.like(&at, 1.0);
+    let one = e.full_like(&at, 1.0);
     let last = e.binary("subtract", &lengths, &one);
     let turned = e.binary("subtract", &last, &at);
     let inside = e.compare("LT", &at, &lengths);
@@ -163,7 +163,7 @@ fn reverse_sequence(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 impl Emitter<'_> {
     /// `x` times a number.
     pub fn times(&mut self, x: &Val, by: usize) -> Val {
-        let n = self.like(x, by as f64);
+        let n = self.full_like(x, by as f64);
         self.binary("multiply", x, &n)
     }
 
@@ -183,7 +183,7 @@ impl Emitter<'_> {
         if known.is_some_and(|k| k.iter().all(|k| (0..end).contains(k))) {
             return i;
         }
-        let (zero, count) = (self.like(&i, 0.0), self.like(&i, n as f64));
+        let (zero, count) = (self.full_like(&i, 0.0), self.full_like(&i, n as f64));
         let negative = self.compare("LT", &i, &zero);
         let from_end = self.binary("add", &i, &count);
         let i = self.select(&negative, &from_end, &i);

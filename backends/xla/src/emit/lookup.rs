@@ -1,4 +1,4 @@
-//! Tables of keys: elements that are looked up, and n-grams that are counted.
+//! Ops that look up keys: label maps, and counts of n-grams.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use super::{Emitter, Table, Val};
 pub const TABLE: Table = &[("of.label_map", label_map), ("of.tf_idf_vectorizer", tf_idf)];
 
 /// The elements of these numbers.
-fn chosen(t: &Tensor, places: &[usize]) -> Result<Tensor, String> {
+fn take_constant(t: &Tensor, places: &[usize]) -> Result<Tensor, String> {
     let elements = match t.elements() {
         Elements::Int(v) => Elements::Int(places.iter().map(|i| v[*i]).collect()),
         Elements::Float(v) => Elements::Float(places.iter().map(|i| v[*i]).collect()),
-        Elements::Str(_) => return Err("XLA has no text".into()),
+        Elements::Str(_) => return Err("XLA has no strings".into()),
     };
     Tensor::from_elements(t.dtype(), vec![places.len()], elements).map_err(|e| e.to_string())
 }
@@ -38,7 +38,7 @@ fn ascending(keys: &Tensor) -> Result<(Vec<usize>, Option<usize>), String> {
                 (0..order.len()).filter(|i| order.get(i + 1).is_none_or(|n| v[order[*i]] != v[*n])).collect();
             order = only.into_iter().map(|i| order[i]).collect();
         }
-        Elements::Str(_) => return Err("XLA has no text".into()),
+        Elements::Str(_) => return Err("XLA has no strings".into()),
     }
     Ok((order, nan))
 }
@@ -47,18 +47,18 @@ fn label_map(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let LabelMap { keys, values, default } = e.attrs(op)?;
     let x = e.operand(op, 0)?;
     let (order, nan) = ascending(&keys)?;
-    let default = e.constant(&chosen(&default, &[0])?)?;
-    let default = e.stretch(&default, &x.dims);
+    let default = e.constant(&take_constant(&default, &[0])?)?;
+    let default = e.broadcast_to(&default, &x.dims);
     let mut y = default.clone();
     if !order.is_empty() {
-        let (at, found) = e.find(&chosen(&keys, &order)?, &x)?;
-        let values = e.constant(&chosen(&values, &order)?)?;
+        let (at, found) = e.find(&take_constant(&keys, &order)?, &x)?;
+        let values = e.constant(&take_constant(&values, &order)?)?;
         let there = e.take(&values, &at, 0);
         y = e.select(&found, &there, &y);
     }
     if let Some(i) = nan {
-        let own = e.constant(&chosen(&values, &[i])?)?;
-        let own = e.stretch(&own, &x.dims);
+        let own = e.constant(&take_constant(&values, &[i])?)?;
+        let own = e.broadcast_to(&own, &x.dims);
         let is_nan = e.compare("NE", &x, &x);
         y = e.select(&is_nan, &own, &y);
     }
@@ -108,11 +108,11 @@ fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         [] => e.splat(DType::F64, &[count], 1.0),
         given => e.constant(&Tensor::from_slice(&[count], given).map_err(|e| e.to_string())?)?,
     };
-    let weights = e.stretch(&weights, &counts.dims);
+    let weights = e.broadcast_to(&weights, &counts.dims);
     let scores = match &*vectorizer.mode {
         "TF" => counts,
         "IDF" => {
-            let zero = e.like(&counts, 0.0);
+            let zero = e.full_like(&counts, 0.0);
             let some = e.compare("GT", &counts, &zero);
             e.select(&some, &weights, &zero)
         }
@@ -131,7 +131,7 @@ fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 /// For every length and skip distance of n-grams, the position of each n-gram's count; see [`run`].
 fn occurrences(e: &mut Emitter<'_>, vectorizer: &TfIdfVectorizer, x: &Val) -> Result<Vec<Val>, String> {
     if !vectorizer.pool_strings.is_empty() {
-        return Err("XLA has no text".into());
+        return Err("XLA has no strings".into());
     }
     let (low, high) = x.dtype.int_range().ok_or("its items are no integers")?;
     // Items that no element can equal are in no n-gram that occurs.
@@ -156,16 +156,16 @@ fn occurrences(e: &mut Emitter<'_>, vectorizer: &TfIdfVectorizer, x: &Val) -> Re
         let skips = if length == 1 { 0 } else { vectorizer.max_skip_count.min(columns as i64) as usize };
         for distance in 1..=skips + 1 {
             let Some(starts) = columns.checked_sub((length - 1) * distance).filter(|s| *s > 0) else { break };
-            runs.push(run(e, &found, &items, &own, (distance, starts), vectorizer.ngram_indexes.len())?);
+            runs.push(ngram_positions(e, &found, &items, &own, (distance, starts), vectorizer.ngram_indexes.len())?);
         }
     }
     Ok(runs)
 }
 
-/// The place among the counts of all rows of the n-gram that begins at each start, or one beyond them where none does. `found` says
-/// which of the items each element is, and whether it is one. What is found up to one item is, with the next item, the key of
-/// the next table.
-fn run(
+/// For each start the position of its n-gram among the counts of all rows; the position after the last one where no n-gram begins.
+/// `found` holds the index of each element among the items, and whether it is an item. The lookup goes item by item: the index of
+/// the prefix and the next item together are the next key.
+fn ngram_positions(
     e: &mut Emitter<'_>,
     found: &(Val, Val),
     items: &[i64],
@@ -176,54 +176,54 @@ fn run(
     let number = |i: &i64| items.binary_search(i).map(|n| n as i64).map_err(|_| "an item is in no n-gram".to_string());
     let mut keys = grams.keys().map(|g| number(&g[0])).collect::<Result<Vec<_>, _>>()?;
     let length = grams.keys().next().map_or(1, Vec::len);
-    let (mut at, mut is) = (e.part(&found.0, 1, 0, starts), e.part(&found.1, 1, 0, starts));
+    let (mut at, mut is) = (e.slice_in_dim(&found.0, 1, 0, starts), e.slice_in_dim(&found.1, 1, 0, starts));
     for i in 1..length {
-        let item = e.part(&found.0, 1, i * distance, starts);
-        let known = e.part(&found.1, 1, i * distance, starts);
+        let item = e.slice_in_dim(&found.0, 1, i * distance, starts);
+        let known = e.slice_in_dim(&found.1, 1, i * distance, starts);
         for (key, (gram, _)) in keys.iter_mut().zip(grams) {
             *key = *key * items.len() as i64 + number(&gram[i])?;
         }
-        let table: Vec<i64> = keys.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let distinct: Vec<i64> = keys.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let before = e.times(&at, items.len());
         let key = e.binary("add", &before, &item);
-        let (next, own) = e.find(&Tensor::from_i64s(&table), &key)?;
+        let (next, own) = e.find(&Tensor::from_i64s(&distinct), &key)?;
         at = next;
         is = e.binary("and", &is, &known);
         is = e.binary("and", &is, &own);
         for key in &mut keys {
-            *key = table.binary_search(key).map_err(|_| "a table lacks a key")? as i64;
+            *key = distinct.binary_search(key).map_err(|_| "a key is missing")? as i64;
         }
     }
     let mut numbers = vec![count as i64; keys.iter().max().map_or(0, |m| *m as usize + 1).max(items.len())];
     keys.iter().zip(grams).for_each(|(k, (_, n))| numbers[*k as usize] = *n as i64);
     let numbers = e.int_list(&numbers)?;
     let number = e.take(&numbers, &at, 0);
-    let none = e.like(&number, count as f64);
+    let none = e.full_like(&number, count as f64);
     let some = e.compare("LT", &number, &none);
     is = e.binary("and", &is, &some);
     let row = e.iota(DType::I64, &number.dims, 0);
     let row = e.times(&row, count);
     let place = e.binary("add", &row, &number);
-    let beyond = e.like(&place, (number.dims[0] * count) as f64);
+    let beyond = e.full_like(&place, (number.dims[0] * count) as f64);
     Ok(e.select(&is, &place, &beyond))
 }
 
 impl Emitter<'_> {
-    /// The index of each element among the ascending `keys`, and whether it is one. A binary search: each step halves the
-    /// distance.
+    /// The index of each element among the ascending `keys`, and whether it is one. A binary search: each step divides the
+    /// distance by two.
     fn find(&mut self, keys: &Tensor, x: &Val) -> Result<(Val, Val), String> {
-        // The last key is repeated up to a power of two, so that no step leaves the table.
+        // The last key is repeated up to a power of two, so that no step reads past the keys.
         let room = (keys.len() + 1).next_power_of_two();
         let places: Vec<usize> = (0..room).map(|i| i.min(keys.len() - 1)).collect();
-        let keys = self.constant(&chosen(keys, &places)?)?;
+        let keys = self.constant(&take_constant(keys, &places)?)?;
         let mut at = self.splat(DType::I64, &x.dims, 0.0);
         let mut step = room / 2;
         while step > 0 {
-            let before = self.like(&at, step as f64 - 1.0);
+            let before = self.full_like(&at, step as f64 - 1.0);
             let before = self.binary("add", &at, &before);
             let key = self.take(&keys, &before, 0);
             let beyond = self.compare("LT", &key, x);
-            let next = self.like(&at, step as f64);
+            let next = self.full_like(&at, step as f64);
             let next = self.binary("add", &at, &next);
             at = self.select(&beyond, &next, &at);
             step /= 2;

@@ -1,4 +1,4 @@
-//! Classical machine learning: decision trees, classes from pairs of them. Both in f64, as they are defined.
+//! Classical machine learning: decision trees, and class probabilities from pairwise ones. Both compute in f64, as they are defined.
 
 use of_ir::{DType, OpId, Tensor};
 use of_ops::ml::{PairwiseCoupling, TreeEnsemble};
@@ -29,7 +29,7 @@ fn tree_ensemble(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 fn leaves(e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val) -> Result<Val, String> {
     let at = [x.dims[0], trees.roots.len()];
     let roots = e.int_list(&trees.roots)?;
-    let roots = e.stretch(&roots, &at);
+    let roots = e.broadcast_to(&roots, &at);
     let (none, minus) = (e.splat(DType::I64, &at, 0.0), e.splat(DType::I64, &at, -1.0));
     let mut branch = roots;
     if !trees.features.is_empty() {
@@ -43,7 +43,7 @@ fn leaves(e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val) -> Result<Val, Str
             |e, s| {
                 let inner = e.compare("GE", &s[0], &none);
                 let node = e.binary("maximum", &s[0], &none);
-                let yes = nodes.yes(e, trees, x, &node)?;
+                let yes = nodes.takes_true_branch(e, trees, x, &node)?;
                 let (on_true, on_false) = (e.take(&nodes.on_true, &node, 0), e.take(&nodes.on_false, &node, 0));
                 let next = e.select(&yes, &on_true, &on_false);
                 Ok(vec![e.select(&inner, &next, &s[0])])
@@ -85,7 +85,7 @@ impl Nodes {
     }
 
     /// Whether each row takes the true branch at its node.
-    fn yes(&self, e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val, node: &Val) -> Result<Val, String> {
+    fn takes_true_branch(&self, e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val, node: &Val) -> Result<Val, String> {
         let row = e.iota(DType::I64, &node.dims, 0);
         let row = e.times(&row, x.dims[1]);
         let feature = e.take(&self.features, node, 0);
@@ -109,7 +109,7 @@ impl Nodes {
             return Ok(yes);
         }
         let missing = e.take(&self.missing, node, 0);
-        let zero = e.like(&missing, 0.0);
+        let zero = e.full_like(&missing, 0.0);
         let (missing, nan) = (e.compare("NE", &missing, &zero), e.compare("NE", &value, &value));
         let missing = e.binary("and", &missing, &nan);
         Ok(e.binary("or", &yes, &missing))
@@ -118,7 +118,7 @@ impl Nodes {
 
 /// `own` at nodes of a mode, elsewhere `other`.
 fn where_mode(e: &mut Emitter<'_>, mode: &Val, is: usize, own: &Val, other: &Val) -> Val {
-    let is = e.like(mode, is as f64);
+    let is = e.full_like(mode, is as f64);
     let here = e.compare("EQ", mode, &is);
     e.select(&here, own, other)
 }
@@ -139,7 +139,7 @@ fn member(e: &mut Emitter<'_>, [begins, ends, members]: &[Val; 3], node: &Val, v
             let own = e.take(members, &s[0], 0);
             let same = e.compare("EQ", &own, value);
             let hit = e.binary("and", &more, &same);
-            let one = e.like(&s[0], 1.0);
+            let one = e.full_like(&s[0], 1.0);
             Ok(vec![e.binary("add", &s[0], &one), e.binary("or", &s[1], &hit)])
         },
     )?;
@@ -167,7 +167,8 @@ fn votes(e: &mut Emitter<'_>, trees: &TreeEnsemble, leaves: &Val, targets: usize
     let weight = e.constant(&list(Tensor::from_slice(&[count, most], &weight))?)?;
     let all = [leaves.dims[0], leaves.dims[1], most, targets];
     let (target, weight) = (e.take(&target, leaves, 0), e.take(&weight, leaves, 0));
-    let (target, weight) = (e.place(&target, &all, &[0, 1, 2]), e.place(&weight, &all, &[0, 1, 2]));
+    let (target, weight) =
+        (e.broadcast_in_dim(&target, &all, &[0, 1, 2]), e.broadcast_in_dim(&weight, &all, &[0, 1, 2]));
     let own = e.iota(DType::I64, &all, 3);
     let own = e.compare("EQ", &target, &own);
     let (name, start) = match &*trees.aggregate {
@@ -176,23 +177,23 @@ fn votes(e: &mut Emitter<'_>, trees: &TreeEnsemble, leaves: &Val, targets: usize
         _ => ("add", 0.0),
     };
     if name != "add" && trees.vote_weights.iter().any(|w| w.is_nan()) {
-        return Err("a vote is NaN, which XLA takes for every extreme".into());
+        return Err("a vote is NaN, which XLA propagates through minimum and maximum".into());
     }
-    let nothing = e.like(&weight, start);
+    let nothing = e.full_like(&weight, start);
     let weight = e.select(&own, &weight, &nothing);
     let sum = e.reduce(name, &weight, &[1, 2], start);
     if name == "add" {
         let scale = if &*trees.aggregate == "AVERAGE" { 1.0 / trees.roots.len() as f64 } else { 1.0 };
-        let scale = e.like(&sum, scale);
+        let scale = e.full_like(&sum, scale);
         return Ok(e.binary("multiply", &sum, &scale));
     }
     // A target without votes has score zero.
     let voted = e.reduce("or", &own, &[1, 2], 0.0);
-    let zero = e.like(&sum, 0.0);
+    let zero = e.full_like(&sum, 0.0);
     Ok(e.select(&voted, &sum, &zero))
 }
 
-/// The iteration for all rows at once; a converged row does not change. The state is the round, the probabilities, and which
+/// The iteration for all rows at once; a converged row does not change. The state is the iteration, the probabilities, and which
 /// rows are active.
 fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let PairwiseCoupling { classes } = e.attrs(op)?;
@@ -214,21 +215,21 @@ fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> 
             Ok(e.binary("and", &below, &some))
         },
         |e, s| {
-            let p = e.place(&s[1], &q.dims, &[0, 2]);
+            let p = e.broadcast_in_dim(&s[1], &q.dims, &[0, 2]);
             let product = e.binary("multiply", &q, &p);
             let qp = e.reduce("add", &product, &[2], 0.0);
             let product = e.binary("multiply", &s[1], &qp);
             let pqp = e.reduce("add", &product, &[1], 0.0);
-            let mean = e.place(&pqp, &qp.dims, &[0]);
+            let mean = e.broadcast_in_dim(&pqp, &qp.dims, &[0]);
             let off = e.binary("subtract", &qp, &mean);
-            let (off, bound) = (e.unary("abs", &off), e.like(&off, 0.005 / k as f64));
+            let (off, bound) = (e.unary("abs", &off), e.full_like(&off, 0.005 / k as f64));
             let near = e.compare("LT", &off, &bound);
             let near = e.reduce("and", &near, &[1], 1.0);
             let far = e.unary("not", &near);
             let live = e.binary("and", &s[2], &far);
-            let next = round(e, &q, [s[1].clone(), qp, pqp])?;
-            let keep = e.place(&live, &dims, &[0]);
-            let one = e.like(&s[0], 1.0);
+            let next = sweep(e, &q, [s[1].clone(), qp, pqp])?;
+            let keep = e.broadcast_in_dim(&live, &dims, &[0]);
+            let one = e.full_like(&s[0], 1.0);
             Ok(vec![e.binary("add", &s[0], &one), e.select(&keep, &next, &s[1]), live])
         },
     )?;
@@ -239,13 +240,13 @@ fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> 
 fn quadratic(e: &mut Emitter<'_>, x: &Val, k: usize) -> Val {
     let x = e.convert(x, DType::F64);
     // Clamped away from 0 and 1, so that no single pair excludes a class.
-    let (low, high) = (e.like(&x, 1e-7), e.like(&x, 1.0 - 1e-7));
+    let (low, high) = (e.full_like(&x, 1e-7), e.full_like(&x, 1.0 - 1e-7));
     let x = e.binary("maximum", &x, &low);
     let x = e.binary("minimum", &x, &high);
     // The pair (i, j), i < j, comes after the pairs of the classes before i: i k - i (i + 1) / 2 + (j - i - 1).
     let (row, column) = (e.iota(DType::I64, &[k, k], 0), e.iota(DType::I64, &[k, k], 1));
     let (i, j) = (e.binary("minimum", &row, &column), e.binary("maximum", &row, &column));
-    let (one, two) = (e.like(&i, 1.0), e.like(&i, 2.0));
+    let (one, two) = (e.full_like(&i, 1.0), e.full_like(&i, 2.0));
     let next = e.binary("add", &i, &one);
     let less = e.binary("multiply", &i, &next);
     let less = e.binary("divide", &less, &two);
@@ -254,42 +255,42 @@ fn quadratic(e: &mut Emitter<'_>, x: &Val, k: usize) -> Val {
     let rest = e.binary("subtract", &j, &next);
     let pair = e.binary("add", &pair, &rest);
     let own = e.compare("EQ", &row, &column);
-    let zero = e.like(&pair, 0.0);
+    let zero = e.full_like(&pair, 0.0);
     let pair = e.select(&own, &zero, &pair);
     let p = e.take(&x, &pair, 1);
-    let ones = e.like(&p, 1.0);
+    let ones = e.full_like(&p, 1.0);
     let other = e.binary("subtract", &ones, &p);
     let above = e.compare("LT", &row, &column);
-    let (above, own) = (e.stretch(&above, &p.dims), e.stretch(&own, &p.dims));
+    let (above, own) = (e.broadcast_to(&above, &p.dims), e.broadcast_to(&own, &p.dims));
     let r = e.select(&above, &p, &other);
     let turned = e.select(&above, &other, &p);
     let squares = e.binary("multiply", &r, &r);
-    let zeros = e.like(&p, 0.0);
+    let zeros = e.full_like(&p, 0.0);
     let squares = e.select(&own, &zeros, &squares);
     // Down each column: the diagonal belongs to the second class of the pairs.
     let sums = e.reduce("add", &squares, &[1], 0.0);
-    let sums = e.place(&sums, &p.dims, &[0, 2]);
+    let sums = e.broadcast_in_dim(&sums, &p.dims, &[0, 2]);
     let products = e.binary("multiply", &r, &turned);
     let products = e.unary("negate", &products);
     e.select(&own, &sums, &products)
 }
 
-/// One round: each class is updated in order, using the updates before it. `p`, `Q p` and `p Q p` are the state.
-fn round(e: &mut Emitter<'_>, q: &Val, state: [Val; 3]) -> Result<Val, String> {
+/// One sweep: each class is updated in order, using the updates before it. `p`, `Q p` and `p Q p` are the state.
+fn sweep(e: &mut Emitter<'_>, q: &Val, state: [Val; 3]) -> Result<Val, String> {
     let k = q.dims[1];
     let first = e.splat(DType::I64, &[], 0.0);
-    let end = e.like(&first, k as f64);
+    let end = e.full_like(&first, k as f64);
     let [p, qp, pqp] = state;
     let done = e.while_loop(
         &[first, p, qp, pqp],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {
             let [t, p, qp, pqp] = s else { return Err("its loop has another state".into()) };
-            let own = e.one_of(q, 1, t);
-            let (qt, qpt) = (e.one_of(&own, 1, t), e.one_of(qp, 1, t));
+            let own = e.dynamic_index_in_dim(q, 1, t);
+            let (qt, qpt) = (e.dynamic_index_in_dim(&own, 1, t), e.dynamic_index_in_dim(qp, 1, t));
             let diff = e.binary("subtract", pqp, &qpt);
             let diff = e.binary("divide", &diff, &qt);
-            let (one, two) = (e.like(&diff, 1.0), e.like(&diff, 2.0));
+            let (one, two) = (e.full_like(&diff, 1.0), e.full_like(&diff, 2.0));
             let scale = e.binary("add", &one, &diff);
             // (pqp + diff (diff q_tt + 2 qp_t)) / (1 + diff)²
             let (linear, square) = (e.binary("multiply", &two, &qpt), e.binary("multiply", &diff, &qt));
@@ -299,17 +300,17 @@ fn round(e: &mut Emitter<'_>, q: &Val, state: [Val; 3]) -> Result<Val, String> {
             let scales = e.binary("multiply", &scale, &scale);
             let pqp = e.binary("divide", &pqp, &scales);
             let classes = e.iota(DType::I64, &p.dims, 1);
-            let here = e.stretch(t, &p.dims);
+            let here = e.broadcast_to(t, &p.dims);
             let here = e.compare("EQ", &classes, &here);
-            let (diff, scale) = (e.place(&diff, &p.dims, &[0]), e.place(&scale, &p.dims, &[0]));
-            let zero = e.like(p, 0.0);
+            let (diff, scale) = (e.broadcast_in_dim(&diff, &p.dims, &[0]), e.broadcast_in_dim(&scale, &p.dims, &[0]));
+            let zero = e.full_like(p, 0.0);
             let step = e.select(&here, &diff, &zero);
             let p = e.binary("add", p, &step);
             let p = e.binary("divide", &p, &scale);
             let change = e.binary("multiply", &diff, &own);
             let qp = e.binary("add", qp, &change);
             let qp = e.binary("divide", &qp, &scale);
-            let one = e.like(t, 1.0);
+            let one = e.full_like(t, 1.0);
             Ok(vec![e.binary("add", t, &one), p, qp, pqp])
         },
     )?;

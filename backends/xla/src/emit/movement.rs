@@ -29,7 +29,7 @@ fn reshape(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn expand(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, (_, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
-    Ok(vec![e.stretch(&x, &dims)])
+    Ok(vec![e.broadcast_to(&x, &dims)])
 }
 
 fn transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
@@ -41,7 +41,7 @@ fn transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.transpose(&x, &perm)])
 }
 
-/// What is kept is known: the result has its extents from it.
+/// The condition is a compile-time constant, because the extents of the result depend on it.
 fn compress(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let (x, axis) = match e.attrs::<Compress>(op)?.axis {
@@ -51,7 +51,7 @@ fn compress(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let there = e.ints(op, 1)?.unwrap_or_default();
     let kept: Vec<i64> = (0..).zip(&there).filter(|(_, t)| **t != 0).map(|(i, _)| i).collect();
     if kept.last().is_some_and(|i| *i >= x.dims[axis] as i64) {
-        return Err("its condition is longer than the axis that it chooses from".into());
+        return Err("its condition is longer than its axis".into());
     }
     let kept = e.int_list(&kept)?;
     Ok(vec![e.take(&x, &kept, axis)])
@@ -70,7 +70,7 @@ fn split(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let mut out = Vec::new();
     for i in 0..e.g.op(op).results.len() {
         let (_, dims) = e.result(op, i)?;
-        out.push(e.part(&x, axis, start, dims[axis]));
+        out.push(e.slice_in_dim(&x, axis, start, dims[axis]));
         start += dims[axis];
     }
     Ok(out)
@@ -159,7 +159,7 @@ fn tile(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     };
     let full: Vec<usize> = repeats.iter().zip(&x.dims).flat_map(|(r, d)| [*r, *d]).collect();
     let axes: Vec<usize> = (0..x.rank()).map(|a| 2 * a + 1).collect();
-    let y = e.place(&x, &full, &axes);
+    let y = e.broadcast_in_dim(&x, &full, &axes);
     Ok(vec![e.reshape(&y, &dims)])
 }
 
@@ -167,7 +167,7 @@ fn range(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (dtype, dims) = e.result(op, 0)?;
     let (start, delta) = (e.operand(op, 0)?, e.operand(op, 2)?);
     let (start, delta) = (e.reshape(&start, &[]), e.reshape(&delta, &[]));
-    let (start, delta) = (e.stretch(&start, &dims), e.stretch(&delta, &dims));
+    let (start, delta) = (e.broadcast_to(&start, &dims), e.broadcast_to(&delta, &dims));
     let at = e.iota(dtype, &dims, 0);
     let steps = e.binary("multiply", &at, &delta);
     Ok(vec![e.binary("add", &start, &steps)])
@@ -186,14 +186,14 @@ fn trilu(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         Some(k) => {
             let k = e.reshape(&k, &[]);
             let k = e.convert(&k, DType::I64);
-            e.stretch(&k, &x.dims)
+            e.broadcast_to(&k, &x.dims)
         }
         None => e.splat(DType::I64, &x.dims, 0.0),
     };
     let (row, column) = row_and_column(e, &x.dims);
     let diagonal = e.binary("subtract", &column, &row);
     let inside = e.compare(if upper { "GE" } else { "LE" }, &diagonal, &k);
-    let zero = e.like(&x, 0.0);
+    let zero = e.full_like(&x, 0.0);
     Ok(vec![e.select(&inside, &x, &zero)])
 }
 
@@ -202,7 +202,7 @@ fn eye_like(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (dtype, dims) = e.result(op, 0)?;
     let (row, column) = row_and_column(e, &dims);
     let diagonal = e.binary("subtract", &column, &row);
-    let k = e.like(&diagonal, k as f64);
+    let k = e.full_like(&diagonal, k as f64);
     let ones = e.compare("EQ", &diagonal, &k);
     Ok(vec![e.convert(&ones, dtype)])
 }

@@ -30,14 +30,14 @@ fn random_normal(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 }
 
 fn scaled(e: &mut Emitter<'_>, x: &Val, (offset, scale): (f64, f64), dtype: DType, dims: &[usize]) -> Val {
-    let (offset, scale) = (e.like(x, offset), e.like(x, scale));
+    let (offset, scale) = (e.full_like(x, offset), e.full_like(x, scale));
     let y = e.binary("multiply", x, &scale);
     let y = e.binary("add", &offset, &y);
     let y = e.convert(&y, dtype);
     e.reshape(&y, dims)
 }
 
-/// The class is how many of the running sums of probabilities are not above the number drawn.
+/// The class is the number of cumulative probabilities that are at most the random number.
 fn multinomial(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let Multinomial { seed, .. } = e.attrs(op)?;
     let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
@@ -50,27 +50,27 @@ fn multinomial(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     }
     let x = e.convert(&x, DType::F64);
     let most = e.reduce("maximum", &x, &[1], f64::NEG_INFINITY);
-    let most = e.place(&most, &x.dims, &[0]);
+    let most = e.broadcast_in_dim(&most, &x.dims, &[0]);
     let x = e.binary("subtract", &x, &most);
     let x = e.unary("exponential", &x);
-    let sums = running_sums(e, &x, 1);
-    let total = e.part(&sums, 1, classes - 1, 1);
+    let sums = cumulative_sums(e, &x, 1);
+    let total = e.slice_in_dim(&sums, 1, classes - 1, 1);
     let drawn = uniform(e, seed, dims[0] * dims[1])?;
     let drawn = e.reshape(&drawn, &dims);
-    let total = e.place(&total, &dims, &[0, 1]);
+    let total = e.broadcast_in_dim(&total, &dims, &[0, 1]);
     let drawn = e.binary("multiply", &drawn, &total);
     let all = [dims[0], dims[1], classes];
-    let (drawn, sums) = (e.place(&drawn, &all, &[0, 1]), e.place(&sums, &all, &[0, 2]));
+    let (drawn, sums) = (e.broadcast_in_dim(&drawn, &all, &[0, 1]), e.broadcast_in_dim(&sums, &all, &[0, 2]));
     let below = e.compare("LE", &sums, &drawn);
     let below = e.convert(&below, DType::I64);
     let class = e.reduce("add", &below, &[2], 0.0);
-    let last = e.like(&class, classes as f64 - 1.0);
+    let last = e.full_like(&class, classes as f64 - 1.0);
     let class = e.binary("minimum", &class, &last);
     Ok(vec![e.convert(&class, dtype)])
 }
 
-fn running_sums(e: &mut Emitter<'_>, x: &Val, axis: usize) -> Val {
-    let mut w = Window::of_one(x.rank());
+fn cumulative_sums(e: &mut Emitter<'_>, x: &Val, axis: usize) -> Val {
+    let mut w = Window::unit(x.rank());
     w.size[axis] = x.dims[axis];
     w.pads[axis] = (x.dims[axis] as i64 - 1, 0);
     e.reduce_window("add", x, 0.0, &w)
@@ -86,22 +86,22 @@ fn uniform(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> 
     if count == 0 {
         return Ok(e.splat(DType::F64, &[0], 0.0));
     }
-    let turns = count.div_ceil(WORDS / 2);
+    let states = count.div_ceil(WORDS / 2);
     let (first, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
-    let room = e.splat(DType::F64, &[turns, WORDS / 2], 0.0);
-    let end = e.like(&first, turns as f64);
+    let room = e.splat(DType::F64, &[states, WORDS / 2], 0.0);
+    let end = e.full_like(&first, states as f64);
     let done = e.while_loop(
         &[first, words, room],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {
-            let words = turned(e, &s[1]);
+            let words = next_state(e, &s[1]);
             let numbers = numbers(e, &words);
-            let one = e.like(&s[0], 1.0);
-            Ok(vec![e.binary("add", &s[0], &one), words, e.stacked(&s[2], &numbers, 0, &s[0])])
+            let one = e.full_like(&s[0], 1.0);
+            Ok(vec![e.binary("add", &s[0], &one), words, e.dynamic_update_in_dim(&s[2], &numbers, 0, &s[0])])
         },
     )?;
-    let all = e.reshape(&done[2], &[turns * (WORDS / 2)]);
-    Ok(e.part(&all, 0, 0, count))
+    let all = e.reshape(&done[2], &[states * (WORDS / 2)]);
+    Ok(e.slice_in_dim(&all, 0, 0, count))
 }
 
 /// Numbers of mean 0 and variance 1 by the polar method. Each iteration appends the accepted pairs of one state, until there
@@ -113,36 +113,36 @@ fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
     let pairs = count.div_ceil(2);
     let (none, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
     let room = e.splat(DType::F64, &[pairs, 2], 0.0);
-    let end = e.like(&none, pairs as f64);
+    let end = e.full_like(&none, pairs as f64);
     let done = e.while_loop(
         &[none, words, room],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {
-            let words = turned(e, &s[1]);
+            let words = next_state(e, &s[1]);
             let drawn = numbers(e, &words);
-            let (one, two) = (e.like(&drawn, 1.0), e.like(&drawn, 2.0));
+            let (one, two) = (e.full_like(&drawn, 1.0), e.full_like(&drawn, 2.0));
             let drawn = e.binary("multiply", &drawn, &two);
             let drawn = e.binary("subtract", &drawn, &one);
             let drawn = e.reshape(&drawn, &[WORDS / 4, 2]);
             let squares = e.binary("multiply", &drawn, &drawn);
             let square = e.reduce("add", &squares, &[1], 0.0);
-            let (zero, one, minus) = (e.like(&square, 0.0), e.like(&square, 1.0), e.like(&square, -2.0));
+            let (zero, one, minus) = (e.full_like(&square, 0.0), e.full_like(&square, 1.0), e.full_like(&square, -2.0));
             let (inside, some) = (e.compare("LT", &square, &one), e.compare("NE", &square, &zero));
             let good = e.binary("and", &inside, &some);
             let factor = e.unary("log", &square);
             let factor = e.binary("multiply", &minus, &factor);
             let factor = e.binary("divide", &factor, &square);
             let factor = e.unary("sqrt", &factor);
-            let factor = e.place(&factor, &drawn.dims, &[0]);
+            let factor = e.broadcast_in_dim(&factor, &drawn.dims, &[0]);
             let own = e.binary("multiply", &factor, &drawn);
             // The second of a pair comes first.
             let own = e.reverse(&own, &[1]);
             let one = e.convert(&good, DType::I64);
-            let before = running_sums(e, &one, 0);
+            let before = cumulative_sums(e, &one, 0);
             let before = e.binary("subtract", &before, &one);
-            let filled = e.stretch(&s[0], &before.dims);
+            let filled = e.broadcast_to(&s[0], &before.dims);
             let at = e.binary("add", &filled, &before);
-            let beyond = e.like(&at, pairs as f64);
+            let beyond = e.full_like(&at, pairs as f64);
             let at = e.select(&good, &at, &beyond);
             let room = e.scatter(&s[2], &at, &own, "none")?;
             let more = e.reduce("add", &one, &[0], 0.0);
@@ -150,30 +150,31 @@ fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
         },
     )?;
     let all = e.reshape(&done[2], &[2 * pairs]);
-    Ok(e.part(&all, 0, 0, count))
+    Ok(e.slice_in_dim(&all, 0, 0, count))
 }
 
-/// The next state. A word comes from two of the old state and one `APART` further on, which is of the new state where that leads
-/// around the end: so there are pieces, each of which is made of those before.
-fn turned(e: &mut Emitter<'_>, old: &Val) -> Val {
+/// The next state of MT19937. A new word depends on two old words and on the word `APART` further on, modulo the state's length.
+/// Past the end that word is a new one, so the state is computed in chunks, each from the chunks before it.
+fn next_state(e: &mut Emitter<'_>, old: &Val) -> Val {
     let near = WORDS - APART;
-    let a = piece(e, old, 0, near, None);
-    let b = piece(e, old, near, near, Some(&a));
+    let a = chunk(e, old, 0, near, None);
+    let b = chunk(e, old, near, near, Some(&a));
     let rest = WORDS - 1 - 2 * near;
-    let far = e.part(&b, 0, 0, rest);
-    let c = piece(e, old, 2 * near, rest, Some(&far));
+    let far = e.slice_in_dim(&b, 0, 0, rest);
+    let c = chunk(e, old, 2 * near, rest, Some(&far));
     // The last word is combined with the first of the new state.
-    let (own, next, far) = (e.part(old, 0, WORDS - 1, 1), e.part(&a, 0, 0, 1), e.part(&b, 0, rest, 1));
+    let (own, next, far) =
+        (e.slice_in_dim(old, 0, WORDS - 1, 1), e.slice_in_dim(&a, 0, 0, 1), e.slice_in_dim(&b, 0, rest, 1));
     let d = mixed(e, &own, &next, &far);
     e.concat(&[&a, &b, &c, &d], 0)
 }
 
-/// `len` words from `at` on; without `far` those are of the old state.
-fn piece(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val>) -> Val {
-    let (own, next) = (e.part(old, 0, at, len), e.part(old, 0, at + 1, len));
+/// A chunk: `len` words from `at` on. `far` holds the words `APART` further on; without it they are of the old state.
+fn chunk(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val>) -> Val {
+    let (own, next) = (e.slice_in_dim(old, 0, at, len), e.slice_in_dim(old, 0, at + 1, len));
     let far = match far {
         Some(far) => far.clone(),
-        None => e.part(old, 0, at + APART, len),
+        None => e.slice_in_dim(old, 0, at + APART, len),
     };
     mixed(e, &own, &next, &far)
 }
@@ -181,7 +182,7 @@ fn piece(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val
 fn mixed(e: &mut Emitter<'_>, own: &Val, next: &Val, far: &Val) -> Val {
     let (high, low) = (masked(e, own, 0x8000_0000), masked(e, next, 0x7fff_ffff));
     let y = e.binary("or", &high, &low);
-    let (odd, zero, twist) = (masked(e, &y, 1), e.like(&y, 0.0), e.like(&y, f64::from(0x9908_b0df_u32)));
+    let (odd, zero, twist) = (masked(e, &y, 1), e.full_like(&y, 0.0), e.full_like(&y, f64::from(0x9908_b0df_u32)));
     let odd = e.compare("NE", &odd, &zero);
     let twist = e.select(&odd, &twist, &zero);
     let half = shifted(e, "right_logical", &y, 1);
@@ -190,12 +191,12 @@ fn mixed(e: &mut Emitter<'_>, own: &Val, next: &Val, far: &Val) -> Val {
 }
 
 fn masked(e: &mut Emitter<'_>, x: &Val, mask: u32) -> Val {
-    let mask = e.like(x, f64::from(mask));
+    let mask = e.full_like(x, f64::from(mask));
     e.binary("and", x, &mask)
 }
 
 fn shifted(e: &mut Emitter<'_>, direction: &str, x: &Val, by: u32) -> Val {
-    let by = e.like(x, f64::from(by));
+    let by = e.full_like(x, f64::from(by));
     e.binary(&format!("shift_{direction}"), x, &by)
 }
 
@@ -213,10 +214,10 @@ fn numbers(e: &mut Emitter<'_>, words: &Val) -> Val {
         y = e.binary("xor", &y, &own);
     }
     let y = e.reshape(&y, &[WORDS / 2, 2]);
-    let (high, low) = (e.part(&y, 1, 0, 1), e.part(&y, 1, 1, 1));
+    let (high, low) = (e.slice_in_dim(&y, 1, 0, 1), e.slice_in_dim(&y, 1, 1, 1));
     let (high, low) = (shifted(e, "right_logical", &high, 5), shifted(e, "right_logical", &low, 6));
     let (high, low) = (e.convert(&high, DType::F64), e.convert(&low, DType::F64));
-    let (up, down) = (e.like(&high, (1u64 << 26) as f64), e.like(&high, (1u64 << 53) as f64));
+    let (up, down) = (e.full_like(&high, (1u64 << 26) as f64), e.full_like(&high, (1u64 << 53) as f64));
     let y = e.binary("multiply", &high, &up);
     let y = e.binary("add", &y, &low);
     let y = e.binary("divide", &y, &down);

@@ -5,7 +5,6 @@ use of_ops::reduction::{ArgMax, ArgMin, CumProd, CumSum, Hardmax, TopK};
 use of_ops::shape;
 
 use super::build::Window;
-use super::window::widen;
 use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
@@ -36,14 +35,14 @@ pub fn start(name: &str, dtype: DType) -> f64 {
 }
 
 fn reduce(e: &mut Emitter<'_>, op: OpId, name: &str) -> Result<Vec<Val>, String> {
-    let extreme = matches!(name, "maximum" | "minimum");
-    let x = if extreme { e.computed_once(op, 0)? } else { e.operand(op, 0)? };
+    let is_extremum = matches!(name, "maximum" | "minimum");
+    let x = if is_extremum { e.computed_once(op, 0)? } else { e.operand(op, 0)? };
     let (dtype, dims) = e.result(op, 0)?;
     if dtype == DType::Bool && matches!(name, "add" | "multiply") {
-        return Err("a sum of bools".into());
+        return Err("sums of bools are not supported".into());
     }
     let axes = of_ops::reduction::reduced_axes(e.ints(op, 1)?.as_deref(), x.rank()).map_err(|e| e.message)?;
-    let wide = if matches!(name, "add" | "multiply") { widen(e, &x) } else { x };
+    let wide = if matches!(name, "add" | "multiply") { e.widen(&x) } else { x };
     let y = e.reduce(name, &wide, &axes, start(name, wide.dtype));
     let y = e.convert(&y, dtype);
     Ok(vec![e.reshape(&y, &dims)])
@@ -51,27 +50,27 @@ fn reduce(e: &mut Emitter<'_>, op: OpId, name: &str) -> Result<Vec<Val>, String>
 
 fn arg_max(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let ArgMax { axis, select_last_index, .. } = e.attrs(op)?;
-    place_of(e, op, "maximum", axis, select_last_index)
+    arg_reduce(e, op, "maximum", axis, select_last_index)
 }
 
 fn arg_min(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let ArgMin { axis, select_last_index, .. } = e.attrs(op)?;
-    place_of(e, op, "minimum", axis, select_last_index)
+    arg_reduce(e, op, "minimum", axis, select_last_index)
 }
 
-fn place_of(e: &mut Emitter<'_>, op: OpId, name: &str, axis: i64, last: bool) -> Result<Vec<Val>, String> {
+fn arg_reduce(e: &mut Emitter<'_>, op: OpId, name: &str, axis: i64, last: bool) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let axis = shape::axis(axis, x.rank()).map_err(|e| e.message)?;
     let (_, dims) = e.result(op, 0)?;
-    let best = extreme(e, &x, name, axis, last);
+    let best = arg_extremum(e, &x, name, axis, last);
     Ok(vec![e.reshape(&best, &dims)])
 }
 
-/// The index of the extreme element along an axis, i64; NaN is the extreme element if there is one.
-pub fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool) -> Val {
+/// The index of the extremum along an axis, i64; NaN is the extremum if there is one.
+pub fn arg_extremum(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool) -> Val {
     let best = e.reduce(name, x, &[axis], start(name, x.dtype));
     let others: Vec<usize> = (0..x.rank()).filter(|a| *a != axis).collect();
-    let best = e.place(&best, &x.dims, &others);
+    let best = e.broadcast_in_dim(&best, &x.dims, &others);
     let mut hit = e.compare("EQ", x, &best);
     if x.dtype.is_float() {
         let nan = e.compare("NE", x, x);
@@ -79,7 +78,7 @@ pub fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool
     }
     let at = e.iota(DType::I64, &x.dims, axis);
     let (fold, beyond) = if last { ("maximum", -1.0) } else { ("minimum", x.dims[axis] as f64) };
-    let beyond_all = e.like(&at, beyond);
+    let beyond_all = e.full_like(&at, beyond);
     let at = e.select(&hit, &at, &beyond_all);
     e.reduce(fold, &at, &[axis], beyond)
 }
@@ -87,28 +86,28 @@ pub fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool
 fn hardmax(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     if x.rank() == 0 {
-        return Ok(vec![e.like(&x, 1.0)]);
+        return Ok(vec![e.full_like(&x, 1.0)]);
     }
     let axis = shape::axis(e.attrs::<Hardmax>(op)?.axis, x.rank()).map_err(|e| e.message)?;
-    let best = extreme(e, &x, "maximum", axis, false);
+    let best = arg_extremum(e, &x, "maximum", axis, false);
     let others: Vec<usize> = (0..x.rank()).filter(|a| *a != axis).collect();
-    let (best, at) = (e.place(&best, &x.dims, &others), e.iota(DType::I64, &x.dims, axis));
+    let (best, at) = (e.broadcast_in_dim(&best, &x.dims, &others), e.iota(DType::I64, &x.dims, axis));
     let hit = e.compare("EQ", &best, &at);
     Ok(vec![e.convert(&hit, x.dtype)])
 }
 
 fn cum_sum(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let CumSum { exclusive, reverse } = e.attrs(op)?;
-    running(e, op, "add", exclusive, reverse)
+    cumulative(e, op, "add", exclusive, reverse)
 }
 
 fn cum_prod(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let CumProd { exclusive, reverse } = e.attrs(op)?;
-    running(e, op, "multiply", exclusive, reverse)
+    cumulative(e, op, "multiply", exclusive, reverse)
 }
 
-/// Windows that reach to the end; an exclusive one lies one element further.
-fn running(e: &mut Emitter<'_>, op: OpId, name: &str, exclusive: bool, reverse: bool) -> Result<Vec<Val>, String> {
+/// A cumulative sum or product: one window for each element, which ends at it, or before it if exclusive.
+fn cumulative(e: &mut Emitter<'_>, op: OpId, name: &str, exclusive: bool, reverse: bool) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let axis = e.ints(op, 1)?.and_then(|a| a.first().copied()).ok_or("its axis is left out")?;
     let axis = shape::axis(axis, x.rank()).map_err(|e| e.message)?;
@@ -116,9 +115,9 @@ fn running(e: &mut Emitter<'_>, op: OpId, name: &str, exclusive: bool, reverse: 
     if n == 0 {
         return Ok(vec![x]);
     }
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let from = start(name, wide.dtype);
-    let mut w = Window::of_one(x.rank());
+    let mut w = Window::unit(x.rank());
     w.size[axis] = n;
     w.pads[axis] = if reverse { (0, n as i64 - 1) } else { (n as i64 - 1, 0) };
     let mut y = e.reduce_window(name, &wide, from, &w);
@@ -138,16 +137,16 @@ fn top_k(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (_, dims) = e.result(op, 0)?;
     let at = e.iota(DType::I64, &x.dims, axis);
     let (values, places) = e.sort(&x, &at, axis, largest);
-    Ok(vec![e.part(&values, axis, 0, dims[axis]), e.part(&places, axis, 0, dims[axis])])
+    Ok(vec![e.slice_in_dim(&values, axis, 0, dims[axis]), e.slice_in_dim(&places, axis, 0, dims[axis])])
 }
 
 impl Emitter<'_> {
     /// `x` and `with` sorted by `x` along an axis; the sort is stable.
-    fn sort(&mut self, x: &Val, with: &Val, axis: usize, falling: bool) -> (Val, Val) {
+    fn sort(&mut self, x: &Val, with: &Val, axis: usize, descending: bool) -> (Val, Val) {
         let name = self.fresh();
         let of = |i: usize, v: &Val| Val { name: format!("{name}#{i}"), ..v.clone() };
         let (t, u) = (super::type_text(x.dtype, &[]), super::type_text(with.dtype, &[]));
-        let direction = if falling { "GT" } else { "LT" };
+        let direction = if descending { "GT" } else { "LT" };
         // The order of floats is total, so that a sort with NaN is one.
         let kind = if x.dtype.is_float() { ", compare_type = #stablehlo<comparison_type TOTALORDER>" } else { "" };
         let text = format!(

@@ -30,7 +30,7 @@ fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let mut perm: Vec<usize> = (0..last).filter(|a| *a != axis).collect();
     perm.push(axis);
     let part = |e: &mut Emitter<'_>, i: usize, len: usize| {
-        let own = e.part(&wide, last, i, 1);
+        let own = e.slice_in_dim(&wide, last, i, 1);
         let own = e.reshape(&own, &x.dims[..last]);
         let own = e.transpose(&own, &perm);
         let mut pads = vec![(0, 0); last];
@@ -42,7 +42,7 @@ fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let parts = if onesided && !inverse {
         e.transform("RFFT", n, (&real, None), n / 2 + 1)
     } else {
-        let imaginary = if x.dims[last] == 2 { part(e, 1, real.dims[last - 1]) } else { e.like(&real, 0.0) };
+        let imaginary = if x.dims[last] == 2 { part(e, 1, real.dims[last - 1]) } else { e.full_like(&real, 0.0) };
         let kind = match (inverse, onesided) {
             (true, true) => "IRFFT",
             (true, false) => "IFFT",

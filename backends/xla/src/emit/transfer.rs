@@ -1,6 +1,5 @@
 //! Transfers between ranks that run the program together: StableHLO's collectives, along one axis of the mesh after another.
 
-use of_codegen::rendezvous;
 use of_emit::list;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
@@ -17,15 +16,15 @@ pub const TABLE: Table = &[("of.transfer", transfer)];
 /// A collective step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Those along an axis of the mesh, or several as if they were one.
-    Along(Vec<usize>, Way),
-    /// Axes of the mesh that split one axis of the tensor, the outermost first, do so in another order.
+    /// A conversion along an axis of the mesh, or along several merged ones.
+    Along(Vec<usize>, Conversion),
+    /// A change of the order in which mesh axes, the outermost first, split one axis of the tensor.
     Renest { from: Vec<usize>, to: Vec<usize> },
 }
 
 /// The conversion of the ranks' parts along an axis of the mesh. Numbers are axes of the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Conversion {
     /// All-reduce.
     Reduce(LayoutKind),
     /// Reduce-scatter.
@@ -42,21 +41,21 @@ enum Way {
     Embed(LayoutKind, usize),
 }
 
-impl Way {
+impl Conversion {
     /// The steps that convert a tensor from one layout to another.
-    fn between(from: AxisLayout, to: AxisLayout) -> Result<Way, String> {
+    fn between(from: AxisLayout, to: AxisLayout) -> Result<Conversion, String> {
         use LayoutKind::{At, Broadcast, Split};
         let (a, b) = (from.dim as usize, to.dim as usize);
         Ok(match (from.kind(), to.kind()) {
-            (At, _) | (_, At) => return Err("it passes between stages, whose programs are not the same".into()),
-            (Split, Split) => Way::Exchange { from: a, to: b },
-            (Split, Broadcast) => Way::Gather(a),
-            (Split, kind) => Way::Embed(kind, a),
-            (Broadcast, Split) => Way::Slice(b),
-            (Broadcast, kind) => Way::Keep(kind),
-            (kind, Split) => Way::ReduceScatter(kind, b),
-            (kind, Broadcast) => Way::Reduce(kind),
-            (..) => return Err("partial values of one kind become those of another".into()),
+            (At, _) | (_, At) => return Err("it crosses pipeline stages, which run different programs".into()),
+            (Split, Split) => Conversion::Exchange { from: a, to: b },
+            (Split, Broadcast) => Conversion::Gather(a),
+            (Split, kind) => Conversion::Embed(kind, a),
+            (Broadcast, Split) => Conversion::Slice(b),
+            (Broadcast, kind) => Conversion::Keep(kind),
+            (kind, Split) => Conversion::ReduceScatter(kind, b),
+            (kind, Broadcast) => Conversion::Reduce(kind),
+            (..) => return Err("it converts partial values of one kind to another".into()),
         })
     }
 
@@ -64,10 +63,10 @@ impl Way {
     fn moved(self, n: usize, before: usize, after: usize) -> usize {
         let of_others = before - before / n;
         match self {
-            Way::Reduce(_) => 2 * of_others,
-            Way::ReduceScatter(..) | Way::Exchange { .. } => of_others,
-            Way::Gather(_) => after - before,
-            Way::Slice(_) | Way::Keep(_) | Way::Embed(..) => 0,
+            Conversion::Reduce(_) => 2 * of_others,
+            Conversion::ReduceScatter(..) | Conversion::Exchange { .. } => of_others,
+            Conversion::Gather(_) => after - before,
+            Conversion::Slice(_) | Conversion::Keep(_) | Conversion::Embed(..) => 0,
         }
     }
 }
@@ -95,16 +94,16 @@ fn steps(transfer: &Transfer, mesh: &[usize]) -> Result<Vec<Step>, String> {
             nests[from.dim as usize].push(k);
         }
         if from != to {
-            left.push((k, *to, Way::between(*from, *to)?));
+            left.push((k, *to, Conversion::between(*from, *to)?));
         }
     }
     let start = State { left, nests };
     let flat = |nest: &[usize]| nest.iter().flat_map(|k| axes[*k].0.clone()).collect();
     let step = |step: &Move| match step {
-        Move::Along(k, way) => Step::Along(axes[*k].0.clone(), *way),
+        Move::Along(k, conversion) => Step::Along(axes[*k].0.clone(), *conversion),
         Move::Renest(from, to) => Step::Renest { from: flat(from), to: flat(to) },
     };
-    let uneven = "ranks have slices of several sizes, and all of a program have equal ones";
+    let uneven = "slices have different sizes, and all ranks of a program need equal ones";
     start.part(&dims, &ranks).ok_or(uneven)?;
     // The cheapest state is expanded first.
     let (mut seen, mut open) = (Vec::new(), vec![(0, start, Vec::<Move>::new())]);
@@ -124,18 +123,18 @@ fn steps(transfer: &Transfer, mesh: &[usize]) -> Result<Vec<Step>, String> {
     Err(uneven.into())
 }
 
-/// A step, with the numbers of axes, or of several as if they were one.
+/// A step, by the numbers of axes or merged axes.
 #[derive(Clone)]
 enum Move {
-    Along(usize, Way),
+    Along(usize, Conversion),
     Renest(Vec<usize>, Vec<usize>),
 }
 
 /// The layout of a tensor between steps. Axes of the mesh are numbers, each for one axis or several merged ones.
 #[derive(Clone, PartialEq, Eq)]
 struct State {
-    /// The axes along which something is to be done, how it lies afterwards, and what it is.
-    left: Vec<(usize, AxisLayout, Way)>,
+    /// The axes that are not converted yet: axis, layout after the conversion, conversion.
+    left: Vec<(usize, AxisLayout, Conversion)>,
     /// For each axis of the tensor the axes of the mesh that split it, each what the one before left.
     nests: Vec<Vec<usize>>,
 }
@@ -150,11 +149,11 @@ impl State {
         dims.iter().zip(&self.nests).map(own).product()
     }
 
-    /// Each step that is possible, with the elements that it moves and how the tensor lies after it.
+    /// Each step that is possible, with the elements that it moves and the layout after it.
     fn next(&self, dims: &[usize], ranks: &[usize]) -> Vec<(Move, usize, State)> {
         let Some(before) = self.part(dims, ranks) else { return Vec::new() };
         let mut out = Vec::new();
-        for (i, (axis, to, way)) in self.left.iter().enumerate() {
+        for (i, (axis, to, conversion)) in self.left.iter().enumerate() {
             let mut after = self.clone();
             after.left.remove(i);
             // Only the innermost split of an axis has contiguous slices.
@@ -167,7 +166,7 @@ impl State {
                 after.nests[to.dim as usize].push(*axis);
             }
             if let Some(part) = after.part(dims, ranks) {
-                out.push((Move::Along(*axis, *way), way.moved(ranks[*axis], before, part), after));
+                out.push((Move::Along(*axis, *conversion), conversion.moved(ranks[*axis], before, part), after));
             }
         }
         for (d, from) in self.nests.iter().enumerate() {
@@ -184,14 +183,14 @@ impl State {
     }
 }
 
-/// Whether a program does a transfer on a mesh.
+/// Checks that a program can execute a transfer on a mesh.
 ///
 /// # Errors
-/// Why not.
-pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
-    steps(&meeting.transfer, mesh)?;
-    match meeting.dtype() {
-        ElementType::I1 if meeting.transfer.partial_kind().is_some() => Err("bools are not combined".into()),
+/// The reason why it cannot.
+pub fn exchanges(rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    steps(&rendezvous.transfer, mesh)?;
+    match rendezvous.dtype() {
+        ElementType::I1 if rendezvous.transfer.partial_kind().is_some() => Err("bools cannot be reduced".into()),
         _ => Ok(()),
     }
 }
@@ -203,7 +202,7 @@ pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
 pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
     let mut out = Vec::new();
     for op in g.region_ops(g.entry()).filter(|op| g.op(*op).name() == boxing::Transfer::NAME) {
-        let (_, mesh) = rendezvous(g, op).map_err(|d| d.message)?;
+        let (_, mesh) = of_codegen::rendezvous(g, op).map_err(|d| d.message)?;
         out.resize(out.len().max(mesh.len()), 1);
         out.iter_mut().zip(mesh).for_each(|(all, n)| *all = n.max(*all));
     }
@@ -211,12 +210,12 @@ pub fn mesh(g: &Graph) -> Result<Vec<usize>, String> {
 }
 
 fn transfer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
-    let (meeting, mesh) = rendezvous(e.g, op).map_err(|d| d.message)?;
+    let (rendezvous, mesh) = of_codegen::rendezvous(e.g, op).map_err(|d| d.message)?;
     let mut x = e.operand(op, 0)?;
-    for step in steps(&meeting.transfer, &mesh)? {
+    for step in steps(&rendezvous.transfer, &mesh)? {
         x = match step {
-            Step::Along(axes, way) => e.along(&x, &axes, way),
-            Step::Renest { from, to } => e.renested(&x, &from, &to),
+            Step::Along(axes, conversion) => e.along(&x, &axes, conversion),
+            Step::Renest { from, to } => e.renest(&x, &from, &to),
         };
     }
     let (_, dims) = e.result(op, 0)?;
@@ -234,8 +233,8 @@ fn combination(kind: LayoutKind) -> &'static str {
 }
 
 impl Emitter<'_> {
-    /// What becomes of the ranks' parts along axes of the mesh.
-    fn along(&mut self, x: &Val, axes: &[usize], way: Way) -> Val {
+    /// Converts the rank's part along axes of the mesh.
+    fn along(&mut self, x: &Val, axes: &[usize], conversion: Conversion) -> Val {
         let n = axes.iter().map(|a| self.mesh[*a]).product();
         let extents = |d: usize, of: fn(usize, usize) -> usize| {
             let mut dims = x.dims.clone();
@@ -243,21 +242,21 @@ impl Emitter<'_> {
             dims
         };
         let groups = self.groups(axes);
-        match way {
-            Way::Reduce(kind) => self.combined(kind, x, |e, x| {
+        match conversion {
+            Conversion::Reduce(kind) => self.reduce_propagating_nan(kind, x, |e, x| {
                 let combiner = e.combiner(Some(combination(kind)), x.dtype);
                 e.collective("all_reduce", x, &combiner, &groups, &x.dims)
             }),
-            Way::ReduceScatter(kind, d) => self.combined(kind, x, |e, x| {
+            Conversion::ReduceScatter(kind, d) => self.reduce_propagating_nan(kind, x, |e, x| {
                 let combiner = e.combiner(Some(combination(kind)), x.dtype);
                 let attrs = format!("scatter_dimension = {d} : i64, {groups}");
                 e.collective("reduce_scatter", x, &combiner, &attrs, &extents(d, |m, n| m / n))
             }),
-            Way::Gather(d) => {
+            Conversion::Gather(d) => {
                 let attrs = format!("all_gather_dim = {d} : i64, {groups}");
                 self.collective("all_gather", x, "", &attrs, &extents(d, |m, n| m * n))
             }
-            Way::Exchange { from, to } => {
+            Conversion::Exchange { from, to } => {
                 let mut dims = extents(to, |m, n| m / n);
                 dims[from] *= n;
                 let attrs = format!(
@@ -265,31 +264,31 @@ impl Emitter<'_> {
                 );
                 self.collective("all_to_all", x, "", &attrs, &dims)
             }
-            Way::Slice(d) => {
+            Conversion::Slice(d) => {
                 let dims = extents(d, |m, n| m / n);
                 let starts = self.starts(axes, d, &dims);
                 let operands: Vec<&Val> = [x].into_iter().chain(&starts).collect();
                 let attrs = format!("slice_sizes = {}", array(&dims));
                 self.emit("stablehlo.dynamic_slice", &operands, &attrs, x.dtype, &dims)
             }
-            Way::Keep(kind) => {
-                let neutral = self.like(x, start(combination(kind), x.dtype));
+            Conversion::Keep(kind) => {
+                let identity_element = self.full_like(x, start(combination(kind), x.dtype));
                 let (at, zero) = (self.coordinate(axes), self.splat(DType::I64, &[], 0.0));
                 let first = self.compare("EQ", &at, &zero);
-                self.select(&first, x, &neutral)
+                self.select(&first, x, &identity_element)
             }
-            Way::Embed(kind, d) => {
+            Conversion::Embed(kind, d) => {
                 let dims = extents(d, |m, n| m * n);
-                let neutral = self.splat(x.dtype, &dims, start(combination(kind), x.dtype));
+                let identity_element = self.splat(x.dtype, &dims, start(combination(kind), x.dtype));
                 let starts = self.starts(axes, d, &x.dims);
-                let operands: Vec<&Val> = [&neutral, x].into_iter().chain(&starts).collect();
+                let operands: Vec<&Val> = [&identity_element, x].into_iter().chain(&starts).collect();
                 self.emit("stablehlo.dynamic_update_slice", &operands, "", x.dtype, &dims)
             }
         }
     }
 
     /// Reorders the mesh axes that split one tensor axis: each rank has one slice before and after.
-    fn renested(&mut self, x: &Val, from: &[usize], to: &[usize]) -> Val {
+    fn renest(&mut self, x: &Val, from: &[usize], to: &[usize]) -> Val {
         let mesh = self.mesh.clone();
         let slice = |coords: &[usize], nest: &[usize]| nest.iter().fold(0, |i, a| i * mesh[*a] + coords[*a]);
         let rank = |coords: &[usize]| coords.iter().zip(&mesh).fold(0, |r, (c, n)| r * n + c);
@@ -306,23 +305,29 @@ impl Emitter<'_> {
         self.collective("collective_permute", x, "", &attrs, &x.dims)
     }
 
-    /// The operand of a reduction. The collectives for maxima and minima may lose NaN, so they compare integers in the order
+    /// A collective that reduces and propagates NaN. Those for maxima and minima may lose NaN, so they compare integers in the order
     /// of the floats, where NaN is last for a maximum and first for a minimum.
-    fn combined(&mut self, kind: LayoutKind, x: &Val, collective: impl Fn(&mut Self, &Val) -> Val) -> Val {
+    fn reduce_propagating_nan(
+        &mut self,
+        kind: LayoutKind,
+        x: &Val,
+        collective: impl Fn(&mut Self, &Val) -> Val,
+    ) -> Val {
         let int = match x.dtype.bits() {
             Some(16) => DType::I16,
             Some(32) => DType::I32,
             _ => DType::I64,
         };
-        let extreme = matches!(kind, LayoutKind::Max | LayoutKind::Min);
-        if !extreme || !x.dtype.is_float() {
+        let is_extremum = matches!(kind, LayoutKind::Max | LayoutKind::Min);
+        if !is_extremum || !x.dtype.is_float() {
             return collective(self, x);
         }
         let dtype = x.dtype;
         let bits = |e: &mut Self, x: &Val, to: DType| e.emit("stablehlo.bitcast_convert", &[x], "", to, &x.dims);
         // All bits of negative numbers but the sign are flipped; the mapping is its own inverse.
         let ordered = |e: &mut Self, x: &Val| {
-            let (zero, rest) = (e.like(x, 0.0), e.like(x, int.int_range().map_or(0.0, |(_, high)| high as f64)));
+            let (zero, rest) =
+                (e.full_like(x, 0.0), e.full_like(x, int.int_range().map_or(0.0, |(_, high)| high as f64)));
             let (negative, turned) = (e.compare("LT", x, &zero), e.binary("xor", x, &rest));
             e.select(&negative, &turned, x)
         };
@@ -330,14 +335,14 @@ impl Emitter<'_> {
         let x = bits(self, x, int);
         let x = ordered(self, &x);
         let (low, high) = int.int_range().map_or((0.0, 0.0), |(low, high)| (low as f64, high as f64));
-        let end = self.like(&x, if kind == LayoutKind::Max { high } else { low });
+        let end = self.full_like(&x, if kind == LayoutKind::Max { high } else { low });
         let x = self.select(&nan, &end, &x);
         let y = collective(self, &x);
         let y = ordered(self, &y);
         bits(self, &y, dtype)
     }
 
-    /// A collective, with the function that combines, where it does.
+    /// Prints a collective; `combiner` is the region of its reduction, empty if it does not reduce.
     fn collective(&mut self, name: &str, x: &Val, combiner: &str, attrs: &str, dims: &[usize]) -> Val {
         let out = Val { name: self.fresh(), dtype: x.dtype, dims: dims.to_vec() };
         let text = format!(
@@ -384,7 +389,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// Where the replica's slice of axis `d` starts, whose extents are `dims`.
+    /// The start indices of the replica's slice, which splits axis `d` and has the extents `dims`.
     fn starts(&mut self, axes: &[usize], d: usize, dims: &[usize]) -> Vec<Val> {
         let (at, zero) = (self.coordinate(axes), self.splat(DType::I64, &[], 0.0));
         let len = self.splat(DType::I64, &[], dims[d] as f64);
@@ -408,35 +413,38 @@ mod tests {
     fn the_cheapest_order_comes_first() {
         let (b, p) = (AxisLayout::of(Broadcast), AxisLayout::of(Sum));
         let (s0, s1) = (AxisLayout::split(0), AxisLayout::split(1));
-        assert_eq!(of(&[p], &[b]).unwrap(), [Along(vec![0], Way::Reduce(Sum))]);
-        assert_eq!(of(&[s0], &[s1]).unwrap(), [Along(vec![0], Way::Exchange { from: 0, to: 1 })]);
+        assert_eq!(of(&[p], &[b]).unwrap(), [Along(vec![0], Conversion::Reduce(Sum))]);
+        assert_eq!(of(&[s0], &[s1]).unwrap(), [Along(vec![0], Conversion::Exchange { from: 0, to: 1 })]);
         assert_eq!(
             of(&[p, p], &[b, s1]).unwrap(),
-            [Along(vec![1], Way::ReduceScatter(Sum, 1)), Along(vec![0], Way::Reduce(Sum))]
+            [Along(vec![1], Conversion::ReduceScatter(Sum, 1)), Along(vec![0], Conversion::Reduce(Sum))]
         );
-        assert_eq!(of(&[s0, b], &[b, s1]).unwrap(), [Along(vec![1], Way::Slice(1)), Along(vec![0], Way::Gather(0))]);
+        assert_eq!(
+            of(&[s0, b], &[b, s1]).unwrap(),
+            [Along(vec![1], Conversion::Slice(1)), Along(vec![0], Conversion::Gather(0))]
+        );
         let both = of(&[b, s1], &[p, p]).unwrap();
         assert!(
             both.len() == 2
-                && both.contains(&Along(vec![0], Way::Keep(Sum)))
-                && both.contains(&Along(vec![1], Way::Embed(Sum, 1)))
+                && both.contains(&Along(vec![0], Conversion::Keep(Sum)))
+                && both.contains(&Along(vec![1], Conversion::Embed(Sum, 1)))
         );
     }
 
     #[test]
     fn axes_that_split_one_axis_are_split_and_joined_from_the_last_on() {
         let (b, s0, s1) = (AxisLayout::of(Broadcast), AxisLayout::split(0), AxisLayout::split(1));
-        assert_eq!(of(&[s1, s1], &[b, b]).unwrap(), [Along(vec![0, 1], Way::Gather(1))]);
-        assert_eq!(of(&[b, b], &[s1, s1]).unwrap(), [Along(vec![0, 1], Way::Slice(1))]);
+        assert_eq!(of(&[s1, s1], &[b, b]).unwrap(), [Along(vec![0, 1], Conversion::Gather(1))]);
+        assert_eq!(of(&[b, b], &[s1, s1]).unwrap(), [Along(vec![0, 1], Conversion::Slice(1))]);
         assert_eq!(of(&[s0, s1], &[b, b]).unwrap().len(), 2);
         let turned = Renest { from: vec![0, 1], to: vec![1, 0] };
-        assert_eq!(of(&[s1, s1], &[b, s1]).unwrap(), [turned.clone(), Along(vec![0], Way::Gather(1))]);
+        assert_eq!(of(&[s1, s1], &[b, s1]).unwrap(), [turned.clone(), Along(vec![0], Conversion::Gather(1))]);
         assert_eq!(
             of(&[s1, b], &[b, s1]).unwrap(),
-            [Along(vec![1], Way::Slice(1)), turned, Along(vec![0], Way::Gather(1))]
+            [Along(vec![1], Conversion::Slice(1)), turned, Along(vec![0], Conversion::Gather(1))]
         );
         let back = Renest { from: vec![1, 0], to: vec![0, 1] };
-        assert_eq!(of(&[b, s1], &[s1, s1]).unwrap(), [Along(vec![0], Way::Slice(1)), back]);
+        assert_eq!(of(&[b, s1], &[s1, s1]).unwrap(), [Along(vec![0], Conversion::Slice(1)), back]);
     }
 
     #[test]
@@ -447,7 +455,7 @@ mod tests {
         // 12 rows on two and then four ranks.
         for (from, to) in [([s0, s0], [b, b]), ([b, b], [s0, s0])] {
             let why = of(&from, &to).unwrap_err();
-            assert!(why.contains("several sizes"), "{why}");
+            assert!(why.contains("slices have different sizes"), "{why}");
         }
     }
 }

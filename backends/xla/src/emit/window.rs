@@ -9,7 +9,7 @@ use of_ops::nn::{
 use of_ops::shape;
 
 use super::build::{Window, array, padding};
-use super::contraction::{PRECISE, product, shifted};
+use super::contraction::{PRECISE, minus_zero_point, product};
 use super::{Emitter, Table, Val};
 
 /// Ops of this file.
@@ -40,13 +40,13 @@ fn conv_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let ConvInteger { strides, pads, dilations, group, auto_pad, channels_last } = e.attrs::<ConvInteger>(op)?;
     let conv = Conv { strides, pads, dilations, group, auto_pad, channels_last };
     let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
-    let x = shifted(e, op, &x, 2, |n| vec![n])?;
+    let x = minus_zero_point(e, op, &x, 2, |n| vec![n])?;
     let rank = w.rank();
-    let w = shifted(e, op, &w, 3, |n| [vec![n], vec![1; rank - 1]].concat())?;
+    let w = minus_zero_point(e, op, &w, 3, |n| [vec![n], vec![1; rank - 1]].concat())?;
     convolution(e, op, &conv, &x, &w, None).map(|v| vec![v])
 }
 
-/// The convolution of `x` and `w`, and the bias that operand `bias` is.
+/// The convolution of `x` and `w`, plus operand `bias`, if given.
 fn convolution(
     e: &mut Emitter<'_>,
     op: OpId,
@@ -88,10 +88,10 @@ fn conv_transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     shape.print(e, op, &x, &w, &g, Some(2)).map(|v| vec![v])
 }
 
-/// How a kernel walks over its input.
+/// The geometry of a convolution.
 struct Convolution<'a> {
     strides: &'a [usize],
-    /// Distance of two elements of the input.
+    /// Dilation of the input.
     stretch: &'a [usize],
     pads: Vec<(i64, i64)>,
     last: bool,
@@ -127,15 +127,15 @@ impl Convolution<'_> {
         let y = e.emit("stablehlo.convolution", &[x, w], &attrs, dtype, &out);
         let Some(b) = bias.map(|i| e.optional(op, i)).transpose()?.flatten() else { return Ok(y) };
         let channel = if self.last { out.len() - 1 } else { 1 };
-        let b = e.place(&b, &out, &[channel]);
+        let b = e.broadcast_in_dim(&b, &out, &[channel]);
         Ok(e.binary("add", &y, &b))
     }
 }
 
-/// The windows of a pool as those of an op of XLA; positions that begin late enough need padding of their own.
+/// The windows of a pool for `reduce_window`. Windows that reach past the padded input get padding of their own.
 fn windows(g: &PoolGeometry<usize>, last: bool) -> Window {
     let rank = g.windows.input.len();
-    let mut w = Window::of_one(rank + 2);
+    let mut w = Window::unit(rank + 2);
     for a in 0..rank {
         let axis = if last { a + 1 } else { a + 2 };
         let spans = g.windows.dilations[a] * (g.windows.kernel[a] - 1) + 1;
@@ -150,7 +150,7 @@ fn windows(g: &PoolGeometry<usize>, last: bool) -> Window {
 }
 
 fn floats(x: &Val) -> Result<(), String> {
-    if x.dtype.is_float() { Ok(()) } else { Err(format!("means of {} are rounded by rules of their own", x.dtype)) }
+    if x.dtype.is_float() { Ok(()) } else { Err(format!("integer division rounds means of {} differently", x.dtype)) }
 }
 
 fn avg_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
@@ -158,18 +158,18 @@ fn avg_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     floats(&x)?;
     let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let sum = e.reduce_window("add", &wide, 0.0, &windows(&g, pool.channels_last));
     let counts: Vec<f64> = pool.counts(&g.windows).into_iter().map(|c| c.max(1.0)).collect();
     let count = match counts.first() {
-        Some(first) if counts.iter().all(|c| c == first) => e.like(&sum, *first),
-        None => e.like(&sum, 1.0),
+        Some(first) if counts.iter().all(|c| c == first) => e.full_like(&sum, *first),
+        None => e.full_like(&sum, 1.0),
         _ => {
             let elements = of_ir::Elements::Float(counts);
             let t = Tensor::from_elements(sum.dtype, g.windows.output.clone(), elements).map_err(|e| e.to_string())?;
             let c = e.constant(&t)?;
             let first = if pool.channels_last { 1 } else { 2 };
-            e.place(&c, &sum.dims, &(first..first + g.windows.output.len()).collect::<Vec<_>>())
+            e.broadcast_in_dim(&c, &sum.dims, &(first..first + g.windows.output.len()).collect::<Vec<_>>())
         }
     };
     let mean = e.binary("divide", &sum, &count);
@@ -181,11 +181,11 @@ fn lp_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     floats(&x)?;
     let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
-    let wide = widen(e, &x);
-    let (abs, p) = (e.unary("abs", &wide), e.like(&wide, pool.p as f64));
+    let wide = e.widen(&x);
+    let (abs, p) = (e.unary("abs", &wide), e.full_like(&wide, pool.p as f64));
     let powers = e.binary("power", &abs, &p);
     let sum = e.reduce_window("add", &powers, 0.0, &windows(&g, pool.channels_last));
-    let root = e.like(&sum, 1.0 / pool.p as f64);
+    let root = e.full_like(&sum, 1.0 / pool.p as f64);
     let norm = e.binary("power", &sum, &root);
     Ok(vec![e.convert(&norm, x.dtype)])
 }
@@ -208,7 +208,7 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     // The position of each element in its plane. The position after the last one marks windows of padding alone.
     let place = row_major(e, &x.dims, &spatial);
     let (y, at) = e.first_maxima(&x, &place, (least, area as f64), &w);
-    let (none, zero) = (e.like(&at, area as f64), e.like(&at, 0.0));
+    let (none, zero) = (e.full_like(&at, area as f64), e.full_like(&at, 0.0));
     let padding = e.compare("EQ", &at, &none);
     let mut at = e.select(&padding, &zero, &at);
     if pool.storage_order == 1 {
@@ -216,18 +216,18 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     }
     let channel = if pool.channels_last { x.rank() - 1 } else { 1 };
     let plane = row_major(e, &y.dims, &[(0, x.dims[0]), (channel, x.dims[channel])]);
-    let area = e.like(&plane, area as f64);
+    let area = e.full_like(&plane, area as f64);
     let before = e.binary("multiply", &plane, &area);
     Ok(vec![y, e.binary("add", &before, &at)])
 }
 
-/// Indices count in the result without `output_shape`, from which the other one is cut, or to which zeros are added.
+/// Indices refer to the result without `output_shape`. With it, that result is cropped or padded with zeros.
 fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let unpool = e.attrs::<MaxUnpool>(op)?;
     let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let (_, to) = e.result(op, 0)?;
     if x.elements() != indices.elements() {
-        return Err("it has not as many indices as elements".into());
+        return Err("the number of indices differs from the number of elements".into());
     }
     let plain: Option<Vec<usize>> =
         unpool.plain(&dims(&x)).map_err(|e| e.message)?.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
@@ -236,7 +236,7 @@ fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let at = e.convert(&indices, DType::I64);
     let known = e.ints(op, 1).ok().flatten();
     if !known.is_some_and(|k| k.iter().all(|i| (0..total as i64).contains(i))) {
-        let (zero, end) = (e.like(&at, 0.0), e.like(&at, total as f64));
+        let (zero, end) = (e.full_like(&at, 0.0), e.full_like(&at, total as f64));
         let (low, high) = (e.compare("GE", &at, &zero), e.compare("LT", &at, &end));
         e.check(&[&low, &high]);
     }
@@ -252,22 +252,22 @@ fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![if to == plain { y } else { e.pad(&y, &zero, &more) }])
 }
 
-/// The flat position of each element along these axes of these extents, of which the last is the innermost.
+/// The row-major index of each element over these axes, given with their extents; the last axis is the innermost.
 fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Val {
     let mut place = e.splat(DType::I64, dims, 0.0);
     for (axis, extent) in axes {
-        let (extent, at) = (e.like(&place, *extent as f64), e.iota(DType::I64, dims, *axis));
+        let (extent, at) = (e.full_like(&place, *extent as f64), e.iota(DType::I64, dims, *axis));
         place = e.binary("multiply", &place, &extent);
         place = e.binary("add", &place, &at);
     }
     place
 }
 
-/// Positions along axes with the last one innermost, renumbered with the first one innermost.
+/// Row-major indices over these axes, converted to column-major ones.
 fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Val {
-    let (mut rest, mut out) = (place.clone(), e.like(place, 0.0));
+    let (mut rest, mut out) = (place.clone(), e.full_like(place, 0.0));
     for (_, extent) in axes.iter().rev() {
-        let extent = e.like(place, *extent as f64);
+        let extent = e.full_like(place, *extent as f64);
         let at = e.binary("remainder", &rest, &extent);
         rest = e.binary("divide", &rest, &extent);
         out = e.binary("multiply", &out, &extent);
@@ -276,7 +276,8 @@ fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Va
     out
 }
 
-/// Every element of a window in turn: its columns lie in the image with gaps between them, and what lies beside it is cut.
+/// A sum over the elements of a window: the columns of one element, padded to the image with gaps at the stride. Negative padding
+/// cuts what is outside of the image.
 fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let (_, dims) = e.result(op, 0)?;
@@ -287,9 +288,9 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         return Ok(vec![e.splat(x.dtype, &dims, 0.0)]);
     }
     if x.dims[1] != dims[1] * elements || x.dims[2] != w.output.iter().product::<usize>() {
-        return Err("it has not as many rows and columns as its blocks".into());
+        return Err("its rows and columns do not match its blocks".into());
     }
-    let wide = widen(e, &x);
+    let wide = e.widen(&x);
     let columns = e.reshape(&wide, &[&[dims[0], dims[1], elements], w.output.as_slice()].concat());
     let mut y = e.splat(wide.dtype, &dims, 0.0);
     let zero = e.splat(wide.dtype, &[], 0.0);
@@ -297,7 +298,7 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         return Ok(vec![e.convert(&y, x.dtype)]);
     }
     for k in 0..elements {
-        let column = e.part(&columns, 2, k, 1);
+        let column = e.slice_in_dim(&columns, 2, k, 1);
         let column = e.reshape(&column, &[&dims[..2], &w.output].concat());
         let (mut low, mut high, mut gaps) = (vec![0; 2], vec![0; 2], vec![0; 2]);
         for (a, stride) in shape::strides(&w.kernel).into_iter().enumerate() {
@@ -320,27 +321,27 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, x.dtype)])
 }
 
-/// The coordinates of each axis with their factors, one after the other, then what is added to all.
+/// Adds the coordinate of each axis times its column of theta to the translation, the last column.
 fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let grid = e.attrs::<AffineGrid>(op)?;
     let theta = e.operand(op, 0)?;
     let (_, dims) = e.result(op, 0)?;
     let rank = dims.len() - 2;
     if theta.dims != [dims[0], rank, rank + 1] {
-        return Err("its maps are not as many, or not of as many axes, as its size says".into());
+        return Err("the extents of theta do not fit the size".into());
     }
     let wide = e.convert(&theta, DType::F64);
     let factor = |e: &mut Emitter<'_>, i: usize| {
-        let f = e.part(&wide, 2, i, 1);
+        let f = e.slice_in_dim(&wide, 2, i, 1);
         let f = e.reshape(&f, &[dims[0], rank]);
-        e.place(&f, &dims, &[0, rank + 1])
+        e.broadcast_in_dim(&f, &dims, &[0, rank + 1])
     };
     let mut y = factor(e, rank);
     for axis in 0..rank {
         // Homogeneous coordinates: the 1 multiplies the translation.
         let places: Vec<f64> = grid.coordinates(&dims[axis + 1..axis + 2]).into_iter().step_by(2).collect();
         let places = e.constant(&Tensor::from_slice(&[places.len()], &places).map_err(|e| e.to_string())?)?;
-        let places = e.place(&places, &dims, &[axis + 1]);
+        let places = e.broadcast_in_dim(&places, &dims, &[axis + 1]);
         // The last axis comes first.
         let own = factor(e, rank - 1 - axis);
         let own = e.binary("multiply", &own, &places);
@@ -349,7 +350,7 @@ fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, theta.dtype)])
 }
 
-/// One axis after the other: a gather of elements, or a product with a matrix of weights.
+/// Resizes one axis after the other, by a gather of elements or a product with a matrix of weights.
 fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let resize = e.attrs::<Resize>(op)?;
     let x = e.operand(op, 0)?;
@@ -363,10 +364,10 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (roi, scales) = (floats(1)?, floats(2)?);
     let sizes = e.ints(op, 3)?.filter(|s| !s.is_empty());
     let axes = resize.taps(&x.dims, roi.as_deref(), scales.as_deref(), sizes.as_deref()).map_err(|e| e.message)?;
-    let mut y = widen(e, &x);
+    let mut y = e.widen(&x);
     for (axis, taps) in axes {
         if taps.iter().any(|t| t.weights.is_empty()) {
-            return Err("parts of its result lie outside of the region of interest".into());
+            return Err("parts of its result are outside of the crop that `roi` names".into());
         }
         if taps.iter().all(|t| matches!(t.weights[..], [(_, 1.0)])) {
             let places: Vec<i64> = taps.iter().map(|t| t.weights[0].0 as i64).collect();
@@ -375,7 +376,7 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             continue;
         }
         if !y.dtype.is_float() {
-            return Err(format!("means of {} are rounded by rules of their own", y.dtype));
+            return Err(format!("integer division rounds means of {} differently", y.dtype));
         }
         let (from, to) = (y.dims[axis], taps.len());
         let mut weights = vec![0.0; from * to];
@@ -393,9 +394,4 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         y = e.transpose(&product, &perm);
     }
     Ok(vec![e.convert(&y, x.dtype)])
-}
-
-/// Sums of 16-bit floats accumulate in f32.
-pub fn widen(e: &mut Emitter<'_>, x: &Val) -> Val {
-    if matches!(x.dtype, DType::F16 | DType::BF16) { e.convert(x, DType::F32) } else { x.clone() }
 }

@@ -11,12 +11,12 @@ const OLDEST_MINOR: i32 = 81;
 /// Why a plugin cannot be used, or its error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// The file is no library, or no plugin.
+    /// The file is not a library, or not a plugin.
     #[error("'{path}' cannot be loaded: {why}")]
     Load {
         /// The file.
         path: String,
-        /// What the loader says.
+        /// The message of the dynamic loader.
         why: String,
     },
     /// The plugin implements a version of the interface that is too old.
@@ -51,7 +51,7 @@ pub enum PluginError {
     NoDevice,
 }
 
-/// What the loader says, with the cause.
+/// The message of the dynamic loader, with its cause.
 fn why(e: &libloading::Error) -> String {
     std::error::Error::source(e).map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
 }

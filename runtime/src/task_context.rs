@@ -1,0 +1,195 @@
+//! The session state that a task uses while it runs, and access to its registers.
+
+use of_plan::{ElementType, Program};
+
+use crate::device::{Buffer, Scratch};
+use crate::io::{Ports, lock};
+use crate::objects::Objects;
+use crate::pool::Pool;
+use crate::symbols::Symbols;
+use crate::{ExecError, RunError, Tensor, Value};
+
+/// A register as an operand: memory with its type, or an object register.
+pub(crate) enum RegisterRef {
+    Dense { buffer: Buffer, dtype: ElementType, dims: Vec<i64> },
+    Object(u32),
+}
+
+impl RegisterRef {
+    /// Removes the memory and keeps the type.
+    pub fn without_bytes(&mut self) {
+        if let RegisterRef::Dense { buffer, .. } = self {
+            buffer.clear();
+        }
+    }
+}
+
+/// An input of an executable.
+pub(crate) enum Operand {
+    Register(RegisterRef),
+    /// A constant of text.
+    Constant(Value),
+}
+
+/// The session state that a task uses.
+pub(crate) struct Context<'a> {
+    pub program: &'a Program,
+    /// Index of the task.
+    pub task: usize,
+    pub iteration: u64,
+    pub ports: &'a Ports,
+    pub objects: &'a Objects,
+    pub symbols: &'a Symbols,
+    pub pool: &'a Pool,
+    pub scratch: &'a Scratch,
+}
+
+impl Context<'_> {
+    /// A copy of an input.
+    pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
+        match input {
+            Operand::Constant(value) => Ok(value.clone()),
+            Operand::Register(RegisterRef::Object(regst)) => self.object(*regst),
+            Operand::Register(RegisterRef::Dense { buffer, dtype, dims }) => {
+                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.iteration));
+                Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
+            }
+        }
+    }
+
+    /// Sets the value of a register that the task produces.
+    pub fn put(&self, place: &RegisterRef, value: Value) -> Result<(), RunError> {
+        let (buffer, dtype, dims) = match place {
+            RegisterRef::Object(regst) => return self.store(*regst, Some(value)),
+            RegisterRef::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
+        };
+        let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
+        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.iteration)) {
+            (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
+            _ => {
+                let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{}{:?}", t.dtype(), t.dims()));
+                return Err(self.failed(ExecError::Input(format!("a result is {got}, it must be {dtype}{dims:?}"))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Element type and extents of a register, -1 where they are not known.
+    pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
+        match place {
+            RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
+            RegisterRef::Object(regst) => {
+                let desc = &self.program.regsts[*regst as usize];
+                let bound = self.symbols.values();
+                let open = desc.extents.iter().map(|extent| extent.eval(&bound).unwrap_or(-1));
+                (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
+            }
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.program.tasks[self.task].name.clone()
+    }
+
+    pub fn failed(&self, source: ExecError) -> RunError {
+        RunError::Task { task: self.name(), source }
+    }
+
+    pub fn internal(&self, what: &str) -> RunError {
+        RunError::Internal(format!("task `{}` {what}", self.name()))
+    }
+
+    pub fn empty(&self, regst: u32) -> RunError {
+        self.internal(&format!("finds register {regst} empty"))
+    }
+
+    pub fn object(&self, regst: u32) -> Result<Value, RunError> {
+        let guard = self.objects.read(regst, self.iteration);
+        guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
+    }
+
+    /// Sets the value of an object register, if it fits. `None` is an error: the executable set no value.
+    pub fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        let wrong = |problem: String| RunError::Output { task: self.name(), regst: desc.name.clone(), problem };
+        let value = value.ok_or_else(|| wrong("no value".into()))?;
+        if let Some(tensor) = value.as_tensor()
+            && desc.dtype() != ElementType::Unknown
+            && desc.dtype() != tensor.dtype()
+        {
+            return Err(wrong(format!("a tensor of {} where it holds {}", tensor.dtype(), desc.dtype())));
+        }
+        if let Some(tensor) = value.as_tensor() {
+            self.symbols.bind(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
+        }
+        self.objects.write(regst, self.iteration, value);
+        Ok(())
+    }
+
+    /// An allocated tensor for an object register whose extents are known by now.
+    pub fn room(&self, regst: u32) -> Result<Tensor, RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
+        let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
+        let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
+        let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
+        let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
+        let bytes = bytes.map_err(|error| self.failed(error))?;
+        Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
+    }
+
+    /// A value reshaped to the extents of a register, if these are known.
+    pub fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        match value {
+            Value::Tensor(tensor) if !desc.extents.is_empty() => {
+                let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
+                let tensor = tensor.reshaped(dims).map_err(|error| self.failed(error.into()))?;
+                Ok(tensor.into())
+            }
+            value => Ok(value),
+        }
+    }
+
+    pub fn feed(&self, port: usize, to: &RegisterRef) -> Result<(), RunError> {
+        let slot = lock(&self.ports.inputs[port]);
+        let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
+        match to {
+            RegisterRef::Object(regst) => self.store(*regst, Some(value.clone()))?,
+            RegisterRef::Dense { buffer, .. } => {
+                let source = value.as_tensor().and_then(Tensor::bytes);
+                let target = buffer.bytes_mut(self.iteration);
+                match (source, target) {
+                    (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
+                    _ => return Err(self.internal("is fed another type than its port has")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn fetch(&self, port: usize, from: &RegisterRef) -> Result<(), RunError> {
+        let mut slot = lock(&self.ports.outputs[port]);
+        match from {
+            RegisterRef::Object(regst) => {
+                let value = self.objects.fetch(*regst, self.iteration);
+                *slot = Some(value.ok_or_else(|| self.empty(*regst))?);
+            }
+            RegisterRef::Dense { buffer, dtype, dims } => {
+                let bytes = buffer.bytes(self.iteration);
+                // The caller's own buffer is used again when it has the right type.
+                if let Some(Value::Tensor(tensor)) = slot.as_mut()
+                    && tensor.dtype() == *dtype
+                    && tensor.dims() == dims
+                    && let Some(target) = tensor.bytes_mut()
+                {
+                    target.copy_from_slice(bytes);
+                } else {
+                    let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), bytes);
+                    *slot = Some(tensor.map_err(|error| self.failed(error.into()))?.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
