@@ -32,6 +32,10 @@ op! {
 impl Op for RandomUniform {
     op_basics!(RandomUniform);
 
+    fn is_random(&self, _cx: &OpView<'_>) -> bool {
+        true
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         super::infer(cx, self.dtype)
     }

@@ -5,13 +5,14 @@ use of_ir::{OpView, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// Marks an omitted optional operand.
+    /// Marks an omitted optional operand. It is no value of a program, so it has no samples: those of ops with optional operands
+    /// contain it.
     pub struct NoneValue = "of.none" [Structural] {
         operands: (),
         results: (value),
         attrs: {},
     }
-    samples: |_seed| Some((vec![], NoneValue {}));
+    samples: |_seed| None;
 }
 
 impl Op for NoneValue {
