@@ -87,13 +87,15 @@ pub fn is_no_float(i: usize, t: &Tensor) -> bool {
     i > 0 && !t.dtype().is_float()
 }
 
-/// Whether inference needs the value of an operand, given the types of all, to know the extents of the results.
+/// Whether an operand must be a constant for the extents of the results to be known: the op declares it as its shape operand, or
+/// inference needs its value. An op whose first operand is one creates its result from parameters, so all its operands are.
 pub fn decides_extents(op: &dyn Op, operands: &[Value], operand: usize) -> bool {
     let types = |fixed: &dyn Fn(usize) -> bool| {
         let (graph, _) = one_op(op, operands, |i, _| fixed(i)).ok()?;
         Some(graph.outputs().iter().map(|v| graph.ty(*v).clone()).collect::<Vec<_>>())
     };
-    types(&|_| true) != types(&|i| i != operand)
+    let decides = |operand: usize| op.shape_operand() == Some(operand) || types(&|_| true) != types(&|i| i != operand);
+    decides(operand) || decides(0)
 }
 
 /// Whether an operand is a filter or a matrix of weights, which its declaration calls `w`.
