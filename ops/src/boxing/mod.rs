@@ -19,7 +19,7 @@ pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
-    /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.
+    /// The same tensor in the layout `to` on the mesh: a manual annotation.
     ///
     /// The pass `insert-boxing` puts the transfers in its place.
     pub struct Place = "of.place" [Structural] {

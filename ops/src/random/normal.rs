@@ -33,6 +33,10 @@ op! {
 impl Op for RandomNormal {
     op_basics!(RandomNormal);
 
+    fn shape_operand(&self) -> Option<usize> {
+        Some(0)
+    }
+
     fn is_random(&self, _cx: &OpView<'_>) -> bool {
         true
     }

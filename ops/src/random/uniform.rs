@@ -32,6 +32,10 @@ op! {
 impl Op for RandomUniform {
     op_basics!(RandomUniform);
 
+    fn shape_operand(&self) -> Option<usize> {
+        Some(0)
+    }
+
     fn is_random(&self, _cx: &OpView<'_>) -> bool {
         true
     }

@@ -5,8 +5,9 @@ use of_ir::{OpView, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// Marks an omitted optional operand. It is no value of a program, so it has no samples: those of ops with optional operands
-    /// contain it.
+    /// Marks an omitted optional operand.
+    ///
+    /// A program computes nothing with it, so it has no samples of its own: those of ops with optional operands contain it.
     pub struct NoneValue = "of.none" [Structural] {
         operands: (),
         results: (value),
