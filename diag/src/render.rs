@@ -56,7 +56,7 @@ impl Renderer {
         if let Some((text, line, col)) = at {
             let gutter = line.to_string();
             let pad = " ".repeat(gutter.len());
-            // Tabs stay tabs under the line, so that the caret stands below the right character.
+            // Tabs stay tabs under the line, so that the caret is below the right character.
             let lead: String =
                 text.chars().take(col.saturating_sub(1) as usize).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             let _ = writeln!(out, "{cyan}{gutter} |{off} {text}\n{cyan}{pad} |{off} {lead}{red}^{off}");

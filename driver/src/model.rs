@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn format_is_detected_by_content_when_the_name_says_nothing() {
+    fn format_is_detected_by_content_without_an_extension() {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, bytes: &[u8]| {
             let p = dir.path().join(name);

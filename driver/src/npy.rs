@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_come_back() {
+    fn npy_arrays_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npy");
         for dims in [vec![], vec![3], vec![2, 1, 3], vec![0, 2]] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn other_orders_are_rearranged() {
+    fn npy_of_other_byte_and_axis_order_is_converted() {
         let t = array(&file(
             "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n",
             &[0, 0, 0, 3, 0, 1, 0, 4, 0, 2, 0, 5],
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_give_arrays_by_name() {
+    fn npz_arrays_are_read_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npz");
         let mut zip = zip::ZipWriter::new(File::create(&path).unwrap());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error() {
+    fn damaged_npy_is_refused() {
         let good = file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", &[0; 4]);
         assert!(array(&good).is_ok());
         for end in 0..good.len() {

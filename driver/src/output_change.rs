@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_relative() {
+    fn output_changes_are_relative() {
         let mut c = OutputChange::default();
         c.add(&values(&[3.0, 4.0, 1.0, 0.0]), &values(&[3.0, 4.0, 0.0, 0.5]));
         assert_eq!(

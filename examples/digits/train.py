@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small CNN on scikit-learn's handwritten digits (1,797 images of 8x8 pixels) and writes, beside this file,
+"""Trains a small CNN on scikit-learn's handwritten digits (1,797 images of 8x8 pixels) and writes, into the folder of this file,
 
   digits.onnx          the model: image [N, 1, 8, 8] with values 0..16 -> probability [N, 10]
   images.npy           eight images that it was not trained on

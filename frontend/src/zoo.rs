@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_have_their_published_sizes() {
+    fn zoo_models_have_their_published_sizes() {
         // Parameters in millions, biases included where there are some, as published or counted from the paper.
         let published = [("inception_v3", 23.8), ("resnext50", 22.9), ("squeezenet", 1.24), ("vgg19", 143.7)];
         for (name, millions) in published {

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use crate::{Graph, OpId, Rewriter, Type, ValueId};
 
 impl Rewriter<'_> {
-    /// Copies `op` of graph `from` to the insertion point, regions included, with its location. `map` says what stands
-    /// for each value that it reads, and learns its results.
+    /// Copies `op` of graph `from` to the insertion point, regions included, with its location. `map` has the
+    /// replacement of each value that the op reads, and receives its results.
     ///
     /// # Panics
     /// When a value that it reads is not in `map`: the caller maps captured values first.
@@ -48,8 +48,8 @@ impl Rewriter<'_> {
         copy
     }
 
-    /// Copies `op`, regions included, to the insertion point, located as derived from it by this pass. What stands for a
-    /// value that it reads, if not that value, says `map`, which learns its results.
+    /// Copies `op`, regions included, to the insertion point, located as derived from it by this pass. `map` has the
+    /// replacements of values that the op reads, and receives its results. Other values are read as they are.
     pub fn copy_op(&mut self, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
         let data = self.graph().op(op).clone();
         let operands: SmallVec<[ValueId; 4]> =

@@ -49,7 +49,7 @@ impl DimFn {
     /// Every function.
     pub const ALL: [DimFn; 5] = [DimFn::FloorDiv, DimFn::CeilDiv, DimFn::Mod, DimFn::Max, DimFn::Min];
 
-    /// Spelling in text.
+    /// The keyword in text.
     pub const fn name(self) -> &'static str {
         match self {
             DimFn::FloorDiv => "floordiv",

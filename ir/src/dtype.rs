@@ -86,7 +86,7 @@ impl DType {
         DType::String,
     ];
 
-    /// The spelling in MLIR text, e.g. `f32`, `ui8`, `i1` for bool.
+    /// The type in MLIR text, e.g. `f32`, `ui8`, `i1` for bool.
     pub const fn mlir_name(self) -> &'static str {
         match self {
             DType::F64 => "f64",

@@ -6,7 +6,7 @@ use of_diag::{Code, Diagnostic, Location};
 
 use crate::{AttrError, Attrs, Dim, Graph, RegionId, Tensor, TensorType, Type, ValueId};
 
-/// How many values stand at one place of an op's signature.
+/// How many values one slot of an op's signature has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arity {
     /// Exactly one.

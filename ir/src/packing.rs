@@ -1,6 +1,6 @@
 //! Elements narrower than a byte: packed in tensors, one to a byte where they are worked on.
 //!
-//! The first element stands in the lowest bits of a byte, as in ONNX. A width divides 8.
+//! The first element is in the lowest bits of a byte, as in ONNX. A width divides 8.
 
 /// The elements of `n * bits` packed bits, one to a byte, in the low bits.
 pub fn unpack(bits: usize, n: usize, packed: &[u8]) -> Vec<u8> {

@@ -19,7 +19,7 @@ impl PartialKind {
     /// Every kind.
     pub const ALL: [PartialKind; 4] = [PartialKind::Sum, PartialKind::Max, PartialKind::Min, PartialKind::Prod];
 
-    /// Spelling in text.
+    /// The keyword in text.
     pub const fn name(self) -> &'static str {
         match self {
             PartialKind::Sum => "sum",

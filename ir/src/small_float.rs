@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn known_values() {
+    fn small_floats_encode_known_values() {
         for (dtype, code, value) in [
             (DType::F8E4M3FN, 0x7e, 448.0),
             (DType::F8E4M3FNUZ, 0x7f, 240.0),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_round_as_asked() {
+    fn powers_of_two_follow_the_rounding_mode() {
         let e = |x: f64, saturate, power| {
             decode(DType::F8E8M0FNU, encode(DType::F8E8M0FNU, x, Rounding { saturate, power }))
         };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range() {
+    fn out_of_range_values_follow_the_rounding_mode() {
         let all = [f64::INFINITY, 1e9, f64::NEG_INFINITY, -1e9];
         for (dtype, largest, beyond) in [
             (DType::F8E4M3FN, 448.0, f64::NAN),

@@ -144,7 +144,7 @@ impl Tensor {
     /// Rounds `elements` to `dtype`: floats to nearest even, integers wrap, small floats as [`Rounding::DEFAULT`] says.
     ///
     /// # Errors
-    /// When the count does not fit, or strings meet numbers.
+    /// When the count does not match, or `elements` are strings and `dtype` is a number type, or the reverse.
     pub fn from_elements(dtype: DType, dims: Vec<usize>, elements: Elements) -> Result<Tensor, TensorError> {
         Tensor::rounded(dtype, dims, elements, Rounding::DEFAULT)
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_saturate_and_wrap_as_documented() {
+    fn float_conversions_saturate_and_integer_conversions_wrap() {
         let f = |d, v: f64| Tensor::from_elements(d, vec![], Elements::Float(vec![v])).unwrap().to_f64s().unwrap()[0];
         assert_eq!(f(DType::I8, 300.7), 127.0);
         assert_eq!(f(DType::U8, -3.0), 0.0);

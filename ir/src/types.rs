@@ -118,7 +118,7 @@ impl From<TensorType> for Type {
     }
 }
 
-/// The pretty spelling: `tensor<?(N*2)x64xf32, #of.sbp<@m, [S(0)]>>`, and `?` alone where nothing is known.
+/// The pretty form: `tensor<?(N*2)x64xf32, #of.sbp<@m, [S(0)]>>`, and `?` alone where nothing is known.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -73,7 +73,7 @@ impl Verifier<'_> {
                 let what = if i + 1 == ops.len() {
                     "the region does not end with a terminator"
                 } else {
-                    "a terminator stands inside a region"
+                    "a terminator is followed by other ops"
                 };
                 self.error(Code::REGION, &data.loc, format!("'{}': {what}", data.name()));
             }

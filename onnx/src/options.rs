@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub struct Options {
     /// The folder that must contain external data; if `None`, [`crate::import_file`] uses the folder of the model.
     pub folder: Option<PathBuf>,
-    /// The most nodes that a model may have once its functions are inlined: calls of calls can grow without bound.
+    /// The most nodes that a model may have once its functions are inlined: nested calls can expand without bound.
     pub max_nodes: usize,
 }
 

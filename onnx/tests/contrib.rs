@@ -45,7 +45,7 @@ fn normalized(row: &[f64], epsilon: f64, centred: bool) -> Vec<f64> {
 }
 
 #[test]
-fn activations() {
+fn contrib_activations_are_imported() {
     let (x, b, z) = (wave(8, 1), wave(4, 2), wave(8, 3));
     let model = Build::new()
         .input("x", F32, &["2", "4"])
@@ -82,7 +82,7 @@ fn activations() {
 }
 
 #[test]
-fn normalizations_of_sums() {
+fn contrib_normalizations_of_sums_are_imported() {
     let (x, s, g, b) = (wave(6, 1), wave(6, 2), wave(3, 3), wave(3, 4));
     let model = Build::new()
         .input("x", F32, &["1", "2", "3"])
@@ -125,7 +125,7 @@ fn normalizations_of_sums() {
 }
 
 #[test]
-fn embeddings() {
+fn contrib_embeddings_are_imported() {
     let tables = [wave(10, 1), wave(8, 2), wave(4, 3)];
     let [words, positions, segments] = &tables;
     let model = Build::new()
@@ -164,7 +164,7 @@ fn embeddings() {
 }
 
 #[test]
-fn groups_are_normalized_in_either_layout() {
+fn group_norm_accepts_both_layouts() {
     // Two samples would only repeat it: one of two pixels and four channels.
     let (x, g, b) = (wave(8, 1), wave(4, 2), wave(4, 3));
     let groups = |activation, last| [int("groups", 2), int("activation", activation), int("channels_last", last)];
@@ -204,7 +204,7 @@ fn groups_are_normalized_in_either_layout() {
 }
 
 #[test]
-fn products() {
+fn contrib_matmuls_are_imported() {
     let (a, b, c) = (wave(12, 1), wave(12, 2), wave(2, 3));
     let model = Build::new()
         .input("a", F32, &["3", "2", "2"])
@@ -261,7 +261,7 @@ fn products() {
 }
 
 #[test]
-fn weights_of_few_bits() {
+fn n_bit_weights_are_dequantized() {
     // Three blocks a row, so that the last byte of zero points is half used, and K ends within the last block.
     let (k, n, block) = (40usize, 2usize, 16usize);
     let x = wave(k, 1);
@@ -330,7 +330,7 @@ fn weights_of_few_bits() {
 }
 
 #[test]
-fn convolutions() {
+fn contrib_convolutions_are_imported() {
     // Kernels of one pixel keep the sums short.
     let (x, w, z) = (wave(4, 1), wave(4, 2), wave(4, 3));
     let model = Build::new()
@@ -378,7 +378,7 @@ fn convolutions() {
 }
 
 #[test]
-fn tensors() {
+fn contrib_tensor_ops_are_imported() {
     let model = Build::new()
         .input("x", F32, &["2", "2"])
         .input("v", F32, &["5"])
@@ -413,7 +413,7 @@ fn tensors() {
 }
 
 #[test]
-fn crop_and_resize() {
+fn crop_and_resize_matches_its_definition() {
     let size = |n: i32| n.to_le_bytes();
     let model = |mode| {
         Build::new()

@@ -50,7 +50,7 @@ fn narrow(v: &[f64]) -> Vec<f32> {
 const HIDDEN: f64 = f64::NEG_INFINITY;
 
 #[test]
-fn projections_masks_and_caches() {
+fn attention_projections_masks_and_caches_are_imported() {
     // Two heads of size 2, three tokens; the weights copy, scale and turn over the input.
     let (x, past) = (wave(12, 1), wave(16, 2));
     let weights: Vec<f32> = (0..48).map(|i| if (i % 12) % 4 == i / 12 { 1.0 } else { 0.1 * (i % 12) as f32 }).collect();
@@ -107,7 +107,7 @@ fn projections_masks_and_caches() {
 }
 
 #[test]
-fn heads_given_apart_or_packed() {
+fn separate_and_packed_heads_are_imported() {
     let (q, k, v, bias) = (wave(8, 1), wave(12, 2), wave(12, 3), wave(12, 4));
     let add = |x: &[f32], part: usize| -> Vec<f32> {
         x.iter().enumerate().map(|(i, x)| x + bias[4 * part + i % 4]).collect()
@@ -158,7 +158,7 @@ fn heads_given_apart_or_packed() {
 }
 
 #[test]
-fn one_query_after_a_cache() {
+fn decoder_attention_reads_its_cache() {
     let (qkv, past) = (wave(12, 1), wave(8, 2));
     let model = Build::new()
         .input("qkv", F32, &["1", "1", "12"])
@@ -196,7 +196,7 @@ fn one_query_after_a_cache() {
 }
 
 #[test]
-fn quantized_projections() {
+fn quantized_attention_is_imported() {
     let x: Vec<i64> = (0..4).map(|i| 3 + 2 * i).collect();
     let w: Vec<i64> = (0..12).map(|i| (i * 7 % 11) - 5).collect();
     let model = Build::new()
@@ -313,7 +313,7 @@ impl Grouped {
 }
 
 #[test]
-fn grouped_heads_with_a_cache() {
+fn group_query_attention_updates_its_cache() {
     let base = |tokens, past, room| Grouped {
         tokens,
         past,
@@ -335,7 +335,7 @@ fn grouped_heads_with_a_cache() {
 }
 
 #[test]
-fn rotary_embeddings() {
+fn rotary_embeddings_are_imported() {
     let (x, cache) = (wave(12, 1), wave(8, 2));
     let model = Build::new()
         .input("x", F32, &["1", "3", "4"])
@@ -366,7 +366,7 @@ fn rotary_embeddings() {
 }
 
 #[test]
-fn biases_by_distance() {
+fn relative_position_biases_are_imported() {
     let (table, q, w, rel) = (wave(8, 1), wave(4, 2), wave(4, 3), wave(4, 4));
     let model = Build::new()
         .input("table", F32, &["4", "2"])

@@ -21,7 +21,7 @@ fn quantized(x: f64, scale: f64, zero: f64) -> f64 {
 }
 
 #[test]
-fn elementwise_on_quantized_numbers() {
+fn quantized_elementwise_ops_are_imported() {
     let (a, b) = ([0i64, 50, 100, 200, 255, 128], [10i64, 90, 170]);
     let q = ["x", "sx", "zx"];
     let model = Build::new()
@@ -88,7 +88,7 @@ fn elementwise_on_quantized_numbers() {
 }
 
 #[test]
-fn windows_on_quantized_numbers() {
+fn quantized_pools_and_convolutions_are_imported() {
     let x = [10i64, 20, 30, 40, 50, 60, 70, 81];
     let tail = ["s", "z", "t", "z"];
     let of = |x: &'static str| [&[x][..], &tail[..]].concat();
@@ -130,7 +130,7 @@ fn windows_on_quantized_numbers() {
 }
 
 #[test]
-fn products_of_quantized_matrices() {
+fn quantized_matmuls_are_imported() {
     let (a, b) = ([3i64, 100, 7, 255], [-5i64, 6, 7, -128]);
     let model = Build::new()
         .input("a", U8, &["2", "2"])
@@ -186,7 +186,7 @@ fn products_of_quantized_matrices() {
 }
 
 #[test]
-fn linear_conversions() {
+fn quantize_and_dequantize_linear_are_imported() {
     let model = Build::new()
         .input("x", F32, &["2", "2"])
         .init(f32s("s", &[2], &[0.5, 2.0]))
@@ -203,7 +203,7 @@ fn linear_conversions() {
 }
 
 #[test]
-fn tables_of_few_bits() {
+fn n_bit_embeddings_are_dequantized() {
     // Two rows of 32 elements in two blocks.
     let table: Vec<i64> = (0..32).map(|i| i * 29 % 256).collect();
     let model = Build::new()
@@ -226,7 +226,7 @@ fn tables_of_few_bits() {
 }
 
 #[test]
-fn recurrences_with_quantized_weights() {
+fn quantized_lstm_weights_are_dequantized() {
     // Weights of scale 1 are themselves: the same as LSTM with its matrices turned over.
     let (w, r): (Vec<i64>, Vec<i64>) = ((0..8).map(|i| i % 3).collect(), (0..4).map(|i| i % 2).collect());
     let model = |turned: bool| {

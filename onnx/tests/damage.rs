@@ -35,7 +35,7 @@ fn survives(bytes: Vec<u8>, what: &str) -> bool {
 }
 
 #[test]
-fn changed_bytes() {
+fn models_with_changed_bytes_never_panic() {
     let good = digits();
     assert!(survives(good.clone(), "the file itself"));
     let (mut read, mut refused) = (0, 0);
@@ -54,7 +54,7 @@ fn changed_bytes() {
 }
 
 #[test]
-fn truncated_files() {
+fn truncated_models_never_panic() {
     let good = digits();
     let mut rng = fastrand::Rng::with_seed(1);
     for i in 0..1_000 {
@@ -111,7 +111,7 @@ fn nested() -> Vec<u8> {
 }
 
 #[test]
-fn changed_bytes_of_control_flow() {
+fn control_flow_models_with_changed_bytes_never_panic() {
     let good = nested();
     assert!(survives(good.clone(), "the model itself"));
     let mut read = 0;

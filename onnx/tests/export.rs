@@ -1,4 +1,4 @@
-//! Models that are written: what is read back is what was read first, up to names.
+//! Exported models: they import as the same module, up to names.
 
 mod support;
 

@@ -90,7 +90,7 @@ fn data_is_mapped_once_and_not_copied() {
 }
 
 #[test]
-fn data_may_lie_in_folders_below() {
+fn external_data_in_subfolders_is_read() {
     let folder = tempfile::tempdir().unwrap();
     data(&folder.path().join("sub/w.bin"));
     let module = import_in(folder.path(), &model(vec![external("w", &[4], &[("location", "sub/w.bin")])])).unwrap();

@@ -122,7 +122,7 @@ fn opset_1_parameters_as_attributes() {
 }
 
 #[test]
-fn networks_of_opset_6() {
+fn opset_6_networks_are_imported() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "2"])
         .init(f32s("slope", &[2], &[2.0, 3.0]))
@@ -169,7 +169,7 @@ fn networks_of_opset_6() {
 }
 
 #[test]
-fn center_crop_pad() {
+fn center_crop_pad_is_imported() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .init(i64s("shape", &[2], &[4, 1]))
@@ -189,7 +189,7 @@ fn center_crop_pad() {
 }
 
 #[test]
-fn cosine_window_functions() {
+fn window_functions_match_their_formulas() {
     let model = Build::new()
         .init(i64s("n", &[], &[4]))
         .init(i64s("m", &[], &[3]))
@@ -213,7 +213,7 @@ fn cosine_window_functions() {
 }
 
 #[test]
-fn depth_space_modes() {
+fn depth_to_space_modes_are_imported() {
     let model = |mode| {
         Build::new()
             .input("x", F32, &["n", "2", "1", "2"])

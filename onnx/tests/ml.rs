@@ -1,4 +1,4 @@
-//! The domain ai.onnx.ml, and operators that came with it in mind.
+//! The domain ai.onnx.ml, and operators designed for its models.
 
 mod support;
 

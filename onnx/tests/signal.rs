@@ -41,7 +41,7 @@ fn dft_onesided_inverse() {
 }
 
 #[test]
-fn stft() {
+fn stft_is_imported() {
     let model = Build::new()
         .input("x", F32, &["1", "5", "1"])
         .init(i64s("step", &[], &[2]))
@@ -160,7 +160,7 @@ fn gradient_operator_names_values() {
 }
 
 #[test]
-fn image_decoder() {
+fn image_decoder_is_imported() {
     let model = |attrs: &[_]| {
         let node = Build::new().input("file", DataType::Uint8, &["n"]).node("ImageDecoder", &["file"], &["y"], attrs);
         node.outputs(&["y"]).model(20)

@@ -20,7 +20,7 @@ fn clip_opset_6_attributes() {
 }
 
 #[test]
-fn axes_as_attributes() {
+fn axes_attributes_become_operands() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "2"])
         .node("Squeeze", &["x"], &["s"], &[ints("axes", &[0])])
@@ -47,7 +47,7 @@ fn axes_as_attributes() {
 }
 
 #[test]
-fn axes_as_operands() {
+fn axes_operands_are_kept() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "2"])
         .init(i64s("zero", &[1], &[0]))
@@ -88,7 +88,7 @@ fn reduce_sum_opset_13_axes_operand() {
 }
 
 #[test]
-fn slice_pad_split_as_attributes() {
+fn slice_pad_split_attributes_become_operands() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .node("Slice", &["x"], &["cut"], &[ints("starts", &[-2]), ints("ends", &[1000]), ints("axes", &[1])])
@@ -186,7 +186,7 @@ fn top_k_opset_1_attribute() {
 }
 
 #[test]
-fn upsample() {
+fn upsample_is_imported_as_resize() {
     let x = || x32(&[1, 1, 1, 2], &[1.0, 3.0]);
     let twice: &[f64] = &[1.0, 1.0, 3.0, 3.0];
     let linear: &[f64] = &[1.0, 2.0, 3.0, 3.0];
@@ -255,7 +255,7 @@ fn group_normalization_opset_18_scale_per_group() {
 }
 
 #[test]
-fn gemm_has_defaults() {
+fn gemm_attributes_have_defaults() {
     let base = || {
         Build::new().input("a", F32, &["1", "2"]).init(f32s("b", &[2, 1], &[10.0, 100.0])).init(f32s("c", &[1], &[0.5]))
     };
@@ -347,7 +347,7 @@ fn small_types_are_converted_and_quantised() {
 }
 
 #[test]
-fn elementwise_forms() {
+fn elementwise_variants_are_imported() {
     let model = Build::new()
         .input("x", F32, &["2"])
         .init(i64s("i", &[2], &[-7, 7]))
@@ -418,7 +418,7 @@ fn default_domain_has_two_names() {
 }
 
 #[test]
-fn every_declared_operator_is_found() {
+fn every_declared_operator_has_an_importer() {
     for name in of_ops::list::ALL.iter().flat_map(|d| d.onnx()) {
         let (domain, op) = name.split_once("::").unwrap_or(("", name));
         let mut model = Build::new().node(op, &[], &["y"], &[]).domain(domain).outputs(&["y"]).model(NEWEST_OPSET);

@@ -3,7 +3,9 @@
 //! An op is a struct whose fields are its attributes; it implements [`Op`]: inference, reference evaluation or
 //! expansion, SBP signatures, gradient. Libraries and programs add ops at run time ([`op_registry`]). The tests in `tests/list_wide.rs` run over the whole list.
 
+mod build;
 mod declare;
+mod estimate;
 pub mod interpret;
 pub mod list;
 mod op;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use of_ir::{Attrs, Dim, OpDef, OpError, OpView, Rewriter, SbpSignature, Signature, Tensor, Traits, Type, ValueId};
 
 use crate::scalar::ScalarOp;
-use of_diag::Diagnostic;
+use of_diag::{Code, Diagnostic, Location};
 
 /// Result types, or what is wrong with the operands.
 pub type Inferred = Result<Vec<Type>, OpError>;
@@ -146,7 +146,7 @@ pub trait Op: Send + Sync {
     /// # Errors
     /// When an op that it makes does not fit, which is a bug of the expansion.
     fn expand(&self, _rw: &mut Rewriter<'_>, _operands: &[ValueId]) -> Expanded {
-        Err(Diagnostic::error(of_diag::Code::CODEGEN, of_diag::Location::Unknown, "this op has no expansion"))
+        Err(Diagnostic::error(Code::CODEGEN, Location::Unknown, "this op has no expansion"))
     }
 
     /// The scalar function of an elementwise op; operands are broadcast to the result.
@@ -179,11 +179,24 @@ pub trait Op: Send + Sync {
         None
     }
 
+    /// Whether a result depends on random numbers that the op draws from a seed: another implementation draws others.
+    fn is_random(&self, _cx: &OpView<'_>) -> bool {
+        false
+    }
+
+    /// Whether the op sums products with coefficients that it computes itself and that may be zero: weights of an
+    /// interpolation, or zeros between the elements of an operand. An implementation may leave such a product out, so an
+    /// infinite element gives NaN in one and not in another.
+    fn has_zero_coefficients(&self) -> bool {
+        false
+    }
+
     /// Gradients of the operands given those of the results; `None` for an operand without gradient.
-    /// The outer `None` says that the op is not differentiable (or not yet).
+    /// The outer `None` says that there is no rule for these operands; [`Op::expand`] is differentiated instead, if there is
+    /// one. An op that cannot be differentiated at all returns [`GradCx::not_differentiable`].
     ///
     /// # Errors
-    /// When an op that it makes does not fit, which is a bug of the rule.
+    /// When the op is not differentiable, or an op that the rule makes does not fit, which is a bug of the rule.
     fn gradient(&self, _cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         None
     }
@@ -202,7 +215,13 @@ pub struct GradCx<'r, 'g> {
 }
 
 impl GradCx<'_, '_> {
-    /// No operand has a gradient: the results jump, and between jumps nothing changes.
+    /// The error of an op that is not differentiable, with the reason.
+    pub fn not_differentiable(&self, op: &str, why: &str) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let what = format!("'{op}' is not differentiable: {why}");
+        Some(Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, what)))
+    }
+
+    /// No operand has a gradient: the results are piecewise constant.
     pub fn flat(&self) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         Some(Ok(vec![None; self.operands.len()]))
     }
@@ -248,7 +267,7 @@ pub trait OpSpec: Op + Sized + 'static {
     /// # Errors
     /// When one is missing or of the wrong kind.
     fn from_attrs(attrs: &Attrs) -> Result<Self, OpError>;
-    /// Test operands: written in the op.s file with `samples`.
+    /// Operands and attributes for the list-wide tests: `samples` of the `op!` declaration.
     fn sample(seed: u64) -> Option<(Vec<Value>, Self)>;
     /// The value of a constant.
     fn constant(_attrs: &Attrs) -> Option<Tensor> {

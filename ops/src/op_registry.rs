@@ -1,7 +1,7 @@
 //! The op registry: ops of users' shared libraries, and of programs that use this crate.
 //!
 //! A registered op stays registered. It is found by [`crate::decl`] and [`crate::registry`] as those of the list are: text, models
-//! and builders may use it, and what asks an op for its properties gets its answers.
+//! and builders may use it, and passes and backends query it as any other op.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};

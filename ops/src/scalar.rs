@@ -86,6 +86,19 @@ pub enum ScalarOp {
 }
 
 impl ScalarOp {
+    /// How far the f32 results of native code may be from the exact ones, relative to them and in units of `f32::EPSILON / 2`,
+    /// of functions that are approximated. Other functions are one operation, rounded once.
+    pub fn max_error(self) -> Option<f64> {
+        use ScalarOp::*;
+        match self {
+            Pow => Some(2.0),
+            Exp | Log | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh => Some(4.0),
+            Erf => Some(6.0),
+            Sigmoid => Some(16.0),
+            _ => None,
+        }
+    }
+
     /// Number of operands.
     pub const fn arity(self) -> usize {
         use ScalarOp::*;

@@ -265,7 +265,7 @@ fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor,
     match (op, operands) {
         (ScalarOp::Eq | ScalarOp::Ne, [a, b]) => {
             let (Some(x), Some(y)) = (a.strings(), b.strings()) else {
-                return Err(OpError::eval("a string meets a number"));
+                return Err(OpError::eval("one operand has strings, the other numbers"));
             };
             let out = (0..n).map(|i| {
                 index.positions(i, &mut p);
@@ -275,7 +275,7 @@ fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor,
         }
         (ScalarOp::Select, [c, a, b]) => {
             let (Some(x), Some(y)) = (a.strings(), b.strings()) else {
-                return Err(OpError::eval("a string meets a number"));
+                return Err(OpError::eval("one operand has strings, the other numbers"));
             };
             let c = c.to_i64s().ok_or_else(|| OpError::eval("the condition must be bool"))?;
             let out = (0..n).map(|i| {

@@ -31,10 +31,10 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
             continue;
         }
         let key = (data.name(), data.operands.to_vec());
-        let twin = seen
+        let equal = seen
             .get(&key)
             .and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
-        match twin {
+        match equal {
             Some(first) => {
                 let results = rw.graph().op(first).results.clone();
                 rw.replace(op, &results);

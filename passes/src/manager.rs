@@ -98,7 +98,7 @@ impl Manager {
         if let Some(p) = pipeline(&item.name) {
             if !item.options.is_empty() {
                 return Err(error(format!("'{}' is a pipeline, it has no options", p.name))
-                    .hint(format!("it stands for {}", p.text))
+                    .hint(format!("it expands to {}", p.text))
                     .into());
             }
             self.passes.extend(Manager::parse(p.text)?.passes);

@@ -1,4 +1,4 @@
-//! `quantize-contractions`: turns contractions of dequantized operands into integer ones.
+//! `quantize-contractions`: rewrites contractions of dequantized operands as integer contractions.
 //!
 //! With `x = sx (qx - zx)` and `w = sw (qw - zw)`, where `sw` has at most one number per column, `x w = sx sw (qx -
 //! zx)(qw - zw)`. The sum is exact in i32, and the rest is elementwise. It runs before constant folding, which would

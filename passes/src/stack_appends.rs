@@ -1,4 +1,4 @@
-//! `stack-appends`: turns concatenation in a loop into a scan output.
+//! `stack-appends`: replaces concatenation in a loop by a scan output.
 //!
 //! A loop-carried tensor that grows by concatenation is copied in every iteration, which takes quadratic time. A scan
 //! output is written once. Exporters emit such tensors for lists that a script collects.

@@ -162,7 +162,7 @@ fn attention(tokens: usize, heads: usize, width: usize) -> String {
     out
 }
 
-/// Eight NVIDIA T4 on PCIe 3.0, for which `optimize{target=t4}` has a cost model. The data sheet gives 16 lanes 16 GB/s
+/// Eight NVIDIA T4 on PCIe 3.0 x16, for which `optimize{target=t4}` has a cost model. The data sheet gives the link 16 GB/s
 /// each way; messages reach about three quarters.
 const T4: &str = r#"
 device = "cuda"

@@ -11,7 +11,7 @@ use of_sharding::{MeshSpec, Model, alternatives};
 
 /// Three blocks on eight devices, which take 468 MB where all activations are kept.
 #[test]
-fn gap_is_small_when_memory_is_short() {
+fn gap_is_small_under_a_memory_limit() {
     let text = include_str!("../../tests/lit/recompute/memory.of");
     let mesh = MeshSpec::named("dgx-h100[8]").unwrap();
     let effort = Effort::default();

@@ -1,9 +1,9 @@
 //! Automatic parallelization: SBP layouts (sharding), pipeline stages and recomputation on a mesh of devices.
 //!
 //! [`MeshSpec`] describes the mesh. [`boxing`] costs the collectives that change a layout (resharding), [`cost`] costs
-//! ops, and [`candidates`] lists the sharding strategies of each op. [`Model`] turns a function into a discrete
+//! ops, and [`candidates`] lists the sharding strategies of each op. [`Model`] states a function as a discrete
 //! optimization problem. [`search`] solves it and gives a lower bound. [`decide`] writes the solution into the types,
-//! and [`lower`] turns layout changes into collectives. [`simulate`] and [`execute`] run the result on simulated
+//! and [`lower`] replaces layout changes by collectives. [`simulate`] and [`execute`] run the result on simulated
 //! devices. [`spmd`] makes the program of each rank. [`stages`] cuts a function into pipeline stages with microbatches.
 
 pub mod alternatives;

@@ -1,4 +1,4 @@
-//! The model: turns a function into a discrete problem. Ops, inputs, outputs and values with several readers are nodes;
+//! The model: a function as a discrete optimization problem. Ops, inputs, outputs and values with several readers are nodes;
 //! resharding costs are on the edges.
 
 use std::collections::HashMap;

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from runtime import outcomes, read, session
 
 LONGEST = 60  # seconds a model
-# How far results may lie apart: so many times the noise that was measured, and so many last places of the largest number
+# How far results may differ: so many times the noise that was measured, and so many last places of the largest number
 # of a result, as sums that cancel have the errors of their terms.
 NOISE, PLACES = 16, 32
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -79,7 +79,7 @@ KNOWN = [
      lambda n: n.op == "Resize" and n.attributes.get("antialias") and n.text("mode") == "cubic"),
     ("Resize: with antialias onnxruntime skips an axis whose extent stays the same, ONNX's reference resamples it",
      lambda n: n.op == "Resize" and n.attributes.get("antialias") and keeps_an_extent(n)),
-    ("MeanVarianceNormalization: onnxruntime leaves ONNX's 1e-9 beside the deviation out, and divides by zero",
+    ("MeanVarianceNormalization: onnxruntime does not add ONNX's 1e-9 to the deviation, and divides by zero",
      lambda n: n.op == "MeanVarianceNormalization"),
     ("InstanceNormalization: onnxruntime crashes without elements",
      lambda n: n.op == "InstanceNormalization" and n.empty(0)),

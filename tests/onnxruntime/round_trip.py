@@ -102,7 +102,7 @@ def main():
     root = pathlib.Path(root)
     folders = sorted(p.parent for p in root.rglob("model.onnx") if any((p.parent / name).is_dir() for name in SETS))
     if not folders:
-        sys.exit(f"{root} holds no model.onnx beside values for its inputs")
+        sys.exit(f"{root} has no folder with a model.onnx and values for its inputs")
     counts = collections.Counter()
     gone = lambda folder, what: ("CRASHES", what)
     for at, word, why in outcomes(folders, lambda f: judge(f, of_opt, arguments), gone, LONGEST):

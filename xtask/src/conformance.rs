@@ -88,7 +88,7 @@ pub fn conformance(args: &[&str]) -> Result<(), String> {
     Err("docs/conformance.md says something else; --bless writes it anew".into())
 }
 
-/// ONNX's version where an index tells it, and all cases, sorted.
+/// ONNX's version, where an index has it, and all cases, sorted.
 ///
 /// `index.json`, where it is there, has the tolerances of cases: `{"onnx": …, "cases": [{"dir", "rtol", "atol"}]}`.
 fn find(folder: &Path) -> Result<(Option<String>, Vec<Case>), String> {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_counts_and_gives_reasons() {
+    fn conformance_page_has_counts_and_reasons() {
         let case = |name: &str| Case { name: name.into(), rtol: RTOL, atol: ATOL };
         let cases = [case("node/test_a"), case("node/test_bernoulli_x"), case("simple/test_c")];
         let results = [Outcome::Pass, Outcome::Fail("values".into()), Outcome::Refused("error: a | b".into())];

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz-graphs`: random graphs, by our own ways of computing them or by another runtime.
+//! `cargo xtask fuzz-graphs`: random graphs: interpreter, passes and native code, or another runtime, must agree.
 
 use std::path::Path;
 use std::process::Command;

@@ -27,7 +27,7 @@ cargo xtask ci [--without-tests]                      format, lints, tidy, tests
 cargo xtask tidy [--words]                            the project's invariants alone; how often words occur that are being replaced
 cargo xtask prose FILE …                              how long the sentences of Markdown and of comments are
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
-cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [--sets b1,b8]
+cargo xtask bench --models DIR --peer NAME=COMMAND …   times against other tools, as ratios; [--threads 1,2] [--sets b1,b8]
                                                    [--rounds N] [--json FILE] [--markdown FILE] [MODEL …]
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntime, as they are and as 'of-opt export ARG …'

@@ -22,7 +22,7 @@ const CHECKSUM: &str = "5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356
 /// The folder of the headers in it, and that of the few types of CUDA that they need.
 const FOLDER: &str = "TensorRT-Headers/TRT-RTX-1.7";
 
-/// Fetches libraries and headers, and compiles the shim beside the libraries: `$OF_TENSORRT`, else
+/// Fetches libraries and headers, and compiles the shim into the folder of the libraries: `$OF_TENSORRT`, else
 /// `$XDG_DATA_HOME/of-opt/tensorrt`, else `~/.local/share/of-opt/tensorrt`.
 ///
 /// With `--sdk DIR`, TensorRT as NVIDIA ships it (`DIR/include`, `DIR/lib`) takes their place; CUDA's headers are then found as
@@ -107,7 +107,7 @@ fn shim(to: &Path, include: &[PathBuf], libraries: &Path, link: &[String]) -> Re
     }
     command.arg(root().join("backends/tensorrt/src/shim.cpp")).arg("-o").arg(to.join("libof_tensorrt.so"));
     command.arg("-L").arg(libraries).args(link).arg("-ldl");
-    // Beside the shim, or where they stay.
+    // The libraries are next to the shim, or in their own folder.
     command.arg("-Wl,-rpath,$ORIGIN").arg(format!("-Wl,-rpath,{}", libraries.display()));
     let status = command.status().map_err(|e| format!("'{compiler}' cannot be run: {e}"))?;
     if status.success() { Ok(()) } else { Err("the shim does not compile; the compiler's words are above".into()) }

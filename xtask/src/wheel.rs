@@ -1,4 +1,4 @@
-//! Wheels from PyPI, pinned by hash: where the libraries of others come from.
+//! Wheels from PyPI, pinned by hash: the source of third-party libraries.
 
 use std::fs;
 use std::path::Path;

@@ -33,7 +33,7 @@ fn func(text: &str) -> Func {
 fn ops(func: &Func) -> Vec<OpId> {
     let g = &func.graph;
     let own = |op: &OpId| !g.op(*op).def.traits().terminator && !g.op(*op).def.traits().constant;
-    g.region_ops(g.entry()).filter(own).filter(|op| g.op(*op).name() != "of.none").collect()
+    g.region_ops(g.entry()).filter(own).filter(|op| g.ty(g.op(*op).results[0]) != &of_ir::Type::None).collect()
 }
 
 /// Whether TensorRT is installed.

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use of_diag::Code;
 
-use super::cursor::{ParseResult, Parser};
+use super::cursor::{ParseResult, Parser, WithHint};
 use super::dense;
-use super::dims::WithHint;
 use super::lexer::{Kind, Token};
 use super::{Constants, PrintOptions, quote, types};
 use crate::{Attr, Attrs, DType, Tensor};

@@ -239,3 +239,16 @@ impl<'a> Parser<'a> {
         Location::source(self.file.clone(), p.line, p.col)
     }
 }
+
+/// Adds a hint to a boxed diagnostic.
+pub(super) trait WithHint {
+    /// The same error with the hint.
+    fn with_hint(self, hint: &str) -> Self;
+}
+
+impl WithHint for Box<Diagnostic> {
+    fn with_hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

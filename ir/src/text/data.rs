@@ -1,19 +1,14 @@
 //! Large constants in a data file next to the text: written once, mapped when read, never copied, always checked.
 //!
 //! `#of.data<"model.ofdata", offset, length, "blake3"> : tensor<…>`. The file is a plain sequence of constants, each
-//! at a multiple of 64 bytes; what is where, only the text says.
+//! at a multiple of 64 bytes; only the text says where each is.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Component, Path};
 
-use of_diag::{Code, Diagnostic};
-
-use super::cursor::{ParseResult, Parser};
-use super::dims::WithHint;
-use super::lexer::Token;
-use crate::{Blob, Tensor};
+use crate::Blob;
 
 /// Constants begin at multiples of this, so that mapped slices suit any vector load.
 const ALIGN: u64 = 64;
@@ -75,7 +70,7 @@ impl DataFile {
     }
 }
 
-fn hash_of(bytes: &[u8]) -> blake3::Hash {
+pub(super) fn hash_of(bytes: &[u8]) -> blake3::Hash {
     // Below this, threads cost more than they bring.
     const PARALLEL: usize = 1 << 20;
     let mut h = blake3::Hasher::new();
@@ -102,7 +97,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The file called `name`, or an error.
-    fn file(&mut self, name: &str) -> Result<Blob, String> {
+    pub fn file(&mut self, name: &str) -> Result<Blob, String> {
         if let Some(b) = self.files.get(name) {
             return Ok(b.clone());
         }
@@ -125,37 +120,5 @@ impl<'a> Loader<'a> {
         let blob = Blob::map(&full).map_err(read)?;
         self.files.insert(name.to_owned(), blob.clone());
         Ok(blob)
-    }
-}
-
-impl Parser<'_> {
-    /// What follows `#of.data`.
-    pub fn data_constant(&mut self, start: Token) -> ParseResult<Tensor> {
-        self.expect(b'<', "after '#of.data'")?;
-        let name_at = self.tok;
-        let name = self.string("the name of the data file")?;
-        self.expect(b',', "after the file")?;
-        let offset: usize = self.number("an offset")?;
-        self.expect(b',', "after the offset")?;
-        let len: usize = self.number("a length")?;
-        self.expect(b',', "after the length")?;
-        let hash_at = self.tok;
-        let hash = self.string("the hash of the bytes")?;
-        let hash = blake3::Hash::from_hex(hash.as_bytes())
-            .map_err(|_| self.error(hash_at, "a blake3 hash has 64 hexadecimal digits"))?;
-        self.expect(b'>', "after the hash")?;
-        let (dtype, dims) = self.constant_type()?;
-
-        let fail = |p: &Self, at, what: String| -> Box<Diagnostic> { p.error_of(Code::EXTERNAL_DATA, at, what) };
-        let file = self.data.file(&name).map_err(|why| fail(self, name_at, why))?;
-        let bytes = offset.checked_add(len).and_then(|end| file.slice(offset..end)).ok_or_else(|| {
-            let what = format!("bytes {offset} to {offset}+{len} are not in '{name}', which has {}", file.len());
-            fail(self, name_at, what).with_hint("the file was cut off, or belongs to another model")
-        })?;
-        if hash_of(&bytes) != hash {
-            return Err(fail(self, hash_at, format!("the bytes in '{name}' have another hash"))
-                .with_hint("the file was damaged, or belongs to another model"));
-        }
-        self.tensor_of_bytes(start, dtype, dims, bytes)
     }
 }

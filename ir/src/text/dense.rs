@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling() {
+    fn dense_literals_print_in_short_form() {
         let f = |v: &[f32], dims: &[usize]| text_of(&Tensor::from_slice(dims, v).unwrap());
         assert_eq!(
             f(&[1.0, 0.1, f32::NAN, 1e30], &[2, 2]),

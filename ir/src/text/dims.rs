@@ -6,7 +6,7 @@
 //! factor := '-' factor | number | symbol | "symbol" | '?' | ('max' | 'min') '(' sum ',' sum ')' | '(' sum ')'
 //! ```
 
-use super::cursor::{ParseResult, Parser};
+use super::cursor::{ParseResult, Parser, WithHint};
 use super::lexer::{Kind, Token};
 use crate::{Dim, DimFn};
 
@@ -150,19 +150,6 @@ impl Parser<'_> {
             return Ok(());
         }
         Err(self.error(at, format!("a dimension has more than {} parts when multiplied out", Dim::MAX_SIZE)))
-    }
-}
-
-/// Adds a hint to a boxed diagnostic.
-pub(super) trait WithHint {
-    /// The same error with the hint.
-    fn with_hint(self, hint: &str) -> Self;
-}
-
-impl WithHint for Box<of_diag::Diagnostic> {
-    fn with_hint(mut self, hint: &str) -> Self {
-        self.hint = Some(hint.into());
-        self
     }
 }
 

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind() {
+    fn lexer_reads_every_token_kind() {
         let t = kinds("%a.1 = \"of.x\"(%0#1) // note\n -> -1.5e-3 0xFF 7 @m @\"a b\" ^bb0 ^ !of.t #of.a");
         let k: Vec<Kind> = t.iter().map(|(k, _)| *k).collect();
         let p = Kind::Punct;

@@ -54,7 +54,7 @@ fn write_inner(out: &mut String, loc: &Location) {
     };
 }
 
-/// Aliases of aliases grow exponentially with their text, so one location has at most this many parts.
+/// The size of nested aliases is exponential in their text, so one location has at most this many parts.
 const MOST_PARTS: usize = 4096;
 
 /// Where the text defines its location aliases (`#loc3 = loc(…)`, which upstream prints after everything else).
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_followed_and_cycles_refused() {
+    fn location_aliases_are_resolved_and_cycles_refused() {
         let text = "loc(#loc1)\n#loc = loc(\"a\":1:2)\n#loc1 = loc(fused[#loc, unknown])\n#loc2 = loc(#loc2)\n";
         let l = read(text).unwrap();
         assert_eq!(l.to_string(), "fused(a:1:2, unknown)");

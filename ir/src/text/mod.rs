@@ -15,17 +15,19 @@
 //! }
 //! ```
 //!
-//! A pretty op may leave out `: (…) -> …`; inference then gives the result types. The regions of a pretty op stand
+//! A pretty op may leave out `: (…) -> …`; inference then gives the result types. The regions of a pretty op are
 //! after its types: `of.if %c : (tensor<i1>) -> tensor<f32> { … }, { … }`.
 
 mod attrs;
 mod cursor;
 mod data;
+mod data_constant;
 mod dense;
 mod dims;
 mod file;
 mod lexer;
 mod locs;
+mod module_parser;
 mod names;
 mod op_parser;
 mod parser;

@@ -1,4 +1,5 @@
-//! Names of values in printed text: the source's where they are MLIR names, numbers otherwise, each once a function.
+//! Names of values in printed text: the given name where it is a valid MLIR name, otherwise a number. Names are unique in a
+//! function.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;

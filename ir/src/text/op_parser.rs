@@ -5,10 +5,9 @@ use std::collections::{HashMap, HashSet};
 use of_diag::{Code, Diagnostic, Location};
 use smallvec::SmallVec;
 
-use super::cursor::ParseResult;
-use super::dims::WithHint;
+use super::cursor::{ParseResult, WithHint};
 use super::lexer::{Kind, Token};
-use super::parser::ModuleParser;
+use super::module_parser::ModuleParser;
 use super::quote;
 use crate::{Attrs, Graph, OpDef, RegionId, Registry, Rewriter, Type, ValueId};
 
@@ -20,7 +19,7 @@ pub(super) struct Body<'m, 'a, 'g> {
     values: HashMap<&'a str, Bound>,
     /// The names of each open region, outermost first.
     scopes: Vec<Vec<&'a str>>,
-    /// Stand-ins for values that could not be made. What reads them is not complained about again.
+    /// Placeholders for values that could not be created. Their uses are not reported again.
     broken: HashSet<ValueId>,
     /// The operands of the last op of the outermost region.
     last: Vec<&'a str>,
@@ -233,7 +232,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         Ok(Written { name_at, name, results, operands, attrs, regions, types })
     }
 
-    /// Whether `{` begins attributes rather than a region: a name and what may follow it stand there.
+    /// Whether `{` begins attributes rather than a region: a name and what may follow it come next.
     fn at_dict(&self) -> bool {
         if !self.m.p.at(b'{') {
             return false;
@@ -253,7 +252,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         }
     }
 
-    /// Whether the results of the next op stand here: `%a, %b:2 =`.
+    /// Whether the results of the next op come next: `%a, %b:2 =`.
     fn at_results(&self) -> bool {
         if self.m.p.tok.kind != Kind::Value {
             return false;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_diag::{Code, Diagnostics, Location};
 
-use super::cursor::{ParseResult, Parser};
-use super::dims::WithHint;
+use super::cursor::{ParseResult, Parser, WithHint};
 use super::lexer::{Kind, Lexer, Token};
 use super::locs::Aliases;
+use super::module_parser::ModuleParser;
 use super::op_parser::{Body, accepts};
 use crate::{Attr, Attrs, Func, Graph, Mesh, MeshPart, Module, Registry, Type};
 
@@ -75,17 +75,6 @@ enum Wrapped {
     No,
 }
 
-/// What the parts of one module's text have in common.
-pub(super) struct ModuleParser<'a> {
-    pub p: Parser<'a>,
-    pub registry: &'a Registry,
-    pub aliases: Aliases,
-    /// Errors after which parsing continues.
-    pub errors: Vec<Diagnostic>,
-    module: Module,
-    fresh: u32,
-}
-
 /// A result of a function's signature.
 struct Declared {
     at: Token,
@@ -94,11 +83,6 @@ struct Declared {
 }
 
 impl ModuleParser<'_> {
-    fn report(&mut self, code: Code, at: Token, what: String) {
-        let e = self.p.error_of(code, at, what);
-        self.errors.push(*e);
-    }
-
     fn items(&mut self, wrapped: Wrapped) -> ParseResult<()> {
         loop {
             let t = self.p.tok;
@@ -106,7 +90,7 @@ impl ModuleParser<'_> {
                 (Kind::Eof, _) if wrapped == Wrapped::No => return Ok(()),
                 (Kind::Punct(b'}'), _) if wrapped == Wrapped::Yes => return Ok(()),
                 (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"") if wrapped == Wrapped::Yes => {
-                    return Err(self.p.error(t, "a module stands inside a module"));
+                    return Err(self.p.error(t, "modules cannot be nested"));
                 }
                 (Kind::Ident, "module") => self.pretty_module()?,
                 (Kind::Ident, "func") => self.pretty_func()?,

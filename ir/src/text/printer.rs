@@ -202,7 +202,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Whether an op is printed in the generic form. In pretty text that are those whose names cannot stand bare.
+    /// Whether an op is printed in the generic form. In pretty text that are those whose names need quotes.
     fn generic(&self, op: OpId) -> bool {
         let name = self.graph.op(op).name();
         self.options.generic || !quote::is_bare(name) || !name.contains('.')

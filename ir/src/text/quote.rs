@@ -1,15 +1,15 @@
-//! Identifiers and strings as MLIR spells them.
+//! Identifiers and strings, quoted as in MLIR.
 
 use std::fmt::{Result, Write};
 
-/// Whether `s` may stand bare as an attribute name, a symbol or an op name: `letter (letter|digit|_|$|.)*`.
+/// Whether `s` needs no quotes as an attribute name, a symbol or an op name: `letter (letter|digit|_|$|.)*`.
 pub(crate) fn is_bare(s: &str) -> bool {
     let mut bytes = s.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'.'))
 }
 
-/// Whether `s` may follow `%` as the name that somebody gave to a value. Numbers are for values without a name.
+/// Whether `s` may follow `%` as the given name of a value. Numbers are for values without a name.
 pub(crate) fn is_value_name(s: &str) -> bool {
     let first = |b: u8| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$' | b'.' | b'-');
     let mut bytes = s.bytes();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_are_quoted_only_when_needed() {
         assert!(is_bare("of.x_1$") && !is_bare("1x") && !is_bare("") && !is_bare("a-b") && !is_bare("é"));
         assert!(is_value_name("-a.1") && !is_value_name("12") && !is_value_name("a/b"));
     }

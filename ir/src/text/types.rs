@@ -1,12 +1,11 @@
-//! Types. The pretty spelling is `Type`'s `Display`; the generic one keeps symbols in the encoding, because MLIR knows
+//! Types. The pretty form is `Type`'s `Display`; the generic form keeps symbols in the encoding, because MLIR knows
 //! only `?`. The parser accepts both everywhere.
 
 use std::fmt::Write;
 
 use of_diag::Code;
 
-use super::cursor::{ParseResult, Parser};
-use super::dims::WithHint;
+use super::cursor::{ParseResult, Parser, WithHint};
 use super::lexer::{Kind, Token};
 use crate::{DType, Dim, NdSbp, PartialKind, Sbp, TensorType, Type};
 
@@ -93,7 +92,7 @@ impl Parser<'_> {
         Ok(types)
     }
 
-    /// `tensor<…>`, also where only a tensor may stand.
+    /// `tensor<…>`, where only a tensor is allowed.
     pub fn tensor_type(&mut self) -> ParseResult<TensorType> {
         let start = self.tok;
         if !self.at_word("tensor") && self.peek() != "!of.tensor" {

@@ -168,21 +168,32 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let data = rw.graph().op(op);
     let (def, mut attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
     let rank = operands.first().and_then(|v| rw.graph().ty(*v).as_tensor()?.rank());
-    let (Some(rank), 1) = (rank, data.results.len()) else {
-        let what = format!("'{}' with channels last has no counterpart in ONNX", data.name());
+    let Some(rank) = rank else {
+        let what = format!("'{}' with channels last has an operand of unknown rank", data.name());
         return Err(Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what)
-            .hint("export the model before 'channels-last'"));
+            .hint("give the model shapes, or export it before 'channels-last'"));
     };
     let rank = rank as i64;
     let to_first: Vec<i64> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     let to_last: Vec<i64> = std::iter::once(0).chain(2..rank).chain([1]).collect();
     attrs.set("channels_last", Attr::Bool(false));
-    let mut b = Build { rw, op };
-    b.replace(|b, _| {
-        operands[0] = b.op(Transpose { perm: Some(to_first) }, &[operands[0]])?;
-        let y = b.op((def, attrs), &operands)?;
-        b.op(Transpose { perm: Some(to_last) }, &[y])
-    })
+    rw.rewrite(op, &[]);
+    operands[0] = rw.create_one(Transpose { perm: Some(to_first) }, &[operands[0]])?;
+    let new = rw.create((def, attrs), &operands)?;
+    // Positions of maxima count in `[N, C, spatial…]` whatever the layout.
+    let pairs: Vec<(ValueId, ValueId)> = {
+        let results = |op: OpId| rw.graph().op(op).results.clone();
+        results(new).into_iter().zip(results(op)).collect()
+    };
+    let mut last = Vec::with_capacity(pairs.len());
+    for (y, old) in pairs {
+        let ty = rw.graph().ty(old).clone();
+        let y = rw.create_one(Transpose { perm: Some(to_last.clone()) }, &[y])?;
+        rw.set_type(y, ty);
+        last.push(y);
+    }
+    rw.replace(op, &last);
+    Ok(true)
 }
 
 /// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.

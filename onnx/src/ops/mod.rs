@@ -6,7 +6,7 @@
 /// The rows of a domain: each operator with the operator sets in which its reading changes.
 macro_rules! table {
     ($domain:expr; $($op:literal: $($since:literal $import:path),+;)*) => {
-        &[$($($crate::ops::ImporterEntry { domain: $domain, op: $op, since: $since, import: $import },)+)*]
+        &[$($($crate::ops::entry::ImporterEntry { domain: $domain, op: $op, since: $since, import: $import },)+)*]
     };
 }
 
@@ -15,6 +15,7 @@ mod compose;
 mod contrib;
 mod control;
 mod elementwise;
+mod entry;
 mod legacy;
 mod ml;
 mod normalization;
@@ -34,19 +35,9 @@ use std::sync::OnceLock;
 pub(crate) use support::why_not;
 pub use support::{Operator, Support, operators};
 
-use crate::import::{ImportResult, Importer, Node, as_is, is_declared};
-
-/// Imports one node.
-pub(crate) type ImportFn = for<'m, 'i, 'g> fn(&'i mut Importer<'m, 'g>, Node<'m>) -> ImportResult;
-
-/// One row of the table: operator `op` of `domain` is read by `import` from operator set `since` on, up to the next
-/// row of the same operator.
-pub(crate) struct ImporterEntry {
-    pub domain: &'static str,
-    pub op: &'static str,
-    pub since: i64,
-    pub import: ImportFn,
-}
+use crate::import::{as_is, is_declared};
+pub(crate) use entry::ImportFn;
+use entry::ImporterEntry;
 
 /// The rows of every domain.
 const TABLES: [&[ImporterEntry]; 4] = [table::TABLE, contrib::TABLE, ml::TABLE, preview::TABLE];

@@ -9,8 +9,8 @@ use of_ops::movement::{Expand, Reshape, Transpose, Unsqueeze};
 use of_ops::reduction::Softmax;
 use of_ops::training::Gradient;
 
-use super::ImporterEntry;
 use super::compose::nothing_left;
+use super::entry::ImporterEntry;
 use crate::import::{ImportError, ImportResult, Importer, Node};
 use crate::proto::GraphProto;
 use crate::tensor;

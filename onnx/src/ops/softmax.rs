@@ -1,4 +1,4 @@
-//! Softmax and its relatives before 13, which saw every tensor as a matrix.
+//! Softmax, LogSoftmax and Hardmax before operator set 13, which flatten the input to a matrix.
 
 use of_ir::Attr;
 

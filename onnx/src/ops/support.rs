@@ -2,6 +2,7 @@
 
 use of_ops::OpDecl;
 
+use super::entry::ImportFn;
 use super::{contrib, ml, preview, table};
 use crate::import::{NEWEST_OPSET, as_is, declaration};
 
@@ -78,7 +79,7 @@ fn onnx() -> impl Iterator<Item = Operator> {
 fn support(name: &str) -> Support {
     let rows = || table::TABLE.iter().filter(|e| e.op == name);
     // An operator imported one to one needs an op that declares it.
-    let as_it_is = rows().any(|e| e.import as usize == as_is as super::ImportFn as usize);
+    let as_it_is = rows().any(|e| e.import as usize == as_is as ImportFn as usize);
     match declaration(name) {
         Some(decl) => Support::Op(decl),
         None if rows().next().is_some() && !as_it_is => Support::Ops,

@@ -1,6 +1,6 @@
 //! The table of importers: every operator that needs more than its op's declaration.
 
-use super::ImporterEntry;
+use super::entry::ImporterEntry;
 use super::{
     axes, compose, contrib, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors,
 };
@@ -106,7 +106,7 @@ pub(crate) const TABLE: &[ImporterEntry] = table! { "";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::ImportFn;
+    use crate::ops::entry::ImportFn;
 
     #[test]
     fn every_table_row_is_found() {

@@ -13,13 +13,13 @@ use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 /// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
-/// input was cut, a pair for each. The slices of one stand side by side.
+/// input was cut, a pair for each. The slices of one input are adjacent.
 pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 /// The same of outputs.
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
-    /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.
+    /// The same tensor in the layout `to` on the mesh: a manual annotation.
     ///
     /// The pass `insert-boxing` puts the transfers in its place.
     pub struct Place = "of.place" [Structural] {

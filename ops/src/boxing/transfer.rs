@@ -14,7 +14,7 @@ op! {
         results: (y),
         traits: { effect: true },
         attrs: {
-            /// The number at which ranks meet; it ascends. The next one is free for a second step.
+            /// The number of the rendezvous, ascending on each rank. The next number is reserved for a second step.
             id: i64,
             /// The mesh axes along which ranks take part.
             axes: Vec<i64>,

@@ -3,8 +3,8 @@
 use of_diag::Diagnostic;
 use of_ir::{Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorError, TensorType, Type, ValueId};
 
+use crate::build::{Build, diagnostic};
 use crate::movement::Gather;
-use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

@@ -9,8 +9,8 @@ use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Shape, Tensor, Tens
 
 use self::equation::{Equation, Label};
 use super::MatMul;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::Select;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_of_common_equations() {
+    fn einsum_infers_shapes_of_common_equations() {
         let s = |d: &[i64]| d.iter().map(|x| Dim::from(*x)).collect::<Shape>();
         let infer = |eq: &str, shapes: &[Shape]| {
             let e = Einsum { equation: eq.into() }.equation(shapes)?;

@@ -3,7 +3,7 @@
 use of_ir::{Dim, OpError, OpView, Rewriter, Shape, TensorType, Type, ValueId};
 
 use super::MatMul;
-use crate::nn::build::{Build, in_wide};
+use crate::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 

@@ -61,7 +61,7 @@ impl Op for MatMul {
     op_basics!(MatMul);
 
     fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        crate::work::product(cx, results)
+        crate::estimate::product(cx, results)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_dimensions_stay() {
+    fn joined_types_keep_equal_dimensions() {
         let t = |d: &[&str]| {
             Type::tensor(
                 DType::F32,

@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::{Abs, Add, Div, Erf, Exp, Ge, Gt, Log, Lt, Max, Min, Mul, Neg, Select, Sigmoid, Sub, Tanh};
-use crate::nn::build::in_wide;
+use crate::build::in_wide;
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

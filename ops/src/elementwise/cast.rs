@@ -14,7 +14,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 op! {
     /// Conversion to another element type. Float to integer truncates and saturates, but to integers narrower than a byte
     /// takes the low bits; integer to integer takes the low bits; anything to bool is `x != 0`; numbers and strings convert
-    /// by their decimal spelling. Source: ONNX Cast.
+    /// by their decimal text. Source: ONNX Cast.
     pub struct Cast = "of.cast" [Primitive, onnx: "Cast"] {
         operands: (x),
         results: (y),

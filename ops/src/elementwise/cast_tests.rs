@@ -95,7 +95,7 @@ fn cast(x: &Tensor, op: Cast) -> Tensor {
 }
 
 #[test]
-fn every_pair_of_types() {
+fn casts_between_all_types_match_the_definition() {
     let numeric = || DType::ALL.into_iter().filter(|d| *d != DType::String);
     let mut r = Rng::new(3);
     for to in numeric() {
@@ -126,7 +126,7 @@ fn every_pair_of_types() {
 }
 
 #[test]
-fn attributes_choose_the_rounding() {
+fn cast_attributes_choose_the_rounding() {
     let x = Tensor::from_slice(&[4], &[1e9f32, -1e9, 3.0, 0.0]).unwrap();
     let with = |to, saturate, round_mode: Option<&str>| {
         cast(&x, Cast { to, saturate, round_mode: round_mode.map(Into::into) }).to_f64s().unwrap()

@@ -3,7 +3,7 @@
 use of_ir::{OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
 use super::{Add, Ge, Max, Min, Mul, Select};
-use crate::nn::build::{Build, in_wide};
+use crate::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};

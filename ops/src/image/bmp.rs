@@ -1,4 +1,4 @@
-//! BMP pictures: palettes of 1 to 8 bits, run lengths, and colours of 16, 24 and 32 bits. Embedded JPEG and PNG, and CMYK,
+//! BMP images: palettes of 1 to 8 bits, run lengths, and colours of 16, 24 and 32 bits. Embedded JPEG and PNG, and CMYK,
 //! are not supported. Source: learn.microsoft.com/windows/win32/gdi/bitmap-storage.
 
 use super::rgb::{Rgb, check_size};
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_written_out() {
+    fn bmp_runs_are_expanded() {
         // Two red, end of the row; green and blue as they are, end of the picture.
         let eight = [2, 1, 0, 0, 0, 3, 2, 3, 2, 0, 0, 1];
         assert_eq!(pixels(&file(3, 2, 8, 1, &eight)), [GREEN, BLUE, GREEN, RED, RED, BLACK].concat());

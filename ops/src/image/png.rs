@@ -1,4 +1,4 @@
-//! PNG pictures, by the crate `png`.
+//! PNG images, by the crate `png`.
 
 use std::io::Cursor;
 

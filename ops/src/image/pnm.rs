@@ -1,4 +1,4 @@
-//! PNM pictures: PBM, PGM and PPM, in text or bytes (P1 to P6), and PAM (P7). Source: netpbm.sourceforge.net/doc.
+//! PNM images: PBM, PGM and PPM, in text or bytes (P1 to P6), and PAM (P7). Source: netpbm.sourceforge.net/doc.
 
 use super::rgb::{Rgb, check_size, narrow};
 
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(Header { width: width as usize, height: height as usize, channels: channels as usize, most })
     }
 
-    /// The bits of P1, which may stand together. 1 is black.
+    /// The bits of P1, which need no space between them. 1 is black.
     fn digits(&mut self, count: usize) -> Result<Vec<u16>, String> {
         let bits = self.rest.iter().filter(|b| !is_space(**b)).take(count);
         let bits: Vec<u16> = bits
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_give_their_samples() {
+    fn all_pnm_kinds_are_decoded() {
         let grey = |samples: &[u8]| samples.iter().flat_map(|s| [*s; 3]).collect::<Vec<u8>>();
         assert_eq!(pixels(b"P1\n# comment\n3 1\n1 01"), grey(&[0, 255, 0]));
         assert_eq!(pixels(b"P2 2 1 3 1 3\n"), grey(&[85, 255]));

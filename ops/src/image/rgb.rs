@@ -1,4 +1,4 @@
-//! Pictures of three bytes a pixel, and conversion of samples to them.
+//! Images of three bytes a pixel, and conversion of samples to them.
 
 /// A picture of three bytes a pixel.
 pub(super) struct Rgb {

@@ -1,4 +1,4 @@
-//! TIFF pictures, by the crate `tiff`.
+//! TIFF images, by the crate `tiff`.
 
 use std::io::Cursor;
 

@@ -1,4 +1,4 @@
-//! WebP pictures, by the crate `image-webp`.
+//! WebP images, by the crate `image-webp`.
 
 use std::io::Cursor;
 

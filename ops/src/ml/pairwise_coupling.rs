@@ -1,9 +1,10 @@
 //! `of.pairwise_coupling`.
 
-use of_ir::{DType, Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, OpSpec, op, op_basics, shape};
 
 op! {
     /// Probabilities of classes from those of each pair: `x` is `[N, classes (classes - 1) / 2]`, the probability of the
@@ -100,5 +101,9 @@ impl Op for PairwiseCoupling {
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         vec![SbpSignature::new(&[Sbp::Split(0)], &[Sbp::Split(0)])]
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        cx.not_differentiable(Self::NAME, "the number of its iterations depends on the data")
     }
 }

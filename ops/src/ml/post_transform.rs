@@ -2,8 +2,8 @@
 
 use of_ir::{OpError, OpView, Rewriter, Sbp, SbpSignature, Type, ValueId};
 
+use crate::build::Build;
 use crate::elementwise::{Abs, Eq, Exp, Gt, Log, Neg, Select, Sign, Sqrt};
-use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 

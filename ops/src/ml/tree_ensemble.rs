@@ -11,7 +11,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 op! {
     /// The votes of decision trees for each row of `x` (`[N, F]`), combined target by target: `[N, targets]`.
     ///
-    /// Nodes of all trees stand in one list, and so do leaves. A branch is the number of a node, or `-1 - leaf`. At a node,
+    /// Nodes of all trees are in one list, and so are leaves. A branch is the number of a node, or `-1 - leaf`. At a node,
     /// `x[feature]` is compared with the split: `mode` 0 is `<=`, 1 `<`, 2 `>=`, 3 `>`, 4 `==`, 5 `!=`, 6 whether it is a
     /// member of the node's set. Source: ai.onnx.ml TreeEnsemble, whose older forms are brought into this one.
     pub struct TreeEnsemble = "of.tree_ensemble" [Primitive] {

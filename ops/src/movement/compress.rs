@@ -5,7 +5,7 @@ use of_ir::{DType, Dim, OpError, OpView, TensorType, Type, ValueId};
 
 use super::gather::{Extent, scatter_axis};
 use super::{NonZero, cells, nonzero};
-use crate::nn::build::Build;
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

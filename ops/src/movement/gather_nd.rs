@@ -8,7 +8,7 @@ use of_ir::{
 use super::cells::Cells;
 use super::spec::{Part, spec};
 use super::{Concat, ScatterNd, index, split, zeros_like};
-use crate::nn::build::Build;
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

@@ -1,6 +1,7 @@
-//! Ops that move elements and compute nothing: every element type is welcome, strings and packed integers included.
+//! Ops that move elements without computing: they take every element type, strings and packed integers included.
 
 mod bounds;
+mod build;
 pub(crate) mod cells;
 mod compress;
 mod concat;

@@ -5,7 +5,7 @@ use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorTyp
 
 use super::cells::Cells;
 use super::{Concat, split};
-use crate::nn::build::{Build, diagnostic};
+use crate::build::{Build, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

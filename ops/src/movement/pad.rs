@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_choose_sources() {
+    fn pad_modes_choose_source_elements() {
         let s = |mode, before, after| {
             let s = source(mode, 3, &Ends { before, after }).unwrap();
             (0..s.len).map(|i| s.at(i).map_or(-1, |i| i as i64)).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, DimFn, Elements, OpError, OpView, Tensor, Type, ValueId};
 
 use super::MOST_AXES;
-use crate::nn::build::Build;
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts() {
+    fn range_counts_its_elements() {
         let n = |s: i128, l, d| count(&Elements::Int(vec![s]), &Elements::Int(vec![l]), &Elements::Int(vec![d]));
         assert_eq!(n(0, 7, 3).unwrap(), 3);
         assert_eq!(n(7, 0, -3).unwrap(), 3);

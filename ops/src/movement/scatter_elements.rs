@@ -13,7 +13,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// `x` with elements replaced: `y[i, indices[i, j, k], k] = updates[i, j, k]` for axis 1. `reduction` (none, add,
-    /// mul, max, min) says how an update meets what is there; with none, two updates of one element leave it open which
+    /// mul, max, min) says how an update is combined with the element of `x`; with none, two updates of one element leave it open which
     /// stays.
     pub struct ScatterElements = "of.scatter_elements" [Primitive, onnx: "ScatterElements" | "Scatter"] {
         operands: (x, indices, updates),

@@ -4,8 +4,8 @@ use of_diag::Diagnostic;
 use of_ir::{Rewriter, ValueId};
 
 use super::zeros_like;
+use crate::build::{Build, BuildResult};
 use crate::elementwise::{Cast, Eq, Select};
-use crate::nn::build::{Build, BuildResult};
 
 /// A scatter and its inverse gather.
 pub(super) struct ScatterPair<'a> {

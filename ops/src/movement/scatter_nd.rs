@@ -12,7 +12,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// `x` with slices replaced: the last axis of `indices` names places in the leading axes of `x`, and `updates` holds
-    /// one slice for each. `reduction` (none, add, mul, max, min) says how a slice meets what is there; with none, two
+    /// one slice for each. `reduction` (none, add, mul, max, min) says how a slice is combined with that of `x`; with none, two
     /// slices for one place leave it open which stays.
     pub struct ScatterNd = "of.scatter_nd" [Primitive, onnx: "ScatterND"] {
         operands: (x, indices, updates),

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_follow_python() {
+    fn slice_semantics_equal_python() {
         let x = Tensor::from_i64s(&[0, 1, 2, 3, 4]);
         let run = |s: i64, e: i64, step: i64| {
             let one = |v| Tensor::from_i64s(&[v]).into();

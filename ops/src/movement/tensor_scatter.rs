@@ -5,8 +5,8 @@ use std::sync::Arc;
 use of_ir::{DType, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::{Range, ScatterElements};
+use crate::build::{Build, diagnostic};
 use crate::elementwise::Mod;
-use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
 use crate::structural::ShapeOf;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};

@@ -4,8 +4,8 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::spec::{Part, spec};
-use super::{MOST_AXES, cells, first_only, ints, partials, split};
-use crate::reduction::ReduceSum;
+use super::{MOST_AXES, cells, first_only, partials, split};
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -102,8 +102,8 @@ impl Op for Tile {
             let both = repeats.iter().enumerate().flat_map(|(a, n)| [Part::number(*n), Part::axis(a)]);
             let dims = spec(cx.rw, x, &both.collect::<Vec<_>>())?;
             let apart = cx.rw.create_one(super::Reshape { allowzero: true }, &[g, dims])?;
-            let axes = ints(cx.rw, &(0..rank as i64).map(|a| 2 * a).collect::<Vec<_>>())?;
-            let sum = if rank == 0 { g } else { cx.rw.create_one(ReduceSum { keepdims: false }, &[apart, axes])? };
+            let axes: Vec<usize> = (0..rank).map(|a| 2 * a).collect();
+            let sum = if rank == 0 { g } else { Build::new(cx.rw).sum(apart, &axes, false)? };
             Ok(vec![Some(sum), None])
         };
         Some(run())

@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, diagnostic};
+use crate::build::{Build, diagnostic};
 use crate::contraction::MatMul;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};

@@ -3,8 +3,8 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, Dim, DimFn, Elements, OpError, OpView, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult, diagnostic};
 use super::window::fixed;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{And, Eq, Ge, Le, Lt, Select, Tanh};
 use crate::movement::Concat;
 use crate::reduction::Softmax;

@@ -2,8 +2,8 @@
 
 use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::Build;
 use super::layout;
+use crate::build::Build;
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

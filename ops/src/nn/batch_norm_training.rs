@@ -2,7 +2,7 @@
 
 use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::Build;
+use crate::build::Build;
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

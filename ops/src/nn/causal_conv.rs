@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type};
 
-use super::build::{Build, diagnostic};
 use super::conv::Conv;
+use crate::build::{Build, diagnostic};
 use crate::elementwise::Swish;
 use crate::movement::{Concat, Slice};
 use crate::sample::Rng;

@@ -3,10 +3,10 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::build::Build;
 use super::conv::symbolic;
 use super::conv_gradient::columns;
 use super::window::{self, WindowAttrs, Windows};
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

@@ -258,7 +258,7 @@ impl Op for Conv {
     op_basics!(Conv);
 
     fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        crate::work::filter(cx, results.first()?)
+        crate::estimate::filter(cx, results.first()?)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_dimensional_example() {
+    fn one_dimensional_conv_matches_an_example() {
         let op = Conv {
             strides: vec![],
             pads: vec![1, 1],

@@ -3,12 +3,12 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, Tensor, ValueId};
 
-use super::build::{Build, BuildResult, diagnostic};
 use super::conv::{Conv, ConvGeometry};
 use super::conv_transpose::ConvTranspose;
 use super::pool::PoolGeometry;
 use super::window::{Windows, fixed, notset};
 use crate::GradCx;
+use crate::build::{Build, BuildResult, diagnostic};
 
 type Gradients = Option<Result<Vec<Option<ValueId>>, Diagnostic>>;
 

@@ -165,8 +165,12 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
 impl Op for ConvTranspose {
     op_basics!(ConvTranspose);
 
+    fn has_zero_coefficients(&self) -> bool {
+        true
+    }
+
     fn flops(&self, cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
-        crate::work::filter(cx, cx.ty(0)?)
+        crate::estimate::filter(cx, cx.ty(0)?)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {

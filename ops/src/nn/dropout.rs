@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Rewriter, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, diagnostic};
+use crate::build::{Build, diagnostic};
 use crate::elementwise::{Ge, Not, Or, Recip, Select};
 use crate::random::RandomUniform;
 use crate::sample::Rng;
@@ -39,6 +39,10 @@ op! {
 
 impl Op for Dropout {
     op_basics!(Dropout);
+
+    fn is_random(&self, cx: &OpView<'_>) -> bool {
+        cx.operand(2).is_some()
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = TensorType { sbp: None, ..cx.tensor(0)?.clone() };

@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult, in_wide};
+use crate::build::{Build, BuildResult, in_wide};
 use crate::elementwise::{Abs, Pow};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};

@@ -2,8 +2,8 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult, in_wide};
 use super::layout;
+use crate::build::{Build, BuildResult, in_wide};
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, ValueId};
 
-use super::build::{Build, BuildResult, diagnostic};
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{Clip, Eq, Select};
 use crate::movement::GatherNd;
 

@@ -2,7 +2,7 @@
 
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, Shape, TensorType, Type, ValueId};
 
-use super::build::Build;
+use crate::build::Build;
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
@@ -112,7 +112,7 @@ impl Op for LayerNorm {
         let mut b = Build::new(rw);
         let (x, dtype) = (operands[0], b.dtype(operands[0]));
         let rank = b.rank(x)?;
-        let axes: Vec<usize> = (shape::axis(self.axis, rank).map_err(super::build::diagnostic)?..rank).collect();
+        let axes: Vec<usize> = (shape::axis(self.axis, rank).map_err(crate::build::diagnostic)?..rank).collect();
         let xw = b.cast(x, wide(dtype))?;
         let mean = b.mean(xw, &axes)?;
         let centred = b.sub(xw, mean)?;
@@ -145,7 +145,7 @@ impl Op for RmsNorm {
         let mut b = Build::new(rw);
         let (x, dtype) = (operands[0], b.dtype(operands[1]));
         let rank = b.rank(x)?;
-        let axes: Vec<usize> = (shape::axis(self.axis, rank).map_err(super::build::diagnostic)?..rank).collect();
+        let axes: Vec<usize> = (shape::axis(self.axis, rank).map_err(crate::build::diagnostic)?..rank).collect();
         let xw = b.cast(x, wide(b.dtype(x)))?;
         let squares = b.mul(xw, xw)?;
         let mean = b.mean(squares, &axes)?;

@@ -4,7 +4,7 @@ use std::num::Wrapping;
 
 use of_ir::{Dim, Elements, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
 
-use super::build::Build;
+use crate::build::Build;
 use crate::{Expanded, shape};
 
 /// Batch, channels and spatial dimensions of an activation.

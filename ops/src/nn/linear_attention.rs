@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, diagnostic};
+use crate::build::{Build, diagnostic};
 use crate::contraction::MatMul;
 use crate::control::Scan;
 use crate::elementwise::Exp;

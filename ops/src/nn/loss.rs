@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult, in_wide};
+use crate::build::{Build, BuildResult, in_wide};
 use crate::elementwise::{Eq, Neg, Select};
 use crate::movement::{Gather, GatherElements};
 use crate::reduction::LogSoftmax;

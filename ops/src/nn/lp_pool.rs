@@ -5,12 +5,12 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, OpError, OpView, Rewriter, SbpSignature, Tensor, ValueId};
 
-use super::build::Build;
 use super::conv::{self, symbolic};
 use super::conv_gradient::Spread;
 use super::layout;
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::WindowAttrs;
+use crate::build::Build;
 use crate::elementwise::{Abs, Pow, Sign};
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};

@@ -86,7 +86,7 @@ impl Op for MaxPool {
     op_basics!(MaxPool);
 
     fn flops(&self, _cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        Some(crate::work::elements(results.first()?) * self.kernel.iter().product::<i64>() as f64)
+        Some(crate::estimate::elements(results.first()?) * self.kernel.iter().product::<i64>() as f64)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {

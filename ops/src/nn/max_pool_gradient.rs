@@ -5,8 +5,8 @@ use std::sync::Arc;
 use of_ir::{OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use super::MaxPool;
-use super::build::Build;
 use super::pool::PoolSample;
+use crate::build::Build;
 use crate::movement::{ScatterElements, zeros_like};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

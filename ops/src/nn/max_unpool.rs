@@ -3,9 +3,9 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type, ValueId};
 
-use super::build::Build;
 use super::layout::Activation;
 use super::window::{self, WindowAttrs};
+use crate::build::Build;
 use crate::movement::{Concat, GatherElements, Pad};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};

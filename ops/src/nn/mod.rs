@@ -5,7 +5,6 @@ mod attention;
 mod avg_pool;
 mod batch_norm;
 mod batch_norm_training;
-pub(crate) mod build;
 mod causal_conv;
 mod col2im;
 mod conv;

@@ -3,9 +3,9 @@
 use of_ir::{OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
 use super::AvgPool;
-use super::build::{Build, diagnostic, in_wide};
 use super::layout;
 use super::window::notset;
+use crate::build::{Build, diagnostic, in_wide};
 use crate::elementwise::{Abs, Pow, Sqrt};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

@@ -3,7 +3,7 @@
 
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult, diagnostic};
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{Cast, Max, Min, Round};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult};
 use super::conv::Conv;
 use super::quantize::requantise;
 use super::window::notset;
+use crate::build::{Build, BuildResult};
 use crate::contraction::MatMul;
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, Value, op, op_basics, shape};
@@ -253,7 +253,7 @@ impl Op for MatMulInteger {
     op_basics!(MatMulInteger);
 
     fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        crate::work::product(cx, results)
+        crate::estimate::product(cx, results)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
@@ -323,7 +323,7 @@ impl Op for ConvInteger {
     op_basics!(ConvInteger);
 
     fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        crate::work::filter(cx, results.first()?)
+        crate::estimate::filter(cx, results.first()?)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {

@@ -3,7 +3,7 @@
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, BuildResult};
+use crate::build::{Build, BuildResult};
 use crate::movement::{Concat, Gather, Slice};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};

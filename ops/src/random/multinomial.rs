@@ -38,6 +38,10 @@ impl Multinomial {
 impl Op for Multinomial {
     op_basics!(Multinomial);
 
+    fn is_random(&self, _cx: &OpView<'_>) -> bool {
+        true
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;
         if !x.dtype.is_float() || !self.dtype.is_int() {

@@ -32,6 +32,14 @@ op! {
 impl Op for RandomUniform {
     op_basics!(RandomUniform);
 
+    fn shape_operand(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn is_random(&self, _cx: &OpView<'_>) -> bool {
+        true
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         super::infer(cx, self.dtype)
     }

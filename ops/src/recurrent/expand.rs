@@ -6,13 +6,13 @@ use of_ir::{DType, OpError, TensorType, Type, ValueId};
 use super::activation::{Activation, Function};
 use super::sequence::Form;
 use crate::Expanded;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::contraction::MatMul;
 use crate::control::Scan;
 use crate::elementwise::{
     Clip, Elu, HardSigmoid, LeakyRelu, Lt, Relu, Select, Sigmoid, Softplus, Softsign, Tanh, ThresholdedRelu,
 };
 use crate::movement::{Concat, Gather, Range, ReverseSequence, Slice};
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::structural::{ShapeOf, Yield};
 
 /// A layer.

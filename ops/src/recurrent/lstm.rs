@@ -7,8 +7,8 @@ use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 use super::activation;
 use super::expand::{Cell, Layer, apply, gate, part, pick};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
+use crate::build::{Build, diagnostic};
 use crate::contraction::MatMul;
-use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 

@@ -3,13 +3,13 @@
 use of_ir::{DType, Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Value, shape, work};
+use crate::{Evaluated, Inferred, Inputs, Value, estimate, shape};
 
 /// Arithmetic: at every step each sample is multiplied with the weights of all gates and directions.
 pub(super) fn flops(cx: &OpView<'_>) -> Option<f64> {
     let x = cx.ty(0)?.as_tensor()?.shape.as_ref()?;
-    let samples: f64 = x.iter().take(2).map(work::extent).product();
-    Some(2.0 * samples * (work::elements(cx.ty(1)?) + work::elements(cx.ty(2)?)))
+    let samples: f64 = x.iter().take(2).map(estimate::extent).product();
+    Some(2.0 * samples * (estimate::elements(cx.ty(1)?) + estimate::elements(cx.ty(2)?)))
 }
 
 /// The direction attribute and the layout attribute, checked.

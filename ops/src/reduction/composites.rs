@@ -5,8 +5,8 @@ use of_ir::{OpError, OpView, Rewriter, Tensor, ValueId};
 
 use super::reduce::{infer, reduced_axes};
 use super::{ReduceMax, ReduceSum};
+use crate::build::{Build, in_wide};
 use crate::elementwise::{Abs, Add, Div, Exp, Log, Mul, Sqrt, Sub};
-use crate::nn::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};

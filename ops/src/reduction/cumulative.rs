@@ -3,8 +3,8 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, Type, ValueId};
 
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::Select;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

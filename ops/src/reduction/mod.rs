@@ -1,6 +1,7 @@
 //! Ops that combine elements along axes.
 
 mod arg;
+mod build;
 mod composites;
 mod cumulative;
 mod reduce;

@@ -5,8 +5,8 @@ use of_ir::{Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, Type
 
 use super::composites::one_axis;
 use super::{ReduceMax, ReduceSum};
+use crate::build::in_wide;
 use crate::elementwise::{Div, Exp, Log, Mul, Sub};
-use crate::nn::build::in_wide;
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 

@@ -4,8 +4,8 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use super::fft::{Complex, Fft};
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::movement::Pad;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -125,6 +125,10 @@ fn integer(inputs: &Inputs<'_>, i: usize) -> Result<Option<i64>, OpError> {
 
 impl Op for Dft {
     op_basics!(Dft);
+
+    fn has_zero_coefficients(&self) -> bool {
+        true
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;

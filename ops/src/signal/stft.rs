@@ -5,8 +5,8 @@ use of_ir::{Dim, DimFn, OpError, OpView, Rewriter, Tensor, Type, ValueId};
 
 use super::Dft;
 use super::dft::single;
+use crate::build::{Build, diagnostic};
 use crate::movement::Gather;
-use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, OpSpec, op, op_basics, shape};
 
@@ -68,6 +68,10 @@ impl Stft {
 
 impl Op for Stft {
     op_basics!(Stft);
+
+    fn has_zero_coefficients(&self) -> bool {
+        true
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;

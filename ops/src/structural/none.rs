@@ -6,12 +6,14 @@ use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
     /// Marks an omitted optional operand.
+    ///
+    /// A program computes nothing with it, so it has no samples of its own: those of ops with optional operands contain it.
     pub struct NoneValue = "of.none" [Structural] {
         operands: (),
         results: (value),
         attrs: {},
     }
-    samples: |_seed| Some((vec![], NoneValue {}));
+    samples: |_seed| None;
 }
 
 impl Op for NoneValue {

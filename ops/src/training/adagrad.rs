@@ -3,8 +3,8 @@
 use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
 use super::{by_kind, infer, parts, regularized, signatures};
+use crate::build::Build;
 use crate::elementwise::Sqrt;
-use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 

@@ -4,8 +4,8 @@ use of_diag::Diagnostic;
 use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
 use super::{by_kind, infer, parts, regularized, signatures};
+use crate::build::Build;
 use crate::elementwise::{Gt, Max, Pow, Select, Sqrt};
-use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 

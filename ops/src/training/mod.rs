@@ -13,7 +13,7 @@ pub use momentum::Momentum;
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};
 
-use crate::nn::build::Build;
+use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Inferred, Value};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use of_ir::{OpError, OpView, Rewriter, SbpSignature, ValueId};
 
 use super::{by_kind, infer, parts, regularized, signatures};
+use crate::build::Build;
 use crate::elementwise::{Gt, Select};
-use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 

@@ -103,7 +103,7 @@ fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         _ => return Ok(false),
     };
     let (a, b, r) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1], result(rw, op));
-    // Adding +0 turns -0 into +0. The two compare equal, so no model can observe it.
+    // -0 plus +0 is +0. The two compare equal, so no model can observe it.
     if splat(rw.graph(), b) == Some(neutral) && same_tensor_type(rw, a, r) {
         return replace(rw, op, a);
     }
@@ -453,7 +453,7 @@ fn swapped(g: &Graph, a: ValueId, b: ValueId) -> bool {
     of == other && own.len() > 1 && perm == own
 }
 
-/// Whether `a` stands before `b` in one region.
+/// Whether `a` is before `b` in one region.
 fn before(g: &Graph, a: OpId, b: OpId) -> bool {
     let region = g.op(a).parent;
     region == g.op(b).parent && g.region_ops(region).find(|op| *op == a || *op == b) == Some(a)

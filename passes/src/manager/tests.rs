@@ -113,7 +113,7 @@ fn unknown_names_are_reported_with_position() {
         [
             "<pipeline>:1:5: error[E0401]: no pass 'canonicalise'\n  hint: did you mean 'canonicalize'? 'of-opt passes' lists them all",
             "<pipeline>:1:18: error[E0401]: pass 'dce': there is no option 'x'\n  hint: it has no options",
-            "<pipeline>:1:27: error[E0401]: 'simplify' is a pipeline, it has no options\n  hint: it stands for fold-constants,infer-shapes,differentiate,fold-constants,infer-shapes,canonicalize,fold-constants,canonicalize,cse,dce",
+            "<pipeline>:1:27: error[E0401]: 'simplify' is a pipeline, it has no options\n  hint: it expands to fold-constants,infer-shapes,differentiate,fold-constants,infer-shapes,canonicalize,fold-constants,canonicalize,cse,dce",
             "<pipeline>:1:39: error[E0401]: pass 'specialize': option 'n': 'z' is not an integer\n  hint: it has NAME",
         ]
     );

@@ -1,5 +1,5 @@
 //! Post-training quantization: contractions of floats become contractions of dequantized bytes, which
-//! `quantize-contractions` turns into integer ones.
+//! `quantize-contractions` rewrites as integer contractions.
 //!
 //! Activations are rounded to unsigned bytes over a [`Range`] observed on calibration inputs. Weights are rounded to
 //! signed bytes, symmetric, with a scale per column. Everything else stays.

@@ -48,7 +48,7 @@ impl Histogram {
             .filter(|x| x.is_finite())
             .fold((self.low, self.high), |(low, high), x| (low.min(*x), high.max(*x)));
         (self.low, self.high) = (low, high);
-        self.grow(high.max(-low));
+        self.extend(high.max(-low));
         if self.limit == 0.0 {
             self.counts[HALF] += numbers.len() as u64;
             return;
@@ -61,7 +61,7 @@ impl Histogram {
     }
 
     /// Extends the range to values of this size.
-    fn grow(&mut self, size: f32) {
+    fn extend(&mut self, size: f32) {
         if size > self.limit && self.limit == 0.0 {
             self.limit = power_of_two(size);
         }

@@ -105,11 +105,8 @@ impl<'a> CutSearch<'a> {
         cutoff: f64,
         bounds: &StageBoundCache,
     ) -> Result<FoundCut, (Diagnostic, f64)> {
-        let (s, m) = (self.stages as f64, self.microbatches as f64);
-        let fill_factor = (m + s - 1.0) / m;
+        let fill_factor = self.fill_factor();
         let cutoff = cutoff / fill_factor;
-        let memory = model.mesh.memory;
-        let layer: Vec<usize> = (0..model.node_kinds.len()).map(|node| self.layer(model, node)).collect();
         let mut known = KnownStages::default();
         let mut best: Option<Attempt> = None;
         let mut why = None;
@@ -118,13 +115,7 @@ impl<'a> CutSearch<'a> {
         let mut runs = if cutoff.is_finite() { self.runs(model, cutoff, effort, bounds) } else { None };
         let (mut labels, mut bound) = (Vec::new(), 0.0);
         if runs.is_none() {
-            // All stages together: each holds at least one microbatch, and no value after its last reader.
-            let device = StageDevice { last_varying: 0, ..self.devices(model, 0..self.layers.cuts.len() + 1, 1) };
-            let at = model.peak(&Assignment::replicated(model), &device).0;
-            let all = Limit { usage: model.memory(at, &device), capacity: memory * s - model.fixed(&device) };
-            let together = solve_within(&model.problem, &[all], effort)
-                .map_err(|e| (decide::memory_error(model, memory, e.least / s), fill_factor * e.bound / s))?;
-            (labels, bound) = (together.solution.labels, together.solution.bound / s);
+            (labels, bound) = self.solve_all_stages(model, effort)?;
         }
         for round in 0..=MAX_CUTS_TRIED {
             if round == 1 && runs.is_none() {
@@ -162,17 +153,8 @@ impl<'a> CutSearch<'a> {
                     }
                 }
                 Err(e) => {
-                    // If a stage certainly does not fit, none with more layers does.
-                    let stages = (0..self.stages).map(|k| (k, self.run(&last, k)));
-                    let large = |(k, l): &(usize, Range<usize>)| {
-                        self.stage_bound(model, &layer, l.clone(), self.in_flight(*k), effort, bounds).0.is_infinite()
-                    };
-                    let certain: Vec<(usize, Range<usize>)> = stages.filter(large).collect();
-                    if certain.is_empty() {
-                        known.took.insert((e.device, self.run(&last, e.device)), f64::INFINITY);
-                    }
-                    known.too_large.extend(certain);
-                    why = Some(decide::memory_error(model, memory, e.least).note(format!(
+                    self.exclude(model, &last, e.device, &mut known, (effort, bounds));
+                    why = Some(decide::memory_error(model, model.mesh.memory, e.least).note(format!(
                         "stage {} of {} needs this memory, with {} microbatches in flight",
                         e.device + 1,
                         self.stages,
@@ -199,6 +181,49 @@ impl<'a> CutSearch<'a> {
             memory: t.decision.memory,
         };
         Ok((p, t.decision, t.last))
+    }
+
+    /// The time of a step relative to that of its slowest stage alone: stages are idle while the pipeline fills and drains.
+    fn fill_factor(&self) -> f64 {
+        let (s, m) = (self.stages as f64, self.microbatches as f64);
+        (m + s - 1.0) / m
+    }
+
+    /// Labels and a lower bound of the slowest stage, where all stages share their memory: each holds at least one microbatch,
+    /// and no value after its last reader.
+    ///
+    /// # Errors
+    /// When not even that fits.
+    fn solve_all_stages(&self, model: &Model<'_>, effort: &Effort) -> Result<(Vec<usize>, f64), (Diagnostic, f64)> {
+        let (s, memory) = (self.stages as f64, model.mesh.memory);
+        let device = StageDevice { last_varying: 0, ..self.devices(model, 0..self.layers.cuts.len() + 1, 1) };
+        let at = model.peak(&Assignment::replicated(model), &device).0;
+        let all = Limit { usage: model.memory(at, &device), capacity: memory * s - model.fixed(&device) };
+        let together = solve_within(&model.problem, &[all], effort)
+            .map_err(|e| (decide::memory_error(model, memory, e.least / s), self.fill_factor() * e.bound / s))?;
+        Ok((together.solution.labels, together.solution.bound / s))
+    }
+
+    /// Records which stages of a cut do not fit: those whose lower bound says so, or the stage `large`.
+    fn exclude(
+        &self,
+        model: &Model<'_>,
+        last: &[usize],
+        large: usize,
+        known: &mut KnownStages,
+        (effort, bounds): (&Effort, &StageBoundCache),
+    ) {
+        let layer: Vec<usize> = (0..model.node_kinds.len()).map(|node| self.layer(model, node)).collect();
+        let certain = |(k, l): &(usize, Range<usize>)| {
+            self.stage_bound(model, &layer, l.clone(), self.in_flight(*k), effort, bounds).0.is_infinite()
+        };
+        // If a stage certainly does not fit, none with more layers does.
+        let certain: Vec<(usize, Range<usize>)> =
+            (0..self.stages).map(|k| (k, self.run(last, k))).filter(certain).collect();
+        if certain.is_empty() {
+            known.took.insert((large, self.run(last, large)), f64::INFINITY);
+        }
+        known.too_large.extend(certain);
     }
 
     /// Lower bound of a stage; infinite where it is above the cutoff.

@@ -9,7 +9,7 @@
 //!
 //! Two lower bounds hold. All stages together take no less than the bound of the whole function on a mesh of that size,
 //! so the slowest takes at least an S-th of it. A stage takes no less than the bound of its layers alone, within the
-//! memory of its devices. Dynamic programming over all cuts turns the second into a bound, where there are few enough
+//! memory of its devices. From the second, dynamic programming over all cuts computes a bound, where there are few enough
 //! layers. The larger of the two is the bound of each choice, and the minimum over choices that of all.
 //!
 //! The same stage bounds determine which cut to try first. The layouts of its stages are then searched jointly, with a

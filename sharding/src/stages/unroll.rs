@@ -3,7 +3,7 @@
 //!
 //! Ops on split or partial values are repeated per microbatch; other ops run once. Partial values are accumulated
 //! microbatch by microbatch. The order of the ops is the schedule: each rank runs its ops in graph order. Forward and
-//! backward microbatches alternate as [`super::schedule`] says, and a send stands right before the microbatch that
+//! backward microbatches alternate as [`super::schedule`] says, and a send is right before the microbatch that
 //! needs it. Ranks enter each rendezvous in the order of the graph, so that no order can deadlock.
 
 use std::cmp::Reverse;

@@ -44,7 +44,7 @@ impl Number for Bf16 {
 #[divan::bench(types = [F32, Bf16], args = [(1, 768, 3072), (8, 768, 768), (128, 768, 768), (128, 3072, 768), (197, 768, 3072), (1024, 1024, 1024)])]
 fn matmul<T: Number>(bencher: Bencher<'_, '_>, (m, k, n): (usize, usize, usize)) {
     let t = T::NAME;
-    // A number in text stands for a million elements at most; what is put together is folded.
+    // A splat in text has at most a million elements; a concatenation of splats is folded.
     let parts = (k * n).div_ceil(1 << 20);
     let (list, height) = (vec!["%p"; parts].join(", "), k / parts);
     let body = format!(

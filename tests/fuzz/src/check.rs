@@ -19,7 +19,7 @@ use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
-use crate::evaluate::{contracted, exact, noisy, untold, vanished};
+use crate::evaluate::{contracted, exact, noisy, unbound_symbols, vanished};
 use crate::open::opened;
 use crate::{Case, module};
 
@@ -278,10 +278,10 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         return fail(stage, format!("{} outputs in the place of {}", got.len(), checked.want.len()));
     }
     let graph = &case.func.graph;
-    let different = |untold: &HashSet<Arc<str>>, noise: &[Vec<(Value, Value)>]| -> Result<(), String> {
+    let different = |unbound_symbols: &HashSet<Arc<str>>, noise: &[Vec<(Value, Value)>]| -> Result<(), String> {
         for (i, (g, w)) in got.iter().zip(&checked.want).enumerate() {
             let shape = graph.ty(graph.outputs()[i]).as_tensor().and_then(|t| t.shape.as_ref());
-            let free = |d: &Dim| d.symbols().iter().any(|s| untold.contains(s));
+            let free = |d: &Dim| d.symbols().iter().any(|s| unbound_symbols.contains(s));
             let free =
                 shape.into_iter().flatten().enumerate().filter_map(|(axis, d)| free(d).then_some(axis)).collect();
             let noise = noise.iter().map(|run| run[i].clone()).collect();
@@ -294,7 +294,7 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
     if result.is_ok() {
         return Ok(());
     }
-    let untold = untold(graph, &exact(graph, &case.inputs).or_else(|e| fail(stage, e))?);
+    let unbound_symbols = unbound_symbols(graph, &exact(graph, &case.inputs).or_else(|e| fail(stage, e))?);
     // Cancellation also occurs inside composites.
     let mut primitives = case.func.clone();
     let primitives = expand_composites(&mut primitives, &|_| false).is_ok().then_some(primitives);
@@ -315,7 +315,7 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
                 }
             }
         }
-        result = different(&untold, &noise);
+        result = different(&unbound_symbols, &noise);
         if result.is_ok() {
             break;
         }

@@ -11,7 +11,7 @@ use crate::evaluate::{precision, smallest};
 pub struct Expected {
     /// The oracle's value.
     pub value: Value,
-    /// Axes with unknown extents (see [`crate::evaluate::untold`]).
+    /// Axes with unknown extents (see [`crate::evaluate::unbound_symbols`]).
     pub free: Vec<usize>,
     /// Values of noisy runs, each with the exact value that the noise was applied to.
     pub noise: Vec<(Value, Value)>,

@@ -5,11 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Tensor, ValueId};
+use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, OpId, PartialKind, Sbp, SbpSignature, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
-use of_ops::elementwise::{Add, Sub};
 use of_ops::interpret::run_graph_with_hook;
-use of_ops::reduction::ReduceProd;
+use of_ops::scalar::ScalarOp;
 use of_ops::{OpSpec, Value};
 
 use crate::compare::{MARGIN, numbers};
@@ -67,7 +66,8 @@ pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, D
 pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
     run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let results = evaluate(operands)?;
-        if !matches!(graph.op(op).name(), Add::NAME | Sub::NAME) {
+        let scalar = of_ops::get(graph, op).and_then(|o| o.scalar());
+        if !matches!(scalar, Some(ScalarOp::Add | ScalarOp::Sub)) {
             return Ok(results);
         }
         let largest =
@@ -99,7 +99,7 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
             let operands: Vec<Value> = operands.iter().map(|v| map(v, change)).collect();
             evaluate(&operands)
         };
-        if graph.op(op).name() == ReduceProd::NAME {
+        if multiplies_elements(graph, op) {
             let large = with(&|x| if x.abs() < 1.0 { 1.0 } else { x })?;
             let small = with(&|x| if x.abs() > 1.0 { 1.0 } else { x })?;
             let leaves = |large: f64, small: f64| large.is_infinite() || small == 0.0;
@@ -115,6 +115,15 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
         let kept = |x: f64, moved: f64, _| if x.abs() <= MARGIN * (moved - x).abs() { 0.0 } else { x };
         Ok(results.iter().zip(&moved).map(|(x, moved)| zip(x, moved, moved, kept)).collect())
     })
+}
+
+/// Whether the op multiplies the elements along an axis: where its operand is split, products of the parts are partial.
+fn multiplies_elements(graph: &Graph, op: OpId) -> bool {
+    let view = graph.view(op);
+    let is_product = |s: &SbpSignature| {
+        matches!(s.operands.first(), Some(Sbp::Split(_))) && s.results.contains(&Sbp::Partial(PartialKind::Prod))
+    };
+    of_ops::get(graph, op).is_some_and(|o| o.sbp(&view).iter().any(is_product))
 }
 
 /// A float tensor with each element changed; other values as they are.
@@ -139,7 +148,7 @@ fn zip(a: &Value, b: &Value, c: &Value, of: impl Fn(f64, f64, f64) -> f64) -> Va
 
 /// Symbols of extents that no value has: those of the slices of an empty stack, unless inference knows them. Any number is
 /// valid, and a pass that infers more may choose another.
-pub fn untold(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
+pub fn unbound_symbols(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
     let stacks = graph.region_ops(graph.entry()).filter(|op| matches!(graph.op(*op).name(), Loop::NAME | Scan::NAME));
     let results = stacks.flat_map(|op| graph.op(op).results.to_vec());
     let empty = results.filter(|v| matches!(&values[v], Value::Tensor(t) if t.is_empty()));

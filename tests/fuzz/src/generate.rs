@@ -105,12 +105,7 @@ impl Generator<'_> {
         for _ in 0..50 {
             let decl = self.rng.pick(list::ALL);
             let traits = decl.traits();
-            if traits.terminator
-                || traits.effect
-                || traits.constant
-                || decl.signature().regions > 0
-                || decl.name() == "of.none"
-            {
+            if traits.terminator || traits.effect || traits.constant || decl.signature().regions > 0 {
                 continue;
             }
             if self.of(decl)? {

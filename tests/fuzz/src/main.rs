@@ -144,13 +144,12 @@ fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
     let (mut written, mut failures) = (0, 0);
     for seed in work.first..work.first + work.count {
         let case = generate::case(seed).map_err(|e| e.to_string())?;
-        let drawn = |op| {
-            let data = case.func.graph.op(op);
-            let random = data.name().starts_with("of.random") || data.name() == "of.multinomial";
-            random || (data.name() == "of.dropout" && data.operands.len() > 2)
+        let is_random = |op| {
+            let graph = &case.func.graph;
+            of_ops::get(graph, op).is_some_and(|o| o.is_random(&graph.view(op)))
         };
-        if case.func.graph.walk().into_iter().any(drawn) {
-            println!("seed {seed}: left out: its random numbers are ours alone");
+        if case.func.graph.walk().into_iter().any(is_random) {
+            println!("seed {seed}: left out: every runtime draws its own random numbers");
             continue;
         }
         let folder = folder.join(seed.to_string());

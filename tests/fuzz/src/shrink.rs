@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use of_diag::Diagnostic;
 use of_ir::text::{Constants, PrintOptions, print_module};
-use of_ir::{Elements, Graph, OpId, Rewriter, Tensor, ValueId};
-use of_ops::OpSpec;
+use of_ir::{Elements, Graph, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::type_of;
-use of_ops::structural::{Constant, NoneValue, Return};
+use of_ops::structural::{Constant, Return};
 
 use crate::Case;
 use crate::evaluate::{Values, exact};
@@ -77,7 +76,8 @@ fn candidates(case: &Case) -> Vec<Make> {
                 .map(|i| -> Make { Box::new(move |c| rebuild(c, &Edit { output: Some(i), ..Edit::default() })) }),
         );
     }
-    let fixed = |op: &OpId| g.op(*op).def.traits().constant || g.op(*op).name() == NoneValue::NAME;
+    let absent = |op: &OpId| g.op(*op).results.iter().any(|v| *g.ty(*v) == Type::None);
+    let fixed = |op: &OpId| g.op(*op).def.traits().constant || absent(op);
     let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !fixed(op)).collect();
     // All ops before an op are replaced by inputs: the later the op, the more are removed.
     for op in ops.iter().rev().copied() {

@@ -53,7 +53,7 @@ func @main(%x: tensor<1xf32>) -> (tensor<1xf32>) {
 
 /// An axis of extent 1 is removed: a tensor becomes a scalar.
 #[test]
-fn tensors_become_scalars() {
+fn tensors_of_one_element_reshape_to_scalars() {
     let text = "
 func @main(%x: tensor<1xf32>) -> (tensor<f32>) {
   %axis = of.constant {value = dense<[-1]> : tensor<1xi64>}
@@ -65,7 +65,7 @@ func @main(%x: tensor<1xf32>) -> (tensor<f32>) {
 
 /// A result without elements still has the shape of the operation, or the run is rejected.
 #[test]
-fn one_broadcasts_to_zero() {
+fn extent_one_broadcasts_to_zero() {
     for op in ["of.mul", "of.max"] {
         let text = format!(
             "
@@ -81,7 +81,7 @@ func @main(%a: tensor<1x0xf32>, %b: tensor<0x0xf32>) -> (tensor<0x0xf32>, tensor
 
 /// Cumulative sums of empty axes are empty.
 #[test]
-fn cumulative_sums_of_empty_axes() {
+fn cumulative_sums_of_empty_axes_are_empty() {
     let text = "
 func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
   %axis = of.constant {value = dense<0> : tensor<i64>}
@@ -120,7 +120,7 @@ func @main(%x: tensor<3x2x2xf32>, %w: tensor<2x9x2xf32>, %r: tensor<2x9x3xf32>, 
 
 /// Peepholes are known by their direction, though the number of directions is open.
 #[test]
-fn peepholes_with_symbolic_extents() {
+fn lstm_peepholes_accept_symbolic_extents() {
     let text = r#"
 func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, %b: tensor<1x8xf32>, %c: tensor<2x1x1xf32>, %p: tensor<1x3xf32>) -> (tensor<2x1x1x1xf32>) {
   %none = of.none
@@ -132,7 +132,7 @@ func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, 
 
 /// An empty input has a transposed convolution, though no window fits into it.
 #[test]
-fn transposed_convolutions_of_empty_inputs() {
+fn transposed_convolutions_of_empty_inputs_are_zero() {
     let text = r#"
 func @main(%x: tensor<2x3x0xf32>) -> (tensor<2x4x0xf32>) {
   %w = of.constant {value = dense<1.0> : tensor<3x4x1xf32>}
@@ -159,7 +159,7 @@ func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
 
 /// Without channels there are no phases.
 #[test]
-fn transposed_convolutions_to_zero_channels() {
+fn transposed_convolutions_to_zero_channels_are_empty() {
     let text = r#"
 func @main(%x: tensor<2x3x4xf32>) -> (tensor<2x0x8xf32>) {
   %w = of.constant {value = dense<> : tensor<3x0x2xf32>}
@@ -196,7 +196,7 @@ func @main(%x: tensor<1x3x4x2xf32>) -> (tensor<1x{height}x{width}x3xf32>) {{
 
 /// A tensor with the maximum number of axes, whose extents are an operand.
 #[test]
-fn extents_of_as_many_axes_as_there_may_be() {
+fn tensors_of_the_maximum_rank_are_supported() {
     let text = r#"
 func @main(%x: tensor<64xi64>) -> (tensor<64xi64>) {
   %y = of.constant_of_shape %x {value = dense<[0.0]> : tensor<1xf32>}
@@ -208,7 +208,7 @@ func @main(%x: tensor<64xi64>) -> (tensor<64xi64>) {
 
 /// Empty sums and products are all equal: the e-graph gets self-referential classes with unboundedly many matches.
 #[test]
-fn normalisation_of_zero_channels() {
+fn normalization_of_zero_channels_is_empty() {
     let text = r#"
 func @main(%x: tensor<3x0xf32>) -> (tensor<3x0xf32>, tensor<3x0xf32>) {
   %none = of.constant {value = dense<> : tensor<0xf32>}

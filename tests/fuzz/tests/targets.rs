@@ -58,19 +58,19 @@ fn functions() -> impl Iterator<Item = of_ir::Module> {
 }
 
 #[test]
-fn the_ir_parser_survives_changed_texts() {
+fn ir_parser_never_panics_on_mutated_texts() {
     run("ir_parser", ir_parser, &texts());
 }
 
 #[test]
-fn the_onnx_reader_survives_changed_models() {
+fn onnx_reader_never_panics_on_mutated_models() {
     let export = |module| of_onnx::export_model(&module, &of_onnx::ExportOptions::default()).ok();
     let models = functions().filter_map(export).map(|model| prost::Message::encode_to_vec(&model));
     run("onnx_reader", onnx_reader, &models.collect::<Vec<_>>());
 }
 
 #[test]
-fn the_plan_reader_survives_changed_plans() {
+fn plan_reader_never_panics_on_mutated_plans() {
     let cache = || Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
     let plan = |module: of_ir::Module| {
         let options = CompileOptions::new(Target::new(Isa::host(), &[&of_reference::Reference]), cache());

@@ -132,7 +132,7 @@ fn parse(line: &str) -> Result<Vec<Stage>, String> {
                 stage.variables.push((name.into(), value.into()));
             }
             w if !quoted && w.contains(['>', '<', ';', '&', '`', '$']) => {
-                return Err(format!("'{w}' needs a shell, and there is none; quote it if it is meant as it stands"));
+                return Err(format!("'{w}' needs a shell, and there is none; quote it if it is meant literally"));
             }
             _ => stage.args.push(word),
         }

@@ -134,7 +134,7 @@ struct Matcher<'a> {
     vars: Vars,
     /// Where the last match ends.
     at: usize,
-    /// What must not stand between the last match and the next.
+    /// What must not occur between the last match and the next.
     nots: Vec<&'a Check>,
 }
 
@@ -213,8 +213,7 @@ impl<'a> Matcher<'a> {
         if matches!(c.kind, Kind::Next | Kind::Same)
             && let Some(later) = self.find(c, self.at..end)?
         {
-            message
-                .push_str(&format!("\nnote: it stands on line {} of the text", line_of(self.text, later.range.start)));
+            message.push_str(&format!("\nnote: it is on line {} of the text", line_of(self.text, later.range.start)));
         }
         Err(message)
     }
@@ -244,7 +243,7 @@ impl<'a> Matcher<'a> {
     fn check_nots(&mut self, end: usize) -> Result<(), String> {
         for c in std::mem::take(&mut self.nots) {
             if let Some(found) = self.find(c, self.at..end.max(self.at))? {
-                let what = "this must not stand here, and it does";
+                let what = "this must not occur here, and it does";
                 return Err(self.report(c, what, found.range.start));
             }
         }

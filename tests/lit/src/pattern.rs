@@ -34,14 +34,14 @@ pub(crate) struct Found {
 }
 
 impl Pattern {
-    /// Reads a pattern that stands on line `line`, counted from 1.
+    /// Reads a pattern from line `line`, counted from 1.
     pub fn parse(text: &str, line: usize) -> Result<Pattern, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
         while !rest.is_empty() {
             let (part, after) = if let Some(r) = rest.strip_prefix("{{") {
-                // A brace that belongs to the regex may stand just before the closing ones.
+                // A brace that belongs to the regex may come just before the closing ones.
                 let mut end = r.find("}}").ok_or("'{{' has no '}}'")?;
                 while r[end..].starts_with("}}}") {
                     end += 1;
@@ -148,7 +148,7 @@ impl Pattern {
     }
 }
 
-/// What stands after `[[`; `None` where that is plain text, e.g. a nested list.
+/// What follows `[[`; `None` where that is plain text, e.g. a nested list.
 fn variable(rest: &str) -> Result<Option<(Part, &str)>, String> {
     if let Some(r) = rest.strip_prefix("@LINE") {
         let Some((offset, after)) = r.split_once("]]") else {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn text_regexes_and_variables() {
+    fn patterns_match_text_regexes_and_variables() {
         assert_eq!(find("a.c", "abc a.c"), Some((4, 7, vec![])));
         assert_eq!(find("x{{[0-9]{2}}}y", "x1y x12y"), Some((4, 8, vec![])));
         assert_eq!(find("[[OLD]]!", "aab! a+b!"), Some((5, 9, vec![])));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_patterns_are_refused() {
+    fn malformed_patterns_are_refused() {
         for (p, why) in
             [("{{a", "no '}}'"), ("{{(}}", "regex is wrong"), ("[[A:x", "no ']]'"), ("[[@LINE*2]]", "takes")]
         {

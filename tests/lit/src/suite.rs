@@ -75,7 +75,7 @@ pub fn run_file(file: &Path, of_opt: &Path, temp: &Path) -> Outcome {
     }
 }
 
-/// What stands after `key` in the comments of a text; lines that end with `\` are joined.
+/// What follows `key` in the comments of a text; lines that end with `\` are joined.
 fn directives(text: &str, key: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut open: Option<String> = None;
@@ -133,10 +133,10 @@ pub fn of_opt() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("OF_OPT") {
         return Ok(path.into());
     }
-    // …/target/debug/deps/lit-0123: the program stands two levels up.
+    // …/target/debug/deps/lit-0123: the program is two levels up.
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    let profile_dir = exe.ancestors().nth(2).ok_or("the test does not stand in a target folder")?;
-    let target = profile_dir.parent().ok_or("the test does not stand in a target folder")?;
+    let profile_dir = exe.ancestors().nth(2).ok_or("the test's program is not in a target folder")?;
+    let target = profile_dir.parent().ok_or("the test's program is not in a target folder")?;
     let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
         Some("debug") | None => "dev",
         Some(other) => other,

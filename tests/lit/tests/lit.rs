@@ -6,7 +6,7 @@ use of_lit::suite::{self, Outcome};
 use of_test_support::component::require;
 
 #[test]
-fn lit() {
+fn every_lit_test_passes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let filter = std::env::var("OF_LIT_FILTER").unwrap_or_default();
     let mut files = suite::find(root).expect("the tests can be listed");

@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn diagnostics() {
+fn diagnostics_match_their_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let ops =
         ["%w = of.constant {value = dense<0.5> : tensor<3x4xf32>}", "%y = of.matmul %x, %w", "%z = of.nothing %y"];
@@ -49,7 +49,7 @@ fn diagnostics() {
 
 /// From the program on: what is before it names checksums, and sizes of machine code, which are the C compiler's.
 #[test]
-fn a_plan() {
+fn plan_description_matches_its_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("net.of"), classifier()).unwrap();
     let compiled = of_opt(dir.path(), &["compile", "net.of", "-o", "net.plan", "--isa", "x86-64"], &[]);
@@ -60,7 +60,7 @@ fn a_plan() {
 }
 
 #[test]
-fn an_explanation() {
+fn explanation_matches_its_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("net.of"), classifier()).unwrap();
     let out = of_opt(dir.path(), &["explain", "net.of", "--mesh", "cpu[2]"], &[]);
@@ -129,14 +129,14 @@ fn kernels(function: &str, target: &[&str]) -> String {
 }
 
 #[test]
-fn kernels_in_c() {
+fn c_kernels_match_their_snapshots() {
     for (name, function) in nests() {
         insta::assert_snapshot!(format!("{name}_c"), kernels(&function, &["--isa", "x86-64"]));
     }
 }
 
 #[test]
-fn kernels_in_cuda() {
+fn cuda_kernels_match_their_snapshots() {
     let compiler = Command::new("c++").arg("--version").output();
     if require(&CUDA_SHIM, compiler.map_err(|e| format!("c++: {e}"))).is_none() {
         return;

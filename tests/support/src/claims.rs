@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_lists_claimed_ops_and_reasons() {
+    fn claims_list_ops_and_reasons() {
         let mut claims = Claims::default();
         claims.add("of.b", true, String::new);
         claims.add("of.b", false, || "too large".into());

@@ -41,7 +41,7 @@ impl Tolerance {
         Tolerance { of_largest_16_bit: 8e-3, ..self }
     }
 
-    /// Also a step between quantised integers, if the op quantises: the exact value may lie in the middle of two.
+    /// Also a step between quantised integers, if the op quantises: the exact value may be halfway between two.
     #[must_use]
     pub fn for_op(self, op: &dyn Op) -> Tolerance {
         Tolerance { steps: self.steps.max(u64::from(quantises(op))), ..self }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_require_makes_a_component_mandatory() {
+    fn of_require_makes_components_mandatory() {
         assert_eq!(is_required("", "xla"), Ok(false));
         assert_eq!(is_required("nvrtc, xla", "xla"), Ok(true));
         assert_eq!(is_required("nvrtc", "xla"), Ok(false));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_is_there_is_returned() {
+    fn present_components_are_returned() {
         assert_eq!(require(&XLA, Ok::<_, String>(3)), Some(3));
     }
 }

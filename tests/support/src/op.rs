@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{Attrs, Dim, Func, Graph, OpDef, Rewriter, Tensor, Type};
 use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{Op, OpDecl, OpSpec, Sample, Value, interpret, list};
+use of_ops::{Op, OpDecl, Sample, Value, interpret, list};
 
 /// Every sample of every op, with its seed.
 pub fn samples(seeds: u64) -> impl Iterator<Item = (&'static dyn OpDecl, u64, Sample)> {
@@ -87,19 +87,20 @@ pub fn is_no_float(i: usize, t: &Tensor) -> bool {
     i > 0 && !t.dtype().is_float()
 }
 
-/// Whether an operand decides the extents of a result, whatever its type.
-pub fn decides_extents(op: &dyn Op, operand: usize) -> bool {
-    const FIRST_TOO: [&str; 7] = [
-        "of.range",
-        "of.eye_like",
-        "of.constant_of_shape",
-        "of.shape",
-        "of.random_normal",
-        "of.random_uniform",
-        "of.mel_weight_matrix",
-    ];
-    let name = op.decl().name();
-    FIRST_TOO.contains(&name) || (name == "of.resize" && operand > 0)
+/// Whether an operand must be a constant for the extents of the results to be known: the op declares it as its shape operand, or
+/// inference needs its value. An op whose first operand is one creates its result from parameters, so all its operands are.
+pub fn decides_extents(op: &dyn Op, operands: &[Value], operand: usize) -> bool {
+    let types = |fixed: &dyn Fn(usize) -> bool| {
+        let (graph, _) = one_op(op, operands, |i, _| fixed(i)).ok()?;
+        Some(graph.outputs().iter().map(|v| graph.ty(*v).clone()).collect::<Vec<_>>())
+    };
+    let decides = |operand: usize| op.shape_operand() == Some(operand) || types(&|_| true) != types(&|i| i != operand);
+    decides(operand) || decides(0)
+}
+
+/// Whether an operand is a filter or a matrix of weights, which its declaration calls `w`.
+pub fn is_weight(op: &dyn Op, operand: usize) -> bool {
+    op.decl().signature().operands.get(operand).is_some_and(|slot| slot.name == "w")
 }
 
 /// Whether rounding decides between two neighbouring integers in a result: the op has a scale that it quantises by. Its
@@ -109,7 +110,7 @@ pub fn quantises(op: &dyn Op) -> bool {
     signature.operands.iter().chain(signature.results).any(|slot| slot.name.ends_with("scale"))
 }
 
-/// Every sample of every op that has a result, as a function: filters and operands that are not floats are constants. With
+/// Every sample of every op without side effects, as a function: weights and operands that are not floats are constants. With
 /// `symbols`, extents are symbols; samples whose types need numbers are left out.
 pub fn functions(seeds: u64, symbols: bool) -> impl Iterator<Item = OneOp> {
     let function = move |(decl, seed, sample): (&'static dyn OpDecl, u64, Sample)| {
@@ -117,13 +118,12 @@ pub fn functions(seeds: u64, symbols: bool) -> impl Iterator<Item = OneOp> {
         let (func, inputs) = function(&*op, &operands, symbols)?;
         Some(OneOp { decl, seed, op, func, inputs })
     };
-    samples(seeds).filter(|(d, ..)| !d.traits().effect && d.name() != <NoneValue as OpSpec>::NAME).filter_map(function)
+    samples(seeds).filter(|(d, ..)| !d.traits().effect).filter_map(function)
 }
 
-/// A function of one op; filters and operands that are not floats are constants.
+/// A function of one op; weights and operands that are not floats are constants.
 pub fn function(op: &dyn Op, operands: &[Value], symbols: bool) -> Option<(Func, Vec<Value>)> {
-    let filter = op.decl().name().starts_with("of.conv");
-    let fixed = |i: usize, t: &Tensor| is_no_float(i, t) || (filter && i == 1);
+    let fixed = |i: usize, t: &Tensor| is_no_float(i, t) || is_weight(op, i);
     if symbols { one_op_func_of_symbols(op, operands, fixed) } else { Some(one_op_func(op, operands, fixed)) }
 }
 

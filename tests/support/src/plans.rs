@@ -177,7 +177,7 @@ pub fn with_extremes(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
 
 /// One op on its sample. Operands that are not floats are constants; with `open` they are inputs.
 pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
-    op::one_op_func(op, operands, |i, t| !open && (op::decides_extents(op, i) || op::is_no_float(i, t)))
+    op::one_op_func(op, operands, |i, t| !open && (op::is_no_float(i, t) || op::decides_extents(op, operands, i)))
 }
 
 /// The GPU that the CPU emulates.

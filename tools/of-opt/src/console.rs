@@ -9,7 +9,7 @@ use of_codegen::place::Placement;
 use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity};
 use of_driver::{Activity, Observer};
 
-use crate::cli::MessageOptions;
+use crate::arguments::MessageOptions;
 use crate::progress::{self, Progress};
 use crate::{logging, placement_report};
 

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsupported_decides_over_other_errors() {
+    fn unsupported_takes_precedence_in_the_exit_code() {
         let of = |codes: &[Code]| number(&Diagnostics(codes.iter().map(|c| error(*c, "x")).collect()));
         assert_eq!(of(&[Code::SYNTAX]), 2);
         assert_eq!(of(&[Code::SHAPE, Code::UNSUPPORTED]), 3);

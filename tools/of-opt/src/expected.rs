@@ -1,6 +1,6 @@
 //! `--verify-diagnostics`: diagnostics that a test file expects, written on the lines that they are about.
 //!
-//! `// expected-error {{text}}` stands on the line of the error; `@+1`, `@-2`, `@above` and `@below` move it, and
+//! `// expected-error {{text}}` is on the line of the error; `@+1`, `@-2`, `@above` and `@below` move it, and
 //! `expected-warning` and `expected-note` are for the others. The text must be part of the message.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_and_found_is_fine() {
+    fn expected_diagnostics_pass() {
         let found = Diagnostics(vec![
             at(3, Severity::Error, "very bad"),
             at(3, Severity::Warning, "odd"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_reported() {
+    fn missing_and_unexpected_diagnostics_are_reported() {
         let found = Diagnostics(vec![at(1, Severity::Error, "bad"), at(3, Severity::Warning, "odd")]);
         let messages: Vec<String> = compare("t", TEXT, &found).unwrap_err().0.into_iter().map(|d| d.message).collect();
         assert_eq!(

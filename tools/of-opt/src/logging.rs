@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use crate::cli::{Color, MessageOptions};
+use crate::arguments::{Color, MessageOptions};
 
 /// Starts logging.
 pub fn start(options: &MessageOptions) {

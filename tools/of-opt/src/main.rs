@@ -1,5 +1,6 @@
 //! `of-opt`: the command line. It parses arguments, calls `of_driver` and the libraries, and prints.
 
+mod arguments;
 mod cli;
 mod commands;
 mod console;
@@ -16,7 +17,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::console::Console;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     let console = &Console::new(&messages);
     of_driver::codegen_passes::register();
     let result = of_driver::load_libraries(&library).and_then(|()| match command {
-        None => commands::opt::opt(&opt, console),
+        None => commands::opt::opt(&opt, Cli::command(), console),
         Some(_) if opt.is_given() => Err(exit::usage("a command and a file to run passes on were both given").into()),
         Some(Command::Import(c)) => commands::import::import(&c, console),
         Some(Command::Export(c)) => commands::export::export(&c, console),
@@ -43,8 +44,8 @@ fn main() -> ExitCode {
         Some(Command::Measure(c)) => commands::measure::measure(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
-        Some(Command::Completions(c)) => commands::completions::completions(&c, console),
-        Some(Command::Man(c)) => commands::man::man(&c, console),
+        Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
+        Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
         Some(Command::Backends) => commands::backends::backends(console),
     });
     match result {

@@ -1,4 +1,4 @@
-//! A panic is a bug: say so in a few lines, and how to report it.
+//! The panic hook: a panic is a bug; it prints a few lines that say so, and how to report it.
 
 use std::io::{IsTerminal, Write};
 use std::panic::PanicHookInfo;

@@ -32,7 +32,7 @@ pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
 /// A piece of work with a progress line, which is cleared on drop.
 pub struct Progress(Reporter);
 
-/// Tells a [`Progress`] how far the work is; may go to other threads.
+/// Reports to a [`Progress`] how far the work is; may go to other threads.
 #[derive(Clone)]
 pub struct Reporter {
     bar: ProgressBar,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_how_far_the_work_is() {
+    fn progress_lines_show_the_fraction_done() {
         assert_eq!(
             line("compiling kernels", Some((3, 7)), Duration::from_millis(1250)),
             "compiling kernels 3/7  1.2 s"

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_come_first() {
+    fn top_elements_are_sorted_descending() {
         let l = Labels(vec!["cat".into(), "dog".into(), "cow".into()]);
         let text = top("p", &t(&[2, 3], &[0.1, 0.7, 0.2, 0.5, 0.1, 0.4]), 2, Some(&l));
         assert_eq!(text, "p: tensor<2x3xf32>\n  [0] 1 dog (0.7)  2 cow (0.2)\n  [1] 0 cat (0.5)  2 cow (0.4)\n");

@@ -3,7 +3,7 @@
 use of_diag::Diagnostics;
 use of_driver::{Backends, InputSource, ModelOrPlan, Workload};
 
-use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
 

@@ -1,13 +1,13 @@
-//! The backend in a shared library that CONTRIBUTING.md describes: its commands, as they stand there.
+//! The backend in a shared library that CONTRIBUTING.md describes: its commands, verbatim.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What stands before the commands.
+/// The line before the commands.
 const MARK: &str = "<!-- tested by tools/of-opt/tests/backend_library.rs -->\n```sh\n";
 
 #[test]
-fn the_commands_of_the_guide_make_a_backend_outside_the_workspace_that_runs() {
+fn documented_commands_build_and_run_an_external_backend() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let guide = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
     let commands = guide.split_once(MARK).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;

@@ -255,7 +255,7 @@ fn import_round_trips_through_text() {
 }
 
 #[test]
-fn lists_are_not_empty() {
+fn ops_passes_and_backends_are_listed() {
     let dir = dir();
     for (command, known) in [("ops", "of.conv"), ("passes", "canonicalize"), ("backends", "reference")] {
         let out = ok(of_opt(&dir).arg(command));
@@ -265,7 +265,7 @@ fn lists_are_not_empty() {
 }
 
 #[test]
-fn exit_codes() {
+fn exit_codes_distinguish_failure_bad_input_and_unsupported() {
     let dir = dir();
     let code = |args: &[&str]| run(of_opt(&dir).args(args)).0;
     assert_eq!(code(&["run", "nothing.onnx"]), 2);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn the_page_is_current() {
+fn ops_page_is_current() {
     let out = Command::new(env!("CARGO_BIN_EXE_of-opt")).args(["ops", "--markdown"]).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let now = String::from_utf8(out.stdout).unwrap();

@@ -29,7 +29,7 @@ fn page(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_page_stands_alone() {
+fn report_page_loads_nothing_external() {
     let dir = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(page(dir.path())).unwrap();
     for part in ["Timeline of a step", "Memory of a rank", "Communication", "Graph", "<svg", "a&lt;b on cpu[2x2]"] {
@@ -46,7 +46,7 @@ fn the_page_stands_alone() {
 }
 
 #[test]
-fn a_browser_shows_it() {
+fn report_page_renders_in_a_browser() {
     let dir = tempfile::tempdir().unwrap();
     let page = page(dir.path());
     let shown = BROWSERS.iter().find_map(|browser| {

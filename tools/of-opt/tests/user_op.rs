@@ -1,4 +1,4 @@
-//! The op in a shared library that CONTRIBUTING.md describes: its commands, as they stand there, the op in C, and a program
+//! The op in a shared library that CONTRIBUTING.md describes: its commands, verbatim, the op in C, and a program
 //! in Rust that makes it.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use of_reference::{Reference, to_runtime};
 use of_runtime::{Options, Session};
 use of_test_support::plans::{emulated_gpu, nvrtc};
 
-/// What stands before the commands.
+/// The line before the commands.
 const MARK: &str = "<!-- tested by tools/of-opt/tests/user_op.rs -->\n```sh\n";
 
 fn root() -> PathBuf {
@@ -64,7 +64,7 @@ fn close(a: &str, b: &str) {
 }
 
 #[test]
-fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
+fn documented_commands_build_and_run_an_external_op() {
     let guide = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let commands = guide.split_once(MARK).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
     let dir = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn swish_in_c(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_program_in_rust_makes_an_op_of_a_library() {
+fn rust_programs_load_ops_from_a_library() {
     let dir = tempfile::tempdir().unwrap();
     // It has ops, and no backend.
     assert!(of_library::open(&swish_in_c(dir.path())).unwrap().is_none());
@@ -182,7 +182,7 @@ fn a_program_in_rust_makes_an_op_of_a_library() {
 }
 
 #[test]
-fn an_op_in_c_does_the_same() {
+fn c_library_defines_an_op() {
     let dir = tempfile::tempdir().unwrap();
     let library = swish_in_c(dir.path());
     let library = library.to_str().unwrap();

@@ -1,10 +1,10 @@
-//! What the measurements were made on, and when.
+//! The machine and the date of measurements.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// Processor, cores, memory, system and date, as far as the system tells.
+/// Processor, cores, memory, system and date, as far as the system provides them.
 pub fn describe() -> Value {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     json!({

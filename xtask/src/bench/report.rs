@@ -111,7 +111,7 @@ pub fn row(m: &Measured) -> String {
     out + "\n"
 }
 
-/// How we stand over all models: the geometric mean of our time over the best other tool's, and where we are behind.
+/// A summary over all models: the geometric mean of our time over the best other tool's, and where we are behind.
 pub fn summary(tools: &[Tool], all: &[Measured]) -> String {
     let ratios: Vec<(String, f64)> =
         all.iter().filter_map(|m| Some((format!("{} {} T{}", m.model, m.set, m.threads), m.worst_ratio()?))).collect();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_pairs() {
+    fn ratios_compare_runs_of_one_round() {
         // The machine is twice as slow in the last round, for both.
         let m = measured(&[1.0, 1.0, 2.0], &[Some(2.0), Some(2.0), Some(4.0)]);
         assert_eq!(m.ratio(1), Some(0.5));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_as_many_columns_everywhere() {
+    fn markdown_rows_have_equal_column_counts() {
         let m = measured(&[1.0], &[Some(2.0)]);
         let count = |line: &str| line.matches('|').count();
         let head = head(&tools());

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu`: what a machine with a GPU needs to say whether everything is right there, and how fast.
+//! `cargo xtask gpu`: checks and measurements for a machine with a GPU.
 //!
 //! `pack` makes a folder: of-opt, plans of random graphs of all ops and of models, what they must give, and `run.py`, which
 //! checks and measures them with nothing but Python and the driver. `report` writes what it found into `docs/gpu.md`.
@@ -17,7 +17,7 @@ const MOST: u64 = 64 << 20;
 /// What runs there.
 const SCRIPTS: [(&str, &str); 2] = [("run.py", include_str!("run.py")), ("peers.py", include_str!("peers.py"))];
 
-/// The marks in `docs/gpu.md` that results stand between.
+/// The marks in `docs/gpu.md` around the results.
 const MARKS: (&str, &str) = ("<!-- results of cargo xtask gpu -->\n", "<!-- end of results -->\n");
 
 /// Runs it.
@@ -63,6 +63,7 @@ fn failed(what: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{}: {e}", what.display())
 }
 
+/// Writes a folder with everything that a machine with a GPU needs: the program, scripts, plans of random graphs and models.
 fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     if fs::read_dir(out).is_ok_and(|mut d| d.next().is_some()) {
         return Err(format!("{} is not empty", out.display()));
@@ -71,99 +72,147 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     let built = target().join("release");
     fs::create_dir_all(out).map_err(failed(out))?;
     fs::copy(built.join("of-opt"), out.join("of-opt")).map_err(failed(out))?;
-    // What debuggers read is most of the file; without the tool it stays.
+    // Debug information is most of the file. Without the tool it stays.
     let _ = Command::new("strip").arg(out.join("of-opt")).status();
     for (name, text) in SCRIPTS {
         write(&out.join(name), text)?;
     }
     write(&out.join("arch"), &format!("{}\n", wanted.arch))?;
-
-    let made = out.join("made");
-    let mut fuzz = Command::new(built.join("of-fuzz"));
-    fuzz.args(["--graphs", &wanted.graphs.to_string(), "--onnx"]).arg(&made);
-    let status = fuzz.status().map_err(|e| format!("of-fuzz cannot be run: {e}"))?;
-    if !status.success() {
-        return Err("of-fuzz failed".into());
-    }
-    let mut refused = String::new();
-    let mut packed = 0;
-    for case in folders(&made)? {
-        let data = case.join("test_data_set_0");
-        match plan(&built, &case.join("model.onnx"), &data, out, &wanted.arch)? {
-            Ok(plan) => {
-                let to = out.join("graphs").join(name(&case));
-                keep(&to, &plan, &data)?;
-                packed += 1;
-            }
-            Err(why) => refused += &format!("graph {}: {why}\n", name(&case)),
-        }
-    }
-    fs::remove_dir_all(&made).map_err(failed(&made))?;
-    let graphs = packed;
-
-    let mut models = Vec::new();
-    for case in wanted.models.iter().map(|d| folders(d)).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
-        let (model, data) = (case.join("model.onnx"), case.join("b1"));
-        if let (Ok(m), true) = (fs::metadata(&model), data.is_dir()) {
-            models.push((m.len(), case, model, data));
-        }
-    }
-    // The most models are those of the least bytes.
-    models.sort();
-    let (mut left, mut taken) = (wanted.most.saturating_sub(size(out)?), 0);
-    for (bytes, case, model, data) in models {
-        if bytes > left {
-            refused += &format!("model {}: it has {} MiB, {} are left\n", name(&case), bytes >> 20, left >> 20);
-            continue;
-        }
-        let own = match plan(&built, &model, &data, out, &wanted.arch)? {
-            Ok(plan) => plan,
-            Err(why) => {
-                refused += &format!("model {}: {why}\n", name(&case));
-                continue;
-            }
-        };
-        let to = out.join("models").join(name(&case));
-        keep(&to, &own, &data)?;
-        if size(out)? > wanted.most {
-            fs::remove_dir_all(&to).map_err(failed(&to))?;
-            refused +=
-                &format!("model {}: its plan has {} MiB, {} are left\n", name(&case), own.len() >> 20, left >> 20);
-            continue;
-        }
-        left = wanted.most - size(out)?;
-        // The same with calls of NVIDIA's libraries, where there is room for it.
-        for (file, flags, with) in
-            [("cublaslt.plan", "+cublaslt", "cuBLASLt"), ("cudnn.plan", "+cublaslt+cudnn", "cuBLASLt and cuDNN")]
-        {
-            match plan(&built, &model, &data, out, &format!("{}{flags}", wanted.arch))? {
-                Ok(own) if (own.len() as u64) < left => {
-                    fs::write(to.join(file), &own).map_err(failed(&to))?;
-                    left -= own.len() as u64;
-                }
-                Ok(own) => {
-                    let (own, left) = (own.len() >> 20, left >> 20);
-                    refused += &format!("model {} with {with}: its plan has {own} MiB, {left} are left\n", name(&case));
-                }
-                Err(why) => refused += &format!("model {} with {with}: {why}\n", name(&case)),
-            }
-        }
-        // For onnxruntime, where there is room for it.
-        if bytes < left / 2 {
-            fs::copy(&model, to.join("model.onnx")).map_err(failed(&to))?;
-            left -= bytes;
-        }
-        taken += 1;
-    }
-    write(&out.join("refused.txt"), &refused)?;
+    let mut package = Package { out, wanted, built, refused: String::new() };
+    let graphs = package.add_graphs()?;
+    let models = package.add_models()?;
+    write(&out.join("refused.txt"), &package.refused)?;
     println!(
-        "{}: {graphs} graphs and {taken} models for {}, {} MiB; refused.txt says what is missing and why.\n\
+        "{}: {graphs} graphs and {models} models for {}, {} MiB; refused.txt lists what is missing, with reasons.\n\
          Copy it to the machine with the GPU and run 'python3 run.py' there; then 'cargo xtask gpu report results.json'.",
         out.display(),
         wanted.arch,
         size(out)? >> 20
     );
     Ok(())
+}
+
+/// A package under construction.
+struct Package<'a> {
+    out: &'a Path,
+    wanted: &'a Wanted,
+    /// The folder of the programs.
+    built: PathBuf,
+    /// What was left out, one line each.
+    refused: String,
+}
+
+impl Package<'_> {
+    /// Adds random graphs, and returns how many.
+    fn add_graphs(&mut self) -> Result<usize, String> {
+        let made = self.out.join("made");
+        let mut fuzz = Command::new(self.built.join("of-fuzz"));
+        fuzz.args(["--graphs", &self.wanted.graphs.to_string(), "--onnx"]).arg(&made);
+        let status = fuzz.status().map_err(|e| format!("of-fuzz cannot be run: {e}"))?;
+        if !status.success() {
+            return Err("of-fuzz failed".into());
+        }
+        let mut packed = 0;
+        for case in folders(&made)? {
+            let data = case.join("test_data_set_0");
+            match self.plan(&case.join("model.onnx"), &data, "")? {
+                Ok(plan) => {
+                    keep(&self.out.join("graphs").join(name(&case)), &plan, &data)?;
+                    packed += 1;
+                }
+                Err(why) => self.refused += &format!("graph {}: {why}\n", name(&case)),
+            }
+        }
+        fs::remove_dir_all(&made).map_err(failed(&made))?;
+        Ok(packed)
+    }
+
+    /// Adds models while there is room, and returns how many.
+    fn add_models(&mut self) -> Result<usize, String> {
+        let mut models = Vec::new();
+        let cases = self.wanted.models.iter().map(|d| folders(d)).collect::<Result<Vec<_>, _>>()?;
+        for case in cases.into_iter().flatten() {
+            let (model, data) = (case.join("model.onnx"), case.join("b1"));
+            if let (Ok(m), true) = (fs::metadata(&model), data.is_dir()) {
+                models.push(PackedModel { bytes: m.len(), case, model, data });
+            }
+        }
+        // The smallest first, so that most models fit.
+        models.sort();
+        let mut left = self.wanted.most.saturating_sub(size(self.out)?);
+        let mut packed = 0;
+        for model in &models {
+            packed += usize::from(self.add_model(model, &mut left)?);
+        }
+        Ok(packed)
+    }
+
+    /// Adds a model if it fits into the bytes `left`.
+    fn add_model(&mut self, m: &PackedModel, left: &mut u64) -> Result<bool, String> {
+        let case = name(&m.case);
+        if m.bytes > *left {
+            self.refused += &format!("model {case}: it has {} MiB, {} are left\n", m.bytes >> 20, *left >> 20);
+            return Ok(false);
+        }
+        let plan = match self.plan(&m.model, &m.data, "")? {
+            Ok(plan) => plan,
+            Err(why) => {
+                self.refused += &format!("model {case}: {why}\n");
+                return Ok(false);
+            }
+        };
+        let to = self.out.join("models").join(&case);
+        keep(&to, &plan, &m.data)?;
+        if size(self.out)? > self.wanted.most {
+            fs::remove_dir_all(&to).map_err(failed(&to))?;
+            let mib = plan.len() >> 20;
+            self.refused += &format!("model {case}: its plan has {mib} MiB, {} are left\n", *left >> 20);
+            return Ok(false);
+        }
+        *left = self.wanted.most - size(self.out)?;
+        self.add_library_plans(m, &to, left)?;
+        // For onnxruntime, where there is room for it.
+        if m.bytes < *left / 2 {
+            fs::copy(&m.model, to.join("model.onnx")).map_err(failed(&to))?;
+            *left -= m.bytes;
+        }
+        Ok(true)
+    }
+
+    /// Adds the plans of a model that call NVIDIA's libraries, if they fit into the bytes `left`.
+    fn add_library_plans(&mut self, m: &PackedModel, to: &Path, left: &mut u64) -> Result<(), String> {
+        let case = name(&m.case);
+        for (file, flags, with) in
+            [("cublaslt.plan", "+cublaslt", "cuBLASLt"), ("cudnn.plan", "+cublaslt+cudnn", "cuBLASLt and cuDNN")]
+        {
+            match self.plan(&m.model, &m.data, flags)? {
+                Ok(plan) if (plan.len() as u64) < *left => {
+                    fs::write(to.join(file), &plan).map_err(failed(to))?;
+                    *left -= plan.len() as u64;
+                }
+                Ok(plan) => {
+                    let (mib, left) = (plan.len() >> 20, *left >> 20);
+                    self.refused += &format!("model {case} with {with}: its plan has {mib} MiB, {left} are left\n");
+                }
+                Err(why) => self.refused += &format!("model {case} with {with}: {why}\n"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan of a model for the package's architecture and these flags of it.
+    fn plan(&self, model: &Path, data: &Path, flags: &str) -> Result<Result<Vec<u8>, String>, String> {
+        plan(&self.built, model, data, self.out, &format!("{}{flags}", self.wanted.arch))
+    }
+}
+
+/// A model that may be packed.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PackedModel {
+    bytes: u64,
+    case: PathBuf,
+    model: PathBuf,
+    data: PathBuf,
 }
 
 /// The plan of a model for inputs of these shapes and a GPU of this architecture, or why there is none: all of it on the GPU
@@ -250,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_and_marks_are_there() {
+    fn gpu_flags_are_parsed_and_documentation_has_marks() {
         let w = Wanted::of(&["--arch", "shim", "--graphs", "3", "--mib", "8"]).unwrap();
         assert_eq!((w.arch.as_str(), w.graphs, w.most, w.models), ("shim", 3, 8 << 20, None));
         assert!(Wanted::of(&["--graphs"]).is_err() && Wanted::of(&["--graphs", "x"]).is_err());

@@ -1,6 +1,6 @@
 """Runs what `cargo xtask gpu pack` packed, on a machine with a GPU: python3 run.py [--seconds S].
 
-Needs of-opt and the plans beside it, Python and the GPU's driver; no Rust, no compiler, no network. Writes results.json and
+Needs of-opt and the plans in this folder, Python and the GPU's driver; no Rust, no compiler, no network. Writes results.json and
 results.md here. torch, torchvision and onnxruntime are measured where they are installed; what is not is named.
 """
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# How far floats may lie from what is expected: of the expected number, and at all.
+# How far floats may differ from what is expected: of the expected number, and at all.
 GRAPHS = ("1e-3", "1e-4")
 MODELS = ("1e-3", "1e-3")
 

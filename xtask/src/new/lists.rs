@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_where_the_alphabet_wants_them() {
+    fn lines_are_inserted_in_alphabetical_order() {
         let m = "//! Doc.\n\nmod a;\npub(crate) mod c;\n\npub use a::A;\npub use c::{C, D};\n";
         let want =
             "//! Doc.\n\nmod a;\nmod b;\npub(crate) mod c;\n\npub use a::A;\npub use b::B;\npub use c::{C, D};\n";

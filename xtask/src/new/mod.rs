@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_flags_are_read() {
+    fn names_and_flags_are_parsed() {
         assert_eq!((camel("layer_norm").as_str(), camel("fold-constants").as_str()), ("LayerNorm", "FoldConstants"));
         assert!(is_name("relu6", '_') && !is_name("Relu", '_') && !is_name("a__b", '_') && !is_name("a-b", '_'));
         assert_eq!(flag(&["--kind", "primitive", "--family=nn"], "--family"), Ok("nn"));

@@ -207,7 +207,7 @@ fn crates(root: &Path) -> Result<Vec<Crate>, String> {
         let folder = Path::new(&manifest)
             .parent()
             .and_then(|d| d.strip_prefix(root).ok())
-            .ok_or("a crate lies outside the workspace")?;
+            .ok_or("a crate is outside the workspace")?;
         let needs = |dev: bool| {
             let list = p["dependencies"].as_array().into_iter().flatten();
             list.filter(|d| (d["kind"] == "dev") == dev)
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_that_the_list_lacks_are_found() {
+    fn unlisted_dependencies_are_reported() {
         let wrong = graph(&[
             of("of-runtime", "runtime", &["of-plan", "of-ir"], &["of-ops"]),
             of("of-files", "files", &[], &[]),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_against_the_rules_are_found() {
+    fn forbidden_dependencies_are_reported() {
         let crates = [
             of("of-ir", "ir", &[], &[]),
             of("of-plan", "plan", &["of-ir"], &[]),

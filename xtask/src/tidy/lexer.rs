@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_and_strings_stay_on_their_lines_and_comments_vanish() {
+    fn lexer_keeps_lines_and_drops_comments() {
         let text = "//! \"doc\"\na // unsafe\nb /* x /* y */ z */ c \"un\\\"safe\" r#\"q\"r\"# 'u' '\\n' &'a d\n/// doc\nfn f() { todo!() }\n\
                     #[cfg(test)]\n#![allow(x)]";
         let code = read(text).unwrap();

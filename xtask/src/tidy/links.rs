@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_cut_off() {
+    fn placeholders_in_paths_are_ignored() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(is_path(root, "src/tidy/<name>.rs") && exists(root, "src/tidy/<name>.rs"));
         assert!(!exists(root, "src/tidy/absent.rs"));

@@ -1,4 +1,4 @@
-//! No file contains a path of somebody's machine.
+//! No file contains an absolute path of a developer's machine.
 
 use std::path::{Path, PathBuf};
 

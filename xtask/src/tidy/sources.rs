@@ -12,7 +12,7 @@ const LONGEST: usize = 900;
 /// Files that a command writes.
 const GENERATED: &[&str] = &["backends/xla/src/ffi/bindings.rs"];
 
-/// Files and folders that may hold unsafe code. Backends add their `ffi.rs`, and the folder `ffi` beside it.
+/// Files and folders that may hold unsafe code. Backends add their `ffi.rs` or folder `ffi`.
 const UNSAFE: &[&str] = &[
     "codegen/src/toolchain/nvrtc.rs",
     "cuda-sys/src/ffi.rs",
@@ -21,7 +21,7 @@ const UNSAFE: &[&str] = &[
     "ir/src/blob.rs",
 ];
 
-/// What must not stand in code, and why.
+/// What must not occur in code, and why.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("todo!", "unfinished code gives a typed error"),
     ("unimplemented!", "unfinished code gives a typed error"),
@@ -67,7 +67,7 @@ fn one(name: &str, code: &Code) -> Vec<String> {
         }
         if has_word(line, "unsafe") && !may_be_unsafe(name) {
             wrong.push(format!(
-                "{name}:{n}: unsafe code stands only in {}, and in ffi.rs of a backend",
+                "{name}:{n}: unsafe code is allowed only in {}, and in ffi.rs of a backend",
                 UNSAFE.join(", ")
             ));
         }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unsafe_and_unfinished_code_is_found_where_it_stands() {
+    fn unsafe_and_unfinished_code_is_reported_with_its_line() {
         let text = "fn f() {\n    unsafe { g() }\n    todo!()\n}\n#![deny(unsafe_code)]\n#[ignore]\n#[ignore = \"run by another test\"]\n";
         let code = &lexer::read(text).unwrap();
         let wrong = one("ops/src/x.rs", code);

@@ -1,4 +1,4 @@
-//! Every kind of error: its place, its code, its words.
+//! Every kind of parse error: its location, code and message.
 
 use super::read;
 
@@ -87,7 +87,7 @@ const CASES: &[(&str, &[&str])] = &[
         "\"of.func\"() ({ \"t.return\"() : () -> () }) {x} : () -> ()",
         &["t.of:1:44: error[E0201]: 'of.func' has no attribute 'x'"],
     ),
-    ("module { module {} }", &["t.of:1:10: error[E0101]: a module stands inside a module"]),
+    ("module { module {} }", &["t.of:1:10: error[E0101]: modules cannot be nested"]),
     ("func @f(%x: none {of.nam = \"x\"}) {}", &["t.of:1:19: error[E0201]: only of.name is allowed here"]),
     (
         "func @f() { t.any {a = #of.data<\"x\", 0, 4, \"0000000000000000000000000000000000000000000000000000000000000000\"> : tensor<f32>} }",
@@ -96,7 +96,7 @@ const CASES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn errors_say_what_and_where() {
+fn parse_errors_report_location_and_hint() {
     for (text, want) in CASES {
         let e = read(text).err().unwrap_or_else(|| panic!("this parses:\n{text}"));
         let got: Vec<String> =
@@ -106,7 +106,7 @@ fn errors_say_what_and_where() {
 }
 
 #[test]
-fn near_names_are_suggested() {
+fn unknown_names_suggest_similar_ones() {
     let e = read("func @f() { t.yeild t.nothinglikeit }").unwrap_err();
     assert_eq!(e.0[0].hint.as_deref(), Some("did you mean 't.yield'?"));
     assert_eq!(e.0[1].hint.as_deref(), Some("'of-opt ops' lists all ops"));

@@ -1,4 +1,4 @@
-//! What the two forms look like, and what else is understood.
+//! The pretty and the generic form, and other syntax that the parser accepts.
 
 use super::{module, show};
 use crate::Dim;
@@ -38,7 +38,7 @@ const GENERIC: &str = r#""builtin.module"() ({
 "#;
 
 #[test]
-fn spelling() {
+fn pretty_and_generic_forms_convert_to_each_other() {
     let m = module(PRETTY);
     assert_eq!(m.main().unwrap().outputs, ["y", "y"]);
     assert_eq!(show(&m, true), GENERIC);
@@ -118,7 +118,7 @@ fn unknown_dimensions_get_names_that_the_text_does_not_use() {
 }
 
 #[test]
-fn single_functions_and_ops() {
+fn single_functions_and_ops_are_printed() {
     let m = module(PRETTY);
     let f = m.main().unwrap();
     assert!(PRETTY.ends_with(&print_func("main", f, &PrintOptions::default())));

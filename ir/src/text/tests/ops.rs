@@ -1,4 +1,4 @@
-//! Ops that mean nothing, one for each thing that a declaration can say.
+//! Test ops: one for each feature of a declaration.
 
 use crate::{Arity, AttrSlot, OpDef, OpError, OpView, Registry, Signature, Slot, Traits, Type};
 
@@ -37,7 +37,7 @@ static ALL: &[Fake] = &[
     fake("t.any", MANY, MANY, 0, false),
     fake("t.if", ONE, MANY, 2, false),
     fake("t.loop", MANY, MANY, 1, false),
-    // These cannot stand bare.
+    // These need quotes.
     fake("odd-name", MANY, MANY, 0, false),
     fake("nodot", MANY, MANY, 1, false),
 ];

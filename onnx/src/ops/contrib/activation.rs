@@ -51,13 +51,13 @@ pub(super) fn bias_add(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResul
     Ok(vec![cx.sum(node.input(0)?, &[Some(node.input(1)?), Some(node.input(2)?)])?])
 }
 
-/// `BiasSplitGelu`: of the halves `a` and `b` of `x + bias`, `a gelu(b)`.
+/// `BiasSplitGelu`: `a gelu(b)`, where `a` and `b` are `x + bias` split in two along the last axis.
 pub(super) fn bias_split_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let x = cx.op("Add", &[node.input(0)?, node.input(1)?])?;
     let attrs = [("axis", Attr::Int(-1)), ("num_outputs", Attr::Int(2))];
-    let halves = cx.op_many("Split", vec![Some(x)], attrs, 2)?;
-    let [a, b] = halves[..] else { return Err(ImportError::invalid("a split into halves gives two")) };
+    let parts = cx.op_many("Split", vec![Some(x)], attrs, 2)?;
+    let [a, b] = parts[..] else { return Err(ImportError::invalid("a split in two has two results")) };
     let gate = cx.rw.create_one(Gelu { tanh: false }, &[b])?;
     Ok(vec![cx.op("Mul", &[a, gate])?])
 }

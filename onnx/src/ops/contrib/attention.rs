@@ -184,7 +184,7 @@ pub(super) fn quantized_attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>)
     self_attention(cx, &scores, filter, (x, None), [node.opt_input(5), None], past)
 }
 
-/// Attention of queries, keys and values that stand side by side. Past and present are `[2, N, heads, length, size]`.
+/// Attention of queries, keys and values that are stored side by side. Past and present are `[2, N, heads, length, size]`.
 fn self_attention(
     cx: &mut Importer<'_, '_>,
     scores: &Scores,

@@ -14,7 +14,7 @@ mod product;
 mod quantized;
 mod tensors;
 
-use super::ImporterEntry;
+use super::entry::ImporterEntry;
 use crate::import::{ImportError, ImportResult, Importer, Node};
 
 pub(super) use normalization::simplified;

@@ -10,7 +10,7 @@ const NO_STATISTICS: &str = "mean and deviation as outputs are for training";
 const EPSILON: f64 = 1e-12_f32 as f64;
 
 /// `SimplifiedLayerNormalization`, now `RMSNormalization`.
-pub(in crate::ops) fn simplified(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
+pub(crate) fn simplified(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.without_outputs(&[1], NO_STATISTICS)?;
     let outputs = vec![true];
     cx.emit(Node { op: "RMSNormalization", domain: "", outputs, ..node })

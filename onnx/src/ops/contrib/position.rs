@@ -107,9 +107,9 @@ pub(super) fn gated_relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> I
     let q = cx.transpose(q, &[0, 2, 1, 3])?;
     let linear = cx.op("MatMul", &[q, node.input(3)?])?;
     let linear = cx.op("Add", &[linear, node.input(4)?])?;
-    let halves = cx.reshape(linear, &[0, 0, 0, 2, -1])?;
+    let pairs = cx.reshape(linear, &[0, 0, 0, 2, -1])?;
     let axis = cx.ints(&[4])?;
-    let sums = cx.op_with("ReduceSum", &[halves, axis], [("keepdims", Attr::Int(0))])?;
+    let sums = cx.op_with("ReduceSum", &[pairs, axis], [("keepdims", Attr::Int(0))])?;
     let gates = cx.op("Sigmoid", &[sums])?;
     let (u, r) = (cx.slice(gates, 3, 0, 1)?, cx.slice(gates, 3, 1, 2)?);
     let (one, two) = (cx.number(1.0, u)?, cx.number(2.0, u)?);

@@ -108,7 +108,7 @@ pub(super) fn crop_and_resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
     let (zero, one, two) = (cx.number(0.0, places)?, cx.number(1.0, places)?, cx.number(2.0, places)?);
     let mut pixels = places;
     if &*mode == "nearest" {
-        // Halves round up, and not to even as where a grid is sampled.
+        // x.5 rounds up; GridSample rounds it to even.
         let (width, height) = (cx.dim(x, 3)?, cx.dim(x, 2)?);
         let last = cx.concat(&[width, height], 0)?;
         let dtype = cx.tensor_ty(places)?.dtype;

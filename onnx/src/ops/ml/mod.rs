@@ -1,4 +1,4 @@
-//! The domain ai.onnx.ml: classical models, as linear algebra where they are that.
+//! The domain ai.onnx.ml: classical models, as linear algebra where possible.
 
 mod features;
 mod labels;
@@ -9,8 +9,8 @@ mod trees;
 use of_ir::{Attr, AttrValue, DType, Elements, Tensor, ValueId};
 use of_ops::ml::{Probit, SoftmaxZero};
 
-use super::ImporterEntry;
 use super::compose::nothing_left;
+use super::entry::ImporterEntry;
 use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// The operators of ai.onnx.ml, alphabetical.

@@ -53,7 +53,7 @@ pub(super) fn ensemble(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportR
         Ok(to.iter().zip(&leafs).map(|(b, leaf)| if *leaf != 0 { -1 - b } else { *b }).collect())
     };
     let (on_true, on_false) = (branch(&mut node, "true")?, branch(&mut node, "false")?);
-    // The sets of members stand in the order of their nodes, each closed by NaN.
+    // The sets of members are in the order of their nodes, each closed by NaN.
     let all: Option<Tensor> = node.attrs.take("membership_values")?;
     let all = all.and_then(|t| t.to_f64s()).unwrap_or_default();
     let (mut sets, mut members) = (Vec::new(), Vec::new());

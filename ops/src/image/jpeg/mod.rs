@@ -1,8 +1,8 @@
 //! JPEG as ITU-T T.81 defines it, of 8 bits with Huffman codes: baseline, extended and progressive.
 //!
 //! The standard leaves the rounding of the inverse transform and the interpolation of subsampled colours open. ONNX asks
-//! for those of libjpeg, which has become what everybody means by the pixels of a JPEG file; decoders that are faster
-//! differ from it by one or two. This one gives the very same pixels.
+//! for those of libjpeg, the de facto reference; decoders that are faster
+//! differ from it by one or two. This one gives the same pixels as libjpeg.
 
 mod bits;
 mod pixels;
@@ -117,7 +117,7 @@ fn be(bytes: &[u8]) -> u16 {
     u16::from_be_bytes([bytes[0], bytes[1]])
 }
 
-/// The code of the next marker; what stands before it is passed over.
+/// The code of the next marker; bytes before it are skipped.
 fn next_marker(file: &[u8], at: &mut usize) -> Result<u8, String> {
     loop {
         match file.get(*at..*at + 2).ok_or(ENDS)? {

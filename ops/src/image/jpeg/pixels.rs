@@ -59,16 +59,16 @@ fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 
 /// Row `y` of the picture. `h` and `v` are the largest sampling factors and the component's own, across and down.
 ///
-/// Where a component has half the samples, they are interpolated with weights 3/4 and 1/4; halves are rounded up and down
-/// in turns. Other ratios repeat samples.
+/// Where a component has half the samples, they are interpolated with weights 3/4 and 1/4; x.5 is rounded up and down
+/// alternately. Other ratios repeat samples.
 fn full_row(plane: &Plane, h: (usize, usize), v: (usize, usize), y: usize, out: &mut [u8]) {
-    let halved = |f: (usize, usize)| f.0 == 2 * f.1;
+    let is_half = |f: (usize, usize)| f.0 == 2 * f.1;
     // Very narrow planes are not interpolated across.
     let smooth = plane.width > 2;
     let near = (y * v.1 / v.0).min(plane.height - 1);
-    if !(halved(v) && (h.0 == h.1 || halved(h) && smooth)) {
+    if !(is_half(v) && (h.0 == h.1 || is_half(h) && smooth)) {
         let row = plane.row(near);
-        if v.0 == v.1 && halved(h) && smooth {
+        if v.0 == v.1 && is_half(h) && smooth {
             across(plane.width, out, |i| i32::from(row[i]), (1, 2), 2);
         } else {
             out.iter_mut().enumerate().for_each(|(x, p)| *p = row[(x * h.1 / h.0).min(plane.width - 1)]);

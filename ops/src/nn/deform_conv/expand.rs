@@ -4,11 +4,11 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, Rewriter, Shape, Tensor, ValueId};
 
 use super::DeformConv;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::contraction::MatMul;
 use crate::elementwise::Floor;
 use crate::movement::spec::{self, Part};
 use crate::movement::{Gather, Reshape};
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 use crate::nn::window::Windows;
 use crate::{Expanded, shape};

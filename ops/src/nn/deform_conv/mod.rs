@@ -127,7 +127,7 @@ impl Op for DeformConv {
     op_basics!(DeformConv);
 
     fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
-        crate::work::filter(cx, results.first()?)
+        crate::estimate::filter(cx, results.first()?)
     }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {

@@ -5,9 +5,9 @@ use of_ir::{Rewriter, Tensor, ValueId};
 
 use super::{GridSample, Mode, Outside, far, near};
 use crate::Expanded;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{Abs, Clip, Floor, Max, Round};
 use crate::movement::Gather;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 
 impl GridSample {
@@ -86,9 +86,9 @@ impl GridSample {
                 let range = b.op(Max {}, &[range, one])?;
                 let period = b.scale(range, 2.0)?;
                 let from_low = b.add_number(x, -low)?;
-                let turns = b.div(from_low, period)?;
-                let turns = b.op(Floor {}, &[turns])?;
-                let whole = b.mul(turns, period)?;
+                let periods = b.div(from_low, period)?;
+                let periods = b.op(Floor {}, &[periods])?;
+                let whole = b.mul(periods, period)?;
                 let phase = b.sub(from_low, whole)?;
                 let off_top = b.sub(phase, range)?;
                 let off_top = b.op(Abs {}, &[off_top])?;

@@ -66,8 +66,8 @@ fn reflect(x: f64, low: f64, high: f64) -> f64 {
     } else {
         return x;
     };
-    let (turns, rest) = ((beyond / range).floor(), beyond % range);
-    let from_start = (x < low) == (turns % 2.0 == 0.0);
+    let (reflections, rest) = ((beyond / range).floor(), beyond % range);
+    let from_start = (x < low) == (reflections % 2.0 == 0.0);
     if from_start { low + rest } else { high - rest }
 }
 

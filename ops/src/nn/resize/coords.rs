@@ -72,7 +72,7 @@ pub enum Filter {
     Cubic(f64),
 }
 
-/// Everything that turns a coordinate into weights.
+/// Everything that the weights of a coordinate depend on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Interpolation {
     /// The interpolating function.

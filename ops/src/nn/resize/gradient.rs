@@ -5,8 +5,8 @@ use of_ir::{Dim, Elements, Tensor, ValueId};
 
 use super::{Resize, Taps};
 use crate::GradCx;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::contraction::MatMul;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 
 impl Resize {
     /// The weights of every axis that is resized, of a call whose scales or sizes are known; `None` where they are not. An

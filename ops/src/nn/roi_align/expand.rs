@@ -5,9 +5,9 @@ use of_ir::{DType, Rewriter, Tensor, ValueId};
 
 use super::RoiAlign;
 use crate::Expanded;
+use crate::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{And, Ceil, Floor, Ge, Gt, Le, Lt, Max, Select};
 use crate::movement::Gather;
-use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 
 /// What the cells of all regions read along one axis.

@@ -11,7 +11,7 @@ use of_driver::{Backends, Observer, Session, SessionOptions, process};
 use of_runtime::{RunError, SessionPool, Value};
 use serde_json::json;
 
-use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::exit;
 use crate::workload::workload;

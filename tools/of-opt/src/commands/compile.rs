@@ -8,7 +8,7 @@ use of_codegen::Summary;
 use of_diag::Diagnostics;
 use of_driver::{CompileOptions, Compiler, Observer, count, io_error};
 
-use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::{bytes, time};
 use crate::{exit, model_file};

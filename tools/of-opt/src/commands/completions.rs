@@ -1,10 +1,9 @@
 //! `of-opt completions`: a script that completes the command line in a shell.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use of_diag::Diagnostics;
 
-use crate::cli::Cli;
 use crate::console::Console;
 
 /// Flags.
@@ -17,12 +16,12 @@ pub struct Completions {
     pub shell: Shell,
 }
 
-/// Executes the subcommand.
+/// Executes the subcommand for the command line `program`.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn completions(c: &Completions, console: &Console) -> Result<(), Diagnostics> {
+pub fn completions(c: &Completions, mut program: Command, console: &Console) -> Result<(), Diagnostics> {
     let mut script = Vec::new();
-    clap_complete::generate(c.shell, &mut Cli::command(), "of-opt", &mut script);
+    clap_complete::generate(c.shell, &mut program, "of-opt", &mut script);
     console.print(&String::from_utf8_lossy(&script))
 }

@@ -15,7 +15,7 @@ use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
 use of_tensorrt::Ranges;
 
-use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
 use crate::{exit, placement_report};
@@ -44,7 +44,7 @@ pub struct Explain {
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
     #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
     pub html: Option<PathBuf>,
-    /// Code generation; --passes stands for the passes before the search, which leave primitives.
+    /// Code generation; --passes replaces the passes before the search, which leave primitives.
     #[command(flatten)]
     pub codegen: Codegen,
 }

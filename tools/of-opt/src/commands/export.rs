@@ -9,7 +9,7 @@ use of_driver::{Observer, error, io_error};
 use of_onnx::ExportOptions;
 use of_passes::{Manager, PIPELINE_FILE};
 
-use crate::cli::ModelFile;
+use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::model_file;
 use crate::show::bytes;

@@ -8,7 +8,7 @@ use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
 use serde_json::{Value, json};
 
-use crate::cli::ModelFile;
+use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::model_file;
 use crate::show::bytes;

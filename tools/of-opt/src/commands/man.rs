@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man;
 use of_diag::{Code, Diagnostics};
 
-use crate::cli::Cli;
 use crate::console::Console;
 
 /// Flags.
@@ -17,12 +16,12 @@ pub struct ManPages {
     pub out: Option<PathBuf>,
 }
 
-/// Executes the subcommand.
+/// Executes the subcommand for the command line `program`.
 ///
 /// # Errors
 /// When stdout or a page cannot be written.
-pub fn man(c: &ManPages, console: &Console) -> Result<(), Diagnostics> {
-    let mut program = Cli::command().disable_help_subcommand(true);
+pub fn man(c: &ManPages, program: Command, console: &Console) -> Result<(), Diagnostics> {
+    let mut program = program.disable_help_subcommand(true);
     program.build();
     match &c.out {
         None => console.print(&page(program)?),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use of_diag::{Diagnostics, Location};
 use of_driver::prepare::verify;
 use of_driver::{Observer, error, io_error, model};
@@ -10,7 +10,6 @@ use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module, write_module};
 use of_passes::{Manager, PIPELINE_FILE, Settings};
 
-use crate::cli::Cli;
 use crate::console::{Console, is_dash};
 use crate::expected;
 use crate::{exit, model_file};
@@ -78,13 +77,13 @@ impl Opt {
     }
 }
 
-/// Executes the subcommand.
+/// Executes passes on a file, for the command line `program`.
 ///
 /// # Errors
 /// When the text, the pipeline or a pass is wrong.
-pub fn opt(o: &Opt, console: &Console) -> Result<(), Diagnostics> {
+pub fn opt(o: &Opt, mut program: Command, console: &Console) -> Result<(), Diagnostics> {
     let Some(input) = &o.input else {
-        console.note(&Cli::command().render_help().to_string());
+        console.note(&program.render_help().to_string());
         return Err(exit::usage("neither a file nor a command was given").into());
     };
     if !is_dash(input) && !input.exists() && input.extension().is_none() {
@@ -143,7 +142,7 @@ fn check_names(print_after: &[String]) -> Result<(), Diagnostics> {
                 Location::Unknown,
                 format!("--print-after: no pass '{p}'"),
             );
-            Err(d.hint("'of-opt passes' lists them all, '*' stands for all of them").into())
+            Err(d.hint("'of-opt passes' lists them all, '*' is all of them").into())
         }
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_listed() {
+    fn all_passes_and_pipelines_are_listed() {
         let json: serde_json::Value = serde_json::from_str(&as_json()).unwrap();
         assert_eq!(json["passes"].as_array().unwrap().len(), all_passes().len());
         let text = as_text();

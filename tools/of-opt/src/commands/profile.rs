@@ -15,7 +15,7 @@ use of_runtime::TaskTiming;
 use serde_json::{Value, json};
 
 use super::bench::Limits;
-use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::{self};
 use crate::trace;

@@ -9,7 +9,7 @@ use of_diag::Diagnostics;
 use of_driver::compare::{self, Tolerance};
 use of_driver::{Backends, Session, SessionOptions, io_error, tensor_files};
 
-use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::{self, Labels};
 use crate::workload::workload;

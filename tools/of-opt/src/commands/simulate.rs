@@ -24,7 +24,7 @@ use of_sharding::html::{Event, Track};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
-use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::bytes;
 use crate::{exit, model_file, trace};

@@ -5,7 +5,7 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_driver::prepare;
 use of_plan::PlanFile;
 
-use crate::cli::ModelFile;
+use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::model_file;
 use crate::show::bytes;

@@ -1,13 +1,13 @@
-//! Small helpers for expansions and gradients: each creates one op.
+//! The builder of expansions and gradients: each method creates one op.
+//!
+//! Its methods for ops of movement and reduction are in the folders of these families (`build.rs` of each), so that a family
+//! uses the builder without an import of the other families.
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
 
 use crate::Expanded;
 use crate::elementwise::{Add, Cast, Div, Eq, Mul, Sub};
-use crate::movement::spec::{self, Part};
-use crate::movement::{Expand, Range, Reshape, Slice, Squeeze, Transpose, Unsqueeze};
-use crate::reduction::{ReduceMax, ReduceMean, ReduceMin, ReduceSum};
 use crate::structural::{Constant, ShapeOf};
 
 /// A value that was created, or why not.
@@ -33,7 +33,7 @@ pub(crate) fn in_wide(
     results.into_iter().map(|v| if b.dtype(v) == wide { b.cast(v, own) } else { Ok(v) }).collect()
 }
 
-/// An op's complaint as a diagnostic of the expansion.
+/// The error of an op as a diagnostic of the expansion.
 pub(crate) fn diagnostic(e: OpError) -> Diagnostic {
     let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
     d.hint = e.hint;
@@ -137,59 +137,9 @@ impl<'r, 'g> Build<'r, 'g> {
         if narrow { self.cast(x, DType::F32) } else { Ok(x) }
     }
 
-    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> BuildResult {
-        if perm.iter().enumerate().all(|(i, p)| i == *p) {
-            return Ok(x);
-        }
-        self.op(Transpose { perm: Some(perm.iter().map(|p| *p as i64).collect()) }, &[x])
-    }
-
-    /// New axes of length 1 at these places of the result.
-    pub fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
-        if axes.is_empty() {
-            return Ok(x);
-        }
-        let axes = self.axes(axes)?;
-        self.op(Unsqueeze {}, &[x, axes])
-    }
-
-    /// Drops axes of length 1.
-    pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
-        if axes.is_empty() {
-            return Ok(x);
-        }
-        let axes = self.axes(axes)?;
-        self.op(Squeeze {}, &[x, axes])
-    }
-
-    fn axes(&mut self, axes: &[usize]) -> BuildResult {
+    /// Axes or lengths as a constant operand.
+    pub fn axes(&mut self, axes: &[usize]) -> BuildResult {
         self.ints(&axes.iter().map(|a| *a as i64).collect::<Vec<_>>())
-    }
-
-    /// Dimensions as ONNX Reshape has them: 0 keeps, -1 follows.
-    pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> BuildResult {
-        let dims = self.ints(dims)?;
-        self.op(Reshape { allowzero: false }, &[x, dims])
-    }
-
-    /// `x` with the axes in `merged` as one.
-    pub fn merge(&mut self, x: ValueId, merged: std::ops::Range<usize>) -> BuildResult {
-        let rank = self.rank(x)?;
-        let before = (0..merged.start).map(Part::axis);
-        let parts = before.chain([Part::product(merged.clone().collect())]).chain((merged.end..rank).map(Part::axis));
-        let parts: Vec<Part> = parts.collect();
-        spec::reshape(self.rw, x, &parts)
-    }
-
-    /// `x` with the shape of `like`.
-    pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> BuildResult {
-        let dims = self.op(ShapeOf { start: None, end: None }, &[like])?;
-        self.op(Reshape { allowzero: false }, &[x, dims])
-    }
-
-    /// `x` broadcast to the given dimensions.
-    pub fn expand(&mut self, x: ValueId, dims: ValueId) -> BuildResult {
-        self.op(Expand {}, &[x, dims])
     }
 
     /// The dimensions of `x`.
@@ -203,48 +153,5 @@ impl<'r, 'g> Build<'r, 'g> {
             Some(n) => self.ints(&[n]),
             None => self.op(ShapeOf { start: Some(axis as i64), end: Some(axis as i64 + 1) }, &[x]),
         }
-    }
-
-    /// `0, 1, …` up to a number of one element, i64, `[count]`.
-    pub fn numbers(&mut self, count: ValueId) -> BuildResult {
-        let known = self.rw.graph().constant(count).and_then(|t| t.to_i64s());
-        if let Some(n) = known.and_then(|n| usize::try_from(*n.first()?).ok()).filter(|n| *n < 1 << 12) {
-            return self.ints(&(0..n as i64).collect::<Vec<_>>());
-        }
-        let (zero, one) = (self.number(0.0, count)?, self.number(1.0, count)?);
-        let end = self.reshape(count, &[])?;
-        self.op(Range {}, &[zero, end, one])
-    }
-
-    /// The first `len` elements of each axis named.
-    pub fn head(&mut self, x: ValueId, axes: &[usize], len: &[usize]) -> BuildResult {
-        let starts = self.ints(&vec![0; axes.len()])?;
-        let ends = self.axes(len)?;
-        let axes = self.axes(axes)?;
-        self.op(Slice {}, &[x, starts, ends, axes])
-    }
-
-    /// Means over axes, which stay with length 1.
-    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
-        let axes = self.axes(axes)?;
-        self.op(ReduceMean { keepdims: true }, &[x, axes])
-    }
-
-    /// Sums over axes, which stay with length 1 if `keep`.
-    pub fn sum(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
-        let axes = self.axes(axes)?;
-        self.op(ReduceSum { keepdims: keep }, &[x, axes])
-    }
-
-    /// Largest elements over axes, which stay with length 1 if `keep`.
-    pub fn max(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
-        let axes = self.axes(axes)?;
-        self.op(ReduceMax { keepdims: keep }, &[x, axes])
-    }
-
-    /// Smallest elements over axes, which stay with length 1 if `keep`.
-    pub fn min(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
-        let axes = self.axes(axes)?;
-        self.op(ReduceMin { keepdims: keep }, &[x, axes])
     }
 }

@@ -1,0 +1,29 @@
+//! The state that the parsers of a module's items and of their ops share.
+
+use of_diag::{Code, Diagnostic};
+
+use super::cursor::Parser;
+use super::lexer::Token;
+use super::locs::Aliases;
+use crate::{Module, Registry};
+
+/// What the parts of one module's text have in common.
+pub(super) struct ModuleParser<'a> {
+    pub p: Parser<'a>,
+    pub registry: &'a Registry,
+    pub aliases: Aliases,
+    /// Errors after which parsing continues.
+    pub errors: Vec<Diagnostic>,
+    /// The items parsed so far.
+    pub module: Module,
+    /// A number above those of all generated symbols of the text.
+    pub fresh: u32,
+}
+
+impl ModuleParser<'_> {
+    /// Records an error after which parsing continues.
+    pub fn report(&mut self, code: Code, at: Token, what: String) {
+        let e = self.p.error_of(code, at, what);
+        self.errors.push(*e);
+    }
+}
