@@ -8,6 +8,7 @@ use std::sync::Arc;
 use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile, rewrite};
+use of_diag::Diagnostic;
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Dim, Func, verify_module};
 use of_ops::Value;
