@@ -7,8 +7,8 @@ use of_diag::{Code, Diagnostics};
 use of_driver::{Cache, CompileOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error};
 
 use crate::commands::{
-    bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
-    simulate, verify,
+    bench, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops, opt, passes,
+    profile, run, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -75,6 +75,10 @@ pub enum Command {
     Profile(profile::Profile),
     /// Say what is in a plan or model
     Inspect(inspect::Inspect),
+    /// Say what changed between two plans
+    Diff(diff::Diff),
+    /// Find the first op whose values differ between native code and another runtime, and reduce the model to it
+    Debug(debug::Debug),
     /// Check a plan or model without running it
     Verify(verify::Verify),
     /// Say how a model would lie on a mesh of devices, and why

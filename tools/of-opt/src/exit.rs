@@ -21,6 +21,20 @@ fn number(errors: &Diagnostics) -> u8 {
     }
 }
 
+/// The exit code of a command that compares: 1 says that something differs, and errors of any other kind are 2 or 3.
+pub fn code_of_comparison(errors: &Diagnostics) -> ExitCode {
+    ExitCode::from(match number(errors) {
+        _ if errors.0.is_empty() => 1,
+        1 => 2,
+        n => n,
+    })
+}
+
+/// The result of a comparison that found a difference: nothing to report beyond what was printed.
+pub fn different() -> Diagnostics {
+    Diagnostics::default()
+}
+
 /// A wrong command line.
 pub fn usage(what: impl Into<String>) -> Diagnostic {
     error(Code::INPUT, what).hint("'of-opt --help' lists commands and options")
