@@ -143,10 +143,57 @@ fn place(graph: &Graph, op: OpId) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use of_ir::Module;
+    use of_ops::elementwise::Abs;
+    use of_passes::{Pass, PassContext, each_func, register_pass};
+
+    use super::*;
+    use crate::backends::Backends;
+    use crate::options::CompileOptions;
 
     #[test]
     fn commas_in_options_do_not_divide() {
         assert_eq!(split("a,b{x=[1, 2],y=3},c"), ["a", "b{x=[1, 2],y=3}", "c"]);
+    }
+
+    /// A pass that takes `of.abs` for the identity.
+    struct DropAbs;
+
+    impl Pass for DropAbs {
+        const NAME: &'static str = "drop-abs";
+        const SUMMARY: &'static str = "a wrong pass, for tests";
+        type Options = of_passes::NoOptions;
+        fn run(_: &Self::Options, module: &mut Module, _: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+            each_func(module, |f| {
+                let mut rw = of_ir::Rewriter::new(&mut f.graph, Self::NAME);
+                for op in rw.graph().walk() {
+                    if rw.graph().op(op).name() == <Abs as of_ops::OpSpec>::NAME {
+                        let x = rw.graph().op(op).operands[0];
+                        rw.replace(op, &[x]);
+                    }
+                }
+                Ok(())
+            })
+        }
+    }
+
+    #[test]
+    fn a_wrong_pass_is_named() {
+        register_pass(DropAbs::ENTRY);
+        let text = "func @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {\n  %y = of.abs %x : (tensor<2xf32>) -> \
+                    tensor<2xf32>\n  of.return %y : (tensor<2xf32>) -> ()\n}\n";
+        let module = of_ir::text::parse_module(text, "t", &of_ops::registry(), None).unwrap();
+        let floats = |v: &[f32]| Value::from(of_ir::Tensor::from_slice(&[2], v).unwrap());
+        let (inputs, expected) = (vec![floats(&[-1.0, 2.0])], vec![floats(&[1.0, 2.0])]);
+        let case = Case { func: module.main().unwrap().clone(), inputs, expected };
+        let told = |pipeline: &str, case: &Case| {
+            let options = CompileOptions { pipeline: Some(pipeline.into()), ..CompileOptions::default() };
+            let backends = Backends::new(&options).unwrap();
+            cause(case, &Native { module: &module, options: &options, backends: &backends, parts: true }, None)
+        };
+        assert_eq!(told("cse,drop-abs,cpu", &case), Cause::Pass("drop-abs".into()));
+        assert_eq!(told("cpu", &case), Cause::Code);
+        let other = Case { expected: vec![floats(&[0.0, 2.0])], ..case };
+        assert_eq!(told("cpu", &other), Cause::Definition);
     }
 }

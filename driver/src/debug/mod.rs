@@ -169,8 +169,8 @@ pub fn debug(
     let mut alone = options.clone();
     alone.placement.min_ops = alone.placement.min_ops.or(Some(0));
     let session = Debugging {
-        whole: Native { module: &subject.module, options, backends },
-        alone: Native { module: &subject.module, options: &alone, backends },
+        whole: Native { module: &subject.module, options, backends, parts: false },
+        alone: Native { module: &subject.module, options: &alone, backends, parts: true },
         subject: &subject,
         tolerance: debug.tolerance,
         observer,
@@ -298,6 +298,8 @@ struct Debugging<'a> {
 impl Debugging<'_> {
     fn report(&self, output: Option<&Path>) -> Result<DebugReport, Diagnostics> {
         let whole = self.whole_case();
+        // Placement that cannot be is an error of the command line, not a difference.
+        let placed = self.whole.placed(&self.subject.func)?;
         let ran = {
             let _activity = self.observer.begin("compiling and running the model");
             self.whole.run_one(&whole)
@@ -310,7 +312,7 @@ impl Debugging<'_> {
         let (checks, mut finding, guilty) = self.each_op();
         let mut ops = guilty;
         if finding.is_none() {
-            (finding, ops) = self.fused(&ran)?;
+            (finding, ops) = self.fused(&placed, &ran)?;
         }
         if finding.is_none() && wrong {
             (finding, ops) = self.run_of_ops(whole, &ran, &outputs, failure.as_ref());
@@ -412,26 +414,26 @@ impl Debugging<'_> {
         Some(self.finding(FindingKind::InRegion(inner.place.clone()), inner.case.clone(), ran, values))
     }
 
-    /// Whether a part of the model, compiled alone, differs.
-    fn shows(&self, case: &Case) -> bool {
+    /// Whether a part of the model, compiled alone, shows the difference: it fails where `fails`, else a value is wrong. A part
+    /// that fails for another reason would be another fault.
+    fn shows(&self, case: &Case, fails: bool) -> bool {
         let ran = self.alone.run_one(case);
         match &ran.outputs {
-            Ok(got) => judge(case, &ran, got, self.tolerance).iter().any(|c| c.difference.is_some()),
-            Err(_) => true,
+            Ok(got) => !fails && judge(case, &ran, got, self.tolerance).iter().any(|c| c.difference.is_some()),
+            Err(_) => fails,
         }
     }
 
     /// Checks the groups of ops that the compiled model fuses. Returns the first that is wrong, and the ops of the model that
     /// it comes from.
-    fn fused(&self, whole: &Ran) -> Result<(Option<Finding>, Vec<OpId>), Diagnostics> {
+    fn fused(&self, func: &Func, whole: &Ran) -> Result<(Option<Finding>, Vec<OpId>), Diagnostics> {
         if self.whole.options.mesh.is_some() {
             // The groups of a mesh are those of its ranks, whose values are parts of the model's.
             return Ok((None, Vec::new()));
         }
-        let func = self.whole.placed(&self.subject.func)?;
         let graph = &func.graph;
         let values = evaluate(graph, &self.subject.inputs, &HashMap::new())?;
-        let cases: Vec<Case> = fused::groups(&func).iter().filter_map(|ops| Case::of(graph, ops, &values)).collect();
+        let cases: Vec<Case> = fused::groups(func).iter().filter_map(|ops| Case::of(graph, ops, &values)).collect();
         let given: Vec<&Case> = cases.iter().collect();
         let ran = self.run("checking fused groups", &given, |cases, done| self.whole.run_prepared(cases, done));
         for (case, ran) in cases.iter().zip(&ran) {
@@ -466,7 +468,7 @@ impl Debugging<'_> {
     ) -> (Option<Finding>, Vec<OpId>) {
         let Subject { func, values, pieces, .. } = self.subject;
         let _activity = self.observer.begin("searching for the shortest run of ops that differs");
-        let shortest = fused::shortest_run(&func.graph, pieces, values, &|case| self.shows(case));
+        let shortest = fused::shortest_run(&func.graph, pieces, values, &|case| self.shows(case, failure.is_some()));
         let case = shortest.as_ref().and_then(|ops| Case::of(&func.graph, ops, values));
         let finding = match case {
             Some(case) => {
@@ -488,7 +490,8 @@ impl Debugging<'_> {
     fn reduce(&self, finding: &mut Finding, ops: Vec<OpId>, path: &Path) -> Result<Reduced, Diagnostics> {
         let Subject { func, values, module, .. } = self.subject;
         let graph = &func.graph;
-        let shows = |case: &Case| self.shows(case);
+        let fails = finding.failure.is_some();
+        let shows = |case: &Case| self.shows(case, fails);
         let in_region = matches!(finding.kind, FindingKind::InRegion(_));
         if !in_region && Case::of(graph, &ops, values).is_some_and(|c| shows(&c)) {
             let _activity = self.observer.begin("reducing the model");

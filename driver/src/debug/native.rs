@@ -1,9 +1,11 @@
 //! Native code of many small functions: passes, placement, code generation and a run of each.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use of_codegen::kernel::schedule;
+use of_codegen::place::fits;
 use of_diag::Diagnostics;
 use of_ir::{Func, Module};
 use of_ops::Value;
@@ -32,6 +34,8 @@ pub(super) struct Native<'a> {
     pub options: &'a CompileOptions,
     /// The backends of these options.
     pub backends: &'a Backends,
+    /// Whether the functions are parts of a model, which may lack ops that the options give to a backend by hand.
+    pub parts: bool,
 }
 
 /// A run of a case.
@@ -94,12 +98,13 @@ impl Native<'_> {
     }
 
     fn place(&self, funcs: &mut [&mut Func]) -> Result<(), Diagnostics> {
-        // Some pins name ops that none of these functions has; the whole model was compiled with all of them before.
-        if self.backends.place(funcs, self.options).is_err() {
-            let mut options = self.options.clone();
-            options.placement.pins.clear();
-            self.backends.place(funcs, &options)?;
+        let mut options = Cow::Borrowed(self.options);
+        if self.parts {
+            let pinned = |what: &str| funcs.iter().any(|f| f.graph.walk().iter().any(|op| fits(&f.graph, *op, what)));
+            let pins = &mut options.to_mut().placement.pins;
+            pins.retain(|p| p.rsplit_once('=').is_none_or(|(what, _)| pinned(what)));
         }
+        self.backends.place(funcs, &options)?;
         codegen_passes::run(funcs, self.module, self.options, &Silent)
     }
 

@@ -225,7 +225,7 @@ pub(super) fn kernels(file: &PlanFile) -> Vec<Item> {
     let kernel = |code: &KernelCode| Item {
         name: code.name.clone(),
         keys: vec![hash(&code.blake3), code.name.clone()],
-        facts: vec![text("kernel", hash(&code.blake3)), text("isa", &code.isa), bytes("", code.len)],
+        facts: vec![text("blake3", hash(&code.blake3)), text("isa", &code.isa), bytes("", code.len)],
     };
     file.plan().code.iter().map(kernel).collect()
 }
