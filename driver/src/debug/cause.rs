@@ -17,7 +17,8 @@ use crate::prepare::module_of;
 /// What makes a case differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The interpreter computes something else than the other runtime: the import, or the op's definition.
+    /// The interpreter computes something else than the other runtime: that rounds more coarsely, or the import or the op's
+    /// definition is wrong.
     Definition,
     /// The interpreter computes something else after this pass.
     Pass(String),

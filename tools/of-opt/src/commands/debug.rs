@@ -250,11 +250,14 @@ fn kind_text(f: &Finding) -> &'static str {
 fn cause_text(cause: &Cause) -> String {
     match cause {
         Cause::Definition => {
-            "cause: the op's definition or its import. The interpreter computes something else than the other runtime, too"
+            "cause: not code generation. The interpreter, which evaluates the op by its definition, differs from \
+            the other runtime, too: that rounds more coarsely, or the import or the definition is wrong"
                 .into()
         }
         Cause::Pass(pass) => format!("cause: pass '{pass}'. After it the interpreter computes something else"),
-        Cause::Code => "cause: code generation, a backend or the runtime. The interpreter is right after all passes".into(),
+        Cause::Code => {
+            "cause: code generation, a backend or the runtime. The interpreter is right after all passes".into()
+        }
         Cause::Unknown => "cause: unknown. The interpreter fails on this part of the model".into(),
     }
 }
