@@ -15,7 +15,7 @@ use crate::commands::{
 #[derive(Parser, Debug)]
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.\n\
+#[command(after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.\n\
     Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin).")]
 pub struct Cli {
     /// What to do; without it IN.of goes through passes and is printed.

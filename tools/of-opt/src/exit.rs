@@ -1,4 +1,4 @@
-//! Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.
+//! Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.
 
 use std::process::ExitCode;
 

@@ -25,7 +25,7 @@ use crate::{exit, model_file};
     Examples:\n  \
     of-opt debug model.onnx --against onnxruntime --inputs DIR\n  \
     of-opt debug model.onnx --against reference --shape batch=2 -o reduced.onnx\n  \
-    of-opt debug model.onnx --against onnxruntime --precision bf16 --tolerance 0.02\n  \
+    of-opt debug model.onnx --against onnxruntime --precision int8 --calibration DIR\n  \
     of-opt debug model.onnx --against reference --target cuda:shim -v")]
 pub struct Debug {
     /// The model.
@@ -96,19 +96,21 @@ pub fn debug(c: &Debug, console: &Console) -> Result<(), Diagnostics> {
     let report = compare(*model, path, &settings, &options, &backends, console)?;
     let text = if c.json { as_json(&report) } else { as_text(&report, console.verbose > 0) };
     console.print(&text)?;
-    if let Some(reduced) = &report.reduced {
-        note_reduced(reduced, c, console);
+    if let (Some(reduced), Some(finding)) = (&report.reduced, &report.finding) {
+        note_reduced(reduced, finding, c, console);
     }
     if report.is_clean() { Ok(()) } else { Err(exit::different()) }
 }
 
-fn note_reduced(reduced: &Reduced, c: &Debug, console: &Console) {
+fn note_reduced(reduced: &Reduced, finding: &Finding, c: &Debug, console: &Console) {
     let Reduced { model, inputs, outputs, shows } = reduced;
     let path = |p: &Path| p.display().to_string();
     if *shows {
         let small = if c.codegen.backend.is_empty() { "" } else { " --min-subgraph-size 0" };
+        let difference = finding.values.iter().find_map(|v| v.difference.as_ref());
+        let bound = difference.map(|d| format!(" --rtol 0 --atol {:.2e}", d.allowed)).unwrap_or_default();
         console.note(&format!(
-            "{} shows the difference: of-opt run {} --inputs {} --expect {}{small}, with the same options",
+            "{} shows the difference: of-opt run {} --inputs {} --expect {}{bound}{small}, with the same options",
             path(model),
             path(model),
             path(inputs),
