@@ -36,6 +36,30 @@ fn branches_capture_outer_values() {
     gives(&model, &[truth(false), x()], &[(&[2], &[0.0, -1.0])]);
 }
 
+/// Not from the last node of a branch.
+#[test]
+fn control_flow_comes_from_its_own_node() {
+    let model = Build::new()
+        .input("c", BOOL, &[])
+        .input("x", F32, &["2"])
+        .node(
+            "If",
+            &["c"],
+            &["y"],
+            &[graph("then_branch", branch("Neg", &["x"], "t")), graph("else_branch", branch("Abs", &["x"], "e"))],
+        )
+        .outputs(&["y"])
+        .model(18);
+    let imported = import(&model).unwrap_or_else(|d| panic!("{d}"));
+    let graph = &imported.module.main().unwrap().graph;
+    let located = |name: &str| {
+        let op = graph.walk().into_iter().find(|op| graph.op(*op).name() == name);
+        graph.op(op.unwrap_or_else(|| panic!("no {name}"))).loc.to_string()
+    };
+    assert_eq!(located("of.if"), "node 'y' (#0, If)");
+    assert_eq!(located("of.abs"), "node 'e' (#0, Abs)");
+}
+
 #[test]
 fn branches_may_yield_captured_and_multiple_values() {
     let both = |a: &str, b: &str| Build::new().outputs(&[a, b]);

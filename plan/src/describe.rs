@@ -348,11 +348,13 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
     }
 }
 
-fn transfer_text(t: &Transfer) -> String {
+/// A transfer for people: its number, its layouts before and after, and the axes of the mesh.
+pub fn transfer_text(t: &Transfer) -> String {
     format!("transfer {} {} -> {} along {:?}", t.id, layout_text(&t.from), layout_text(&t.to), t.axes)
 }
 
-fn layout_text(layout: &[AxisLayout]) -> String {
+/// A layout for people, such as `[S(0), B]`.
+pub fn layout_text(layout: &[AxisLayout]) -> String {
     let one = |l: &AxisLayout| match l.kind() {
         LayoutKind::Broadcast => "B".into(),
         LayoutKind::Split => format!("S({})", l.dim),

@@ -44,7 +44,7 @@ mod write;
 pub use builder::PlanBuilder;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
 pub use control_edges::{chain_threads, order_reuse};
-pub use describe::{Description, describe, json, text};
+pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
 pub use extent::{Call, Extent, ExtentFn, Factor, Term};

@@ -128,7 +128,7 @@ impl LoadContext<'_> {
     }
 }
 
-/// Turns payload bytes into executables; registered when a session is made.
+/// Converts payload bytes into executables; registered when a session is made.
 pub trait Loader: Send + Sync {
     /// The backend's name, as plans write it.
     fn backend(&self) -> &str;

@@ -409,7 +409,7 @@ fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>)
 }
 
 /// Whether a pin matches an op.
-fn matches_op(g: &Graph, op: OpId, what: &str) -> bool {
+pub fn matches_op(g: &Graph, op: OpId, what: &str) -> bool {
     let data = g.op(op);
     let name = data.name();
     let from = |l: &&Location| match l {

@@ -137,8 +137,15 @@ impl<'m> Importer<'m, '_> {
         values
     }
 
-    /// The nodes of a graph in order.
+    /// The nodes of a graph in order. Ops that are made afterwards come from the node around it.
     pub(super) fn nodes(&mut self, nodes: &'m [NodeProto], declared: &Declared<'_>) {
+        let outer = self.location.clone();
+        self.each_node(nodes, declared);
+        self.rw.set_location(outer.clone());
+        self.location = outer;
+    }
+
+    fn each_node(&mut self, nodes: &'m [NodeProto], declared: &Declared<'_>) {
         for (i, node) in nodes.iter().enumerate() {
             let Some(left) = self.nodes_left else { return };
             self.nodes_left = left.checked_sub(1);
@@ -149,6 +156,7 @@ impl<'m> Importer<'m, '_> {
             }
             let loc = self.location(node, i);
             self.rw.set_location(loc.clone());
+            self.location = loc.clone();
             let values = match self.node(node) {
                 Ok(values) => values,
                 Err(f) => {

@@ -15,7 +15,7 @@ mod scope;
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use of_diag::Diagnostics;
+use of_diag::{Diagnostics, Location};
 use of_ir::{Mesh, Module, RegionId, Rewriter};
 
 use crate::external::External;
@@ -72,6 +72,8 @@ pub(crate) struct Importer<'m, 'g> {
     /// Creates ops, at the end of the region that is being filled.
     pub rw: Rewriter<'g>,
     region: RegionId,
+    /// The node that is read; new ops come from it.
+    location: Location,
     external: &'m External,
     functions: &'m HashMap<FunctionKey<'m>, &'m FunctionProto>,
     context: Context<'m>,

@@ -30,6 +30,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     let mut importer = Importer {
         rw,
         region,
+        location: Location::Unknown,
         external: &external,
         functions: &functions,
         context: Context { opsets, ..Context::default() },

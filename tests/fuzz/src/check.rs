@@ -9,6 +9,7 @@ use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile, rewrite};
 use of_diag::Diagnostic;
+use of_driver::rounding::noisy;
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Dim, Func, verify_module};
 use of_ops::Value;
@@ -20,7 +21,7 @@ use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
-use crate::evaluate::{contracted, exact, noisy, unbound_symbols, vanished};
+use crate::evaluate::{contracted, exact, unbound_symbols, vanished};
 use crate::open::opened;
 use crate::{Case, module};
 

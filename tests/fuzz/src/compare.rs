@@ -2,10 +2,9 @@
 
 use std::fmt::Display;
 
+use of_driver::rounding::{precision, smallest};
 use of_ir::Elements;
 use of_ops::Value;
-
-use crate::evaluate::{precision, smallest};
 
 /// The expected output: the exact value, and values under rounding errors.
 pub struct Expected {

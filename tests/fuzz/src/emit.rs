@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_driver::rounding::noisy;
 use of_ir::{Attr, DType, Dim, Elements, Func, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_onnx::{ExportOptions, export_file, tensor_io};
 use of_ops::Value;
 
 use crate::Case;
 use crate::compare::spreads;
-use crate::evaluate::{exact, noisy};
+use crate::evaluate::exact;
 
 /// Noisy runs that determine the tolerance.
 const NOISE: u64 = 8;

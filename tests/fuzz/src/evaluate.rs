@@ -1,11 +1,12 @@
-//! Evaluation op by op, with or without injected rounding errors.
+//! Evaluation op by op, and under rounding errors that [`of_driver::rounding`] does not inject.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, OpId, PartialKind, Sbp, SbpSignature, Tensor, ValueId};
+use of_driver::rounding::{is_exact, perturb, precision, unit};
+use of_ir::{Attrs, Dim, Elements, Graph, OpDef, OpId, PartialKind, Sbp, SbpSignature, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
 use of_ops::interpret::run_graph_with_hook;
 use of_ops::scalar::ScalarOp;
@@ -15,9 +16,6 @@ use crate::compare::{MARGIN, numbers};
 
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
-
-/// The maximum perturbation of an operand or a result of an inexact op, in half units in the last place.
-const AMPLITUDE: f64 = 4.0;
 
 /// Every value of the outermost region.
 ///
@@ -34,28 +32,6 @@ pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
         Ok(results)
     })?;
     Ok(values.into_inner())
-}
-
-/// The outputs when every inexact op rounds differently: `op(x (1 + d)) (1 + e)` instead of `op(x)`, as an implementation in
-/// the precision of its operands computes. Equal numbers get equal perturbations, so ties stay ties. For an op with regions,
-/// the ops inside round.
-///
-/// # Errors
-/// When an op cannot be evaluated any more.
-pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
-    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
-        let results = evaluate(operands)?;
-        if !graph.op(op).regions.is_empty() || is_exact(operands, &results) {
-            return Ok(results);
-        }
-        let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(op.index() as u64);
-        let ids = &graph.op(op).operands;
-        // Constants are weights and parameters such as scales: they are known exactly.
-        let known = |(v, id): (&Value, &ValueId)| graph.constant(*id).is_some() && is_parameter(v);
-        let moved = |pair: (&Value, &ValueId)| if known(pair) { pair.0.clone() } else { perturb(pair.0, seed) };
-        let moved: Vec<Value> = operands.iter().zip(ids).map(moved).collect();
-        Ok(evaluate(&moved)?.iter().map(|v| perturb(v, seed ^ 0x5555)).collect())
-    })
 }
 
 /// The outputs when cancelling sums and differences keep the rounding error of one operand: a fused multiply-add does not
@@ -156,10 +132,6 @@ pub fn unbound_symbols(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
     shapes.flatten().flat_map(Dim::symbols).collect()
 }
 
-fn is_parameter(v: &Value) -> bool {
-    matches!(v, Value::Tensor(t) if t.len() <= 1)
-}
-
 /// A graph of one op, small integer operands as constants, and the values of its arguments.
 ///
 /// # Errors
@@ -167,66 +139,4 @@ fn is_parameter(v: &Value) -> bool {
 pub fn one_op(def: &'static dyn OpDef, attrs: &Attrs, operands: &[Value]) -> Result<(Graph, Vec<Value>), Diagnostic> {
     let small = |_: usize, t: &Tensor| t.len() <= 64 && !t.dtype().is_float();
     of_test_support::op::build((def, attrs.clone()), operands, small, |ty| ty)
-}
-
-/// Whether the results contain only elements of the operands, integers, or truth values: movements, comparisons, extrema,
-/// rounding.
-fn is_exact(operands: &[Value], results: &[Value]) -> bool {
-    let floats = |v: &Value| match v {
-        Value::Tensor(t) if t.dtype().is_float() => t.to_f64s().unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let from_floats = operands.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_float()));
-    // The quotient before rounding may be between two integers.
-    if from_floats && results.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_int())) {
-        return false;
-    }
-    let known: HashSet<u64> = operands.iter().flat_map(floats).map(f64::to_bits).collect();
-    let exact = |x: f64| !x.is_finite() || x.fract() == 0.0 || known.contains(&x.to_bits());
-    results.iter().all(|v| floats(v).into_iter().all(exact))
-}
-
-/// Bits of the significand, the leading one included.
-pub fn precision(dtype: DType) -> i32 {
-    match dtype {
-        DType::F64 => 53,
-        DType::F32 => 24,
-        DType::F16 => 11,
-        DType::BF16 => 8,
-        DType::F8E4M3FN | DType::F8E4M3FNUZ => 4,
-        _ => 3,
-    }
-}
-
-/// The smallest number above 0.
-pub fn smallest(dtype: DType) -> f64 {
-    2f64.powi(match dtype {
-        DType::F64 => -1074,
-        DType::F32 => -149,
-        DType::F16 => -24,
-        DType::BF16 => -133,
-        DType::F8E4M3FN | DType::F8E4M3FNUZ => -10,
-        _ => -17,
-    })
-}
-
-/// `v` with perturbed floats; equal numbers get equal perturbations.
-fn perturb(v: &Value, seed: u64) -> Value {
-    match v {
-        Value::Tensor(t) if t.dtype().is_float() => {
-            let Elements::Float(x) = t.elements() else { return v.clone() };
-            let step = AMPLITUDE * 2f64.powi(-precision(t.dtype()));
-            let moved = x.iter().map(|x| x * (1.0 + step * unit(x.to_bits() ^ seed))).collect();
-            Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved))
-                .map_or_else(|_| v.clone(), Value::from)
-        }
-        Value::Sequence(list) => Value::Sequence(list.iter().map(|v| perturb(v, seed)).collect()),
-        Value::Optional(Some(v)) => Value::Optional(Some(Box::new(perturb(v, seed)))),
-        other => other.clone(),
-    }
-}
-
-/// A number in -1..1 that depends on `bits` alone.
-fn unit(bits: u64) -> f64 {
-    of_ops::sample::Rng::new(bits).float(-1.0, 1.0)
 }

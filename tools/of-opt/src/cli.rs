@@ -6,15 +6,15 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
-    simulate, verify,
+    bench, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops, opt, passes,
+    profile, run, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.\n\
+#[command(after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.\n\
     Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin).")]
 pub struct Cli {
     /// What to do; without it IN.of goes through passes and is printed.
@@ -48,6 +48,10 @@ pub enum Command {
     Profile(profile::Profile),
     /// Say what is in a plan or model
     Inspect(inspect::Inspect),
+    /// Say what changed between two plans
+    Diff(diff::Diff),
+    /// Find the first op whose values differ between native code and another runtime, and reduce the model to it
+    Debug(debug::Debug),
     /// Check a plan or model without running it
     Verify(verify::Verify),
     /// Choose layouts for a model on a mesh of devices, and say why

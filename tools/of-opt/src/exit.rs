@@ -1,4 +1,4 @@
-//! Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.
+//! Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.
 
 use std::process::ExitCode;
 
@@ -19,6 +19,20 @@ fn number(errors: &Diagnostics) -> u8 {
     } else {
         2
     }
+}
+
+/// The exit code of a command that compares: 1 says that something differs, and errors of any other kind are 2 or 3.
+pub fn code_of_comparison(errors: &Diagnostics) -> ExitCode {
+    ExitCode::from(match number(errors) {
+        _ if errors.0.is_empty() => 1,
+        1 => 2,
+        n => n,
+    })
+}
+
+/// The result of a comparison that found a difference: nothing to report beyond what was printed.
+pub fn different() -> Diagnostics {
+    Diagnostics::default()
 }
 
 /// A wrong command line.

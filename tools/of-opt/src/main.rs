@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     let Cli { command, opt, messages, library } = Cli::parse();
     logging::start(&messages);
     let console = &Console::new(&messages);
+    let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
     let result = of_driver::load_libraries(&library).and_then(|()| match command {
         None => commands::opt::opt(&opt, Cli::command(), console),
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
         Some(Command::Profile(c)) => commands::profile::profile(&c, console),
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
+        Some(Command::Diff(c)) => commands::diff::diff(&c, console),
+        Some(Command::Debug(c)) => commands::debug::debug(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
         Some(Command::Explain(c)) => commands::explain::explain(&c, console),
         Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(errors) => {
             console.report(&errors);
-            exit::code(&errors)
+            if compares { exit::code_of_comparison(&errors) } else { exit::code(&errors) }
         }
     }
 }

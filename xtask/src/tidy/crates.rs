@@ -75,6 +75,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         "of-fuzz",
         &[
             "of-diag",
+            "of-driver",
             "of-ir",
             "of-ops",
             "of-onnx",

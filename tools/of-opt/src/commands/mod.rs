@@ -4,6 +4,8 @@ pub mod backends;
 pub mod bench;
 pub mod compile;
 pub mod completions;
+pub mod debug;
+pub mod diff;
 pub mod explain;
 pub mod export;
 pub mod import;
