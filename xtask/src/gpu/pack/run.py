@@ -165,9 +165,10 @@ def main():
     o.work.mkdir(parents=True, exist_ok=True)
     os.chmod(HERE / "of-opt", 0o755)
     # Results of an earlier call may lie beside the script, where they were copied to, or in the folder of work.
-    results = Results(o.out, [HERE / "results.jsonl", o.work / "results.jsonl"], o.fresh, o.retry)
-    run = Run(o, results, o.work)
     machine = jobs.Machine(HERE, o.work, o.arch, o.measure_seconds)
+    kept = o.work / f"results-{machine.arch}.jsonl"
+    results = Results(o.out, [HERE / "results.jsonl", kept], o.fresh, o.retry)
+    run = Run(o, results, o.work)
     suite = load_suite(o.suite)
     wanted = [text for text in o.filter.split(",") if text]
     cases = [c for c in suite.cases() if (not wanted or any(text in c["name"] for text in wanted)) and (c["small"] or not o.small)]
@@ -185,7 +186,7 @@ def main():
         todo = [job for job in todo if job.needs_nothing or machine.is_ready_name(job.case)]
         at_once = 4 if phase in ("check", "sanitize") else 1
         complete = run.all(todo, at_once) and complete
-        (o.work / "results.jsonl").write_text(results.file.read_text())
+        kept.write_text(results.file.read_text())
     bad = [line for line in results.lines.values() if not line["ok"]]
     state = "all phases are done" if complete else "time is up; run it again to continue"
     print(f"{len(results.lines)} results, {len(bad)} not ok, in {results.file}; {state}", flush=True)
