@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use of_codegen::Backend;
 use of_codegen::place::{self, NATIVE, Pin, Placement, Request, place_all};
 use of_cuda::Cuda;
+pub use of_cuda::Timing as DeviceTiming;
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_library::Library;
@@ -113,6 +114,14 @@ impl Backends {
             _ => return Err(wrong(format!("a plan is for one GPU, not for {}", archs.join(" and "))).into()),
         }
         Ok(all)
+    }
+
+    /// Makes GPUs measure this of each run of the programs that are loaded from now on.
+    pub fn time_devices(&mut self, timing: DeviceTiming) {
+        let loader: Arc<dyn Loader> = Arc::new(of_cuda::Device::default().timed(timing));
+        if let Some(own) = self.loaders.iter_mut().find(|l| l.backend() == loader.backend()) {
+            *own = loader;
+        }
     }
 
     /// The compilers.

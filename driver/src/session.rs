@@ -174,6 +174,16 @@ impl Session {
         }
     }
 
+    /// The time that devices computed in the last run, by their own clocks, without transfers from and to the host. `None`
+    /// unless the session profiles and its backends measure ([`Backends::time_devices`]), or for a mesh. Work inside of
+    /// branches and loops is not included.
+    pub fn device_time(&self) -> Option<Duration> {
+        let Executor::Single(session) = &self.executor else { return None };
+        let timings = session.timings();
+        let mut steps = timings.iter().flat_map(|t| &t.steps).map(|s| s.last).peekable();
+        steps.peek().is_some().then(|| steps.sum())
+    }
+
     /// Names of the inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.executor {

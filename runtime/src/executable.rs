@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use of_plan::{BackendExec, ElementType, Exec, Program, Task};
 
@@ -60,6 +61,15 @@ pub struct Readers {
     pub outside: bool,
 }
 
+/// The time of a step that an executable ran on its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTime {
+    /// What the step does.
+    pub name: String,
+    /// How long it took, by the device's clock.
+    pub time: Duration,
+}
+
 /// Code that a backend loaded. It belongs to one task and is called by one thread at a time.
 pub trait Executable: Send {
     /// Computes the outputs from the inputs, which come in the order of the plan.
@@ -69,6 +79,12 @@ pub trait Executable: Send {
     /// that it need not be filled where no other task reads it ([`LoadContext::readers`]).
     fn handle(&self, _output: usize) -> Option<Handle> {
         None
+    }
+
+    /// The steps of the last run, in order, with their times by the device's clock. Empty unless the loader was told to
+    /// measure them. The steps may differ between runs.
+    fn step_times(&self) -> &[StepTime] {
+        &[]
     }
 
     /// Its asynchronous interface, if it has one: then it is begun and ended instead of run. The answer never changes.

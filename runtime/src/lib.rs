@@ -46,12 +46,12 @@ pub use combine::identity_element;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{
-    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, TensorMut,
-    TensorRef, ValueMut, ValueRef,
+    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, StepTime,
+    TensorMut, TensorRef, ValueMut, ValueRef,
 };
 pub use mesh_session::MeshSession;
 pub use pool::Pool;
-pub use profile::TaskTiming;
+pub use profile::{StepTiming, TaskTiming};
 pub use rank_context::RankContext;
 pub use session::{Options, Session, find_program};
 pub use session_pool::SessionPool;

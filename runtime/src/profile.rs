@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use of_plan::Program;
 
+use crate::StepTime;
 use crate::io::lock;
 
 /// Time that a session has spent in a task.
@@ -26,6 +27,23 @@ pub struct TaskTiming {
     pub last: Duration,
     /// Whether it is asynchronous, so that other tasks of its thread may run meanwhile.
     pub is_async: bool,
+    /// The steps that its device ran, in order; empty if none was measured.
+    pub steps: Vec<StepTiming>,
+}
+
+/// Time that a device has spent in a step of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTiming {
+    /// What the step does.
+    pub name: String,
+    /// How often it ran.
+    pub calls: u64,
+    /// Time of all calls.
+    pub total: Duration,
+    /// Time of the fastest call.
+    pub min: Duration,
+    /// Time of the last call.
+    pub last: Duration,
 }
 
 /// One clock for each task; none when profiling is off.
@@ -37,13 +55,14 @@ pub(crate) struct Clocks {
     is_async: Vec<bool>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Clock {
     calls: u64,
     total: Duration,
     min: Duration,
     start: Duration,
     last: Duration,
+    steps: Vec<StepTiming>,
 }
 
 impl Clock {
@@ -79,15 +98,33 @@ impl Clocks {
         clock.last = time;
     }
 
+    /// The last call of `task` ran these steps on a device. Steps that differ from those of earlier calls replace them.
+    pub fn add_steps(&self, task: usize, steps: &[StepTime]) {
+        let Some(clock) = self.clocks.get(task).filter(|_| !steps.is_empty()) else { return };
+        let own = &mut lock(clock).steps;
+        if !own.iter().map(|s| &s.name).eq(steps.iter().map(|s| &s.name)) {
+            let zero = Duration::ZERO;
+            let new =
+                |s: &StepTime| StepTiming { name: s.name.clone(), calls: 0, total: zero, min: s.time, last: zero };
+            *own = steps.iter().map(new).collect();
+        }
+        for (own, StepTime { time, .. }) in own.iter_mut().zip(steps) {
+            own.calls += 1;
+            own.total += *time;
+            own.min = own.min.min(*time);
+            own.last = *time;
+        }
+    }
+
     pub fn reset(&self) {
         self.clocks.iter().for_each(|clock| *lock(clock) = Clock::default());
     }
 
     pub fn timings(&self, program: &Program) -> Vec<TaskTiming> {
         let timing = |(task, clock): (usize, &Mutex<Clock>)| {
-            let Clock { calls, total, min, start, last } = *lock(clock);
+            let Clock { calls, total, min, start, last, steps } = lock(clock).clone();
             let (name, is_async) = (program.tasks[task].name.clone(), self.is_async[task]);
-            TaskTiming { task, name, calls, total, min, start, last, is_async }
+            TaskTiming { task, name, calls, total, min, start, last, is_async, steps }
         };
         self.clocks.iter().enumerate().map(timing).collect()
     }

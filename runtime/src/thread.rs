@@ -147,6 +147,7 @@ impl ActorThread {
         }
         if let BoundTask::Backend(call) = work {
             self.shared.clocks.add(*task, start, at, &call.after);
+            self.shared.clocks.add_steps(*task, call.executable.step_times());
         }
         acted(&self.shared, *task, iteration);
         self.in_flight -= 1;
@@ -198,6 +199,9 @@ fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch
         }
         if let Some(start) = start {
             shared.clocks.add(*task, start, Instant::now(), &[]);
+            if let BoundTask::Backend(call) = work {
+                shared.clocks.add_steps(*task, call.executable.step_times());
+            }
         }
     }
     acted(shared, *task, iteration);

@@ -35,9 +35,9 @@ cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntim
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
-cargo xtask gpu pack DIR [--arch sm_90] [--graphs N]   what a machine with a GPU needs to check and measure everything there;
-    … [--models DIR] [--mib N]                        at most N MiB (64)
-cargo xtask gpu report DIR/results.json               writes what it found into docs/gpu.md
+cargo xtask gpu --out DIR [--mib N]                    the pack that checks and measures a machine with a GPU: 'bash DIR/run.sh';
+                                                   at most N MiB (64)
+cargo xtask gpu report DIR/results.jsonl               what it found, as Markdown tables
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
 cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library

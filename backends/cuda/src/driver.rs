@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use of_codegen::library::Library;
 use of_runtime::{RankContext, Stopped};
@@ -131,6 +132,13 @@ pub trait LoadedProgram: Send {
     /// # Errors
     /// When the device fails. Errors of kernels are in the status words.
     fn wait(&mut self) -> Result<(), DriverError>;
+
+    /// The times of the program's spans ([`DeviceProgram::spans`]) in the last run, by the device's clock, once it was waited
+    /// for.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn times(&self) -> Result<Vec<Duration>, DriverError>;
 
     /// A handle that reports from any thread when the enqueued work has completed, if enqueuing does not block.
     fn completion(&self) -> Option<Arc<dyn Completion>> {

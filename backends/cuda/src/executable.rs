@@ -1,18 +1,19 @@
 //! A program with fixed extents on a device, as an executable of the runtime.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use of_codegen::isa::SHIM;
 use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
 use of_runtime::{
-    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, Tensor,
-    TensorMut, TensorRef, Value, ValueMut, ValueRef,
+    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, StepTime,
+    Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
 };
 
 use crate::driver::{Completion, DeviceValue, Driver, DriverError, LoadedProgram};
 use crate::ffi::{CudaDriver, EmulatedDriver};
 use crate::poller::Poller;
-use crate::program::{DeviceProgram, Endpoints};
+use crate::program::{DeviceProgram, Endpoints, Timing};
 
 /// An input that is on the device, in a value of another program, and its offset in that value.
 pub(crate) type DeviceInput = Option<(Arc<dyn DeviceValue>, u64)>;
@@ -43,6 +44,8 @@ pub(crate) struct LoadTarget<'a> {
     pub device_inputs: Vec<DeviceInput>,
     /// The readers of its outputs. An output without an entry is read by the host alone.
     pub readers: Vec<Readers>,
+    /// What is measured of each run.
+    pub timing: Timing,
 }
 
 /// Loads a program with fixed extents onto a device.
@@ -50,7 +53,8 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
     let offsets = target.device_inputs.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
     let ends = Endpoints { device_inputs: offsets, readers: target.readers.clone() };
-    let program = DeviceProgram::of(&plan, &ends).map_err(LoadError::Payload)?;
+    let mut program = DeviceProgram::of(&plan, &ends).map_err(LoadError::Payload)?;
+    program.measure(target.timing);
     let values: Vec<_> = target.device_inputs.iter().map(|k| k.as_ref().map(|(value, _)| Arc::clone(value))).collect();
     for (input, from, bytes) in program.copies_in() {
         let all = values[input].as_ref().map_or(0, |value| value.bytes());
@@ -81,8 +85,9 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
         of.iter().enumerate().map(|(i, place)| host(i).then_some(*place)).collect()
     };
     let (inputs, outputs) = (there(&program.inputs, &given), there(&program.outputs, &fetched));
-    let DeviceProgram { statuses, names, .. } = program;
-    Ok(DeviceExecutable { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, rendezvous })
+    let DeviceProgram { statuses, names, spans, .. } = program;
+    let times = spans.into_iter().map(|s| StepTime { name: s.name, time: Duration::ZERO }).collect();
+    Ok(DeviceExecutable { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, times, rendezvous })
 }
 
 /// A program on a device, with the offsets of its inputs and outputs in staging memory. Values that stay on the device have
@@ -96,6 +101,8 @@ pub(crate) struct DeviceExecutable {
     results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
+    /// The spans of the program, with the times of the last run.
+    times: Vec<StepTime>,
     /// The transfers in which it takes part, in order.
     pub rendezvous: Vec<Rendezvous>,
 }
@@ -128,6 +135,10 @@ impl DeviceExecutable {
     /// Waits for the program and copies the outputs from staging memory.
     fn take(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         self.loaded.wait().map_err(failed)?;
+        if !self.times.is_empty() {
+            let times = self.loaded.times().map_err(failed)?;
+            self.times.iter_mut().zip(times).for_each(|(own, time)| own.time = time);
+        }
         if outputs.len() != self.outputs.len() {
             return Err(ExecError::Failed("the program has other outputs".into()));
         }
@@ -166,6 +177,10 @@ impl Executable for DeviceExecutable {
 
     fn handle(&self, output: usize) -> Option<Handle> {
         self.loaded.device_value(output).map(|value| Arc::new(ValueHandle(value)) as Handle)
+    }
+
+    fn step_times(&self) -> &[StepTime] {
+        &self.times
     }
 
     fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {

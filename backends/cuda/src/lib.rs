@@ -23,5 +23,5 @@ mod segments;
 pub use backend::{Cuda, NAME};
 pub use driver::{Completion, DeviceValue, Driver, DriverError, LoadedProgram};
 pub use loader::Device;
-pub use program::{DeviceProgram, Endpoints, Exchange, KernelCode, Operand, Step, WORKSPACE};
+pub use program::{DeviceProgram, Endpoints, Exchange, KernelCode, Operand, Span, Step, Timing, WORKSPACE};
 pub use segments::Segment;

@@ -8,17 +8,25 @@ use crate::backend::NAME;
 use crate::driver::Driver;
 use crate::executable::{LoadTarget, device_inputs, load};
 use crate::open::DynamicShapes;
+use crate::program::Timing;
 
 /// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
 #[derive(Clone, Default)]
 pub struct Device {
     driver: Option<Arc<dyn Driver>>,
+    timing: Timing,
 }
 
 impl Device {
     /// Uses the given driver.
     pub fn with(driver: Arc<dyn Driver>) -> Device {
-        Device { driver: Some(driver) }
+        Device { driver: Some(driver), ..Device::default() }
+    }
+
+    /// Measures this of each run.
+    #[must_use]
+    pub fn timed(self, timing: Timing) -> Device {
+        Device { timing, ..self }
     }
 }
 
@@ -28,7 +36,7 @@ impl Loader for Device {
     }
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
-        match DynamicShapes::read(payload, context, self.driver.clone())? {
+        match DynamicShapes::read(payload, context, self.driver.clone(), self.timing)? {
             Some(open) if context.exec.rendezvous.is_empty() => Ok(Box::new(open)),
             Some(_) => {
                 Err(LoadError::Payload("a function that is compiled during the run cannot have transfers".into()))
@@ -37,10 +45,9 @@ impl Loader for Device {
                 let readers = (0..context.exec.outputs.len()).map(|i| context.readers(i)).collect();
                 let (device, rank_context, device_inputs) =
                     (context.device, context.rank_context, device_inputs(&context)?);
-                let loaded = load(
-                    payload,
-                    &LoadTarget { driver: self.driver.as_ref(), device, rank_context, device_inputs, readers },
-                )?;
+                let (driver, timing) = (self.driver.as_ref(), self.timing);
+                let target = LoadTarget { driver, device, rank_context, device_inputs, readers, timing };
+                let loaded = load(payload, &target)?;
                 // The plan's description was verified against its steps.
                 if !loaded.rendezvous.iter().eq(&context.exec.rendezvous) {
                     return Err(LoadError::Payload("it has other transfers than the plan says".into()));

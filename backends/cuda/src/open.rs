@@ -9,18 +9,21 @@ use of_codegen::{Backend, specialize};
 use of_ir::{Blob, Func, Graph, Rewriter};
 use of_ops::structural::Constant;
 use of_plan::{ArgSource, ElementType};
-use of_runtime::{ExecError, Executable, LoadContext, LoadError, ValueMut, ValueRef};
+use of_runtime::{ExecError, Executable, LoadContext, LoadError, StepTime, ValueMut, ValueRef};
 
 use crate::backend::Cuda;
 use crate::driver::Driver;
 use crate::executable::{self, DeviceExecutable, DeviceInput, LoadTarget};
 use crate::payload;
+use crate::program::Timing;
 
 /// A function whose extents are bound by its inputs at each run.
 pub struct DynamicShapes {
     func: Func,
     compiler: Cuda,
     driver: Option<Arc<dyn Driver>>,
+    /// What is measured of each run.
+    timing: Timing,
     /// The device number.
     device: usize,
     /// Which inputs other programs keep on the device.
@@ -29,6 +32,8 @@ pub struct DynamicShapes {
     weights: Vec<bool>,
     /// Programs by the extents of the other inputs.
     programs: HashMap<Vec<Vec<i64>>, DeviceExecutable>,
+    /// The extents of the last run.
+    last: Option<Vec<Vec<i64>>>,
 }
 
 impl DynamicShapes {
@@ -40,16 +45,19 @@ impl DynamicShapes {
         payload: &[u8],
         context: LoadContext<'_>,
         driver: Option<Arc<dyn Driver>>,
+        timing: Timing,
     ) -> Result<Option<DynamicShapes>, LoadError> {
         let Some((arch, func)) = payload::read(payload)? else { return Ok(None) };
         Ok(Some(DynamicShapes {
             func,
             compiler: Cuda::new(arch, Cache::user()).map_err(LoadError::Payload)?,
             driver,
+            timing,
             device: context.device,
             device_inputs: executable::device_inputs(&context)?,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
+            last: None,
         }))
     }
 
@@ -66,6 +74,7 @@ impl DynamicShapes {
             rank_context: None,
             device_inputs: device_inputs.map(|(input, _)| input.clone()).collect(),
             readers: Vec::new(),
+            timing: self.timing,
         };
         executable::load(&payload, &site).map_err(|e| match e {
             LoadError::Unsupported(why) => ExecError::Unsupported(why),
@@ -123,9 +132,15 @@ impl Executable for DynamicShapes {
             let program = self.program(&seen)?;
             self.programs.insert(key.clone(), program);
         }
+        self.last = Some(key.clone());
         match self.programs.get_mut(&key) {
             Some(program) => program.run(&values, outputs),
             None => Err(ExecError::Failed("the program is missing".into())),
         }
+    }
+
+    fn step_times(&self) -> &[StepTime] {
+        let last = self.last.as_ref().and_then(|key| self.programs.get(key));
+        last.map_or(&[], |program| program.step_times())
     }
 }

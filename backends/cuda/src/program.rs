@@ -1,5 +1,7 @@
 //! The program of a device: memory and steps, lowered from a plan.
 
+use std::ops::Range;
+
 use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
 use of_runtime::{RankContext, Readers};
@@ -160,6 +162,27 @@ impl Exchange {
     }
 }
 
+/// What a device measures of each run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timing {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Its steps together, without transfers from and to the host and between ranks.
+    Whole,
+    /// Each of these steps. Taking the times delays them by about a microsecond each.
+    Steps,
+}
+
+/// Steps that are measured together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Their indices.
+    pub steps: Range<usize>,
+    /// What they do.
+    pub name: String,
+}
+
 /// A program for one device. Only the contents of memory change between runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceProgram<'a> {
@@ -185,6 +208,8 @@ pub struct DeviceProgram<'a> {
     pub names: Vec<String>,
     /// Offset of [`WORKSPACE`] bytes for libraries on the device, if the program calls any.
     pub workspace: u64,
+    /// What is measured in each run, in the order of steps; the spans are disjoint.
+    pub spans: Vec<Span>,
 }
 
 impl<'a> DeviceProgram<'a> {
@@ -207,6 +232,7 @@ impl<'a> DeviceProgram<'a> {
             statuses: (0, 0),
             names: Vec::new(),
             workspace: 0,
+            spans: Vec::new(),
         };
         let weights = out.allocate_weights(plan)?;
         out.read_kernels(plan)?;
@@ -337,6 +363,43 @@ impl<'a> DeviceProgram<'a> {
             self.steps.push(Step::Download { from, to: self.outputs[output].0, bytes });
         }
         Ok(())
+    }
+
+    /// Chooses the spans.
+    pub fn measure(&mut self, timing: Timing) {
+        let moves = |s: &Step| matches!(s, Step::Upload { .. } | Step::Download { .. } | Step::Exchange(_));
+        let mut spans: Vec<Span> = Vec::new();
+        for (i, step) in self.steps.iter().enumerate().filter(|(_, step)| !moves(step)) {
+            match (timing, spans.last_mut()) {
+                (Timing::Off, _) => return,
+                (Timing::Whole, Some(last)) if last.steps.end == i => last.steps.end = i + 1,
+                (Timing::Whole, _) => spans.push(Span { steps: i..i + 1, name: "steps".into() }),
+                (Timing::Steps, _) => spans.push(Span { steps: i..i + 1, name: self.title(step) }),
+            }
+        }
+        self.spans = spans;
+    }
+
+    /// What a step does.
+    fn title(&self, step: &Step) -> String {
+        match step {
+            Step::Launch { status, .. } => self.names[((status - self.statuses.0) / 4) as usize].clone(),
+            Step::Call { call, .. } => format!("call of {}", call.library().title()),
+            Step::Upload { .. } => "upload".into(),
+            Step::Download { .. } => "download".into(),
+            Step::Exchange(_) => "exchange".into(),
+            Step::CopyIn { .. } | Step::CopyOut { .. } | Step::Copy { .. } => "copy".into(),
+        }
+    }
+
+    /// Whether the time is taken right before a step, which begins a span that does not follow another.
+    pub fn stamps_before(&self, step: usize) -> bool {
+        self.spans.iter().any(|s| s.steps.start == step) && !self.spans.iter().any(|s| s.steps.end == step)
+    }
+
+    /// Whether the time is taken right after a step, which ends a span.
+    pub fn stamps_after(&self, step: usize) -> bool {
+        self.spans.iter().any(|s| s.steps.end == step + 1)
     }
 
     /// The rank's shares of transfers, in order.

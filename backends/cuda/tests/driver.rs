@@ -8,9 +8,9 @@ use common::{placed, said};
 use of_codegen::Backend;
 use of_codegen::place;
 use of_codegen::toolchain::cache::Cache;
-use of_cuda::{Cuda, Device};
+use of_cuda::{Cuda, Device, Timing};
 use of_plan::ElementType;
-use of_runtime::{LoadContext, Loader, Options, Session, Tensor};
+use of_runtime::{LoadContext, Loader, Options, Session, StepTiming, Tensor};
 use of_test_support::plans::nvrtc;
 
 const TEXT: &str = r#"
@@ -43,6 +43,29 @@ fn inner() {
         }
     }
     println!("two runs came back");
+}
+
+/// The body of another child process: it prints the measured steps of two runs.
+#[test]
+#[ignore = "run by another test, in a process whose environment names a driver"]
+fn timed() {
+    let text = "func @main(%x: tensor<8x16xf32>, %w: tensor<16x4xf32>) -> (tensor<8x4xf32>) {\n  %p = of.matmul %x, %w\n  \
+                %y = of.softmax %p {axis = -1}\n  of.return %y\n}\n";
+    let plan = Arc::new(common::plan(&common::function_of(text), "sm_90"));
+    for timing in [Timing::Whole, Timing::Steps] {
+        let loader = Device::default().timed(timing);
+        let options = Options { threads: 1, profile: true };
+        let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(loader)]).unwrap();
+        for _ in 0..2 {
+            let tensor =
+                |dims: [i64; 2]| Tensor::from_elements(dims, &vec![0.5f32; (dims[0] * dims[1]) as usize]).unwrap();
+            session.run(vec![tensor([8, 16]).into(), tensor([16, 4]).into()]).unwrap();
+        }
+        let steps: Vec<StepTiming> = session.timings().into_iter().flat_map(|t| t.steps).collect();
+        assert!(steps.iter().all(|s| s.calls == 2 && s.min <= s.last && s.last <= s.total), "{steps:?}");
+        let names: Vec<&str> = steps.iter().map(|s| s.name.as_str()).collect();
+        println!("{timing:?}: {}", names.join(", "));
+    }
 }
 
 /// The body of another child process: each rank loads a program.
@@ -88,6 +111,11 @@ fn driver_calls_match_the_snapshot() {
         let out = said("inner", &[settings, &[driver]].concat());
         assert!(out.contains(words), "{settings:?}: {out}");
     }
+    let out = said("timed", &[driver]);
+    assert!(
+        out.contains("Whole: steps\n") && out.contains("Steps: matmul, reduce_max+sub+exp+reduce_sum+div\n"),
+        "{out}"
+    );
     // Each rank takes the device with its number; numbers wrap around where there are fewer devices.
     let out = said("ranks", &[("STUB_DEVICES", "2"), driver]);
     let ranks = [0, 1, 0].iter().zip(0..).map(|(device, rank)| format!("device {device}\nrank {rank} is ready\n"));

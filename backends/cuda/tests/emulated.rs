@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{cache, emulated, function_of, numbers, placed, plan, to_runtime};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Pin, Request, place};
-use of_cuda::{Cuda, Device, DeviceProgram, DeviceValue, Driver, DriverError, LoadedProgram};
+use of_cuda::{Cuda, Device, DeviceProgram, DeviceValue, Driver, DriverError, LoadedProgram, Timing};
 use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -226,6 +226,32 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
             got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5),
             "{got:?} {want:?}"
         );
+    }
+}
+
+#[test]
+fn steps_are_timed_where_the_loader_is_told_to() {
+    if !emulated() {
+        return;
+    }
+    let (plan, mut r) = (Arc::new(plan(&function(), "shim")), Rng::new(3));
+    for (timing, count) in [(Timing::Off, 0), (Timing::Whole, 1), (Timing::Steps, 3)] {
+        let loader = Device::default().timed(timing);
+        let options = Options { threads: 1, profile: true };
+        let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(loader)]).unwrap();
+        for _ in 0..3 {
+            let i: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 1, 4, 2, 3]).unwrap().into();
+            session.run([r.f32s(&[6, 40]), r.f32s(&[40, 24]), i].iter().map(to_runtime).collect()).unwrap();
+        }
+        let tasks = session.timings();
+        let steps: Vec<_> = tasks.iter().flat_map(|t| &t.steps).collect();
+        assert_eq!(steps.len(), count, "{steps:?}");
+        assert!(steps.iter().all(|s| s.calls == 3 && !s.min.is_zero() && s.total >= 3 * s.min), "{steps:?}");
+        // The steps are part of the task.
+        let all = tasks.iter().find(|t| !t.steps.is_empty()).map_or(0, |t| (t.total.as_nanos()) as u64);
+        assert!(steps.iter().map(|s| s.total.as_nanos() as u64).sum::<u64>() <= all, "{tasks:?}");
+        session.reset_timings();
+        assert!(session.timings().iter().all(|t| t.steps.is_empty()));
     }
 }
 

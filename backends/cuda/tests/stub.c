@@ -23,8 +23,8 @@ typedef struct Stream {
   struct Stream *other;
 } Stream;
 /* The number of times it was recorded on a stream, and the number completed. */
-typedef struct { Stream *on; unsigned marked, come; } Event;
-enum { COPY, SET, CALL, MARK, AWAIT };
+typedef struct { Stream *on; unsigned marked, come, untimed; double time; } Event;
+enum { COPY, SET, CALL, STAMP, MARK, AWAIT };
 
 static int add(List *list, Op op) {
   list->ops = realloc(list->ops, (size_t)(list->count + 1) * sizeof(Op));
@@ -49,6 +49,7 @@ static int done(const Op *op) {
   Event *event = op->to;
   if (op->kind == MARK) event->come = op->value;
   if (op->kind >= MARK) return event->come >= op->value;
+  if (op->kind == STAMP) return (event->time = milliseconds()) > 0;
   if (op->kind == CALL) return (*(Call *const *)op->from)(op->from);
   if (op->kind == SET) for (size_t r = 0; r < op->rows; r++)
     memcpy((char *)op->to + r * op->here, &op->value, op->bytes);
@@ -173,7 +174,22 @@ int cuStreamQuery(void *it) {
   pthread_mutex_unlock(&turn);
   return status;
 }
-int cuEventCreate(void **e, unsigned f) { *e = calloc(1, sizeof(Event)); return f == 2 ? 0 : 1; }
+int cuEventCreate(void **e, unsigned f) {
+  *e = calloc(1, sizeof(Event));
+  ((Event *)*e)->untimed = f;
+  return f == 2 || f == 0 ? 0 : 1;
+}
+/* In a recording, each run takes the time. */
+int cuEventRecordWithFlags(void *it, void *s, unsigned f) {
+  if (f != 1 || !((Stream *)s)->capturing || ((Event *)it)->untimed) return 1;
+  return put(s, (Op){STAMP, it, 0, 0, 0, 0, 0, 0});
+}
+int cuEventElapsedTime(float *ms, void *from, void *to) {
+  Event *begin = from, *end = to;
+  if (begin->untimed || end->untimed) return 400;
+  *ms = (float)(end->time - begin->time);
+  return begin->time > 0 && end->time > 0 ? 0 : 400;
+}
 int cuEventDestroy_v2(void *e) { free(e); return e ? 0 : 400; }
 int cuEventRecord(void *it, void *s) {
   Event *e = it;

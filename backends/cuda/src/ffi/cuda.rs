@@ -1,8 +1,9 @@
 //! CUDA's driver, loaded when it is needed.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ushort, c_void};
+use std::ops::Range;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ functions! {
         cuMemFreeHost, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2,
         cuMemcpy2DAsync_v2, cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async, cuMemsetD2D32Async, cuModuleLoadData,
         cuModuleUnload, cuModuleGetFunction, cuLaunchKernel, cuStreamCreate, cuStreamDestroy_v2, cuStreamSynchronize,
-        cuStreamQuery, cuEventCreate, cuEventDestroy_v2, cuEventRecord, cuStreamWaitEvent, cuStreamBeginCapture_v2,
+        cuStreamQuery, cuEventCreate, cuEventDestroy_v2, cuEventRecord, cuEventRecordWithFlags, cuEventElapsedTime,
+        cuStreamWaitEvent, cuStreamBeginCapture_v2,
         cuStreamEndCapture, cuGraphInstantiateWithFlags, cuGraphLaunch, cuGraphDestroy, cuGraphExecDestroy,
         cuGetErrorString,
     }
@@ -46,6 +48,10 @@ const OUT_OF_MEMORY: u32 = sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY as u32;
 const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
 /// An event without timing.
 const NO_TIMING: u32 = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+/// An event with timing.
+const TIMING: u32 = sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32;
+/// Records an event in a recording as a step of its own, so that each run takes its time.
+const EXTERNAL: u32 = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
 /// How long the device may continue after another rank stopped, before it counts as waiting for that rank.
 const GRACE: Duration = Duration::from_secs(5);
 /// Blocks of a launch; a kernel loops over further iterations.
@@ -112,6 +118,10 @@ struct GpuProgram {
     /// The event that all work before the next exchange has completed, then the event at the end of each exchange, by its
     /// number.
     events: Vec<sys::CUevent>,
+    /// The events that take the time, by the number of steps before them.
+    stamps: BTreeMap<usize, sys::CUevent>,
+    /// The steps between whose events time is measured.
+    spans: Vec<Range<usize>>,
     memory: Address,
     staging: *mut c_void,
     staging_bytes: usize,
@@ -266,6 +276,8 @@ impl GpuProgram {
             stream: Arc::new(Stream { api, device: 0, context: null_mut(), handle: null_mut() }),
             exchange_stream: null_mut(),
             events: Vec::new(),
+            stamps: BTreeMap::new(),
+            spans: program.spans.iter().map(|s| s.steps.clone()).collect(),
             memory: 0,
             staging: null_mut(),
             staging_bytes: program.staging as usize,
@@ -523,7 +535,7 @@ impl GpuProgram {
         let mut clear = Some((program.statuses.0, program.names.len())).filter(|(_, words)| *words > 0);
         for part in program.segments() {
             match part {
-                Segment::Compute(steps) => self.record_segment(&program.steps[steps], clear.take())?,
+                Segment::Compute(steps) => self.record_segment(program, steps, clear.take())?,
                 Segment::Exchange(number) => self.segments.push(RecordedSegment::Exchange(number)),
                 Segment::Await(number) => self.segments.push(RecordedSegment::Await(number)),
             }
@@ -531,13 +543,26 @@ impl GpuProgram {
         Ok(())
     }
 
-    fn record_segment(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
+    fn record_segment(
+        &mut self,
+        program: &DeviceProgram<'_>,
+        steps: Range<usize>,
+        clear: Option<(u64, usize)>,
+    ) -> Result<(), DriverError> {
+        for at in steps.clone().flat_map(|i| [(i, program.stamps_before(i)), (i + 1, program.stamps_after(i))]) {
+            if at.1 {
+                let mut event = null_mut();
+                // SAFETY: the pointer is that of a local variable.
+                self.api.check("cuEventCreate", unsafe { call!(self.api, cuEventCreate(&mut event, TIMING)) })?;
+                self.stamps.insert(at.0, event);
+            }
+        }
         let (api, mut graph, mut recording) = (self.api, null_mut(), null_mut());
         // SAFETY: the stream belongs to this program; between the two calls only the steps are enqueued on it.
         api.check("cuStreamBeginCapture", unsafe {
             call!(api, cuStreamBeginCapture_v2(self.stream.handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         })?;
-        let steps = self.steps(steps, clear);
+        let steps = self.steps(program, steps, clear);
         // SAFETY: as above; the graph's handle is a local variable.
         api.check("cuStreamEndCapture", unsafe { call!(api, cuStreamEndCapture(self.stream.handle, &mut graph)) })?;
         let made = steps.and_then(|()| {
@@ -553,15 +578,31 @@ impl GpuProgram {
         made.and(destroyed)
     }
 
+    /// Takes the time at this point of the recording.
+    fn stamp(&self, at: usize) -> Result<(), DriverError> {
+        let Some(event) = self.stamps.get(&at) else { return Ok(()) };
+        // SAFETY: the event and the stream are alive.
+        let status = unsafe { call!(self.api, cuEventRecordWithFlags(*event, self.stream.handle, EXTERNAL)) };
+        self.api.check("cuEventRecordWithFlags", status)
+    }
+
     /// Enqueues compute steps on the stream, after clearing this many words from an address on.
-    fn steps(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
+    fn steps(
+        &mut self,
+        program: &DeviceProgram<'_>,
+        steps: Range<usize>,
+        clear: Option<(u64, usize)>,
+    ) -> Result<(), DriverError> {
         let api = self.api;
         if let Some((at, words)) = clear {
             // SAFETY: the status words and the addresses of steps are inside the memory (`DeviceProgram::check`).
             let status = unsafe { call!(api, cuMemsetD32Async(self.memory + at, 0, words, self.stream.handle)) };
             api.check("cuMemsetD32Async", status)?;
         }
-        for step in steps {
+        for (i, step) in steps.clone().zip(&program.steps[steps]) {
+            if program.stamps_before(i) {
+                self.stamp(i)?;
+            }
             match step {
                 Step::Upload { from, to, bytes } => {
                     let host = self.staging.cast::<u8>().wrapping_add(*from as usize);
@@ -628,6 +669,9 @@ impl GpuProgram {
                     api.check("cuLaunchKernel", done)?;
                 }
             }
+            if program.stamps_after(i) {
+                self.stamp(i + 1)?;
+            }
         }
         Ok(())
     }
@@ -665,6 +709,21 @@ impl LoadedProgram for GpuProgram {
         result
     }
 
+    fn times(&self) -> Result<Vec<Duration>, DriverError> {
+        self.enter()?;
+        let time = |span: &Range<usize>| {
+            let (Some(begin), Some(end)) = (self.stamps.get(&span.start), self.stamps.get(&span.end)) else {
+                return Ok(Duration::ZERO);
+            };
+            let mut ms = 0.0;
+            // SAFETY: both events are alive and were recorded by the last run, which has completed.
+            let status = unsafe { call!(self.api, cuEventElapsedTime(&mut ms, *begin, *end)) };
+            self.api.check("cuEventElapsedTime", status)?;
+            Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
+        };
+        self.spans.iter().map(time).collect()
+    }
+
     /// The wait abandons an exchange that another rank aborted.
     fn completion(&self) -> Option<Arc<dyn Completion>> {
         self.exchanges.is_none().then(|| Arc::clone(&self.stream) as Arc<dyn Completion>)
@@ -697,7 +756,7 @@ impl Drop for GpuProgram {
             for module in &self.modules {
                 call!(api, cuModuleUnload(*module));
             }
-            for event in &self.events {
+            for event in self.events.iter().chain(self.stamps.values()) {
                 call!(api, cuEventDestroy_v2(*event));
             }
             if !self.exchange_stream.is_null() {

@@ -1,10 +1,11 @@
 //! The GPU emulated on the CPU.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::slice::from_raw_parts_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::print::cuda::shim;
@@ -72,6 +73,9 @@ impl Driver for EmulatedDriver {
             staging: AlignedBytes::zeroed(program.staging as usize),
             scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
             steps: program.steps.clone(),
+            stamps: (0..program.steps.len()).map(|i| (program.stamps_before(i), program.stamps_after(i))).collect(),
+            spans: program.spans.iter().map(|s| s.steps.clone()).collect(),
+            times: BTreeMap::new(),
             kernels,
         }))
     }
@@ -197,6 +201,12 @@ struct Emulated {
     staging: AlignedBytes,
     scratch: AlignedBytes,
     steps: Vec<Step>,
+    /// Whether the time is taken before and after each step.
+    stamps: Vec<(bool, bool)>,
+    /// The steps whose time is measured.
+    spans: Vec<Range<usize>>,
+    /// The times taken in the last run, by the number of steps before them.
+    times: BTreeMap<usize, Instant>,
     /// Kernel code and the offset of its entry point.
     kernels: Vec<(Arc<Mmap>, usize)>,
 }
@@ -214,10 +224,21 @@ impl LoadedProgram for Emulated {
         Ok(())
     }
 
+    fn times(&self) -> Result<Vec<Duration>, DriverError> {
+        let time = |span: &Range<usize>| match (self.times.get(&span.start), self.times.get(&span.end)) {
+            (Some(begin), Some(end)) => end.saturating_duration_since(*begin),
+            _ => Duration::ZERO,
+        };
+        Ok(self.spans.iter().map(time).collect())
+    }
+
     fn enqueue(&mut self) -> Result<(), DriverError> {
         let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
         let mut exchanges = 0..;
-        for step in &self.steps {
+        for (i, step) in self.steps.iter().enumerate() {
+            if self.stamps[i].0 {
+                self.times.insert(i, Instant::now());
+            }
             match step {
                 Step::Upload { from, to, bytes } => {
                     self.memory[range(to, bytes)].copy_from_slice(&self.staging[range(from, bytes)]);
@@ -254,6 +275,9 @@ impl LoadedProgram for Emulated {
                     };
                     self.memory[*status as usize..][..4].copy_from_slice(&word.to_le_bytes());
                 }
+            }
+            if self.stamps[i].1 {
+                self.times.insert(i + 1, Instant::now());
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_driver::backends::DeviceTiming;
 use of_driver::session::{find_program, run_error, session_pool};
 use of_driver::{Backends, Observer, Session, SessionOptions, process};
 use of_runtime::{RunError, SessionPool, Value};
@@ -35,6 +36,9 @@ pub struct Bench {
     /// Concurrent requests, each on its share of the threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: usize,
+    /// Report how long GPUs computed, by their own clocks, without transfers from and to the host
+    #[arg(long)]
+    pub device_time: bool,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -61,15 +65,21 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     if c.concurrency == 0 || (c.concurrency > 1 && c.codegen.mesh.is_some()) {
         return Err(exit::usage("--concurrency is 1 or more, and 1 with --mesh").into());
     }
+    if c.device_time && (c.concurrency > 1 || c.codegen.mesh.is_some()) {
+        return Err(exit::usage("--device-time goes with neither --concurrency nor --mesh").into());
+    }
     let options = c.codegen.options()?;
-    let backends = Backends::new(&options)?;
+    let mut backends = Backends::new(&options)?;
+    if c.device_time {
+        backends.time_devices(DeviceTiming::Whole);
+    }
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_summary(summary, console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
     let threads = options.worker_threads();
-    let session_options = SessionOptions { threads, profile: false };
+    let session_options = SessionOptions { threads, profile: c.device_time };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
         let program = find_program(&plan, &values)?;
@@ -83,26 +93,40 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     let mut session = Session::for_inputs(Arc::new(plan), &values, &session_options, &backends)?;
     let load = started.elapsed();
     let mut outputs = session.new_outputs();
-    let mut run = || -> Result<(Duration, Duration), Diagnostics> {
-        let cpu = process::cpu_time();
+    let mut run = || -> Result<Run, Diagnostics> {
+        let before = process::cpu_time();
         let wall = session.run_timed(&mut values, &mut outputs)?;
-        Ok((wall, process::cpu_time().saturating_sub(cpu)))
+        let cpu = process::cpu_time().saturating_sub(before);
+        Ok(Run { wall, cpu, device: if c.device_time { session.device_time() } else { None } })
     };
-    let (first, _) = run()?;
+    let first = run()?;
+    if c.device_time && first.device.is_none() {
+        return Err(exit::usage("--device-time: no part of the plan runs on a GPU").into());
+    }
+    let first = first.wall;
     let progress = console.progress("measuring");
     c.limits.warm_up(&mut || run().map(drop))?;
     let runs = c.limits.measure(&mut run)?;
     drop(progress);
-    let elapsed = runs.iter().map(|r| r.0).sum();
+    let elapsed = runs.iter().map(|r| r.wall).sum();
     print(console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
+}
+
+/// The times of a run.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    wall: Duration,
+    cpu: Duration,
+    /// What devices computed, where that was measured.
+    device: Option<Duration>,
 }
 
 /// The times of a measurement.
 struct Measured {
     /// The first run.
     first: Duration,
-    /// Wall and processor time of the runs that count.
-    runs: Vec<(Duration, Duration)>,
+    /// The runs that count.
+    runs: Vec<Run>,
     /// How long all of them took.
     elapsed: Duration,
 }
@@ -177,11 +201,11 @@ impl Limits {
         for result in results {
             let (first, walls, elapsed, spent) = result?;
             (all.first, all.elapsed, cpu) = (all.first.max(first), all.elapsed.max(elapsed), cpu.max(spent));
-            all.runs.extend(walls.into_iter().map(|wall| (wall, Duration::ZERO)));
+            all.runs.extend(walls.into_iter().map(|wall| Run { wall, cpu: Duration::ZERO, device: None }));
         }
         // The processor's time is that of the process: each run has its share.
         let share = cpu / all.runs.len().max(1) as u32;
-        all.runs.iter_mut().for_each(|run| run.1 = share);
+        all.runs.iter_mut().for_each(|run| run.cpu = share);
         Ok(all)
     }
 
@@ -207,24 +231,29 @@ impl Limits {
 fn report(measured: &Measured, load: Duration, threads: usize, concurrency: usize) -> serde_json::Value {
     let runs = &measured.runs;
     let ms = |d: Duration| (d.as_secs_f64() * 1e7).round() / 1e4;
-    let sorted = |f: fn(&(Duration, Duration)) -> Duration| {
-        let mut v: Vec<Duration> = runs.iter().map(f).collect();
+    let sorted = |f: fn(&Run) -> Option<Duration>| {
+        let mut v: Vec<Duration> = runs.iter().filter_map(f).collect();
         v.sort();
         v
     };
-    let (wall, cpu) = (sorted(|r| r.0), sorted(|r| r.1));
+    let (wall, cpu, device) = (sorted(|r| Some(r.wall)), sorted(|r| Some(r.cpu)), sorted(|r| r.device));
     let quantile = |v: &[Duration], p: f64| v[(v.len() - 1).min((v.len() as f64 * p) as usize)];
     let all_cpu: Duration = cpu.iter().sum();
     let elapsed = measured.elapsed.as_secs_f64().max(1e-12);
     let share = all_cpu.as_secs_f64() / (elapsed * threads as f64);
     let rate = runs.len() as f64 / elapsed;
-    json!({
+    let mut report = json!({
         "median_ms": ms(quantile(&wall, 0.5)), "p90_ms": ms(quantile(&wall, 0.9)), "min_ms": ms(wall[0]),
         "cpu_ms": ms(quantile(&cpu, 0.5)), "share": (share * 1e3).round() / 1e3,
         "load_ms": ms(load), "first_ms": ms(measured.first), "iters": runs.len(),
         "requests_per_s": (rate * 1e3).round() / 1e3, "concurrency": concurrency,
         "peak_rss_mb": process::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
-    })
+    });
+    if let Some(least) = device.first() {
+        report["device_ms"] = json!(ms(quantile(&device, 0.5)));
+        report["device_min_ms"] = json!(ms(*least));
+    }
+    report
 }
 
 #[cfg(test)]
@@ -233,14 +262,18 @@ mod tests {
 
     #[test]
     fn report_has_every_number() {
-        let run = |ms: u64| (Duration::from_millis(ms), Duration::from_millis(2 * ms));
+        let run = |ms: u64| {
+            let (wall, cpu) = (Duration::from_millis(ms), Duration::from_millis(2 * ms));
+            Run { wall, cpu, device: Some(wall / 2) }
+        };
         let runs: Vec<_> = (1..=10).map(run).collect();
-        let elapsed = runs.iter().map(|r| r.0).sum();
+        let elapsed = runs.iter().map(|r| r.wall).sum();
         let measured = Measured { first: Duration::from_millis(3), runs, elapsed };
         let r = report(&measured, Duration::from_millis(7), 2, 1);
         assert_eq!((&r["requests_per_s"], &r["concurrency"]), (&json!(181.818), &json!(1)));
         assert_eq!((&r["median_ms"], &r["p90_ms"], &r["min_ms"]), (&json!(6.0), &json!(10.0), &json!(1.0)));
         assert_eq!((&r["cpu_ms"], &r["share"], &r["iters"]), (&json!(12.0), &json!(1.0), &json!(10)));
         assert_eq!((&r["load_ms"], &r["first_ms"]), (&json!(7.0), &json!(3.0)));
+        assert_eq!((&r["device_ms"], &r["device_min_ms"]), (&json!(3.0), &json!(0.5)));
     }
 }

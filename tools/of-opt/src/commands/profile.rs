@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_driver::backends::DeviceTiming;
 use of_driver::roofline::Roofline;
 use of_driver::session::{find_program, program_session, run_error};
 use of_driver::{Backends, Observer, SessionOptions, io_error};
 use of_plan::{ArgSource, ElementType, Exec, Plan, Program, Task};
-use of_runtime::TaskTiming;
+use of_runtime::{StepTiming, TaskTiming};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
@@ -101,7 +102,8 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     c.limits.check()?;
     let options = c.codegen.options()?;
     let threads = options.worker_threads();
-    let backends = Backends::new(&options)?;
+    let mut backends = Backends::new(&options)?;
+    backends.time_devices(DeviceTiming::Steps);
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_left_out(summary, console);
@@ -179,6 +181,11 @@ fn table(rows: &[Row], limits: &Roofline) -> String {
             rate(r.bytes, best),
             format!("#{} {}", r.timing.task, r.timing.name),
         );
+        for s in &r.timing.steps {
+            let (mean, name) = (s.total.as_secs_f64() / s.calls.max(1) as f64, format!("  on the device: {}", s.name));
+            let best = s.min.as_secs_f64() * 1e6;
+            let _ = writeln!(out, "{:11.1} {:>6} {best:10.1} {:>8} {:>6} {:>9}  {name}", mean * 1e6, "", "", "", "");
+        }
     }
     let known: f64 = rows.iter().map(|r| limits.seconds(r.of, r.flops, r.bytes)).sum();
     let best: f64 = rows.iter().map(Row::best).sum();
@@ -199,13 +206,17 @@ fn table(rows: &[Row], limits: &Roofline) -> String {
 
 fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value {
     let us = |s: f64| (s * 1e9).round() / 1e3;
+    let step = |s: &StepTiming| {
+        let mean = s.total.as_secs_f64() / s.calls.max(1) as f64;
+        json!({"name": s.name, "mean_us": us(mean), "min_us": us(s.min.as_secs_f64())})
+    };
     let tasks: Vec<Value> = rows
         .iter()
         .map(|r| {
             json!({
                 "task": r.timing.task, "name": r.timing.name, "kind": r.kind, "mean_us": us(r.mean()),
                 "min_us": us(r.best()), "flops": r.flops, "bytes": r.bytes, "of_limit": r.of_limit(limits),
-                "from": r.locations,
+                "from": r.locations, "steps": r.timing.steps.iter().map(step).collect::<Vec<_>>(),
             })
         })
         .collect();
@@ -257,8 +268,8 @@ mod tests {
     fn row(name: &str, us: u64, flops: u64) -> Row {
         let time = Duration::from_micros(us);
         let (start, min, last) = (Duration::from_micros(10), time, time);
-        let timing =
-            TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last, is_async: false };
+        let (total, name, is_async, steps) = (2 * time, name.into(), false, Vec::new());
+        let timing = TaskTiming { task: 3, name, calls: 2, total, min, start, last, is_async, steps };
         Row {
             timing,
             thread: 1,
@@ -273,13 +284,18 @@ mod tests {
     #[test]
     fn tasks_are_compared_with_the_roofline() {
         let limits = Roofline { flops: 1e11, others: vec![(ElementType::Bf16, 2e11)], memory: 1e9, cache: 1e10 };
-        let rows = [row("matmul", 20, 1_000_000), row("neg", 2, 0)];
+        let mut rows = [row("matmul", 20, 1_000_000), row("neg", 2, 0)];
+        let half = Duration::from_micros(5);
+        rows[1].timing.steps =
+            vec![StepTiming { name: "tanh".into(), calls: 2, total: 2 * half, min: half, last: half }];
         assert_eq!(rows[0].of_limit(&limits), Some(0.5));
         assert_eq!(Row { of: ElementType::Bf16, ..row("matmul", 20, 1_000_000) }.of_limit(&limits), Some(0.25));
         assert_eq!(rows[1].of_limit(&limits), Some(0.4));
         let text = table(&rows, &limits);
         assert!(text.contains("50.0") && text.contains("50%") && text.contains("#3 matmul"), "{text}");
         let report = report(&rows, &limits, 2, 1);
+        assert!(text.contains("  on the device: tanh"), "{text}");
+        assert_eq!(report["tasks"][1]["steps"], json!([{"name": "tanh", "mean_us": 5.0, "min_us": 5.0}]));
         assert_eq!((&report["total_us"], &report["tasks"][0]["min_us"]), (&json!(22.0), &json!(20.0)));
     }
 
