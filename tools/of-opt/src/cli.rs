@@ -1,22 +1,32 @@
 //! The command line as data.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use of_diag::{Code, Diagnostics};
-use of_driver::{Cache, CompileOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error};
+use of_driver::{
+    Cache, CompileOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
+};
 
 use crate::commands::{
-    bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
+    bench, cache, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
     simulate, verify,
 };
+use crate::quantity;
+
+/// When the program started: a time limit counts from here.
+pub static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.\n\
-    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin).")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N.\n\
+    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin)."
+)]
 pub struct Cli {
     /// What to do; without it IN.of goes through passes and is printed.
     #[command(subcommand)]
@@ -89,6 +99,8 @@ pub enum Command {
     Ops(ops::Ops),
     /// List what can execute ops on this machine
     Backends,
+    /// Show or empty the cache of compiled kernels
+    Cache(cache::CacheCommand),
     /// Print a script that completes this command line in a shell
     Completions(completions::Completions),
     /// Print the manual page, or write all of them into a folder
@@ -154,6 +166,14 @@ pub struct Codegen {
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,
+    /// End a compilation that takes longer than this from the program's start: 90s, 2m. Checked between passes and kernels;
+    /// the C compiler is killed at once
+    #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = quantity::duration)]
+    pub time_limit: Option<Duration>,
+    /// End a compilation for which this process holds more memory than this in addition: 300MB, 4GiB. Checked between
+    /// passes and kernels; mapped files and the C compiler do not count
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
+    pub memory_limit: Option<u64>,
 }
 
 /// More threads than any machine has cores.
@@ -185,9 +205,15 @@ impl Codegen {
                 pins: self.backend_for.clone(),
                 min_ops: self.min_subgraph_size,
             },
+            limits: self.limits(),
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()
         })
+    }
+
+    /// The limits of --time-limit and --memory-limit.
+    pub fn limits(&self) -> Limits {
+        Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
     /// The mesh of --mesh, with --search and --stages.
@@ -224,6 +250,8 @@ impl Codegen {
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
             ("--backend-for", !self.backend_for.is_empty()),
+            ("--time-limit", self.time_limit.is_some()),
+            ("--memory-limit", self.memory_limit.is_some()),
         ];
         match flags.into_iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
             Some((flag, _)) => {

@@ -10,11 +10,14 @@ mod model_file;
 mod panics;
 mod placement_report;
 mod progress;
+mod quantity;
 mod show;
+mod signals;
 mod trace;
 mod workload;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::Parser;
 
@@ -22,9 +25,11 @@ use crate::cli::{Cli, Command};
 use crate::console::Console;
 
 fn main() -> ExitCode {
+    LazyLock::force(&cli::STARTED);
     panics::install();
     let Cli { command, opt, messages, library } = Cli::parse();
     logging::start(&messages);
+    signals::install();
     let console = &Console::new(&messages);
     of_driver::codegen_passes::register();
     let result = of_driver::load_libraries(&library).and_then(|()| match command {
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Completions(c)) => commands::completions::completions(&c, console),
         Some(Command::Man(c)) => commands::man::man(&c, console),
+        Some(Command::Cache(c)) => commands::cache::cache(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),
     });
     match result {
