@@ -3,23 +3,25 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Func;
 use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
+use crate::isa::Language;
 use crate::kernel::schedule::Scheduled;
+use crate::limits::Limits;
 use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
 use crate::physical::{Work, async_order};
 use crate::place::Refused;
 use crate::print::{Source, printer};
-use crate::toolchain::CompileError;
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
+use crate::toolchain::{CachedCompiler, CompileError};
 
 /// Progress of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +44,8 @@ pub struct CompileOptions<'a> {
     pub target: Target<'a>,
     /// The cache of compiled kernels.
     pub cache: Cache,
+    /// Limits on time and memory.
+    pub limits: Limits,
     /// Callback for progress reports.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -50,7 +54,7 @@ impl<'a> CompileOptions<'a> {
     /// Options for a model without a name or files, and one worker thread.
     pub fn new(target: Target<'a>, cache: Cache) -> CompileOptions<'a> {
         let (model, flags, inputs) = Default::default();
-        CompileOptions { model, flags, inputs, threads: 1, target, cache, progress: None }
+        CompileOptions { model, flags, inputs, threads: 1, target, cache, limits: Limits::default(), progress: None }
     }
 
     /// The provenance that the plan records.
@@ -187,10 +191,11 @@ fn programs(
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
         lowered.push((name.clone(), lower(func, &options.target, &mut builder)?));
+        options.limits.check(&|| format!("the lowering of '{name}'"))?;
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
-    let (blobs, compiled) = kernels(&sources, options)?;
+    let (blobs, compiled) = kernels(&sources, &|i| origin(&lowered, i), options)?;
     let mut summary = Summary { compiled, ..Summary::default() };
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
@@ -211,7 +216,9 @@ fn programs(
         // A program that runs only on backends has no CPU requirements.
         builder.clear_cpu_requirements();
     }
-    options.cache.trim();
+    if compiled > 0 {
+        options.cache.trim_if_due();
+    }
     Ok((builder, programs, summary))
 }
 
@@ -251,48 +258,99 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     program
 }
 
-/// Compiled blobs of all sources in order, and the number of cache misses.
-fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
+/// The name of a kernel and where its ops come from: `kernel 'matmul+add' (node "/fc/Gemm")`.
+fn origin(lowered: &[(String, Lowered)], kernel: usize) -> String {
+    let mut index = kernel;
+    for (_, l) in lowered {
+        if index >= l.kernels.len() {
+            index -= l.kernels.len();
+            continue;
+        }
+        let runs = |work: &Work| matches!(work, Work::Kernel { code, .. } if *code as usize == index);
+        let step = l.physical.steps.iter().find(|s| runs(&s.work));
+        let from = step.map(|s| s.locations.join(", ")).filter(|f| !f.is_empty()).unwrap_or("an unknown place".into());
+        return format!("kernel '{}' from {from}", l.names[index]);
+    }
+    format!("kernel {kernel}")
+}
+
+/// Compiled blobs of all sources in order, and the number of cache misses. `origin` names a source for messages.
+fn kernels(
+    sources: &[&Source],
+    origin: &(dyn Fn(usize) -> String + Sync),
+    options: &CompileOptions<'_>,
+) -> Result<(Vec<Blob>, usize), Diagnostic> {
     // Programs of several ranks have the same kernels.
     let mut index_of: HashMap<&str, usize> = HashMap::new();
-    let mut distinct: Vec<&Source> = Vec::new();
-    let which: Vec<usize> = sources
+    let mut distinct: Vec<usize> = Vec::new();
+    let wanted: Vec<usize> = sources
         .iter()
-        .map(|s| {
+        .enumerate()
+        .map(|(i, s)| {
             *index_of.entry(&s.body).or_insert_with(|| {
-                distinct.push(s);
+                distinct.push(i);
                 distinct.len() - 1
             })
         })
         .collect();
-    let (sources, wanted) = (distinct, which);
-    let done = AtomicUsize::new(0);
+    let compiler = CachedCompiler::new(options.target.isa, &options.cache);
+    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(|i| compiler.cached(sources[*i])).collect();
+    let mut misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
+    if let Some(first) = misses.first() {
+        compiler.check().map_err(|e| failure(&e, &origin(distinct[*first])))?;
+    }
     // Compile the longest first, so that none of them is left at the end.
-    let mut order: Vec<usize> = (0..sources.len()).collect();
-    order.sort_by_key(|i| std::cmp::Reverse(sources[*i].body.len()));
-    let mut results: Vec<(usize, Result<_, CompileError>)> = order
-        .into_par_iter()
+    misses.sort_by_key(|i| std::cmp::Reverse(sources[distinct[*i]].body.len()));
+    let report = |done| {
+        if let Some(report) = &options.progress {
+            report(Progress::Kernels(done, misses.len()));
+        }
+    };
+    if !misses.is_empty() {
+        report(0);
+    }
+    let (done, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut results: Vec<(usize, Result<Blob, Diagnostic>)> = misses
+        .par_iter()
         .with_max_len(1)
+        // After the first failure the others are not worth their time.
+        .take_any_while(|_| !failed.load(Ordering::Relaxed))
         .map(|i| {
-            let r = options.cache.get(sources[i], options.target.isa);
-            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Some(report) = &options.progress {
-                report(Progress::Kernels(n, sources.len()));
-            }
-            (i, r)
+            let kernel = || origin(distinct[*i]);
+            let compiled = compiler.compile(sources[distinct[*i]], options.limits.deadline());
+            // The limits know why a compiler was stopped.
+            let checked = options.limits.check(&kernel);
+            let result = checked.and_then(|()| compiled.map_err(|e| failure(&e, &kernel())));
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            report(done.fetch_add(1, Ordering::Relaxed) + 1);
+            (*i, result)
         })
         .collect();
     results.sort_by_key(|(i, _)| *i);
-    let mut blobs = Vec::with_capacity(results.len());
-    let mut compiled = 0;
-    for (_, r) in results {
-        let (blob, new) = r.map_err(|e| {
-            let missing = matches!(e, CompileError::Missing { .. });
-            let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, e.to_string());
-            if missing { d.hint("install a C compiler (Debian, Ubuntu: apt-get install gcc), or run a plan that was compiled elsewhere") } else { d }
-        })?;
-        compiled += usize::from(new);
-        blobs.push(blob);
+    let compiled = results.len();
+    for (i, result) in results {
+        blobs[i] = Some(result?);
     }
+    let missing = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "a kernel was not compiled");
+    let blobs: Vec<Blob> = blobs.into_iter().map(|b| b.ok_or_else(missing)).collect::<Result<_, _>>()?;
     Ok((wanted.into_iter().map(|i| blobs[i].clone()).collect(), compiled))
+}
+
+/// The diagnostic for a kernel that was not compiled.
+fn failure(error: &CompileError, kernel: &str) -> Diagnostic {
+    let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, format!("{kernel}: {error}"));
+    match error {
+        CompileError::Missing { language, variable, .. } => {
+            let (name, package) = if *language == Language::C { ("C", "gcc") } else { ("C++", "g++") };
+            d.note("the kernel cache does not have this kernel").hint(format!(
+                "install a {name} compiler (Debian, Ubuntu, Alpine: package {package}; Fedora: {}), name one in ${variable}, or \
+                 run a plan that was compiled elsewhere",
+                if package == "gcc" { "gcc" } else { "gcc-c++" }
+            ))
+        }
+        CompileError::TimedOut(_) => {
+            d.hint("--time-limit replaces the limit for a kernel by one for the whole compilation")
+        }
+        _ => d,
+    }
 }

@@ -71,6 +71,8 @@ codes! {
     PIPELINE = "E0401";
     /// Code generation failed.
     CODEGEN = "E0501";
+    /// A limit on time or memory is exceeded.
+    LIMIT = "E0502";
     /// A plan file that is damaged, newer or does not verify.
     PLAN = "E0601";
     /// Inputs that do not fit the model.

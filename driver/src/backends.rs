@@ -110,7 +110,9 @@ impl Backends {
         archs.dedup();
         match archs[..] {
             [] => {}
-            [arch] => all.compilers.push(Arc::new(Cuda::new(arch, options.cache.clone()).map_err(wrong)?)),
+            [arch] => all
+                .compilers
+                .push(Arc::new(Cuda::new(arch, options.cache.clone()).map_err(wrong)?.within(options.limits.clone()))),
             _ => return Err(wrong(format!("a plan is for one GPU, not for {}", archs.join(" and "))).into()),
         }
         Ok(all)

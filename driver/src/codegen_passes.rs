@@ -10,7 +10,7 @@ use of_ir::{Func, Module};
 use of_passes::{Manager, Pass, PassContext, each_func, pass_options, register_pass};
 
 use crate::error::error;
-use crate::observer::{Observer, report};
+use crate::observer::{Activity, Observer, checkpoint, report};
 use crate::options::CompileOptions;
 use crate::prepare::module_of;
 
@@ -101,6 +101,7 @@ pub(crate) fn run(
         manager.add::<NarrowContractions>(IsaOptions { isa: isa.name.into() });
         manager.add::<SeparateScoreMatrices>(IsaOptions { isa: isa.name.into() });
         manager.settings.reproducers.clone_from(&options.reproducers);
+        manager.checkpoint = checkpoint(&Activity::default(), &options.limits);
         let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
         report(observer, &run.warnings);
         if let Some(f) = single.funcs.swap_remove("main") {

@@ -58,6 +58,7 @@ impl Generator<'_> {
                 schedules: self.schedules,
                 ..Target::new(isa(self.options.target.isa.as_deref())?, &compilers)
             },
+            limits: self.options.limits.clone(),
             cache: self.options.cache.clone(),
             progress: activity.progress().map(|report| {
                 let kernels = move |p| match p {

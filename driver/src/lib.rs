@@ -76,8 +76,10 @@ pub use error::{count, error, io_error};
 pub use generate::Generator;
 pub use mesh::{RankFuncs, RankSelection};
 pub use model::{Model, ModelOrPlan};
-pub use observer::{Activity, Observer, ProgressFn, Silent};
+pub use observer::{Activity, Observer, ProgressFn, Silent, checkpoint};
+pub use of_codegen::Limits;
 pub use of_codegen::toolchain::cache::Cache;
+pub use of_codegen::toolchain::stop as stop_compilers;
 pub use of_diag::Diagnostics;
 pub use options::{
     CompileOptions, MeshOptions, PlacementOptions, Precision, Search, SessionOptions, Stages, Target, worker_threads,

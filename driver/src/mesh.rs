@@ -16,7 +16,7 @@ use crate::backends::Backends;
 use crate::codegen_passes;
 use crate::error::error;
 use crate::generate::Generator;
-use crate::observer::{Observer, report};
+use crate::observer::{Observer, checkpoint, report};
 use crate::options::{CompileOptions, MeshOptions, Search};
 use crate::prepare::{main_func, module_of};
 
@@ -81,7 +81,7 @@ pub fn prepare(
     observer: &dyn Observer,
 ) -> Result<RankFuncs, Diagnostics> {
     let spec = MeshSpec::named(&mesh.mesh)?;
-    let sharded = shard(module, bindings, mesh, observer)?;
+    let sharded = shard(module, bindings, mesh, options, observer)?;
     let whole = main_func(&sharded)?;
     let meshes = Meshes::of(&sharded, &spec)?;
     let (mut funcs, ranks) = rank_functions(&sharded, whole, &meshes, options, selection, observer)?;
@@ -97,6 +97,7 @@ fn shard(
     module: &Module,
     bindings: &Bindings,
     mesh: &MeshOptions,
+    options: &CompileOptions,
     observer: &dyn Observer,
 ) -> Result<Module, Diagnostics> {
     let func = main_func(module)?;
@@ -115,6 +116,7 @@ fn shard(
     let name = &mesh.mesh;
     manager.add::<Shard>(ShardOptions { mesh: name.clone(), stages, microbatches, ..ShardOptions::default() });
     manager.add::<InsertBoxing>(of_passes::sharding::MeshOptions { mesh: name.clone() });
+    manager.checkpoint = checkpoint(&activity, &options.limits);
     let mut printed = Vec::new();
     let run = manager.run(&mut sharded, &mut |s| printed.push(s.to_string()))?;
     drop(activity);
@@ -139,7 +141,7 @@ fn rank_functions(
     let text = options.pipeline.as_deref().unwrap_or(CPU_PIPELINE);
     observer.source(PIPELINE_FILE, text);
     let (mut funcs, mut ranks) = (Vec::new(), Vec::with_capacity(classes.len()));
-    let _activity = observer.begin("running passes");
+    let activity = observer.begin("running passes");
     for (rank, class) in classes.iter().enumerate() {
         if shares && *class != rank {
             ranks.push(ranks[*class]);
@@ -149,6 +151,7 @@ fn rank_functions(
         let mut manager = Manager::default();
         manager.append(text)?;
         manager.settings.reproducers.clone_from(&options.reproducers);
+        manager.checkpoint = checkpoint(&activity, &options.limits);
         let run = manager.run(&mut part, &mut |s| observer.ir(s))?;
         if rank == 0 {
             report(observer, &run.warnings);

@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use of_codegen::Limits;
 use of_codegen::place::Placement;
 use of_diag::{Diagnostic, Diagnostics};
+use of_passes::{Checkpoint, Progress};
 
 /// Receives what happens during compilation. Every method has a default that ignores the event.
 pub trait Observer {
@@ -36,6 +38,17 @@ pub trait Observer {
 /// Reports each diagnostic of a list.
 pub(crate) fn report(observer: &dyn Observer, diagnostics: &Diagnostics) {
     diagnostics.0.iter().for_each(|d| observer.diagnostic(d));
+}
+
+/// A checkpoint for a run of passes: reports its progress, and checks the limits.
+pub fn checkpoint(activity: &Activity, limits: &Limits) -> Option<Checkpoint> {
+    let (report, limits) = (activity.progress(), limits.clone());
+    Some(Box::new(move |p: &Progress<'_>| {
+        if let (Some(report), Some(next)) = (&report, p.next) {
+            report(&format!("pass {next}"), p.done, p.all);
+        }
+        limits.check(&|| p.ended.map_or("the work before the passes".into(), |name| format!("pass '{name}'")))
+    }))
 }
 
 /// Ignores every event, apart from logs.

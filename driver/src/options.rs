@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use of_codegen::Limits;
 use of_codegen::toolchain::cache::Cache;
 use of_diag::{Code, Diagnostics};
 
@@ -30,6 +31,8 @@ pub struct CompileOptions {
     /// Autotuning of register tiles by measurement: for how long. `Some(Duration::ZERO)` only takes the schedules that
     /// the cache holds; `None` takes the cost model's choice.
     pub tuning: Option<Duration>,
+    /// Limits on time and memory, checked between passes and kernels.
+    pub limits: Limits,
     /// Where compiled kernels and tuned schedules are kept.
     pub cache: Cache,
     /// Folder for reproducers: the IR before a pass that fails. `None` writes none.
@@ -50,6 +53,7 @@ impl Default for CompileOptions {
             mesh: None,
             placement: PlacementOptions::default(),
             tuning: None,
+            limits: Limits::default(),
             cache: Cache::user(),
             reproducers: Some(std::env::temp_dir()),
             recorded_flags: Vec::new(),

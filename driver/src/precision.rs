@@ -37,6 +37,7 @@ pub fn lower(model: &mut Model, options: &CompileOptions, observer: &dyn Observe
     // Calibration runs native code on this CPU, whatever the plan is for.
     let options_here = CompileOptions {
         threads: options.threads,
+        limits: options.limits.clone(),
         cache: options.cache.clone(),
         reproducers: options.reproducers.clone(),
         ..CompileOptions::default()

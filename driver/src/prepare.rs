@@ -8,7 +8,7 @@ use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE};
 use crate::backends::Backends;
 use crate::codegen_passes;
 use crate::error::error;
-use crate::observer::{Observer, report};
+use crate::observer::{Observer, checkpoint, report};
 use crate::options::CompileOptions;
 use crate::shapes;
 
@@ -75,11 +75,12 @@ pub fn run_passes(
     observer.source(PIPELINE_FILE, text);
     let mut prepared = Vec::with_capacity(variants.len());
     for bindings in variants {
-        let _activity = observer.begin("running passes");
+        let activity = observer.begin("running passes");
         let mut single = module_of(func.clone(), module);
         let mut manager = Manager::default();
         manager.add::<of_passes::Specialize>(bindings.clone()).append(text)?;
         manager.settings.reproducers.clone_from(&options.reproducers);
+        manager.checkpoint = checkpoint(&activity, &options.limits);
         let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
         report(observer, &run.warnings);
         tracing::debug!("\n{}", run.table());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use of_codegen::Limits;
 use of_diag::Diagnostics;
 use of_plan::ElementType;
 
@@ -69,7 +70,8 @@ impl Roofline {
     ) -> Result<Roofline, Diagnostics> {
         let method = Method { threads, sessions: 1, sustained: Duration::ZERO };
         let activity = observer.begin("measuring the machine");
-        let options = CompileOptions { pipeline: None, mesh: None, tuning: None, ..options.clone() };
+        let options =
+            CompileOptions { pipeline: None, mesh: None, tuning: None, limits: Limits::default(), ..options.clone() };
         let time = |text: &str, name: &str| kernel_time(text, name, &options, method, observer);
         let product = time(PRODUCT, "matmul")?;
         let memory = time(&unary(MEMORY, &["neg"]), "neg")?;

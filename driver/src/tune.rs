@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use of_codegen::Compiled;
 use of_codegen::kernel::contraction::Tile;
 use of_codegen::kernel::schedule::{Scheduled, Schedules};
+use of_codegen::toolchain::{read_private, write_private};
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_plan::PlanFile;
@@ -212,12 +213,9 @@ fn schedule_file(options: &CompileOptions) -> Result<Option<PathBuf>, Diagnostic
 }
 
 fn read(path: &Path) -> Option<Schedules> {
-    Schedules::parse(&std::fs::read_to_string(path).ok()?)
+    Schedules::parse(std::str::from_utf8(&read_private(path)?).ok()?)
 }
 
 fn write(path: &Path, schedules: &Schedules) -> Result<(), Diagnostics> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| io_error(folder, "created", &e))?;
-    }
-    of_files::write(path, schedules.text()).map_err(|e| io_error(path, "written", &e).into())
+    write_private(path, schedules.text().as_bytes()).map_err(|e| io_error(path, "written", &e).into())
 }

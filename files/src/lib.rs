@@ -4,11 +4,28 @@
 //! old file or the new one, a mapped old file stays valid, and an error leaves no file behind. Durability after a power
 //! failure depends on the file system.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Temporary files of this process.
+static PARTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn parts() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    PARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the temporary files of all unfinished writes, for a program that a signal is about to end. Those writes fail.
+pub fn remove_unfinished() {
+    for part in &*parts() {
+        // It may not be created yet.
+        let _ = fs::remove_file(part);
+    }
+}
 
 /// A file that will atomically replace `path`. Dropped without [`keep`](AtomicFile::keep), it leaves no trace.
 #[derive(Debug)]
@@ -33,8 +50,9 @@ impl AtomicFile {
             Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_owned(),
             Err(e) => return Err(e),
         };
-        let part = Some(part_of(&path));
-        Ok(AtomicFile { path, part })
+        let part = part_of(&path);
+        parts().insert(part.clone());
+        Ok(AtomicFile { path, part: Some(part) })
     }
 
     /// Whether it is a regular file, so that a second file can be next to it.
@@ -71,6 +89,7 @@ impl AtomicFile {
             fs::set_permissions(part, old.permissions())?;
         }
         fs::rename(part, &self.path)?;
+        parts().remove(part);
         self.part = None;
         Ok(())
     }
@@ -81,6 +100,7 @@ impl Drop for AtomicFile {
         if let Some(part) = &self.part {
             // What was begun is of no use; where it was not even created, or cannot be removed, an earlier error matters.
             let _ = fs::remove_file(part);
+            parts().remove(part);
         }
     }
 }

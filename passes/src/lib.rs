@@ -43,7 +43,7 @@ pub use list::{
     FoldConstants, InferShapes, PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, WidenFloats, find,
     passes, register_pass,
 };
-pub use manager::{BROKEN_PASS, Manager, Settings};
+pub use manager::{BROKEN_PASS, Checkpoint, Manager, Progress, Settings};
 pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};

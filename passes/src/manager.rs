@@ -48,10 +48,28 @@ impl Default for Settings {
     }
 }
 
+/// How far a run is, between two passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress<'a> {
+    /// Passes that ended.
+    pub done: usize,
+    /// All passes.
+    pub all: usize,
+    /// The pass that just ended; `None` before the first.
+    pub ended: Option<&'a str>,
+    /// The pass that begins now; `None` after the last.
+    pub next: Option<&'a str>,
+}
+
+/// Called before each pass and after the last one. An error ends the run.
+pub type Checkpoint = Box<dyn Fn(&Progress<'_>) -> Result<(), Diagnostic>>;
+
 /// A pipeline that is ready to run.
 #[derive(Default)]
 pub struct Manager {
     passes: Vec<Box<dyn Configured>>,
+    /// Called between passes.
+    pub checkpoint: Option<Checkpoint>,
     /// Printing, verification and reproducers.
     pub settings: Settings,
 }
@@ -129,6 +147,7 @@ impl Manager {
         let mut report = Report::default();
         let first = self.settings.reproducers.as_ref().map(|_| module.clone());
         let mut text = if self.settings.print_changed { self.print(module) } else { String::new() };
+        self.check(0)?;
         for (i, pass) in self.passes.iter().enumerate() {
             let span = tracing::info_span!("pass", name = pass.name());
             let _in = span.enter();
@@ -142,10 +161,19 @@ impl Manager {
             } else if self.settings.print_after.iter().any(|p| p == pass.name() || p == "*") {
                 out(&banner(pass.name(), &self.print(module)));
             }
+            self.check(i + 1)?;
         }
         let in_passes = report.passes.iter().map(|p| p.time).sum();
         report.overhead = started.elapsed().saturating_sub(in_passes);
         Ok(report)
+    }
+
+    /// Calls the checkpoint after `done` passes.
+    fn check(&self, done: usize) -> Result<(), Diagnostic> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        let name = |i: usize| self.passes.get(i).map(|p| p.name());
+        let ended = done.checked_sub(1).and_then(name);
+        checkpoint(&Progress { done, all: self.passes.len(), ended, next: name(done) })
     }
 
     fn step(

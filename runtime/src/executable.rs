@@ -81,7 +81,7 @@ pub trait Executable: Send {
         None
     }
 
-    /// The steps of the last run, in order, with their times by the device's clock. Empty unless the loader was told to
+    /// The steps of the last run, in order, with their times by the device's clock. Empty unless the loader was asked to
     /// measure them. The steps may differ between runs.
     fn step_times(&self) -> &[StepTime] {
         &[]

@@ -4,7 +4,7 @@ use of_codegen::analysis::roles;
 use of_codegen::isa::{self, Isa, Language};
 use of_codegen::library::{Libraries, Library};
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, rewrite, specialize};
+use of_codegen::{Backend, CompileOptions, Limits, Overhead, Target, compile, extract, rewrite, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Rendezvous};
@@ -23,6 +23,7 @@ pub struct Cuda {
     /// Libraries whose calls replace kernels.
     libraries: Libraries,
     cache: Cache,
+    limits: Limits,
 }
 
 impl Cuda {
@@ -46,7 +47,12 @@ impl Cuda {
                 known.join(", ")
             )
         })?;
-        Ok(Cuda { isa, libraries, cache })
+        Ok(Cuda { isa, libraries, cache, limits: Limits::default() })
+    }
+
+    /// Compiles within these limits.
+    pub fn within(self, limits: Limits) -> Cuda {
+        Cuda { limits, ..self }
     }
 
     /// The arguments of [`Cuda::new`].
@@ -114,6 +120,7 @@ impl Backend for Cuda {
             threads: 1,
             target: Target { winograd: false, libraries: self.libraries, ..Target::new(self.isa, &[]) },
             cache: self.cache.clone(),
+            limits: self.limits.clone(),
             progress: None,
         };
         let broken = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "the function was not compiled");

@@ -230,7 +230,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
 }
 
 #[test]
-fn steps_are_timed_where_the_loader_is_told_to() {
+fn steps_are_timed_where_the_loader_measures_them() {
     if !emulated() {
         return;
     }

@@ -1,14 +1,22 @@
 //! Kernel compilers: the machine's C compiler, its C++ compiler for the emulated GPU, and NVRTC.
 
 pub mod cache;
+mod cached;
 pub mod nvrtc;
 pub mod object;
+mod private;
+mod program;
+mod scratch;
 pub mod shim;
-mod version;
+mod supervisor;
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+pub use cached::CachedCompiler;
+pub use private::{read as read_private, write as write_private};
+pub use program::{Program, spelled};
+pub use supervisor::stop;
 
 use crate::isa::{Isa, Language};
 use crate::print::Source;
@@ -35,25 +43,37 @@ const FLAGS: &[&str] = &[
 /// Flags of kernels in C.
 const C: &[&str] = &["-std=gnu11", "-x", "c"];
 
+/// The least time that one kernel may take to compile. The largest take seconds on an idle machine.
+const KERNEL_TIME: Duration = Duration::from_secs(300);
+/// More time for each KiB of its text.
+const TIME_PER_KIB: Duration = Duration::from_secs(1);
+
 /// Why a kernel failed to compile.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// The compiler was not found.
-    #[error("no C compiler was found ('{program}': {why})")]
+    #[error("no {} compiler was found: '{program}' (${variable}): {why}", match .language { Language::C => "C", _ => "C++" })]
     Missing {
+        /// The language that it compiles.
+        language: Language,
+        /// The environment variable that names it.
+        variable: &'static str,
         /// The program that was tried.
         program: String,
-        /// The system error.
-        why: std::io::Error,
+        /// Why it is none.
+        why: String,
     },
     /// The compiler rejected the kernel.
-    #[error("the C compiler failed: {stderr}\nthe kernel's text is in {kept}")]
+    #[error("the compiler failed: {stderr}\nthe kernel's text is in {kept}")]
     Failed {
         /// Its error output.
         stderr: String,
         /// The path of the saved kernel text.
         kept: String,
     },
+    /// The compiler was killed at the deadline.
+    #[error("the compiler was stopped after {:.1} s", .0.as_secs_f64())]
+    TimedOut(Duration),
     /// NVRTC was not found or failed.
     #[error(transparent)]
     Nvrtc(#[from] nvrtc::NvrtcError),
@@ -65,21 +85,6 @@ pub enum CompileError {
     Io(#[from] std::io::Error),
 }
 
-/// The compiler: `$CC`, else `cc`.
-pub fn program() -> String {
-    std::env::var("CC").ok().filter(|s| !s.trim().is_empty()).unwrap_or_else(|| "cc".into())
-}
-
-/// The version of the compiler for `isa`; part of the cache's keys.
-pub fn identity(isa: &Isa) -> String {
-    static C: OnceLock<String> = OnceLock::new();
-    match isa.language {
-        Language::C => C.get_or_init(|| version::of(&program())).clone(),
-        Language::Shim => shim::identity(),
-        Language::Cuda => nvrtc::identity().unwrap_or_default(),
-    }
-}
-
 /// All flags for `isa`.
 pub fn flags(isa: &Isa) -> Vec<&'static str> {
     match isa.language {
@@ -89,34 +94,56 @@ pub fn flags(isa: &Isa) -> Vec<&'static str> {
     }
 }
 
-/// Compiles one kernel.
+/// How long a kernel may take to compile: minutes, more for long ones.
+pub fn kernel_time(text: &str) -> Duration {
+    KERNEL_TIME + TIME_PER_KIB * u32::try_from(text.len() / 1024).unwrap_or(u32::MAX)
+}
+
+/// The version of the compiler for `isa`; `None` if there is none.
+pub fn version(isa: &Isa) -> Option<String> {
+    match isa.language {
+        Language::Cuda => nvrtc::identity().ok(),
+        language => Program::find(language).and_then(|p| p.version()).ok(),
+    }
+}
+
+/// Compiles one kernel with the compiler of this machine.
 ///
 /// # Errors
-/// When the compiler is missing or fails, or its object is not self-contained.
+/// When the compiler is missing, fails or takes minutes, or its object is not self-contained.
 pub fn compile(source: &Source, isa: &Isa) -> Result<Blob, CompileError> {
-    let program = match isa.language {
-        Language::C => program(),
-        Language::Shim => shim::program().to_string(),
-        Language::Cuda => {
-            let bytes = nvrtc::compile(&source.text(isa), isa.flags)?;
-            return Ok(Blob { bytes, entry: 0 });
-        }
-    };
-    let dir = tempfile::Builder::new().prefix("of-kernel-").tempdir()?;
-    let (c, o): (PathBuf, PathBuf) = (dir.path().join("kernel.c"), dir.path().join("kernel.o"));
-    std::fs::write(&c, source.text(isa))?;
-    let out = Command::new(&program)
-        .args(flags(isa))
-        .arg("kernel.c")
-        .args(["-o", "kernel.o"])
-        .current_dir(dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|why| CompileError::Missing { program: program.clone(), why })?;
-    if !out.status.success() {
-        let stderr = String::from_utf8_lossy(&out.stderr).trim().to_string();
-        let kept = dir.keep().join("kernel.c").display().to_string();
-        return Err(CompileError::Failed { stderr, kept });
+    let text = source.text(isa);
+    match isa.language {
+        Language::Cuda => compile_cuda(&text, isa),
+        language => compile_c(&Program::find(language)?, &text, isa, Instant::now() + kernel_time(&text)),
     }
-    Ok(flatten(&std::fs::read(&o)?, "kernel")?)
+}
+
+/// Compiles one kernel in process. NVRTC cannot be interrupted.
+fn compile_cuda(text: &str, isa: &Isa) -> Result<Blob, CompileError> {
+    Ok(Blob { bytes: nvrtc::compile(text, isa.flags)?, entry: 0 })
+}
+
+/// Compiles one kernel as a child process, which is killed at the deadline.
+fn compile_c(program: &Program, text: &str, isa: &Isa, deadline: Instant) -> Result<Blob, CompileError> {
+    let (folder, handle) = (scratch::Scratch::new()?, supervisor::Handle::new()?);
+    std::fs::write(folder.path().join("kernel.c"), text)?;
+    let own = ["kernel.c", "-o", "kernel.o"];
+    let flags = flags(isa).into_iter().chain(own).map(String::from);
+    let words: Vec<String> = program.words.iter().cloned().chain(flags).collect();
+    let started = Instant::now();
+    let done = supervisor::run(&words, folder.path(), deadline, &handle)?;
+    let Some(status) = done.status else { return Err(CompileError::TimedOut(started.elapsed())) };
+    if !status.success() {
+        let stderr = if done.stderr.is_empty() { status.to_string() } else { done.stderr };
+        return Err(CompileError::Failed { stderr, kept: keep(text)? });
+    }
+    Ok(flatten(&std::fs::read(folder.path().join("kernel.o"))?, "kernel")?)
+}
+
+/// Keeps the text of a kernel that does not compile, for a report of the fault; returns its path.
+fn keep(text: &str) -> std::io::Result<String> {
+    let mut file = tempfile::Builder::new().prefix("of-failed-kernel-").suffix(".c").tempfile()?;
+    file.write_all(text.as_bytes())?;
+    Ok(file.keep().map_err(|e| e.error)?.1.display().to_string())
 }

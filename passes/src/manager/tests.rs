@@ -118,3 +118,21 @@ fn unknown_names_are_reported_with_position() {
         ]
     );
 }
+
+#[test]
+fn checkpoints_see_each_pass_and_may_end_the_run() {
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut manager = Manager::parse("dce,cse,dce").unwrap();
+    let log = seen.clone();
+    manager.checkpoint = Some(Box::new(move |p| {
+        log.borrow_mut().push(format!("{:?} {:?} {}/{}", p.ended, p.next, p.done, p.all));
+        let stop = p.ended == Some("cse");
+        if stop { Err(Diagnostic::error(Code::LIMIT, Location::Unknown, "enough")) } else { Ok(()) }
+    }));
+    let (result, _) = run(&manager, &mut module());
+    assert_eq!(result.unwrap_err().0[0].message, "enough");
+    assert_eq!(
+        *seen.borrow(),
+        [r#"None Some("dce") 0/3"#, r#"Some("dce") Some("cse") 1/3"#, r#"Some("cse") Some("dce") 2/3"#]
+    );
+}

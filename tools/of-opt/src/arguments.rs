@@ -1,10 +1,19 @@
 //! Arguments that several commands share.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
-use of_driver::{Cache, CompileOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error};
+use of_driver::{
+    Cache, CompileOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
+};
+
+use crate::quantity;
+
+/// When the program started: a time limit counts from here.
+pub static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Options of messages on stderr.
 #[derive(Args, Debug, Clone, Default)]
@@ -91,6 +100,14 @@ pub struct Codegen {
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,
+    /// End a compilation that takes longer than this from the program's start: 90s, 2m. Checked between passes and kernels;
+    /// the C compiler is killed at once
+    #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = quantity::duration)]
+    pub time_limit: Option<Duration>,
+    /// End a compilation for which this process holds more memory than this in addition: 300MB, 4GiB. Checked between
+    /// passes and kernels; mapped files and the C compiler do not count
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
+    pub memory_limit: Option<u64>,
 }
 
 /// More threads than any machine has cores.
@@ -122,9 +139,15 @@ impl Codegen {
                 pins: self.backend_for.clone(),
                 min_ops: self.min_subgraph_size,
             },
+            limits: self.limits(),
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()
         })
+    }
+
+    /// The limits of --time-limit and --memory-limit.
+    pub fn limits(&self) -> Limits {
+        Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
     /// The mesh of --mesh, with --search and --stages.
@@ -161,6 +184,8 @@ impl Codegen {
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
             ("--backend-for", !self.backend_for.is_empty()),
+            ("--time-limit", self.time_limit.is_some()),
+            ("--memory-limit", self.memory_limit.is_some()),
         ];
         match flags.into_iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
             Some((flag, _)) => {

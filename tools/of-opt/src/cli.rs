@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    bench, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops, opt, passes,
+    bench, cache, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops, opt, passes,
     profile, run, simulate, verify,
 };
 
@@ -14,8 +14,10 @@ use crate::commands::{
 #[derive(Parser, Debug)]
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
-#[command(after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.\n\
-    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin).")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N.\n\
+    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin)."
+)]
 pub struct Cli {
     /// What to do; without it IN.of goes through passes and is printed.
     #[command(subcommand)]
@@ -66,6 +68,8 @@ pub enum Command {
     Ops(ops::Ops),
     /// List what can execute ops on this machine
     Backends,
+    /// Show or empty the cache of compiled kernels
+    Cache(cache::CacheCommand),
     /// Print a script that completes this command line in a shell
     Completions(completions::Completions),
     /// Print the manual page, or write all of them into a folder

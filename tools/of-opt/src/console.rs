@@ -11,7 +11,7 @@ use of_driver::{Activity, Observer};
 
 use crate::arguments::MessageOptions;
 use crate::progress::{self, Progress};
-use crate::{logging, placement_report};
+use crate::{exit, logging, placement_report};
 
 /// Prints results, diagnostics and notes.
 pub struct Console {
@@ -42,7 +42,14 @@ impl Console {
         Progress::begin(what, self.quiet)
     }
 
-    /// Writes a result to stdout. A closed pipe (`| head`) ends the program with success.
+    /// Writes text to stderr. Where that is closed, there is no one to tell.
+    pub fn stderr(&self, text: &str) {
+        progress::suspend(|| {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        });
+    }
+
+    /// Writes a result to stdout. A closed pipe (`| head`) ends the program.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -52,7 +59,7 @@ impl Console {
             out.write_all(text.as_bytes()).and_then(|()| out.flush())
         });
         match written {
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => exit::nothing_reads(),
             Err(e) => Err(of_driver::error(Code::IO, format!("the output cannot be written: {e}")).into()),
             Ok(()) => Ok(()),
         }
@@ -68,13 +75,13 @@ impl Observer for Console {
 
     fn diagnostic(&self, d: &Diagnostic) {
         if d.severity == Severity::Error || !self.quiet {
-            progress::suspend(|| eprint!("{}", self.renderer.borrow().render(d)));
+            self.stderr(&self.renderer.borrow().render(d));
         }
     }
 
     fn note(&self, text: &str) {
         if !self.quiet {
-            progress::suspend(|| eprintln!("{text}"));
+            self.stderr(&format!("{text}\n"));
         }
     }
 
@@ -83,7 +90,7 @@ impl Observer for Console {
     }
 
     fn ir(&self, text: &str) {
-        progress::suspend(|| eprint!("{text}"));
+        self.stderr(text);
     }
 
     fn placed(&self, placements: &[Placement], ranks: Option<&[usize]>) {

@@ -1,6 +1,8 @@
-//! Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported.
+//! Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N.
 
 use std::process::ExitCode;
+
+use signal_hook::consts::SIGPIPE;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Severity};
 use of_driver::error;
@@ -14,6 +16,8 @@ fn number(errors: &Diagnostics) -> u8 {
     let mut codes = errors.0.iter().filter(|d| d.severity == Severity::Error).map(|d| d.code);
     if codes.clone().any(|c| c == Code::UNSUPPORTED) {
         3
+    } else if codes.clone().any(|c| c == Code::LIMIT) {
+        4
     } else if codes.any(|c| [Code::CODEGEN, Code::RUN, Code::EVAL, of_passes::BROKEN_PASS].contains(&c)) {
         1
     } else {
@@ -35,6 +39,11 @@ pub fn different() -> Diagnostics {
     Diagnostics::default()
 }
 
+/// Ends the program because nothing reads its results any more (`| head`), with the code of a program that SIGPIPE ended.
+pub fn nothing_reads() -> ! {
+    std::process::exit(128 + SIGPIPE)
+}
+
 /// A wrong command line.
 pub fn usage(what: impl Into<String>) -> Diagnostic {
     error(Code::INPUT, what).hint("'of-opt --help' lists commands and options")
@@ -50,5 +59,6 @@ mod tests {
         assert_eq!(of(&[Code::SYNTAX]), 2);
         assert_eq!(of(&[Code::SHAPE, Code::UNSUPPORTED]), 3);
         assert_eq!(of(&[Code::INPUT, Code::RUN]), 1);
+        assert_eq!(of(&[Code::LIMIT]), 4);
     }
 }

@@ -29,6 +29,8 @@ pub fn start(options: &MessageOptions) {
     let filter = if filter.default_level().is_some() { filter } else { filter.with_default(level) };
     let detailed = options.verbose > 1;
     let log = fmt::layer().with_writer(|| Stderr).with_ansi(color(options.color)).with_target(detailed).compact();
+    // Errors would go to stderr, which is what failed.
+    let log = log.log_internal_errors(false);
     let registry = registry().with(filter);
     // A second start would be a bug of this program, and is no reason to stop.
     if detailed {

@@ -11,11 +11,14 @@ mod model_file;
 mod panics;
 mod placement_report;
 mod progress;
+mod quantity;
 mod show;
+mod signals;
 mod trace;
 mod workload;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser};
 
@@ -23,9 +26,11 @@ use crate::cli::{Cli, Command};
 use crate::console::Console;
 
 fn main() -> ExitCode {
+    LazyLock::force(&arguments::STARTED);
     panics::install();
     let Cli { command, opt, messages, library } = Cli::parse();
     logging::start(&messages);
+    signals::install();
     let console = &Console::new(&messages);
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
@@ -49,6 +54,7 @@ fn main() -> ExitCode {
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
         Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
+        Some(Command::Cache(c)) => commands::cache::cache(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),
     });
     match result {

@@ -1,14 +1,16 @@
-//! The progress line on a terminal. It is absent without a terminal and for work below a second.
+//! The progress line on a terminal. It is absent for work below a second. Without a terminal, `-v` logs the progress of long work.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Shorter work shows no line.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often progress is logged without a terminal.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the line is written again.
 const REFRESH: Duration = Duration::from_millis(150);
 
@@ -37,6 +39,8 @@ pub struct Progress(Reporter);
 pub struct Reporter {
     bar: ProgressBar,
     what: Arc<Mutex<String>>,
+    /// When progress was logged last; `None` on a terminal.
+    logged: Option<Arc<Mutex<Instant>>>,
 }
 
 impl Progress {
@@ -51,7 +55,8 @@ impl Progress {
             bar.enable_steady_tick(REFRESH);
             *lock(&CURRENT) = Some(bar.clone());
         }
-        Progress(Reporter { bar, what })
+        let logged = (!std::io::stderr().is_terminal()).then(|| Arc::new(Mutex::new(Instant::now())));
+        Progress(Reporter { bar, what, logged })
     }
 
     /// Something that reports how far the work is.
@@ -76,6 +81,12 @@ impl Reporter {
         }
         // The ticker locks the bar first.
         drop(current);
+        if let Some(mut last) = self.logged.as_deref().map(lock)
+            && last.elapsed() >= LOG_INTERVAL
+        {
+            *last = Instant::now();
+            tracing::info!("{what} {done}/{all}");
+        }
         self.bar.update(|s| {
             s.set_len(all as u64);
             s.set_pos(done as u64);

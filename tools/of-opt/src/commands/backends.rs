@@ -17,13 +17,12 @@ use crate::console::Console;
 pub fn backends(console: &Console) -> Result<(), Diagnostics> {
     let mut out = String::new();
     let host = Isa::host();
-    let compiler = match &*toolchain::identity(Isa::host()) {
-        "" => format!(
+    let compiler = toolchain::version(host).unwrap_or_else(|| {
+        format!(
             "'{}' does not run: plans that are compiled already can run, models cannot be compiled",
-            toolchain::program()
-        ),
-        id => id.to_string(),
-    };
+            toolchain::spelled(Language::C)
+        )
+    });
     let sets: Vec<&str> = ISAS.iter().filter(|i| i.language == Language::C).map(|i| i.name).collect();
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));

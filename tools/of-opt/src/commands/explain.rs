@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use of_diag::{Code, Diagnostics};
 use of_driver::mesh::{self, RankSelection, add_alternatives};
 use of_driver::prepare::{main_func, run_passes, verify};
-use of_driver::{Backends, Observer, error, io_error, shapes};
+use of_driver::{Backends, Observer, checkpoint, error, io_error, shapes};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
@@ -88,7 +88,10 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
     add_alternatives(&mut manager, &sharding.search, name)?;
+    let activity = console.begin("running passes");
+    manager.checkpoint = checkpoint(&activity, &c.codegen.limits());
     let report = manager.run(&mut own, &mut |s| console.ir(s))?;
+    drop(activity);
     console.report(&report.warnings);
     let func = main_func(&own)?;
     if !c.microbatches.is_empty() {

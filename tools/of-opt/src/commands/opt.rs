@@ -124,10 +124,10 @@ fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagno
     verify(&module)?;
     let report = manager.run(&mut module, &mut |s| console.ir(s))?;
     if o.time_passes {
-        eprint!("{}", report.table());
+        console.stderr(&report.table().to_string());
     }
     if o.print_rewrites {
-        eprint!("{}", of_passes::egraph::provenance::rewrites(&module));
+        console.stderr(&of_passes::egraph::provenance::rewrites(&module));
     }
     Ok((module, report.warnings))
 }

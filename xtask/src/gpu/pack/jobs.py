@@ -179,9 +179,9 @@ def sanitize(case, tool, machine):
     before = [machine.tools["compute-sanitizer"], "--tool", tool, "--error-exitcode", "86", "--print-limit", "10"]
     done = machine.run("run", plan, "--inputs", folder / "inputs", "--outputs", out, before=before, status=True)
     shutil.rmtree(out, ignore_errors=True)
-    told = [line.strip("= ") for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("=========")]
-    why = next((line for line in told if "rror" in line or "azard" in line), first_error(done)) if done.returncode else ""
-    return {"ok": done.returncode == 0, "group": case["group"], **({"why": why} if why else {"summary": (told or [""])[-1]})}
+    reported = [line.strip("= ") for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("=========")]
+    why = next((line for line in reported if "rror" in line or "azard" in line), first_error(done)) if done.returncode else ""
+    return {"ok": done.returncode == 0, "group": case["group"], **({"why": why} if why else {"summary": (reported or [""])[-1]})}
 
 
 def ours(case, variant, machine):

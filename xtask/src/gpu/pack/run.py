@@ -164,7 +164,7 @@ def main():
     o.out.mkdir(parents=True, exist_ok=True)
     o.work.mkdir(parents=True, exist_ok=True)
     os.chmod(HERE / "of-opt", 0o755)
-    # Results of an earlier call may lie beside the script, where they were copied to, or in the folder of work.
+    # Results of an earlier call may be next to the script, where they were copied to, or in the folder of work.
     machine = jobs.Machine(HERE, o.work, o.arch, o.measure_seconds)
     kept = o.work / f"results-{machine.arch}.jsonl"
     results = Results(o.out, [HERE / "results.jsonl", kept], o.fresh, o.retry)
