@@ -1,4 +1,6 @@
 //! Binds symbolic extents: copies a function for the extents of one run, for backends that compile for fixed extents.
+//!
+//! Plans are compiled ahead of time (AOT); a backend that compiles during a run (JIT) specializes here.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -288,7 +288,7 @@ impl<T: OpSpec> OpDef for Decl<T> {
         T::NAME
     }
     fn summary(&self) -> &'static str {
-        T::DOC.trim().lines().next().unwrap_or_default()
+        first_sentence(T::DOC)
     }
     fn signature(&self) -> Signature {
         T::SIGNATURE
@@ -326,4 +326,14 @@ impl<T: OpSpec> OpDecl for Decl<T> {
     fn sample(&self, seed: u64) -> Option<Sample> {
         T::sample(seed).map(|(operands, op)| Sample { operands, op: Box::new(op) })
     }
+}
+
+/// The first sentence of a documentation text, with its line breaks.
+fn first_sentence(doc: &'static str) -> &'static str {
+    let paragraph = doc.trim().split("\n\n").next().unwrap_or_default();
+    // A full stop before a capital letter ends a sentence; one inside "e.g." or a number does not.
+    let is_end = |i: &usize| paragraph[i + 1..].trim_start().starts_with(char::is_uppercase);
+    let end =
+        paragraph.match_indices('.').map(|(i, _)| i).filter(|i| paragraph[i + 1..].starts_with(char::is_whitespace));
+    end.into_iter().find(is_end).map_or(paragraph, |i| &paragraph[..=i])
 }

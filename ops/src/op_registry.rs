@@ -2,6 +2,8 @@
 //!
 //! A registered op stays registered. It is found by [`crate::decl`] and [`crate::registry`] as those of the list are: text, models
 //! and builders may use it, and passes and backends query it as any other op.
+//!
+//! Such ops are also called custom ops.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};

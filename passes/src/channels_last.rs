@@ -2,6 +2,8 @@
 //!
 //! Each such op is wrapped in a pair of transposes. Transposes then sink through elementwise ops, reductions,
 //! concatenations, slices and pads until they reach their inverse, and `canonicalize` removes both.
+//!
+//! This is layout assignment and propagation, from NCHW to NHWC.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};

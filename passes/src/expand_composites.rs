@@ -1,4 +1,6 @@
 //! `expand-composites`: expands composite ops into primitives.
+//!
+//! This is the decomposition of composite ops into primitives.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,6 @@
 //! The named pipelines, each as the text that `--passes=` takes.
+//!
+//! Each pass pipeline has a name and is listed here.
 
 /// A named pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,6 +3,8 @@
 //! With `x = sx (qx - zx)` and `w = sw (qw - zw)`, where `sw` has at most one number per column, `x w = sx sw (qx -
 //! zx)(qw - zw)`. The sum is exact in i32, and the rest is elementwise. It runs before constant folding, which would
 //! turn quantized weights into floats.
+//!
+//! Its input is the QDQ form: QuantizeLinear and DequantizeLinear around a contraction.
 
 use std::collections::HashMap;
 

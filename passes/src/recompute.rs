@@ -5,6 +5,8 @@
 //! copy. The copy is computed from the value at the segment's start, when first needed (Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost", 2016). `shard` chooses value by value which are kept; copies that are not selected
 //! are left out.
+//!
+//! This is rematerialization, also called activation or gradient checkpointing.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,6 @@
 //! The contents of a section while a plan is built: blobs at offsets, each distinct one stored once.
+//!
+//! Equal weights are stored once (weight deduplication).
 
 use std::collections::HashMap;
 use std::fmt;

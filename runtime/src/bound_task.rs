@@ -252,7 +252,7 @@ fn kernel_error(status: i32) -> ExecError {
         ),
         // The emulated GPU looks more closely than a GPU does.
         3 => ExecError::Failed(
-            "threads of the emulated GPU wait for each other at places that not all of them reach".into(),
+            "divergent barrier: not all threads of a block or warp of the emulated GPU reach it".into(),
         ),
         4 => ExecError::Failed("an access is outside of an argument or of shared memory".into()),
         5 => ExecError::Failed("a vector in memory is not aligned".into()),

@@ -2,6 +2,8 @@
 //!
 //! The channels are bounded, so that they allocate once. The number of register tokens (credits) bounds the messages in
 //! flight, so sending never blocks.
+//!
+//! The inbox of a thread is the mailbox of all actors on it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

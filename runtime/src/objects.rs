@@ -1,4 +1,6 @@
 //! The values of object registers, which the runtime owns, and reuse of their memory.
+//!
+//! Freed buffers go to a free list, from which the next values are allocated.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

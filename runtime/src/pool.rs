@@ -1,4 +1,6 @@
 //! The worker pool for parallelism inside of a task.
+//!
+//! This is the thread pool. Workers take chunks from an atomic counter (dynamic self-scheduling); there is no work stealing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -260,7 +260,7 @@ impl Session {
     /// Runs an iteration; what leaves the actors in an unknown state poisons the session.
     fn run_guarded(&mut self) -> Result<(), RunError> {
         // Should the caller's thread unwind, this stays.
-        self.poison = Some("a run was cut off".into());
+        self.poison = Some("a run was interrupted".into());
         let result = self.run_actors();
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);

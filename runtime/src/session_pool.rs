@@ -78,7 +78,7 @@ impl SessionPool {
         let mut session = PooledSession { pool: self, session: Some(self.take()?) };
         match &mut session.session {
             Some(session) => run(session),
-            None => Err(RunError::Internal("a session without a session".into())),
+            None => Err(RunError::Internal("the pool has no session left".into())),
         }
     }
 

@@ -139,7 +139,7 @@ impl ActorThread {
         let local = &mut self.actors[self.bus.slot(to)];
         let Some((iteration, start)) = local.begun.take() else {
             let name = &self.shared.program().tasks[local.task].name;
-            return Err(RunError::Internal(format!("task `{name}` is over and was not on its way")));
+            return Err(RunError::Internal(format!("task `{name}` completed without being in flight")));
         };
         let Local { task, work, .. } = local;
         if let Err(error) = work.end(&context(&self.shared, *task, iteration, &self.scratch)) {

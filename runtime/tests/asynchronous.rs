@@ -324,7 +324,7 @@ fn session_can_be_dropped_with_work_in_flight() {
     ];
     let mut session = Session::new(two_devices(), 0, Options::default(), &loaders).unwrap();
     let error = session.run(vec![tensor(&[1.0; 4])]).unwrap_err();
-    assert!(error.to_string().contains("`twice` is over and was not on its way"), "{error}");
+    assert!(error.to_string().contains("`twice` completed without being in flight"), "{error}");
     let error = session.run(vec![tensor(&[1.0; 4])]).unwrap_err();
     assert!(matches!(error, RunError::Poisoned(_)), "{error}");
     assert_eq!(device.log.take(), ["first begins"]);

@@ -193,7 +193,7 @@ fn ranks_share_cores() {
     }
 }
 
-/// What a stage of several does with so many microbatches: it receives from the one before, bound_tasks, and sends to the next.
+/// What a stage of several does with so many microbatches: it receives from the one before, computes, and sends to the next.
 fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     let mut graph = Graph::new(&format!("stage {number}"), 1);
     let transfer = |from: u32, microbatch: u32| Transfer {

@@ -1,4 +1,6 @@
 //! Candidates: the sharding strategies of each op, one SBP signature for every mesh axis.
+//!
+//! Data parallelism, tensor parallelism and ZeRO (FSDP) are layouts among these candidates, not concepts of their own.
 
 use std::collections::HashMap;
 

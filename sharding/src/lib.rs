@@ -5,6 +5,8 @@
 //! optimization problem. [`search`] solves it and gives a lower bound. [`decide`] writes the solution into the types,
 //! and [`lower`] replaces layout changes by collectives. [`simulate`] and [`execute`] run the result on simulated
 //! devices. [`spmd`] makes the program of each rank. [`stages`] cuts a function into pipeline stages with microbatches.
+//!
+//! Related work: GSPMD (an SPMD partitioner with sharding propagation), Alpa (automatic parallelization).
 
 pub mod alternatives;
 pub mod assignment;

@@ -1,4 +1,6 @@
 //! Mesh descriptions: the speed of the devices, and of the links along each axis.
+//!
+//! A device mesh is a grid of devices, as in GSPMD.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,6 +4,8 @@
 //! all other values along this axis are searched as on any mesh. Split and partial values are computed once per
 //! microbatch, replicated values once. Partial values, such as gradients of parameters, are accumulated. Nothing else
 //! may pass between microbatches.
+//!
+//! Partial gradients of microbatches are summed: gradient accumulation.
 
 use std::collections::HashMap;
 

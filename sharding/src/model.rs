@@ -182,7 +182,7 @@ impl<'a> Model<'a> {
         let open = g.args().iter().zip(&self.func.inputs).filter(|(v, _)| !known(v));
         let error = |(v, name): (&ValueId, &String)| {
             let what = format!("input '{name}' is {}, not a tensor of known extents", g.ty(*v));
-            Diagnostic::error(Code::SBP, self.func.loc.clone(), what)
+            Diagnostic::error(Code::SHAPE, self.func.loc.clone(), what)
                 .hint("bind its symbolic dimensions: --shape, or the pass 'specialize'")
         };
         Diagnostics(open.map(error).collect())

@@ -3,6 +3,8 @@
 //! Types become those of the rank's parts, constants are sliced, and every collective becomes an `of.transfer`, a
 //! rendezvous of ranks. All ranks of a stage run the same ops in the same order. Where splits are even they also have
 //! the same types, and differ only in their constants. Ops on the meshes of other stages are left out.
+//!
+//! This is the SPMD partitioner.
 
 use std::collections::HashMap;
 

@@ -73,7 +73,7 @@ impl Backend for Mlir {
     /// An op is claimed if it can be printed.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         if graph.op(op).def.traits().effect {
-            return Err("it has an effect, which a kernel may leave out".into());
+            return Err("it has side effects, which a kernel may eliminate".into());
         }
         let func = extract::extract(graph, &[op]).func;
         if specialize::is_fixed(&func) {

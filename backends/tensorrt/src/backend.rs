@@ -119,7 +119,7 @@ impl Backend for TensorRt {
         let shim = ffi::shim().map_err(|e| e.to_string())?;
         let data = graph.op(op);
         if data.def.traits().effect {
-            return Err("it has an effect, which TensorRT may leave out".into());
+            return Err("it has side effects, which TensorRT may eliminate".into());
         }
         data.operands.iter().chain(&data.results).try_for_each(|v| holds(graph.ty(*v), &self.ranges))?;
         let mut func = extract::extract_with(graph, &[op], usize::MAX).func;

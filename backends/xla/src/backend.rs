@@ -92,7 +92,7 @@ impl Backend for Xla {
     /// An op is claimed if it can be printed.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         if graph.op(op).def.traits().effect {
-            return Err("it has an effect, which XLA may leave out".into());
+            return Err("it has side effects, which XLA may eliminate".into());
         }
         let func = extract::extract(graph, &[op]).func;
         if specialize::is_fixed(&func) {

@@ -3,6 +3,8 @@
 //! A group has an iteration space. It starts at an op and absorbs elementwise ops (and reductions over trailing axes) of the
 //! same space, as long as no dependency path leaves the group and re-enters it. Roles and shapes decide what fuses, not patterns
 //! of op names.
+//!
+//! This is the fusion pass (loop fusion of producers and consumers); a group is what IREE calls a dispatch region.
 
 mod rematerialize;
 
@@ -83,6 +85,10 @@ impl Group {
 
 /// The most elementwise ops that one kernel fuses with its anchor or reductions.
 pub(crate) const LONGEST: usize = 48;
+
+/// The most ops of a group without an anchor. It bounds the time that a C compiler takes for one kernel, which is more than
+/// linear in its length.
+const MAX_GROUP_OPS: usize = 256;
 
 /// Partitions the ops of `region`; each of `matrices`, which share no op with others, becomes a group. Groups are in execution
 /// order.
@@ -288,8 +294,16 @@ impl Fuser<'_> {
             let operands = &self.graph.op(op).operands;
             let direct = operands.iter().any(|v| computed(*v))
                 && operands.iter().all(|v| computed(*v) || !computed(self.alias_root(*v)));
-            direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
+            direct
+                && self.has_room(*g, 1)
+                && accepts(&self.groups[*g])
+                && producers.iter().all(|q| q == g || !self.depends(*q, *g))
         })
+    }
+
+    /// Whether group `g` may get `more` ops.
+    fn has_room(&self, g: usize, more: usize) -> bool {
+        self.groups[g].ops.len() + more <= MAX_GROUP_OPS
     }
 
     /// Whether all operands have one value a row. An operand of an open extent that is 1 at run time does not count.
@@ -305,7 +319,7 @@ impl Fuser<'_> {
         let others = self.graph.uses(x).iter().filter(|u| u.op != op && u.operand == 0);
         others.filter(|u| *self.roles.get(u.op) == Role::RowReduce(inner)).find_map(|u| {
             let g = *self.group_of.get(&u.op)?;
-            (!producers.iter().any(|p| self.depends(*p, g))).then_some(g)
+            (self.has_room(g, 1) && !producers.iter().any(|p| self.depends(*p, g))).then_some(g)
         })
     }
 
@@ -454,7 +468,7 @@ impl Fuser<'_> {
             if self.groups[p].shape != Shape::Elementwise {
                 continue;
             }
-            let Some(c) = self.only_reader(p) else { continue };
+            let Some(c) = self.only_reader(p).filter(|c| self.has_room(*c, self.groups[p].ops.len())) else { continue };
             let from = std::mem::take(&mut self.groups[p].ops);
             from.iter().for_each(|op| {
                 self.group_of.insert(*op, c);

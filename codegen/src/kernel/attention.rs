@@ -4,6 +4,8 @@
 //! `out[row, :] = rows(maps(sum_d q[row, d] k[key, d])) v[key, :]`, for each batch. Keys and values of a batch are packed into
 //! panels once. A block of rows then goes through all three stages. Its full rows of scores stay in scratch memory sized for the
 //! L2 cache, so the row-wise stage is an ordinary row-wise body.
+//!
+//! On a CPU the softmax sees whole rows of scores; on a GPU it is an online softmax, as in flash attention.
 
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;

@@ -7,6 +7,8 @@
 //! Byte contractions multiply groups of four elements along `k`, 16-bit float contractions groups of two, within each run. If a
 //! run is no multiple of four, its last byte group overlaps the previous one with weights of 0. An odd last float is handled
 //! separately.
+//!
+//! Convolutions are implicit GEMMs, without im2col. `Blocks` is the cache blocking (tiling): the tile sizes of each loop.
 
 use of_ir::DType;
 use of_plan::Reread;

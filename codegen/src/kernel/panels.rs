@@ -1,4 +1,6 @@
 //! Packs right operands into panels, as kernels read them.
+//!
+//! Constant operands are packed when the plan is made (weight prepacking).
 
 use rayon::prelude::*;
 

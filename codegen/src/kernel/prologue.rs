@@ -1,4 +1,6 @@
 //! The prologue of a kernel: the symbols that it reads, the sizes of its arguments, and checks of extents.
+//!
+//! Such a check is a shape guard at run time.
 
 use std::sync::Arc;
 

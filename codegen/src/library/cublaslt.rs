@@ -131,7 +131,7 @@ fn has(activation: Activation) -> Result<(), String> {
     match activation {
         Activation::None | Activation::Relu | Activation::GeluByTanh => Ok(()),
         Activation::Gelu => Err("its GELU is exact, and the library computes the tanh approximation".into()),
-        Activation::Silu => Err("the library has no SiLU at the end".into()),
+        Activation::Silu => Err("the library cannot fuse SiLU as an epilogue".into()),
     }
 }
 

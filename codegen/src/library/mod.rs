@@ -1,4 +1,6 @@
 //! Calls of NVIDIA's libraries instead of kernels: the supported libraries, and how a plan stores a call.
+//!
+//! Such a library call corresponds to XLA's custom call.
 
 pub mod cublaslt;
 pub mod cudnn;

@@ -1,4 +1,6 @@
 //! Clusters: units of one backend, merged as long as the graph of clusters stays acyclic.
+//!
+//! This is graph partitioning.
 
 use std::collections::{BTreeSet, HashMap};
 

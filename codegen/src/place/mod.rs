@@ -234,7 +234,7 @@ fn region(
     let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
     let order = nodes.order();
     if order.iter().map(Vec::len).sum::<usize>() != units.len() {
-        let what = "groups of fused ops need one another, which is a bug of the fusion";
+        let what = "internal error: fusion groups depend on each other in a cycle";
         return Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), what));
     }
     let in_order = |members: Vec<usize>| {

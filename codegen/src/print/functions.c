@@ -9,7 +9,7 @@ INLINE i64 dim_min(i64 a, i64 b) { return a < b ? a : b; }
 
 /* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2. Constants: Cody
    and Waite's split of ln 2. The limits keep NaN, and e^89 overflows to infinity by itself. */
-INLINE vf vexp(vf x) {
+CALLED vf vexp(vf x) {
   const vf low = SPLAT(-103.9720770839918f);
   vf y = hwmin(SPLAT(89.0f), hwmax(low, x));
   vf n = vround_small(y * SPLAT(1.44269504f));
@@ -24,7 +24,7 @@ INLINE vf vexp(vf x) {
   return vscale(p, n, x, low);
 }
 /* ln x for x > 0: x = m 2^e with m in [sqrt 1/2, sqrt 2). Source of the polynomial: Cephes logf (Moshier). */
-INLINE vf vlog(vf x) {
+CALLED vf vlog(vf x) {
   mask tiny = x < SPLAT(1.17549435e-38f);
   vf s = pick(tiny, x * SPLAT(8388608.0f), x);
   vi bits = BITS(s);
@@ -50,12 +50,12 @@ INLINE vf vlog(vf x) {
   return pick((x < SPLAT(0)) | (x != x), SPLAT(NAN32), r);
 }
 /* e^x / (1 + e^x): exact for large negative x, where 1 / (1 + e^-x) would lose it; from 40 on it is 1. */
-INLINE vf vsigmoid(vf x) {
+CALLED vf vsigmoid(vf x) {
   vf e = vexp(hwmin(SPLAT(40.0f), x));
   return e * vrecip(SPLAT(1.0f) + e);
 }
 /* tanh: an odd polynomial near zero (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond; from 20 on it is 1. */
-INLINE vf vtanh(vf x) {
+CALLED vf vtanh(vf x) {
   vf a = vabs(x), z = x * x;
   vf p = SPLAT(-5.70498872745e-3f);
   p = p * z + SPLAT(2.06390887954e-2f);
@@ -69,7 +69,7 @@ INLINE vf vtanh(vf x) {
 }
 /* erf: the rational minimax form that Eigen publishes (measured: within 5.6 units in the last place), 1 from
    the point on where f32 rounds it to 1. */
-INLINE vf verf(vf x) {
+CALLED vf verf(vf x) {
   vf y = hwmin(SPLAT(3.8325068f), hwmax(SPLAT(-3.8325068f), x)), z = y * y;
   vf p = SPLAT(-2.72614225801306e-10f);
   p = p * z + SPLAT(2.77068142495902e-08f);
@@ -107,7 +107,7 @@ INLINE f32 reduce_range(f32 x, i32 *quarters) {
 }
 /* sin and cos: polynomials of Cephes after range reduction: with pi/2 in three parts (Cody and Waite) up to 8192,
    lane by lane beyond. */
-INLINE vf vsincos(vf x, i32 quarter) {
+CALLED vf vsincos(vf x, i32 quarter) {
   vf k = vround_small(x * SPLAT(0.636619772f));
   vf r = ((x - k * SPLAT(1.5703125f)) - k * SPLAT(4.837512969970703125e-4f)) - k * SPLAT(7.54978995489188216e-8f);
   vi q = TO_INT(k);
@@ -127,12 +127,12 @@ INLINE vf vsincos(vf x, i32 quarter) {
   v = FLOAT(BITS(v) ^ (vi)((vu)(q & 2) << 30));
   return pick(vabs(x) < SPLAT(INF32), v, SPLAT(NAN32));
 }
-INLINE vf vsin(vf x) { return vsincos(x, 0); }
-INLINE vf vcos(vf x) { return vsincos(x, 1); }
+CALLED vf vsin(vf x) { return vsincos(x, 0); }
+CALLED vf vcos(vf x) { return vsincos(x, 1); }
 /* tan: as sin and cos, of which it is the quotient. */
-INLINE vf vtan(vf x) { return vsin(x) / vcos(x); }
+CALLED vf vtan(vf x) { return vsin(x) / vcos(x); }
 /* asin: a polynomial of Cephes (asinf) up to 1/2, from there on pi/2 - 2 asin(sqrt((1 - x) / 2)). NaN outside of -1..1. */
-INLINE vf vasin(vf x) {
+CALLED vf vasin(vf x) {
   vf a = vabs(x);
   mask big = a > SPLAT(0.5f);
   vf z = pick(big, SPLAT(0.5f) * (SPLAT(1.0f) - a), a * a), s = pick(big, vsqrt(z), a);
@@ -145,14 +145,14 @@ INLINE vf vasin(vf x) {
   return vcopysign(pick(big, SPLAT(1.5707963268f) - (p + p), p), x);
 }
 /* acos: pi/2 - asin(x) where that does not cancel, else 2 asin(sqrt((1 - |x|) / 2)), or pi minus it. */
-INLINE vf vacos(vf x) {
+CALLED vf vacos(vf x) {
   vf a = vabs(x), s = vasin(vsqrt(SPLAT(0.5f) * (SPLAT(1.0f) - a)));
   s = s + s;
   vf big = pick(x < SPLAT(0), SPLAT(3.1415926536f) - s, s);
   return pick(a <= SPLAT(0.5f), SPLAT(1.5707963268f) - vasin(x), big);
 }
 /* atan: a polynomial of Cephes (atanf) up to tan(pi / 8), others reduced by pi / 4 or pi / 2. */
-INLINE vf vatan(vf x) {
+CALLED vf vatan(vf x) {
   vf a = vabs(x);
   mask far = a > SPLAT(2.414213562373095f), mid = a > SPLAT(0.4142135623730950f);
   vf t = pick(far, SPLAT(-1.0f) / a, pick(mid, (a - SPLAT(1.0f)) / (a + SPLAT(1.0f)), a));
@@ -166,16 +166,16 @@ INLINE vf vatan(vf x) {
 }
 /* sinh and cosh: of e^(|x| / 2), whose square may be infinite only where the result is; near zero sinh is a polynomial
    (Cephes sinhf). */
-INLINE vf vsinh(vf x) {
+CALLED vf vsinh(vf x) {
   vf a = vabs(x), e = vexp(SPLAT(0.5f) * a), z = x * x;
   vf p = SPLAT(2.03721912945e-4f);
   p = p * z + SPLAT(8.33028376239e-3f);
   p = p * z + SPLAT(1.66667160211e-1f);
   return pick(a > SPLAT(1.0f), vcopysign(SPLAT(0.5f) * e * e - SPLAT(0.5f) / e / e, x), p * z * x + x);
 }
-INLINE vf vcosh(vf x) { vf e = vexp(SPLAT(0.5f) * vabs(x)); return SPLAT(0.5f) * e * e + SPLAT(0.5f) / e / e; }
+CALLED vf vcosh(vf x) { vf e = vexp(SPLAT(0.5f) * vabs(x)); return SPLAT(0.5f) * e * e + SPLAT(0.5f) / e / e; }
 /* asinh, acosh, atanh: polynomials of Cephes near zero, logarithms beyond; from 1500 on ln 2x. */
-INLINE vf vasinh(vf x) {
+CALLED vf vasinh(vf x) {
   vf a = vabs(x), z = x * x;
   vf p = SPLAT(2.0122003309e-2f);
   p = p * z + SPLAT(-4.2699340972e-2f);
@@ -185,7 +185,7 @@ INLINE vf vasinh(vf x) {
   vf l = vlog(pick(huge, a, a + vsqrt(z + SPLAT(1.0f)))) + pick(huge, SPLAT(0.69314718056f), SPLAT(0));
   return pick(a < SPLAT(0.5f), p * z * x + x, vcopysign(l, x));
 }
-INLINE vf vacosh(vf x) {
+CALLED vf vacosh(vf x) {
   vf z = x - SPLAT(1.0f);
   vf p = SPLAT(1.7596881071e-3f);
   p = p * z + SPLAT(-7.5272886713e-3f);
@@ -196,7 +196,7 @@ INLINE vf vacosh(vf x) {
   vf l = vlog(pick(huge, x, x + vsqrt(z * (x + SPLAT(1.0f))))) + pick(huge, SPLAT(0.69314718056f), SPLAT(0));
   return pick(z < SPLAT(0.5f), p * vsqrt(z), l);
 }
-INLINE vf vatanh(vf x) {
+CALLED vf vatanh(vf x) {
   vf a = vabs(x), z = x * x;
   vf p = SPLAT(1.81740078349e-1f);
   p = p * z + SPLAT(8.24370301058e-2f);
@@ -243,7 +243,7 @@ INLINE vd exp2_f64(vd x) {
   return p * DOUBLE((LONG_BITS(t) << 52) + 0x3ff0000000000000ULL);
 }
 /* x^y as IEEE 754 has it, computed in f64 as 2^(y log2 |x|), so that it is rounded once. */
-INLINE vf vpow(vf x, vf y) {
+CALLED vf vpow(vf x, vf y) {
   union { vf whole; vpart part[PARTS]; } a = {x}, b = {y}, r;
   for (i32 i = 0; i < PARTS; i++) r.part[i] = FROM_F64(exp2_f64(TO_F64(b.part[i]) * log2_f64(TO_F64(a.part[i]))));
   vf ax = vabs(x), ay = vabs(y), inf = SPLAT(INF32);

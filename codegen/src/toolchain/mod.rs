@@ -22,7 +22,8 @@ use crate::isa::{Isa, Language};
 use crate::print::Source;
 use crate::toolchain::object::{Blob, FlattenError, flatten};
 
-/// Flags of every compilation for a CPU. Arithmetic must follow IEEE: only those parts of -ffast-math that change no result.
+/// Flags of every compilation for a CPU: the parts of fast math that keep IEEE semantics (no errno, no traps), and FMA contraction
+/// (-ffp-contract=fast), which omits one rounding. Nothing is reassociated, and subnormals (denormals) are not flushed to zero.
 const FLAGS: &[&str] = &[
     "-c",
     "-pipe",

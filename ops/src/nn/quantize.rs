@@ -1,5 +1,7 @@
 //! Conversions between real and quantised numbers: `of.quantize_linear`, `of.dequantize_linear`,
 //! `of.dynamic_quantize_linear`.
+//!
+//! Dynamic quantization computes scale and zero point from the data in each run.
 
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 

@@ -1,4 +1,6 @@
 //! `canonicalize`: local rewrites that help on every target. One function per rule, documented by its equation.
+//!
+//! Pattern rewrites for algebraic simplification: a greedy driver applies them until nothing changes (a fixpoint).
 
 mod resize;
 mod zero_points;

@@ -1,4 +1,7 @@
 //! The plan's kernels, mapped executable.
+//!
+//! The type of the entry point is the calling convention (ABI) of kernels. Pages are written first and executable then, never both
+//! (W^X).
 
 use std::io;
 

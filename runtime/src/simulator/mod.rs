@@ -98,7 +98,7 @@ pub enum SimError {
         live: String,
     },
     /// A task worked on an iteration out of order, or on a register that holds another iteration.
-    #[error("at {at_ns} ns task `{task}` bound_tasks on iteration {iteration} out of order")]
+    #[error("at {at_ns} ns task `{task}` acts on iteration {iteration} out of order")]
     Order {
         /// The time in nanoseconds.
         at_ns: u64,

@@ -57,9 +57,9 @@ pub struct Codegen {
     #[arg(long, value_name = "T", value_parser = threads)]
     pub threads: Option<usize>,
     /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
-    /// ARCH+tf32 multiplies f32 on tensor cores with ten bits of mantissa, ARCH+tf32x3 in three such products, ARCH+bf16
-    /// and ARCH+f16 with operands of those types. Behind all else +cublaslt makes products, and +cudnn convolutions, calls of
-    /// those libraries
+    /// ARCH+tf32 multiplies f32 on tensor cores in TF32, ARCH+tf32x3 emulates f32 by three TF32 products (3xTF32), ARCH+bf16
+    /// and ARCH+f16 round operands to those types. Append +cublaslt or +cudnn last to call these libraries for matmuls and
+    /// convolutions
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
     /// Instruction set to compile for, instead of this machine's best
@@ -68,14 +68,13 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Convolutions by direct sums only. Without it large ones take Winograd's algorithm, whose rounding errors are up to
-    /// three times as large
+    /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
     /// Compute products and convolutions in this precision. What that changes on the --calibration data is reported
     #[arg(long, value_enum, value_name = "PRECISION", conflicts_with = "mesh")]
     pub precision: Option<PrecisionArg>,
-    /// Sets of inputs that the model is to do well on: folders as --inputs takes them, folders of such folders, or NAME=FILE
+    /// Calibration data set: folders as --inputs takes them, folders of such folders, or NAME=FILE
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
     pub calibration: Vec<String>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
@@ -88,16 +87,16 @@ pub struct Codegen {
     /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
     #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
     pub stages: Option<Stages>,
-    /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is a GPU
+    /// Backends in order of preference; ops that none claims are compiled natively. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
     pub backend: Vec<String>,
-    /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
+    /// Pin ops to a backend (or to 'native'), ignoring the cost model: of.softmax=xla, or the name of an ONNX node, or a location
     #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
     pub backend_for: Vec<String>,
-    /// Dissolve subgraphs of fewer ops; 0 keeps every subgraph, whatever it costs
+    /// Minimum number of ops of a backend's subgraph; 0 disables this and the cost check
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_subgraph_size: Option<usize>,
-    /// Compile every kernel anew and keep none
+    /// Neither read nor write the kernel cache
     #[arg(long)]
     pub no_cache: bool,
     /// End a compilation that takes longer than this from the program's start: 90s, 2m. Checked between passes and kernels;

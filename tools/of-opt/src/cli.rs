@@ -60,7 +60,7 @@ pub enum Command {
     Explain(explain::Explain),
     /// Predict how long a model or plan takes on the ranks of a mesh, and what memory
     Simulate(simulate::Simulate),
-    /// Measure this machine, as a mesh of its cores that simulate and explain take
+    /// Benchmark this machine and write a mesh description for simulate and explain
     Measure(measure::Measure),
     /// List passes and pipelines
     Passes(passes::Passes),

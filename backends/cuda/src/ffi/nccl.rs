@@ -141,7 +141,7 @@ impl Communicator {
     fn handle(&self) -> Result<sys::ncclComm_t, DriverError> {
         let handle = self.handle.load(Ordering::Acquire);
         if handle.is_null() {
-            let words = "ranks were parted when one of them broke; make a new session".into();
+            let words = "the communicator was aborted after a rank failed; create a new session".into();
             return Err(DriverError::Call { call: "NCCL", words });
         }
         Ok(handle)

@@ -69,8 +69,9 @@ impl Printer for C {
     }
 
     fn text(&self, source: &Source, isa: &Isa) -> String {
+        let calls = if function_uses(&source.body) > MAX_INLINED { "#define CALL_FUNCTIONS\n" } else { "" };
         format!(
-            "#define LANES {}\n{PRELUDE}\ni32 kernel(void *const *restrict args, i64 begin, i64 end, void *restrict scratch) {{\n{}  return 0;\n}}\n",
+            "#define LANES {}\n{calls}{PRELUDE}\ni32 kernel(void *const *restrict args, i64 begin, i64 end, void *restrict scratch) {{\n{}  return 0;\n}}\n",
             isa.lanes, source.body
         )
     }
@@ -88,6 +89,15 @@ impl Printer for C {
             cuda_arch: None,
         }
     }
+}
+
+/// The most uses of functions that are inlined. Each is some thirty instructions, for which a C compiler takes 15 ms.
+const MAX_INLINED: usize = 32;
+
+/// How often a text uses functions that `functions.c` marks with CALLED.
+fn function_uses(body: &str) -> usize {
+    let marked = PRELUDE.lines().filter_map(|l| l.strip_prefix("CALLED vf "));
+    marked.filter_map(|l| l.split_once('(')).map(|(name, _)| body.matches(&format!("{name}(")).count()).sum()
 }
 
 /// A kernel with one iteration.

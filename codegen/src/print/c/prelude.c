@@ -9,6 +9,11 @@ typedef u32 vu __attribute__((vector_size(LANES * 4)));
 typedef i16 vh __attribute__((vector_size(LANES * 4)));
 typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
+#ifdef CALL_FUNCTIONS
+#define CALLED static __attribute__((noinline))
+#else
+#define CALLED INLINE
+#endif
 /* Arguments, by the same macros as in kernels for GPUs (cuda/prelude.cuh). */
 #define PTR(T) T *
 #define ARG(T, i) ((T *)args[i])

@@ -1,4 +1,6 @@
 //! Scalar programs as vector C: loads, functions and stores of all lanes or the first of them.
+//!
+//! The remainder of a vectorized loop is a masked tail: the first lanes of a vector.
 
 use std::fmt::Write;
 

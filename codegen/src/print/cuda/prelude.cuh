@@ -5,6 +5,7 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; 
 typedef float f32; typedef double f64; typedef u8 b8;
 typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 #define INLINE static __device__ __forceinline__
+#define CALLED INLINE
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
 

@@ -49,7 +49,7 @@ pub struct Debug {
     /// A Python with onnxruntime, onnx and numpy; otherwise $OF_PYTHON, or that of 'cargo xtask python-packages', or python3
     #[arg(long, value_name = "PYTHON")]
     pub python: Option<PathBuf>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Code generation.

@@ -28,7 +28,7 @@ pub struct Diff {
     /// The plan after
     #[arg(value_name = "B.plan")]
     pub after: PathBuf,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -31,7 +31,7 @@ pub struct Explain {
     #[command(flatten)]
     pub shapes: Shapes,
     /// Which ops run on the backends of --backend, and why the others do not; with --mesh those of each rank, and whether
-    /// what passes between ranks goes through the memory of the host
+    /// transfers between ranks are staged through host memory
     #[arg(long)]
     pub placement: bool,
     /// Bytes of memory a device, instead of the mesh's

@@ -25,7 +25,7 @@ pub struct Import {
     /// Print where every op comes from
     #[arg(long)]
     pub print_locations: bool,
-    /// Print large constants as `…`; such text does not read back
+    /// Print large constants as `…`; such text cannot be parsed again
     #[arg(long)]
     pub elide_constants: bool,
 }

@@ -20,7 +20,7 @@ pub struct Inspect {
     /// What to look at.
     #[command(flatten)]
     pub model: ModelFile,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

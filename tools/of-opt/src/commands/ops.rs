@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_driver::error;
-use of_ir::{Arity, Slot};
+use of_ir::{Arity, OpDef, Slot};
 use of_ops::list::ALL;
 use of_ops::{Kind, OpDecl};
 use serde_json::{Value, json};
@@ -19,10 +19,10 @@ pub struct Ops {
     /// Show this op in full (of.matmul or matmul), or those that an ONNX operator of this name imports to
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Tables for documentation: what is supported, found out by trying
+    /// Print Markdown tables of supported ops, determined by test compilation
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -90,7 +90,7 @@ fn list(ops: &[&'static dyn OpDecl]) -> String {
     let width = ops.iter().map(|d| d.name().len()).max().unwrap_or(0);
     let mut out = String::new();
     for d in ops {
-        let _ = writeln!(out, "{:width$}  {:10}  {}", d.name(), kind(*d), d.summary().trim());
+        let _ = writeln!(out, "{:width$}  {:10}  {}", d.name(), kind(*d), summary(*d));
     }
     let _ = writeln!(out, "{} ops; 'of-opt ops NAME' shows one in full", ops.len());
     out
@@ -144,6 +144,11 @@ fn as_json(d: &dyn OpDecl) -> Value {
         "attributes": attrs, "regions": sig.regions,
         "terminator": t.terminator, "effect": t.effect, "constant": t.constant,
     })
+}
+
+/// What an op computes, in one line.
+pub(super) fn summary(def: &dyn OpDef) -> String {
+    def.summary().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

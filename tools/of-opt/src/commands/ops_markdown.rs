@@ -93,7 +93,7 @@ fn table(ops: &[&'static dyn OpDecl], found: &BTreeMap<&str, Support>) -> String
                     (Some(r), _) => runs(r),
                     (None, _) => String::new(),
                 },
-                d.summary().trim().into(),
+                super::ops::summary(*d),
             ],
         );
     }

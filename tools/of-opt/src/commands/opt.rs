@@ -48,13 +48,13 @@ pub struct Opt {
     /// Print to stderr every op that 'optimize' made, with the rules that made it and what it comes from
     #[arg(long)]
     pub print_rewrites: bool,
-    /// Print large constants as `…`; such text does not read back
+    /// Print large constants as `…`; such text cannot be parsed again
     #[arg(long)]
     pub elide_constants: bool,
     /// Verify the IR after every pass
     #[arg(long)]
     pub verify_each: bool,
-    /// Where the IR before a pass that breaks is written [default: the system's temporary folder]
+    /// Directory for crash reproducers: the IR before a pass that fails [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub reproducers: Option<PathBuf>,
 }

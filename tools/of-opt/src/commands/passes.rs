@@ -12,7 +12,7 @@ use crate::console::Console;
 /// Flags.
 #[derive(Args, Debug)]
 pub struct Passes {
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

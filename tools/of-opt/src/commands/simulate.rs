@@ -39,10 +39,10 @@ pub struct Simulate {
     /// Numbers for open dimensions.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// Each rank takes longer for each task, by a random share of its time up to this
+    /// Random slowdown of each task of each rank, at most this fraction of its time
     #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub jitter: f64,
-    /// Seed of what is random
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Write the timeline for chrome://tracing or ui.perfetto.dev: a process for each kind of rank
