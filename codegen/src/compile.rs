@@ -299,7 +299,10 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
     for (_, r) in results {
         let (blob, new) = r.map_err(|e| {
             let missing = matches!(e, CompileError::Missing { .. });
-            let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, e.to_string());
+            let text = e.to_string();
+            let mut lines = text.lines();
+            let mut d = Diagnostic::error(Code::CODEGEN, Location::Unknown, lines.next().unwrap_or_default());
+            d.notes.extend(lines.map(str::to_owned));
             if missing { d.hint("install a C compiler (Debian, Ubuntu: apt-get install gcc), or run a plan that was compiled elsewhere") } else { d }
         })?;
         compiled += usize::from(new);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use of_codegen::place::Placement;
-use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity};
+use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity, escaped_lines};
 use of_driver::{Activity, Observer};
 
 use crate::cli::MessageOptions;
@@ -42,14 +42,14 @@ impl Console {
         Progress::begin(what, self.quiet)
     }
 
-    /// Writes a result to stdout. A closed pipe (`| head`) ends the program with success.
+    /// Writes a result to stdout, control characters but line breaks and tabs escaped. A closed pipe (`| head`) ends the program with success.
     ///
     /// # Errors
     /// When stdout cannot be written.
     pub fn print(&self, text: &str) -> Result<(), Diagnostics> {
         let written = progress::suspend(|| {
             let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            out.write_all(escaped_lines(text).as_bytes()).and_then(|()| out.flush())
         });
         match written {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -74,7 +74,7 @@ impl Observer for Console {
 
     fn note(&self, text: &str) {
         if !self.quiet {
-            progress::suspend(|| eprintln!("{text}"));
+            progress::suspend(|| eprintln!("{}", escaped_lines(text)));
         }
     }
 
