@@ -211,6 +211,7 @@ list! {
     crate::random::RandomNormal,
     crate::random::RandomUniform,
     // recurrent
+    crate::recurrent::DynamicQuantizeLstm,
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
     crate::recurrent::Rnn,
