@@ -243,6 +243,7 @@ list! {
     crate::string::StringNormalizer,
     crate::string::StringSplit,
     crate::string::TfIdfVectorizer,
+    crate::string::Tokenizer,
     // structural
     crate::structural::Constant,
     crate::structural::Alternatives,
