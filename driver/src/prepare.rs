@@ -21,15 +21,11 @@ pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
         Some(func) if module.funcs.len() == 1 => Ok(func),
         _ => {
             let names: Vec<String> = module.funcs.keys().map(|n| format!("@{n}")).collect();
-            let what = match names.as_slice() {
-                [] => "the module has no function".into(),
-                _ => format!(
-                    "the module has {} functions, and one alone can be compiled: {}",
-                    names.len(),
-                    names.join(", ")
-                ),
-            };
-            Err(error(Code::NAME, what).hint("keep one function in a text").into())
+            if names.is_empty() {
+                return Err(error(Code::NAME, "the module has no function").into());
+            }
+            let what = format!("the module has {} functions, and one alone can be compiled: ", names.len());
+            Err(error(Code::NAME, what + &names.join(", ")).hint("keep one function in a text").into())
         }
     }
 }
