@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Location;
+use crate::{Location, escaped};
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -139,12 +139,12 @@ impl fmt::Display for Diagnostic {
         if self.location != Location::Unknown {
             write!(f, "{}: ", self.location)?;
         }
-        write!(f, "{}[{}]: {}", self.severity.as_str(), self.code.0, self.message)?;
+        write!(f, "{}[{}]: {}", self.severity.as_str(), self.code.0, escaped(&self.message))?;
         for n in &self.notes {
-            write!(f, "\n  note: {n}")?;
+            write!(f, "\n  note: {}", escaped(n))?;
         }
         if let Some(h) = &self.hint {
-            write!(f, "\n  hint: {h}")?;
+            write!(f, "\n  hint: {}", escaped(h))?;
         }
         Ok(())
     }

@@ -4,9 +4,11 @@
 //! from. A [`Diagnostic`] has a severity, code, message, location and hint. Every error that a user can see is one.
 
 mod diagnostic;
+mod escape;
 mod location;
 mod render;
 
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+pub use escape::{escaped, escaped_lines};
 pub use location::Location;
 pub use render::{Renderer, SourceMap};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::escaped;
+
 /// Where an operation comes from. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Location {
@@ -78,10 +80,10 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Unknown => f.write_str("unknown"),
-            Location::Source { file, line, col } => write!(f, "{file}:{line}:{col}"),
-            Location::Onnx { node, index, op } => write!(f, "node '{node}' (#{index}, {op})"),
+            Location::Source { file, line, col } => write!(f, "{}:{line}:{col}", escaped(file)),
+            Location::Onnx { node, index, op } => write!(f, "node '{}' (#{index}, {})", escaped(node), escaped(op)),
             Location::Derived { by, from } => {
-                write!(f, "{by}(")?;
+                write!(f, "{}(", escaped(by))?;
                 for (i, l) in from.iter().enumerate() {
                     if i > 0 {
                         f.write_str(", ")?;

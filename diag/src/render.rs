@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::{Diagnostic, Location};
+use crate::{Diagnostic, Location, escaped, escaped_lines};
 
 /// The texts of the files that locations name.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Renderer {
         if d.location != Location::Unknown {
             let _ = write!(out, "{bold}{}{off}: ", d.location);
         }
-        let _ = writeln!(out, "{red}{}[{}]{off}: {bold}{}{off}", d.severity.as_str(), d.code.0, d.message);
+        let _ = writeln!(out, "{red}{}[{}]{off}: {bold}{}{off}", d.severity.as_str(), d.code.0, escaped(&d.message));
         let at = d.location.roots().into_iter().find_map(|l| match l {
             Location::Source { file, line, col } => Some((self.sources.line(file, *line)?, *line, *col)),
             _ => None,
@@ -59,13 +59,14 @@ impl Renderer {
             // Tabs stay tabs under the line, so that the caret is below the right character.
             let lead: String =
                 text.chars().take(col.saturating_sub(1) as usize).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            let text = escaped_lines(text);
             let _ = writeln!(out, "{cyan}{gutter} |{off} {text}\n{cyan}{pad} |{off} {lead}{red}^{off}");
         }
         for n in &d.notes {
-            let _ = writeln!(out, "  {cyan}note{off}: {n}");
+            let _ = writeln!(out, "  {cyan}note{off}: {}", escaped(n));
         }
         if let Some(h) = &d.hint {
-            let _ = writeln!(out, "  {cyan}hint{off}: {h}");
+            let _ = writeln!(out, "  {cyan}hint{off}: {}", escaped(h));
         }
         out
     }

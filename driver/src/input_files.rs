@@ -58,6 +58,20 @@ pub fn read_for_plan(files: &[String], plan: &PlanFile) -> Result<Vec<Value>, Di
     Ok(ordered.into_iter().map(|g| g.value).collect())
 }
 
+/// The names among `defaults`, inputs with default values and their positions in the model, that `files` have values
+/// for: by `NAME=FILE`, `NAME.npy`, or `input_N.pb` at that position. Archives are not looked into.
+pub(crate) fn given_defaults(files: &[String], defaults: Vec<(usize, String)>) -> Vec<String> {
+    let given = |(position, name): &(usize, String)| {
+        let numbered = [format!("input_{position}.pb"), format!("input_{position}.npy"), format!("{name}.npy")];
+        files.iter().any(|item| {
+            let path = Path::new(item);
+            item.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('='))
+                || (path.is_dir() && numbered.iter().any(|file| path.join(file).is_file()))
+        })
+    };
+    defaults.into_iter().filter(given).map(|(_, name)| name).collect()
+}
+
 /// Sorts values into the order of the inputs of `func`, and checks their element types.
 ///
 /// # Errors
@@ -272,6 +286,18 @@ mod tests {
         assert_eq!(keys, [Key::Index(0), Key::Name("y".into())]);
         std::fs::write(dir.path().join("input_0.npy"), b"").unwrap();
         assert!(folder(dir.path(), &ports(&["x"]), &mut BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn files_for_inputs_with_defaults_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("input_2.pb"), b"").unwrap();
+        std::fs::write(dir.path().join("v.npy"), b"").unwrap();
+        let defaults = || [(1, "u"), (2, "w"), (3, "v")].map(|(i, n)| (i, n.to_string())).to_vec();
+        let folder = dir.path().display().to_string();
+        assert_eq!(given_defaults(&[folder], defaults()), ["w", "v"]);
+        assert_eq!(given_defaults(&["u=f.npy".into()], defaults()), ["u"]);
+        assert!(given_defaults(&["x=f.npy".into()], defaults()).is_empty());
     }
 
     #[test]

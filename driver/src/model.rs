@@ -1,5 +1,6 @@
 //! Models: reading them from files, bytes, text or a module.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use of_ir::text::parse_module;
 use of_plan::{OpenError, PlanFile};
 
 use crate::error::{error, io_error};
+use crate::input_files;
 use crate::observer::{Observer, Silent};
 
 /// A model that is not compiled yet.
@@ -89,9 +91,29 @@ impl Model {
 /// # Errors
 /// When the file cannot be read, is damaged, or holds an unsupported op.
 pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnostics> {
+    open_for(path, &[], &[], observer)
+}
+
+/// As [`open`], for a run with values from `files`. An initializer of an ONNX model that is also an input is an input of
+/// the result if `initializer_inputs` names it or `files` has a value for it; otherwise it is a constant.
+///
+/// # Errors
+/// As [`open`], and when a name of `initializer_inputs` is no such initializer.
+pub fn open_for(
+    path: &Path,
+    initializer_inputs: &[String],
+    files: &[String],
+    observer: &dyn Observer,
+) -> Result<ModelOrPlan, Diagnostics> {
     match format(path)? {
         Format::Plan => Ok(ModelOrPlan::Plan(Box::new(open_plan(path)?))),
-        Format::Onnx => Ok(ModelOrPlan::Model(Box::new(import(path, observer)?))),
+        Format::Onnx => {
+            let mut names: BTreeSet<String> = initializer_inputs.iter().cloned().collect();
+            if !files.is_empty() {
+                names.extend(input_files::given_defaults(files, of_onnx::initializer_inputs(path)?));
+            }
+            Ok(ModelOrPlan::Model(Box::new(import_with(path, names, observer)?)))
+        }
         Format::Text => Ok(ModelOrPlan::Model(Box::new(read_text(path, observer)?.named_after(path)))),
     }
 }
@@ -101,8 +123,17 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnos
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
 pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    import_with(path, BTreeSet::new(), observer)
+}
+
+fn import_with(
+    path: &Path,
+    initializer_inputs: BTreeSet<String>,
+    observer: &dyn Observer,
+) -> Result<Model, Diagnostics> {
     let _activity = observer.begin(&format!("importing {}", path.display()));
-    Model::from_module(of_onnx::import_file(path, &of_onnx::Options::default())?).named_after(path).read_from(path)
+    let options = of_onnx::Options { initializer_inputs, ..of_onnx::Options::default() };
+    Model::from_module(of_onnx::import_file(path, &options)?).named_after(path).read_from(path)
 }
 
 /// Reads a file of IR text. The module keeps its name, so that printing it gives the text back.

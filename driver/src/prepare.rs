@@ -12,15 +12,22 @@ use crate::observer::{Observer, checkpoint, report};
 use crate::options::CompileOptions;
 use crate::shapes;
 
-/// The entry function of a module.
+/// The function of a module.
 ///
 /// # Errors
-/// When the module has no entry function.
+/// When it has none, or several: no op calls a function, so all but one would be dropped.
 pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
-    module.main().ok_or_else(|| {
-        let what = format!("the module has {} functions and none is called 'main'", module.funcs.len());
-        error(Code::NAME, what).into()
-    })
+    match module.main() {
+        Some(func) if module.funcs.len() == 1 => Ok(func),
+        _ => {
+            let names: Vec<String> = module.funcs.keys().map(|n| format!("@{n}")).collect();
+            if names.is_empty() {
+                return Err(error(Code::NAME, "the module has no function").into());
+            }
+            let what = format!("the module has {} functions, and one alone can be compiled: ", names.len());
+            Err(error(Code::NAME, what + &names.join(", ")).hint("keep one function in a text").into())
+        }
+    }
 }
 
 /// Verifies a module.

@@ -223,8 +223,15 @@ impl<'g> Rewriter<'g> {
         ValueId(self.graph.values.len() as u32 - 1)
     }
 
-    /// Every dimension about which nothing is known gets a symbol of its own.
+    /// Every dimension about which nothing is known gets a symbol of its own. Those of a sequence's elements stay
+    /// unknown: a symbol has one value, and each element may have other extents.
     fn name_unknown_dims(&mut self, ty: &Type) -> Type {
+        if let Type::Sequence(_) = ty {
+            return ty.clone();
+        }
+        if let Type::Optional(t) = ty {
+            return Type::Optional(Box::new(self.name_unknown_dims(t)));
+        }
         let fresh = &mut self.graph.fresh;
         ty.map_dims(&mut |d| {
             if d.is_unknown() {

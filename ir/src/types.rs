@@ -55,7 +55,8 @@ impl TensorType {
 pub enum Type {
     /// A tensor.
     Tensor(TensorType),
-    /// A list of values of one type, its length known at run time only.
+    /// A list of values of one type, its length known at run time only. A symbol in it is an extent that all elements
+    /// share; unknown dimensions may differ from element to element.
     Sequence(Box<Type>),
     /// A value or nothing.
     Optional(Box<Type>),

@@ -7,7 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::Blob;
 
+use crate::load::download_mishap;
 use crate::proto::{StringStringEntryProto, TensorProto};
+
+/// How a message about a file begins, whichever tensor is in it.
+pub(crate) const FILE_FAULT: &str = "external data: ";
 
 /// The folder that data may come from, and the files mapped so far.
 #[derive(Default)]
@@ -35,7 +39,11 @@ impl External {
             }
         };
         let location = entry("location").ok_or_else(|| fault("its external data has no location".into()))?;
-        let file = self.file(location).map_err(fault)?;
+        // The file is at fault, whichever tensor needs it: the message is the same for all, and reported once.
+        let file = self.file(location).map_err(|why| {
+            Diagnostic::error(Code::EXTERNAL_DATA, Location::Unknown, format!("{FILE_FAULT}{why}"))
+                .hint("the model needs the files of its weights beside it")
+        })?;
         let offset = number("offset")?.unwrap_or(0);
         let end = match number("length")? {
             Some(length) => offset.checked_add(length),
@@ -67,6 +75,9 @@ impl External {
             return Err(format!("location '{location}' is not a file"));
         }
         let blob = Blob::map(&path).map_err(|e| reason(&path, e))?;
+        if let Some((is, _)) = download_mishap(&blob) {
+            return Err(format!("{} is {is}, not data", path.display()));
+        }
         self.mapped.borrow_mut().insert(path, blob.clone());
         Ok(blob)
     }

@@ -23,8 +23,19 @@ pub fn import_file(path: &Path, options: &Options) -> Result<Module, Diagnostics
         _ => PathBuf::from("."),
     };
     let options = Options { folder: options.folder.clone().or(Some(folder)), ..options.clone() };
-    log(import_with_warnings(map(path)?, &options)?)
+    let imported = import_with_warnings(map(path)?, &options).map_err(|mut all| {
+        for d in all.0.iter_mut().filter(|d| d.location == Location::Unknown) {
+            if let Some(rest) = d.message.strip_prefix(THE_FILE) {
+                d.message = format!("{}{rest}", path.display());
+            }
+        }
+        all
+    })?;
+    log(imported)
 }
+
+/// How messages about the bytes begin; who knows the file's name puts it there.
+const THE_FILE: &str = "the file";
 
 /// Imports a model from memory. External data needs [`Options::folder`].
 ///
@@ -34,6 +45,17 @@ pub fn import_bytes(model: impl Into<Bytes>, options: &Options) -> Result<Module
     log(import_with_warnings(model.into(), options)?)
 }
 
+/// The inputs of a model file that have a default value, an initializer of their name: their position and their name.
+/// [`Options::initializer_inputs`] makes inputs of them.
+///
+/// # Errors
+/// When the file cannot be read, or is no model.
+pub fn initializer_inputs(path: &Path) -> Result<Vec<(usize, String)>, Diagnostic> {
+    let model: ModelProto = decode(map(path)?, "an ONNX model")?;
+    let graph = model.graph.unwrap_or_default();
+    Ok(import::initializer_inputs(&graph).into_iter().map(|(i, name)| (i, name.to_owned())).collect())
+}
+
 /// As [`import_bytes`], with the warnings.
 ///
 /// # Errors
@@ -41,7 +63,8 @@ pub fn import_bytes(model: impl Into<Bytes>, options: &Options) -> Result<Module
 pub fn import_with_warnings(model: Bytes, options: &Options) -> Result<Imported, Diagnostics> {
     // No bytes decode to a message without fields.
     if model.is_empty() {
-        let problem = Diagnostic::error(Code::MODEL, Location::Unknown, "the file is empty, not an ONNX model");
+        let problem =
+            Diagnostic::error(Code::MODEL, Location::Unknown, format!("{THE_FILE} is empty, not an ONNX model"));
         return Err(problem.hint("export or download it again").into());
     }
     let model: ModelProto = decode(model, "an ONNX model")?;
@@ -68,8 +91,43 @@ pub(crate) fn map(path: &Path) -> Result<Bytes, Diagnostic> {
 
 /// A message, whose tensor bytes are slices of `bytes`.
 pub(crate) fn decode<M: Message + Default>(bytes: Bytes, what: &str) -> Result<M, Diagnostic> {
+    if let Some((is, hint)) = download_mishap(&bytes) {
+        let message = format!("{THE_FILE} is {is}, not {what}");
+        return Err(Diagnostic::error(Code::MODEL, Location::Unknown, message).hint(hint));
+    }
     M::decode(bytes).map_err(|e| {
-        Diagnostic::error(Code::MODEL, Location::Unknown, format!("the file is not {what}, or damaged: {e}"))
+        Diagnostic::error(Code::MODEL, Location::Unknown, format!("{THE_FILE} is not {what}, or damaged: {e}"))
             .hint("export or download it again")
     })
+}
+
+/// What a download left instead of the file, and what helps.
+pub(crate) fn download_mishap(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let head = bytes.get(..bytes.len().min(512))?.trim_ascii_start();
+    let begins = |with: &str| head.get(..with.len()).is_some_and(|h| h.eq_ignore_ascii_case(with.as_bytes()));
+    if begins("version https://git-lfs.github.com/spec/") {
+        return Some(("a pointer of Git LFS", "'git lfs pull' fetches the content that it points to"));
+    }
+    let web_page = ["<!doctype html", "<html", "<?xml"].iter().any(|tag| begins(tag));
+    web_page.then_some(("a web page", "download the file itself, not the page that shows it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_and_web_pages_are_recognised() {
+        let lfs = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+        for (bytes, is) in [
+            (&lfs[..], "a pointer of Git LFS"),
+            (b"\n <!DOCTYPE HTML><title>404</title>", "a web page"),
+            (b"<html lang=en>", "a web page"),
+        ] {
+            let e = decode::<ModelProto>(Bytes::copy_from_slice(bytes), "an ONNX model").unwrap_err();
+            assert_eq!(e.message, format!("the file is {is}, not an ONNX model"));
+        }
+        assert_eq!(download_mishap(b"\x08\x08"), None);
+        assert_eq!(download_mishap(b""), None);
+    }
 }

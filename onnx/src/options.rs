@@ -1,5 +1,6 @@
 //! Import options.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// How a model is imported.
@@ -9,10 +10,13 @@ pub struct Options {
     pub folder: Option<PathBuf>,
     /// The most nodes that a model may have once its functions are inlined: nested calls can expand without bound.
     pub max_nodes: usize,
+    /// Initializers that are inputs of the graph and become inputs of the module: a run gives their values. The other
+    /// initializers are constants.
+    pub initializer_inputs: BTreeSet<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { folder: None, max_nodes: 4_000_000 }
+        Options { folder: None, max_nodes: 4_000_000, initializer_inputs: BTreeSet::new() }
     }
 }

@@ -3,7 +3,7 @@
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Blob, DType, Elements, Tensor};
 
-use crate::external::External;
+use crate::external::{External, FILE_FAULT};
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
 
@@ -108,7 +108,9 @@ fn dims(stored: &[i64]) -> Result<(Vec<usize>, usize), Diagnostic> {
 /// The value of a stored tensor. Raw and external bytes are shared, typed fields are converted.
 pub(crate) fn tensor(proto: &TensorProto, external: &External) -> Result<Tensor, Diagnostic> {
     read(proto, external).map_err(|mut d| {
-        if !proto.name().is_empty() && !d.message.contains(proto.name()) {
+        // A fault of a file of external data is the same for every tensor in it.
+        let of_file = d.message.starts_with(FILE_FAULT);
+        if !proto.name().is_empty() && !of_file && !d.message.contains(proto.name()) {
             d.message = format!("tensor '{}': {}", proto.name(), d.message);
         }
         d

@@ -32,6 +32,18 @@ pub(crate) fn ty(proto: &TypeProto) -> Result<Type, Diagnostic> {
     }
 }
 
+/// The keys and the values of a map, each a list whose length is the symbol `size`; `None` for another type.
+pub(crate) fn map(proto: &TypeProto, size: &str) -> Option<Result<[Type; 2], Diagnostic>> {
+    let Some(TypeValue::MapType(m)) = &proto.value else { return None };
+    let list = |dtype| Type::tensor(dtype, vec![Dim::symbol(size)]);
+    let value = match m.value_type.as_deref().and_then(|t| t.value.as_ref()) {
+        Some(TypeValue::TensorType(t)) => dtype(t.elem_type().into()),
+        _ => Err(invalid("the values of a map must be tensors".into())),
+    };
+    let both = dtype(m.key_type().into()).and_then(|key| Ok([list(key), list(value?)]));
+    Some(both)
+}
+
 fn shape(proto: &TensorShapeProto) -> Result<Vec<Dim>, Diagnostic> {
     // Far more than any format or library supports; bounds the cost of code quadratic in the rank.
     const MOST_AXES: usize = 255;

@@ -226,31 +226,32 @@ fn n_bit_embeddings_are_dequantized() {
 }
 
 #[test]
-fn quantized_lstm_weights_are_dequantized() {
-    // Weights of scale 1 are themselves: the same as LSTM with its matrices turned over.
-    let (w, r): (Vec<i64>, Vec<i64>) = ((0..8).map(|i| i % 3).collect(), (0..4).map(|i| i % 2).collect());
-    let model = |turned: bool| {
-        let real = |v: &[i64]| v.iter().map(|v| (v - 1) as f32).collect::<Vec<f32>>();
-        // `[1, 2, 4]` over to `[1, 4, 2]`.
-        let over: Vec<i64> = (0..8).map(|i| w[i % 2 * 4 + i / 2]).collect();
-        let b = Build::new()
-            .input("x", F32, &["3", "1", "2"])
-            .init(bytes("w", &[1, 2, 4], &w))
-            .init(bytes("r", &[1, 1, 4], &r))
-            .init(f32s("s", &[1], &[1.0]))
-            .init(bytes("z", &[1], &[1]))
-            .init(f32s("wr", &[1, 4, 2], &real(&over)))
-            .init(f32s("rr", &[1, 4, 1], &real(&r)));
-        let attrs = [int("hidden_size", 1)];
-        match turned {
-            true => b.node("LSTM", &["x", "wr", "rr"], &["y"], &attrs).outputs(&["y"]).model(17),
-            false => {
-                let inputs = ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"];
-                b.node("DynamicQuantizeLSTM", &inputs, &["y"], &attrs).outputs(&["y"]).microsoft()
-            }
-        }
-    };
-    let x = x32(&[3, 1, 2], &wave(6, 1));
-    let (dims, want) = numbers(&run(&good(&model(true)), std::slice::from_ref(&x))[0]);
-    gives(&model(false), &[x], &[(&dims, &want)]);
+fn recurrences_multiply_quantized_integers() {
+    // One step without a state before it, and one output: the gates are the products of the quantised input.
+    let w: Vec<i64> = vec![3, 1, 2, 0, 2, 2, 1, 3];
+    let b = Build::new()
+        .input("x", F32, &["1", "1", "2"])
+        .init(bytes("w", &[1, 2, 4], &w))
+        .init(bytes("r", &[1, 1, 4], &[0, 0, 0, 0]))
+        .init(f32s("ws", &[1, 4], &[0.5, 0.25, 0.5, 0.125]))
+        .init(bytes("wz", &[1, 4], &[1, 1, 1, 1]))
+        .init(f32s("s", &[1], &[1.0]))
+        .init(bytes("z", &[1], &[0]));
+    let inputs = ["x", "w", "r", "", "", "", "", "", "ws", "wz", "s", "z"];
+    let model = b.node("DynamicQuantizeLSTM", &inputs, &["y"], &[int("hidden_size", 1)]).outputs(&["y"]).microsoft();
+    let x: [f32; 2] = [0.7, -0.3];
+    // u8 by the range of the input: scale (max - min) / 255, zero point -min / scale.
+    let scale = (x[0] - x[1]) / 255.0;
+    let zero = (-x[1] / scale).round_ties_even();
+    let q = x.map(|v| (v / scale).round_ties_even() + zero);
+    let gates: Vec<f64> = (0..4)
+        .map(|k| {
+            let sum: f32 = (0..2).map(|i| (q[i] - zero) * (w[i * 4 + k] - 1) as f32).sum();
+            f64::from(sum * (scale * [0.5, 0.25, 0.5, 0.125][k]))
+        })
+        .collect();
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let cell = sigmoid(gates[0]) * gates[3].tanh();
+    let y = sigmoid(gates[1]) * cell.tanh();
+    gives(&model, &[x32(&[1, 1, 2], &x)], &[(&[1, 1, 1, 1], &[y])]);
 }

@@ -402,3 +402,87 @@ fn scan_of_opset_8_has_a_batch_axis() {
     let empty = Build::new().node("Scan", &[""], &["y"], &[graph("body", sums()), int("num_scan_inputs", 1)]);
     refused(&bad(&empty.outputs(&["y"]).model(8)), Code::MODEL, &["something to scan"]);
 }
+
+/// A model of sequences of tensors that differ in their first extent: made, changed and read in every way.
+fn sequences_of_different_shapes() -> ModelProto {
+    let double = Build::new().arg("e").node("Add", &["e", "e"], &["d"], &[]).outputs(&["d"]);
+    // Appends the doubled element `i` to the sequence that is carried, and scans nothing.
+    let body = Build::new()
+        .arg("i")
+        .arg("go")
+        .arg("l")
+        .node("SequenceAt", &["split", "i"], &["e"], &[])
+        .node("Add", &["e", "e"], &["d"], &[])
+        .node("SequenceInsert", &["l", "d"], &["m"], &[])
+        .node("Identity", &["go"], &["on"], &[])
+        .outputs(&["on", "m"]);
+    let branch =
+        |position: &str, out: &str| Build::new().node("SequenceAt", &["made", position], &[out], &[]).outputs(&[out]);
+    Build::new()
+        .input("a", F32, &["N", "2"])
+        .input("b", F32, &["M", "2"])
+        .input("c", BOOL, &[])
+        .init(i64s("zero", &[], &[0]))
+        .init(i64s("one", &[], &[1]))
+        .init(i64s("two", &[], &[2]))
+        .init(i64s("lengths", &[2], &[1, 2]))
+        .init(bools("yes", &[], &[true]))
+        .node("SequenceConstruct", &["a", "b"], &["made"], &[])
+        .node("SequenceAt", &["made", "zero"], &["at0"], &[])
+        .node("SequenceAt", &["made", "one"], &["at1"], &[])
+        .node("SplitToSequence", &["a", "lengths"], &["split"], &[int("axis", 0)])
+        .node("SequenceAt", &["split", "zero"], &["split0"], &[])
+        .node("SequenceAt", &["split", "one"], &["split1"], &[])
+        .node("SequenceInsert", &["made", "split1", "one"], &["three"], &[])
+        .node("SequenceErase", &["three", "zero"], &["erased"], &[])
+        .node("SequenceAt", &["erased", "zero"], &["erased0"], &[])
+        .node("SequenceAt", &["erased", "one"], &["erased1"], &[])
+        .node("SequenceMap", &["erased"], &["mapped"], &[graph("body", double)])
+        .node("SequenceAt", &["mapped", "zero"], &["mapped0"], &[])
+        .node("SequenceAt", &["mapped", "one"], &["mapped1"], &[])
+        .node("SequenceEmpty", &[], &["empty"], &[])
+        .node("Loop", &["two", "yes", "empty"], &["looped"], &[graph("body", body)])
+        .node("SequenceAt", &["looped", "zero"], &["looped0"], &[])
+        .node("SequenceAt", &["looped", "one"], &["looped1"], &[])
+        .node("ConcatFromSequence", &["looped"], &["joined"], &[int("axis", 0)])
+        .node(
+            "If",
+            &["c"],
+            &["chosen"],
+            &[graph("then_branch", branch("zero", "t")), graph("else_branch", branch("one", "e"))],
+        )
+        .outputs(&[
+            "at0", "at1", "split0", "split1", "erased0", "erased1", "mapped0", "mapped1", "looped0", "looped1",
+            "joined", "chosen",
+        ])
+        .model(18)
+}
+
+#[test]
+fn elements_of_a_sequence_have_extents_of_their_own() {
+    let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [7.0, 8.0]);
+    let double = |v: &[f64]| v.iter().map(|x| 2.0 * x).collect::<Vec<f64>>();
+    let all: Vec<f64> = a.to_vec();
+    let (first, rest) = (&all[..2], &all[2..]);
+    for c in [true, false] {
+        let chosen: (&[usize], &[f64]) = if c { (&[3, 2], &all) } else { (&[1, 2], &b) };
+        gives(
+            &sequences_of_different_shapes(),
+            &[x32(&[3, 2], &a.map(|x| x as f32)), x32(&[1, 2], &b.map(|x| x as f32)), truth(c)],
+            &[
+                (&[3, 2], &all),
+                (&[1, 2], &b),
+                (&[1, 2], first),
+                (&[2, 2], rest),
+                (&[2, 2], rest),
+                (&[1, 2], &b),
+                (&[2, 2], &double(rest)),
+                (&[1, 2], &double(&b)),
+                (&[1, 2], &double(first)),
+                (&[2, 2], &double(rest)),
+                (&[3, 2], &double(&all)),
+                chosen,
+            ],
+        );
+    }
+}

@@ -44,7 +44,9 @@ fn errors(folder: &Path, entries: &[(&str, &str)]) -> Vec<Diagnostic> {
         Err(errors) => {
             assert!(errors.iter().all(|d| d.code == Code::EXTERNAL_DATA), "{errors:#?}");
             assert_eq!(onnx(&errors[0].location), ("w".into(), 0, "Initializer".into()));
-            assert!(errors[0].message.contains("'w'"), "{errors:#?}");
+            // A fault of the file is reported for the file, others for the tensor.
+            let names = ["'w'", "external data: "];
+            assert!(names.iter().any(|name| errors[0].message.contains(name)), "{errors:#?}");
             errors
         }
     }
@@ -168,6 +170,19 @@ fn entries_must_fit_the_tensor() {
     }
     refused(&errors(folder.path(), &[("location", "absent.bin")]), Code::EXTERNAL_DATA, &["absent.bin"]);
     refused(&errors(folder.path(), &[("location", "sub")]), Code::EXTERNAL_DATA, &["not a file"]);
+}
+
+#[test]
+fn a_missing_file_is_reported_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = (0..40).map(|i| external(&format!("w{i}"), &[4], &[("location", "absent.bin")])).collect();
+    let errors = import_in(folder.path(), &model(all)).err().unwrap();
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].message.contains("absent.bin"), "{errors:#?}");
+    assert!(errors[0].notes[0].starts_with("the same for 39 more places: 'w1' (#1)"), "{errors:#?}");
+    // A pointer of Git LFS is no data.
+    std::fs::write(folder.path().join("w.bin"), "version https://git-lfs.github.com/spec/v1\noid sha256:0\n").unwrap();
+    refused(&self::errors(folder.path(), &[("location", "w.bin")]), Code::EXTERNAL_DATA, &["w.bin", "Git LFS"]);
 }
 
 #[test]

@@ -257,8 +257,24 @@ fn exponential_function_inlining_is_bounded() {
     let m = model(call("F0", &[]), functions);
     let options = Options { max_nodes: 10_000, ..Options::default() };
     let errors = import_bytes(encode(&m), &options).unwrap_err().0;
-    refused(&errors, Code::MODEL, &["too many nodes"]);
-    assert!(errors.len() < 100, "{} errors", errors.len());
+    refused(&errors, Code::MODEL, &["function 'F16' is 16384 nodes"]);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+}
+
+#[test]
+fn saturated_counts_of_nodes_are_refused() {
+    let name = |i: usize| format!("F{i}");
+    let functions = (0..70).map(|i| caller(&name(i), &[&name(i + 1), &name(i + 1)])).collect();
+    let errors = bad(&model(call("F0", &[]), functions));
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    refused(&errors, Code::MODEL, &["nodes once the functions that it calls are inlined"]);
+}
+
+#[test]
+fn functions_defined_twice_are_refused() {
+    let f = |op: &str| Build::new().arg("a").node(op, &["a"], &["b"], &[]).outputs(&["b"]).function("local", "F", &[]);
+    let m = model(call("F", &[]), vec![f("Neg"), f("Relu")]);
+    refused(&bad(&m), Code::MODEL, &["function 'F' of domain 'local' is defined twice"]);
 }
 
 #[test]

@@ -418,7 +418,7 @@ fn the_number_of_nodes_is_bounded() {
         .model(18);
     let with = |max_nodes| import_bytes(encode(&model), &Options { max_nodes, ..Options::default() });
     assert!(with(2).is_ok());
-    refused(&with(1).unwrap_err().0, Code::MODEL, &["too many nodes"]);
+    refused(&with(1).unwrap_err().0, Code::MODEL, &["the model is 2 nodes"]);
 }
 
 #[test]
@@ -442,4 +442,34 @@ fn top_k_takes_one_element_k() {
     let g = Build::new().input("x", F32, &["4"]).init(i64s("k", &[2], &[1, 2]));
     let g = g.node("TopK", &["x", "k"], &["v", "i"], &[]).outputs(&["v", "i"]);
     assert!(bad(&g.model(21))[0].message.contains("k must be one number"));
+}
+
+#[test]
+fn initializers_that_are_inputs_may_be_given() {
+    let model = Build::new()
+        .input("a", F32, &["N"])
+        .input("c", F32, &["1"])
+        .input("s", I64, &["2"])
+        .init(f32s("c", &[1], &[2.0]))
+        .init(i64s("s", &[2], &[2, 1]))
+        .init(f32s("k", &[1], &[10.0]))
+        .node("Add", &["a", "c"], &["b"], &[])
+        .node("Mul", &["b", "k"], &["d"], &[])
+        .node("Reshape", &["d", "s"], &["y"], &[])
+        .outputs(&["y"])
+        .model(18);
+    let a = x32(&[2], &[1.0, 2.0]);
+    // Without a value for them, the defaults hold.
+    gives(&model, std::slice::from_ref(&a), &[(&[2, 1], &[30.0, 40.0])]);
+    let with = |names: &[&str]| {
+        let initializer_inputs = names.iter().map(ToString::to_string).collect();
+        import_bytes(encode(&model), &Options { initializer_inputs, ..Options::default() })
+    };
+    let module = with(&["s", "c"]).unwrap();
+    assert_eq!(module.main().unwrap().inputs, ["a", "c", "s"]);
+    let got = run(&module, &[a, x32(&[1], &[0.0]), Tensor::from_i64s(&[1, 2])]);
+    assert_eq!(numbers(&got[0]), (vec![1, 2], vec![10.0, 20.0]));
+    for other in ["k", "a", "none"] {
+        refused(&with(&[other]).unwrap_err().0, Code::INPUT, &[other, "default"]);
+    }
 }

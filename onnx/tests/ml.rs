@@ -3,7 +3,8 @@
 mod support;
 
 use of_diag::Code;
-use of_onnx::proto::ModelProto;
+use of_onnx::proto::tensor_proto::DataType;
+use of_onnx::proto::{AttributeProto, ModelProto, TypeProto, ValueInfoProto, type_proto};
 use support::*;
 
 /// A model of ai.onnx.ml.
@@ -159,14 +160,60 @@ fn ml_support_vector_machines() {
     );
 }
 
+/// A map as the type of an input.
+fn map_type(key: DataType, value: DataType) -> TypeProto {
+    let value_type = Some(Box::new(ty(value, &[])));
+    let map = type_proto::Map { key_type: Some(key as i32), value_type };
+    TypeProto { value: Some(type_proto::Value::MapType(Box::new(map))), ..TypeProto::default() }
+}
+
 #[test]
-fn map_types_are_refused_with_the_reason() {
+fn lists_of_maps_are_values_and_keys() {
     let build = Build::new()
-        .input("x", F32, &["2", "1"])
+        .input("x", F32, &["N", "2"])
+        .node("ZipMap", &["x"], &["y"], &[texts("classlabels_strings", &["b", "a"])])
+        .domain("ai.onnx.ml")
+        .node("Neg", &["x"], &["z"], &[])
+        .outputs(&["y", "z"]);
+    let imported = import(&ml(build, 1)).unwrap();
+    verified(&imported.module);
+    assert_eq!(imported.module.main().unwrap().outputs, ["y", "z", "y.keys"]);
+    assert!(imported.warnings.0[0].message.contains("'y' is a list of maps"), "{}", imported.warnings);
+    let got = run(&imported.module, &[x32(&[1, 2], &[1.0, 2.0])]);
+    assert_eq!(numbers(&got[0]), (vec![1, 2], vec![1.0, 2.0]));
+    let of_ops::Value::Tensor(keys) = &got[2] else { panic!("{:?}", got[2]) };
+    assert_eq!(keys.strings().unwrap(), ["b", "a"]);
+    let build = Build::new()
+        .input("x", F32, &["N", "2"])
         .node("ZipMap", &["x"], &["y"], &[ints("classlabels_int64s", &[1])])
         .domain("ai.onnx.ml")
         .outputs(&["y"]);
-    refused(&bad(&ml(build, 1)), Code::UNSUPPORTED, &["values of map type are not supported"]);
+    refused(&bad(&ml(build, 1)), Code::MODEL, &["1 labels are given for 2 columns"]);
+}
+
+#[test]
+fn maps_are_inputs_of_values_and_keys() {
+    let model = |op: &str, attrs: &[AttributeProto]| {
+        let mut build = Build::new().node(op, &["m"], &["y"], attrs).domain("ai.onnx.ml").outputs(&["y"]);
+        build.0.input.push(ValueInfoProto {
+            name: Some("m".into()),
+            r#type: Some(map_type(I64, F32)),
+            ..ValueInfoProto::default()
+        });
+        ml(build, 1)
+    };
+    let map = || [x32(&[3], &[0.5, 1.5, 2.5]), of_ir::Tensor::from_i64s(&[4, 0, 2])];
+    let vocabulary = model("DictVectorizer", &[ints("int64_vocabulary", &[0, 1, 2])]);
+    assert_eq!(good(&vocabulary).main().unwrap().inputs, ["m", "m.keys"]);
+    gives(&vocabulary, &map(), &[(&[1, 3], &[1.5, 0.0, 2.5])]);
+    gives(&model("CastMap", &[]), &map(), &[(&[1, 3], &[1.5, 2.5, 0.5])]);
+    let sparse = [text("map_form", "SPARSE"), int("max_map", 5)];
+    gives(&model("CastMap", &sparse), &map(), &[(&[1, 5], &[1.5, 0.0, 2.5, 0.0, 0.5])]);
+    let other = model("DictVectorizer", &[texts("string_vocabulary", &["a"])]);
+    refused(&bad(&other), Code::MODEL, &["the keys are i64"]);
+    // What is no map is not one.
+    let plain = Build::new().input("x", F32, &["3"]).node("CastMap", &["x"], &["y"], &[]).domain("ai.onnx.ml");
+    refused(&bad(&ml(plain.outputs(&["y"]), 1)), Code::MODEL, &["must be a map"]);
 }
 
 #[test]

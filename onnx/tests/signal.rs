@@ -42,15 +42,20 @@ fn dft_onesided_inverse() {
 
 #[test]
 fn stft_is_imported() {
-    let model = Build::new()
-        .input("x", F32, &["1", "5", "1"])
-        .init(i64s("step", &[], &[2]))
-        .init(f32s("window", &[2], &[1.0, 0.5]))
-        .node("STFT", &["x", "step", "window"], &["y"], &[])
-        .outputs(&["y"])
-        .model(17);
+    let model = |dims: &[&str]| {
+        Build::new()
+            .input("x", F32, dims)
+            .init(i64s("step", &[], &[2]))
+            .init(f32s("window", &[2], &[1.0, 0.5]))
+            .node("STFT", &["x", "step", "window"], &["y"], &[])
+            .outputs(&["y"])
+            .model(17)
+    };
     let expected: &[f64] = &[2.0, 0.0, 0.0, 0.0, 5.0, 0.0, 1.0, 0.0];
-    gives(&model, &[x32(&[1, 5, 1], &[1.0, 2.0, 3.0, 4.0, 5.0])], &[(&[1, 2, 2, 2], expected)]);
+    let samples = [1.0, 2.0, 3.0, 4.0, 5.0];
+    gives(&model(&["1", "5", "1"]), &[x32(&[1, 5, 1], &samples)], &[(&[1, 2, 2, 2], expected)]);
+    // Without the axis of the parts the samples are real.
+    gives(&model(&["1", "5"]), &[x32(&[1, 5], &samples)], &[(&[1, 2, 2, 2], expected)]);
 }
 
 #[test]

@@ -92,6 +92,10 @@ impl Frame<'_> {
         let unknown =
             || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));
         let decl = decl(data.name()).ok_or_else(unknown)?;
+        // What is too large is refused before memory for it is asked for, which would end the process.
+        for dims in types.iter().filter_map(|t| t.as_tensor()?.fixed_dims()).filter(|_| !data.operands.is_empty()) {
+            crate::shape::count(&dims).map_err(|e| e.at(data.name(), &data.loc))?;
+        }
         let imp = decl.decode(&data.attrs).map_err(|e| e.at(data.name(), &data.loc))?;
         let regions = data.regions.clone();
         let mut inner: Option<Diagnostic> = None;

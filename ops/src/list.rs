@@ -211,6 +211,7 @@ list! {
     crate::random::RandomNormal,
     crate::random::RandomUniform,
     // recurrent
+    crate::recurrent::DynamicQuantizeLstm,
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
     crate::recurrent::Rnn,
@@ -242,6 +243,7 @@ list! {
     crate::string::StringNormalizer,
     crate::string::StringSplit,
     crate::string::TfIdfVectorizer,
+    crate::string::Tokenizer,
     // structural
     crate::structural::Constant,
     crate::structural::Alternatives,

@@ -84,8 +84,15 @@ struct Declared {
 
 impl ModuleParser<'_> {
     fn items(&mut self, wrapped: Wrapped) -> ParseResult<()> {
+        let mut modules = 0;
         loop {
             let t = self.p.tok;
+            if matches!((t.kind, self.p.peek()), (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"")) {
+                modules += 1;
+                if modules > 1 {
+                    return Err(self.p.error(t, "a text holds one module, this is the second"));
+                }
+            }
             match (t.kind, self.p.peek()) {
                 (Kind::Eof, _) if wrapped == Wrapped::No => return Ok(()),
                 (Kind::Punct(b'}'), _) if wrapped == Wrapped::Yes => return Ok(()),

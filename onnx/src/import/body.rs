@@ -23,6 +23,23 @@ pub(super) enum Resolved<'m> {
     Call(&'m FunctionProto),
 }
 
+/// The name of the keys of the maps that are `name`.
+fn keys_of(name: &str) -> String {
+    format!("{name}.keys")
+}
+
+/// Whether `name` has a value in the model.
+fn is_initialized(graph: &GraphProto, name: &str) -> bool {
+    let sparse = graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
+    graph.initializer.iter().chain(sparse).any(|t| t.name() == name)
+}
+
+/// The inputs of `graph` that have a default value, an initializer of their name: their position and their name.
+pub(crate) fn initializer_inputs(graph: &GraphProto) -> Vec<(usize, &str)> {
+    let names = graph.input.iter().map(|i| i.name()).enumerate();
+    names.filter(|(_, name)| is_initialized(graph, name)).collect()
+}
+
 impl<'m> Importer<'m, '_> {
     /// Imports the main graph; returns the names of its inputs and outputs.
     pub(super) fn main(&mut self, graph: &'m GraphProto) -> (Vec<String>, Vec<String>) {
@@ -31,16 +48,30 @@ impl<'m> Importer<'m, '_> {
         let inputs = self.inputs(graph);
         let declared = declared::all(graph);
         self.nodes(&graph.node, &declared);
-        let outputs = self.outputs(graph);
+        let mut outputs = self.outputs(graph);
+        let mut names = self.names_of_outputs(graph);
         // Without all outputs there is an error in the report, and no module.
         if outputs.len() == graph.output.len() {
+            self.outputs_of_keys(&mut outputs, &mut names);
             self.rw.set_location(Location::Unknown);
             if let Err(d) = self.rw.create(of_ops::structural::Return {}, &outputs) {
                 self.report.error(d);
             }
         }
         self.scope.pop();
-        (inputs, self.names_of_outputs(graph))
+        (inputs, names)
+    }
+
+    /// Adds an output for the keys of each output that is a list of maps.
+    fn outputs_of_keys(&mut self, outputs: &mut Vec<ValueId>, names: &mut Vec<String>) {
+        for i in 0..outputs.len() {
+            let Some(keys) = self.map_keys.get(&outputs[i]) else { continue };
+            outputs.push(*keys);
+            let (name, own) = (names[i].clone(), keys_of(&names[i]));
+            let message = format!("output '{name}' is a list of maps: '{name}' are their values, '{own}' their keys");
+            self.report.warning(Diagnostic::warning(Code::MODEL, Location::onnx(name, i as u32, "Output"), message));
+            names.push(own);
+        }
     }
 
     /// The names of the outputs. A repeated output gets a new name, since callers look up outputs by name.
@@ -66,19 +97,32 @@ impl<'m> Importer<'m, '_> {
 
     fn inputs(&mut self, graph: &'m GraphProto) -> Vec<String> {
         let mut names = Vec::new();
+        let symbols = declared::symbols_of_tensors(&graph.input);
         for (i, input) in graph.input.iter().enumerate() {
             let name = input.name();
-            // An initializer of that name is its default: the input is a constant.
-            if graph.initializer.iter().any(|t| t.name() == name) {
+            // An initializer of that name is its default: the input is a constant, unless a value will be given.
+            if is_initialized(graph, name) && !self.initializer_inputs.contains(name) {
                 continue;
             }
             let loc = Location::onnx(name, i as u32, "Input");
+            let map = input.r#type.as_ref().and_then(|t| types::map(t, &format!("{name}.size")));
+            if let Some(Ok([keys, values])) = map {
+                let values = self.rw.add_arg(self.region, values, Some(name.into()));
+                let keys = self.rw.add_arg(self.region, keys, Some(keys_of(name).into()));
+                self.map_keys.insert(values, keys);
+                self.define(name, Bound::Value(values), &loc);
+                names.extend([name.to_owned(), keys_of(name)]);
+                continue;
+            }
             let ty = match &input.r#type {
                 Some(t) => types::ty(t),
                 None => Err(invalid(format!("input '{name}' has no type"))),
             };
             let bound = match ty {
-                Ok(ty) => Bound::Value(self.rw.add_arg(self.region, ty, Some(name.into()))),
+                Ok(ty) => {
+                    let ty = declared::of_input(ty, &symbols);
+                    Bound::Value(self.rw.add_arg(self.region, ty, Some(name.into())))
+                }
                 Err(d) => {
                     self.report.error(d.or_at(&loc));
                     Bound::Poisoned
@@ -93,11 +137,17 @@ impl<'m> Importer<'m, '_> {
     /// The constants of a graph.
     pub(super) fn constants(&mut self, graph: &'m GraphProto) {
         for (i, t) in graph.initializer.iter().enumerate() {
+            if self.depth == 0 && self.initializer_inputs.contains(t.name()) {
+                continue;
+            }
             let value = tensor::tensor(t, self.external);
             self.initializer(t.name(), i, value);
         }
         for (i, t) in graph.sparse_initializer.iter().enumerate() {
             let name = t.values.as_ref().map_or("", |v| v.name());
+            if self.depth == 0 && self.initializer_inputs.contains(name) {
+                continue;
+            }
             let value = tensor::dense(t, self.external);
             self.initializer(name, i, value);
         }
@@ -127,6 +177,8 @@ impl<'m> Importer<'m, '_> {
             match self.scope.get(output.name()) {
                 Some(Bound::Value(v)) => values.push(v),
                 Some(Bound::Poisoned) => {}
+                // The reading ended early, which is reported.
+                None if self.nodes_left.is_none() => {}
                 Some(Bound::Absent) | None => {
                     let loc = Location::onnx(output.name(), i as u32, "Output");
                     let message = format!("output '{}' is not defined", output.name());
@@ -150,7 +202,7 @@ impl<'m> Importer<'m, '_> {
             let Some(left) = self.nodes_left else { return };
             self.nodes_left = left.checked_sub(1);
             if left == 0 {
-                let message = "the model has too many nodes once its functions are inlined";
+                let message = "the model has too many nodes, counting bodies of loops each time that they are read";
                 self.report.error(invalid(message.into()).hint("raise max_nodes"));
                 return;
             }

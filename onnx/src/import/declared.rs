@@ -1,6 +1,7 @@
 //! Declared types of values, merged with inferred ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Dim, TensorType, Type, ValueId};
@@ -15,6 +16,23 @@ pub(super) type Declared<'m> = HashMap<&'m str, Type>;
 /// The declared type, where there is one that can be read.
 pub(super) fn ty(info: &ValueInfoProto) -> Option<Type> {
     types::ty(info.r#type.as_ref()?).ok()
+}
+
+/// The symbols that a tensor among `inputs` has as an extent, so that a run knows their values.
+pub(super) fn symbols_of_tensors(inputs: &[ValueInfoProto]) -> HashSet<Arc<str>> {
+    let types = inputs.iter().filter_map(ty);
+    let shapes = types.filter_map(|t| t.as_tensor()?.shape.clone());
+    shapes.flatten().filter_map(|d| d.as_symbol().cloned()).collect()
+}
+
+/// The type of an input. The elements of a sequence may differ in a dimension of a name that no tensor gives a value.
+pub(super) fn of_input(ty: Type, symbols: &HashSet<Arc<str>>) -> Type {
+    let known = |d: &Dim| d.symbols().iter().all(|s| symbols.contains(s));
+    match ty {
+        Type::Sequence(_) => ty.map_dims(&mut |d| if known(d) { d.clone() } else { Dim::unknown() }),
+        Type::Optional(t) => Type::Optional(Box::new(of_input(*t, symbols))),
+        other => other,
+    }
 }
 
 /// All that `graph` declares of values that its nodes make.

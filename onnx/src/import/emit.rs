@@ -40,12 +40,23 @@ impl Importer<'_, '_> {
         inputs: &[Option<ValueId>],
         attrs: impl IntoIterator<Item = (&'static str, Attr)>,
     ) -> Result<ValueId, ImportError> {
+        let values = self.emit_many(op, inputs, attrs, 1)?;
+        values.first().copied().ok_or_else(|| ImportError::invalid(format!("{op} gives no value")))
+    }
+
+    /// As [`Importer::emit_one`], with as many outputs as said.
+    pub fn emit_many(
+        &mut self,
+        op: &str,
+        inputs: &[Option<ValueId>],
+        attrs: impl IntoIterator<Item = (&'static str, Attr)>,
+        outputs: usize,
+    ) -> ImportResult {
         let mut all = Attributes::default();
         for (name, value) in attrs {
             all.set(name, value);
         }
-        let values = self.create(op, inputs, all, &[true], &[])?;
-        values.first().copied().ok_or_else(|| ImportError::invalid(format!("{op} gives no value")))
+        self.create(op, inputs, all, &vec![true; outputs], &[])
     }
 
     /// As [`Importer::emit`], for an op with regions.

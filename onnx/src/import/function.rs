@@ -58,7 +58,12 @@ impl<'m> Importer<'m, '_> {
         self.leave();
         self.context = context;
         self.scope = scope;
-        let undefined = |name: &String| ImportError::invalid(format!("output '{name}' of a function is not defined"));
+        if self.nodes_left.is_none() {
+            return Err(ImportError::Poisoned);
+        }
+        let undefined = |name: &String| {
+            ImportError::invalid(format!("output '{name}' of function '{}' is not defined", function.name()))
+        };
         let outputs = function.output.iter().zip(outputs).map(|(n, o)| o.ok_or_else(|| undefined(n)));
         let outputs: Vec<Bound> = outputs.collect::<Result<_, _>>()?;
         for (name, bound) in node.output.iter().zip(&outputs) {

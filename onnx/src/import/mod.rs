@@ -5,6 +5,7 @@ mod body;
 mod declared;
 mod emit;
 mod function;
+mod inlining;
 mod model;
 mod node;
 mod placement;
@@ -12,16 +13,17 @@ mod region;
 mod report;
 mod scope;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use of_diag::{Diagnostics, Location};
-use of_ir::{Mesh, Module, RegionId, Rewriter};
+use of_ir::{Mesh, Module, RegionId, Rewriter, ValueId};
 
 use crate::external::External;
 use crate::proto::FunctionProto;
 
 pub(crate) use attribute::{Attributes, dtype_attr, literal};
+pub(crate) use body::initializer_inputs;
 pub(crate) use emit::{as_is, declaration, is_declared};
 pub(crate) use model::model;
 pub(crate) use node::{ImportResult, Node};
@@ -81,9 +83,14 @@ pub(crate) struct Importer<'m, 'g> {
     /// The model's device configurations.
     meshes: &'m IndexMap<String, Mesh>,
     report: Report,
+    /// The keys of maps by their values, see `ops/ml/maps.rs`.
+    pub map_keys: HashMap<ValueId, ValueId>,
     /// How many random ops have no seed of their own so far.
     unseeded: i64,
-    /// How many more nodes may be read; `None` once there were too many, which is reported.
+    /// The initializers that are inputs here, see `Options`.
+    initializer_inputs: &'m BTreeSet<String>,
+    /// How many more nodes may be read, those of loop bodies each time; `None` once there were too many, which is
+    /// reported.
     nodes_left: Option<usize>,
     /// How many subgraphs and calls are around the node that is read.
     depth: usize,

@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Attrs, Func, Graph, Module, Rewriter};
 
+use super::body::initializer_inputs;
 use super::report::Report;
 use super::scope::Scope;
-use super::{Context, FunctionKey, Imported, Importer, NEWEST_OPSET, OLDEST_OPSET, declared, domain, placement};
+use super::{
+    Context, FunctionKey, Imported, Importer, NEWEST_OPSET, OLDEST_OPSET, declared, domain, inlining, placement,
+};
 use crate::external::External;
 use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
 use crate::tensor::invalid;
@@ -19,8 +22,9 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         return Err(invalid("the model has no graph".into()).hint("is this an ONNX model?").into());
     };
     let opsets = opsets(&model.opset_import)?;
-    let functions: HashMap<FunctionKey<'_>, &FunctionProto> =
-        model.functions.iter().map(|f| ((domain(f.domain()), f.name(), f.overload()), f)).collect();
+    let functions = functions(model)?;
+    inlining::check(graph, &functions, options.max_nodes)?;
+    check_initializer_inputs(graph, options)?;
     let external = External::new(options.folder.clone());
     let meshes = placement::meshes(&model.configuration)?;
     let mut out = Graph::new();
@@ -37,8 +41,10 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         scope: Scope::default(),
         meshes: &meshes,
         report: Report::default(),
+        map_keys: HashMap::new(),
         unseeded: 0,
         nodes_left: Some(options.max_nodes),
+        initializer_inputs: &options.initializer_inputs,
         depth: 0,
     };
     let (inputs, outputs) = importer.main(graph);
@@ -49,6 +55,29 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     // Ops were checked one by one; what the model declares of sizes was not.
     of_ir::verify_module(&module)?;
     Ok(Imported { module, warnings })
+}
+
+/// Only an initializer that is an input may be given by a run.
+fn check_initializer_inputs(graph: &GraphProto, options: &Options) -> Result<(), Diagnostic> {
+    let may_be: Vec<&str> = initializer_inputs(graph).into_iter().map(|(_, name)| name).collect();
+    let Some(other) = options.initializer_inputs.iter().find(|n| !may_be.contains(&n.as_str())) else { return Ok(()) };
+    let message = format!("'{other}' is not an input with a default value");
+    let hint = match may_be.as_slice() {
+        [] => "the model has none".into(),
+        names => format!("these are: {}", names.join(", ")),
+    };
+    Err(Diagnostic::error(Code::INPUT, Location::Unknown, message).hint(hint))
+}
+
+/// The functions of a model.
+fn functions(model: &ModelProto) -> Result<HashMap<FunctionKey<'_>, &FunctionProto>, Diagnostic> {
+    let mut all = HashMap::new();
+    for f in &model.functions {
+        if all.insert((domain(f.domain()), f.name(), f.overload()), f).is_some() {
+            return Err(invalid(format!("function '{}' of domain '{}' is defined twice", f.name(), f.domain())));
+        }
+    }
+    Ok(all)
 }
 
 /// Versions by domain.

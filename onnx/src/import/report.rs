@@ -1,5 +1,7 @@
 //! Import errors and unsupported operators, collected until the import ends.
 
+use std::collections::HashMap;
+
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
 use of_ir::OpError;
 
@@ -59,7 +61,8 @@ struct Unsupported {
 }
 
 enum Item {
-    Error(Diagnostic),
+    /// An error, and the other places that have the same.
+    Error(Diagnostic, Vec<Location>),
     Unsupported(Unsupported),
 }
 
@@ -67,6 +70,10 @@ enum Item {
 #[derive(Default)]
 pub(crate) struct Report {
     items: Vec<Item>,
+    /// Where in `items` an error of this code and message is.
+    errors: HashMap<(Code, String), usize>,
+    /// Errors so far, those at other places included.
+    count: usize,
     warnings: Vec<Diagnostic>,
     more_warnings: usize,
 }
@@ -76,9 +83,23 @@ const MOST_NAMED: usize = 16;
 const MOST_WARNINGS: usize = 32;
 
 impl Report {
-    /// Adds an error.
+    /// Adds an error. The same error at another place is a note of the first.
     pub fn error(&mut self, d: Diagnostic) {
-        self.items.push(Item::Error(d));
+        let key = (d.code, d.message.clone());
+        if let Some(first) = self.errors.get(&key)
+            && let Some(Item::Error(_, places)) = self.items.get_mut(*first)
+        {
+            places.push(d.location);
+            self.count += 1;
+            return;
+        }
+        self.errors.insert(key, self.items.len());
+        self.push(Item::Error(d, Vec::new()));
+    }
+
+    fn push(&mut self, item: Item) {
+        self.count += 1;
+        self.items.push(item);
     }
 
     /// Adds a node that is not supported.
@@ -89,10 +110,11 @@ impl Report {
                 && u.reason == reason
             {
                 u.nodes.push(node);
+                self.count += 1;
                 return;
             }
         }
-        self.items.push(Item::Unsupported(Unsupported { name, reason, nodes: vec![node] }));
+        self.push(Item::Unsupported(Unsupported { name, reason, nodes: vec![node] }));
     }
 
     /// Adds a warning.
@@ -106,7 +128,7 @@ impl Report {
 
     /// Number of errors so far, nodes that are not supported included.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.count
     }
 
     /// The warnings if the import succeeded, everything otherwise.
@@ -122,7 +144,7 @@ impl Report {
         let mut all: Vec<Diagnostic> = Vec::new();
         for item in self.items {
             all.push(match item {
-                Item::Error(d) => d,
+                Item::Error(d, places) => with_places(d, places),
                 Item::Unsupported(u) => {
                     nodes += u.nodes.len();
                     if !ops.contains(&u.name) {
@@ -150,22 +172,31 @@ impl Unsupported {
         let mut nodes = self.nodes.into_iter();
         let first = nodes.next().unwrap_or_default();
         let message = format!("operator {op} of {domain} ({opset}) is not supported: {}", self.reason);
-        let mut d = Diagnostic::error(Code::UNSUPPORTED, first, message);
-        let names: Vec<String> = nodes
-            .map(|l| match l {
-                Location::Onnx { node, index, .. } => format!("'{node}' (#{index})"),
-                other => other.to_string(),
-            })
-            .collect();
-        if !names.is_empty() {
-            let shown = names[..names.len().min(MOST_NAMED)].join(", ");
-            let rest = match names.len().saturating_sub(MOST_NAMED) {
-                0 => String::new(),
-                n => format!(" and {n} more"),
-            };
-            let plural = if names.len() == 1 { "node" } else { "nodes" };
-            d = d.note(format!("the same for {} more {plural}: {shown}{rest}", names.len()));
-        }
-        d
+        with_places(Diagnostic::error(Code::UNSUPPORTED, first, message), nodes.collect())
     }
+}
+
+/// The diagnostic with a note that names further places.
+fn with_places(d: Diagnostic, places: Vec<Location>) -> Diagnostic {
+    if places.is_empty() {
+        return d;
+    }
+    let name = |l: &Location| match l {
+        Location::Onnx { node, index, .. } => format!("'{node}' (#{index})"),
+        other => other.to_string(),
+    };
+    let shown: Vec<String> = places.iter().take(MOST_NAMED).map(name).collect();
+    let rest = match places.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let of_nodes =
+        |l: &Location| matches!(l, Location::Onnx { op, .. } if !matches!(&**op, "Initializer" | "Input" | "Output"));
+    let what = match (places.iter().all(of_nodes), places.len()) {
+        (true, 1) => "node",
+        (true, _) => "nodes",
+        (false, 1) => "place",
+        (false, _) => "places",
+    };
+    d.note(format!("the same for {} more {what}: {}{rest}", places.len(), shown.join(", ")))
 }

@@ -85,6 +85,7 @@ impl Op for MatMul {
         let p = parts(&ty(a), &ty(b))?;
         let fixed = |s: &Shape| s.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect::<Vec<_>>();
         let out_dims = fixed(&p.result);
+        shape::count(&out_dims)?;
         let k = a.dims()[a.dims().len() - 1];
         let m = if a.dims().len() > 1 { a.dims()[a.dims().len() - 2] } else { 1 };
         let n = if b.dims().len() > 1 { b.dims()[b.dims().len() - 1] } else { 1 };

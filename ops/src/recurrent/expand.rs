@@ -16,8 +16,10 @@ use crate::movement::{Concat, Gather, Range, ReverseSequence, Slice};
 use crate::structural::{ShapeOf, Yield};
 
 /// A layer.
-pub(super) struct Layer {
+pub(super) struct Layer<'p> {
     pub form: Form,
+    /// How values are multiplied with weights.
+    pub product: &'p Product<'p>,
     /// Gates; the rows of the weights are `gates * hidden`.
     pub gates: usize,
     /// States; the first is the result.
@@ -36,7 +38,24 @@ pub(super) struct Cell {
     pub bias: Option<(ValueId, ValueId)>,
 }
 
-impl Layer {
+/// Which weights a product is with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Weights {
+    /// Those of the input.
+    Input,
+    /// Those of the state.
+    Recurrence,
+}
+
+/// The product of a value and the matrix of a direction: values, which weights, the direction, the matrix.
+pub(super) type Product<'p> = dyn Fn(&mut Build<'_, '_>, ValueId, (Weights, usize), ValueId) -> BuildResult + 'p;
+
+/// The product of numbers of one type.
+pub(super) fn plain(b: &mut Build<'_, '_>, x: ValueId, _: (Weights, usize), w: ValueId) -> BuildResult {
+    b.op(MatMul {}, &[x, w])
+}
+
+impl Layer<'_> {
     /// Expands the layer. `prepare` gives what of the biases is added to the products of the inputs for all steps;
     /// `cell` gives the next states from the gates' share of the input, `[batch, gates * hidden]`, and the states.
     pub fn expand(
@@ -68,7 +87,7 @@ impl Layer {
                 },
             };
             let w = matrix(b, operands[1], direction)?;
-            let mut gates = b.op(MatMul {}, &[x, w])?;
+            let mut gates = (self.product)(b, x, (Weights::Input, direction), w)?;
             if let Some(bias) = prepare(b, &own)? {
                 gates = b.add(gates, bias)?;
             }

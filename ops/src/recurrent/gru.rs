@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::activation;
-use super::expand::{Cell, Layer, apply, gate, part};
+use super::expand::{Cell, Layer, apply, gate, part, plain};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
 use crate::build::{Build, diagnostic};
 use crate::contraction::MatMul;
@@ -108,7 +108,7 @@ impl Op for Gru {
         let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
         let functions = self.functions(form.directions).map_err(diagnostic)?;
         let biases = |_: &mut Build<'_, '_>, own: &Cell| Ok(own.bias.map(|(w, _)| w));
-        Layer { form, gates: GATES, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
+        Layer { form, product: &plain, gates: GATES, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
             let (h, n) = (states[0], own.hidden);
             let [f, g] = [0, 1].map(|k| functions[own.direction][k]);
             // The recurrence of gates from..to.

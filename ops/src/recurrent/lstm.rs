@@ -5,14 +5,13 @@ use std::sync::Arc;
 use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::activation;
-use super::expand::{Cell, Layer, apply, gate, part, pick};
+use super::expand::{Cell, Layer, Product, Weights, apply, gate, part, pick, plain};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
 use crate::build::{Build, diagnostic};
-use crate::contraction::MatMul;
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 
-const GATES: usize = 4;
+pub(super) const GATES: usize = 4;
 
 op! {
     /// Long short-term memory over a sequence, with peepholes.
@@ -58,7 +57,7 @@ op! {
 }
 
 impl Lstm {
-    fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
+    pub(super) fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
         let Lstm { activations, activation_alpha, activation_beta, .. } = self;
         activation::parse(activations, activation_alpha, activation_beta, &["Sigmoid", "Tanh", "Tanh"], directions)
     }
@@ -109,15 +108,25 @@ impl Op for Lstm {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let b = &mut Build::new(rw);
+        self.expand_with(&mut Build::new(rw), operands, &plain)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5, 6], 2)).unwrap_or_default()
+    }
+}
+
+impl Lstm {
+    /// The expansion with `product` for the products with the weights.
+    pub(super) fn expand_with(&self, b: &mut Build<'_, '_>, operands: &[ValueId], product: &Product<'_>) -> Expanded {
         let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
         let functions = self.functions(form.directions).map_err(diagnostic)?;
         let peepholes = b.given(operands, 7);
         let biases = |b: &mut Build<'_, '_>, own: &Cell| own.bias.map(|(w, r)| b.add(w, r)).transpose();
-        Layer { form, gates: GATES, states: 2 }.expand(b, operands, biases, |b, own, gates, states| {
+        Layer { form, product, gates: GATES, states: 2 }.expand(b, operands, biases, |b, own, gates, states| {
             let (h, old) = (states[0], states[1]);
             let [f, g, out] = [0, 1, 2].map(|k| functions[own.direction][k]);
-            let recurrent = b.op(MatMul {}, &[h, own.r])?;
+            let recurrent = product(b, h, (Weights::Recurrence, own.direction), own.r)?;
             let gates = b.add(gates, recurrent)?;
             // The input of gate i, with what its peephole sees of the cell.
             let seen = |b: &mut Build<'_, '_>, i: usize, cell: ValueId| {
@@ -147,9 +156,5 @@ impl Op for Lstm {
             let shown = apply(b, out, None, cell)?;
             Ok(vec![b.mul(output, shown)?, cell])
         })
-    }
-
-    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5, 6], 2)).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::activation;
-use super::expand::{Cell, Layer, apply};
+use super::expand::{Cell, Layer, apply, plain};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
 use crate::build::{Build, diagnostic};
 use crate::contraction::MatMul;
@@ -84,7 +84,7 @@ impl Op for Rnn {
         let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
         let functions = self.functions(form.directions).map_err(diagnostic)?;
         let biases = |b: &mut Build<'_, '_>, own: &Cell| own.bias.map(|(w, r)| b.add(w, r)).transpose();
-        Layer { form, gates: 1, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
+        Layer { form, product: &plain, gates: 1, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
             let recurrent = b.op(MatMul {}, &[states[0], own.r])?;
             let sum = b.add(x, recurrent)?;
             Ok(vec![apply(b, functions[own.direction][0], self.clip, sum)?])

@@ -42,7 +42,12 @@ impl Form {
 
     /// Types of the sequence result and of `states` final states.
     pub fn infer(self, cx: &OpView<'_>, gates: usize, states: usize) -> Inferred {
-        let (x, w, r) = (cx.tensor(0)?, cx.tensor(1)?, cx.tensor(2)?);
+        self.infer_with(cx, [cx.tensor(1)?, cx.tensor(2)?], gates, states)
+    }
+
+    /// As [`Form::infer`], for weights of the given types, whatever the operands hold.
+    pub fn infer_with(self, cx: &OpView<'_>, [w, r]: [&TensorType; 2], gates: usize, states: usize) -> Inferred {
+        let x = cx.tensor(0)?;
         if !x.dtype.is_float() || w.dtype != x.dtype || r.dtype != x.dtype {
             return Err(OpError::ty("x, w and r must have one floating-point type"));
         }

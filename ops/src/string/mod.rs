@@ -5,12 +5,14 @@ mod normalizer;
 mod regex_full_match;
 mod split;
 mod tf_idf;
+mod tokenizer;
 
 pub use concat::StringConcat;
 pub use normalizer::StringNormalizer;
 pub use regex_full_match::RegexFullMatch;
 pub use split::StringSplit;
 pub use tf_idf::TfIdfVectorizer;
+pub use tokenizer::Tokenizer;
 
 use of_ir::{DType, OpError, OpView, Tensor, TensorType};
 

@@ -24,7 +24,7 @@ op! {
 }
 
 /// A pattern may compile to this many bytes; one that repeats repetitions is refused.
-const LARGEST_PROGRAM: usize = 10 << 20;
+pub(super) const LARGEST_PROGRAM: usize = 10 << 20;
 
 /// The class of a Perl escape, which is of ASCII alone in RE2.
 fn perl_class(c: char) -> Option<&'static str> {
@@ -43,7 +43,7 @@ fn perl_class(c: char) -> Option<&'static str> {
 ///
 /// They differ in Perl classes and `\b`, which RE2 takes as ASCII; in `\Q…\E`, which `regex` lacks; and inside brackets,
 /// where `regex` gives `[`, `&&`, `--` and `~~` a meaning.
-fn translate(pattern: &str) -> String {
+pub(super) fn translate(pattern: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(pattern.len()), pattern);
     let mut class = false;
     while let Some(c) = rest.chars().next() {

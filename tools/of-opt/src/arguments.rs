@@ -232,4 +232,8 @@ pub struct ModelFile {
     /// Model: .onnx, .of or .plan, detected by their content
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
+    /// Initializers of an ONNX model that are inputs too and become inputs, instead of constants; commas or repetition
+    /// join several. Those that --inputs has values for need not be named
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub initializer_input: Vec<String>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use of_codegen::place::Placement;
-use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity};
+use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity, escaped_lines};
 use of_driver::{Activity, Observer};
 
 use crate::arguments::MessageOptions;
@@ -49,14 +49,14 @@ impl Console {
         });
     }
 
-    /// Writes a result to stdout. A closed pipe (`| head`) ends the program.
+    /// Writes a result to stdout; control characters except line breaks and tabs are escaped. A closed pipe (`| head`) ends the program.
     ///
     /// # Errors
     /// When stdout cannot be written.
     pub fn print(&self, text: &str) -> Result<(), Diagnostics> {
         let written = progress::suspend(|| {
             let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            out.write_all(escaped_lines(text).as_bytes()).and_then(|()| out.flush())
         });
         match written {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => exit::nothing_reads(),
@@ -81,7 +81,7 @@ impl Observer for Console {
 
     fn note(&self, text: &str) {
         if !self.quiet {
-            self.stderr(&format!("{text}\n"));
+            self.stderr(&format!("{}\n", escaped_lines(text)));
         }
     }
 

@@ -7,24 +7,45 @@ use of_diag::Diagnostics;
 use of_driver::model::{self, already_compiled};
 use of_driver::{Model, ModelOrPlan, Observer, io_error};
 
+use crate::arguments::ModelFile;
 use crate::console::{Console, is_dash};
 
 /// Opens a model or plan; `-` is IR text on stdin.
 ///
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
-pub fn open(path: &Path, console: &Console) -> Result<ModelOrPlan, Diagnostics> {
-    if is_dash(path) { Ok(ModelOrPlan::Model(Box::new(stdin(console)?))) } else { model::open(path, console) }
+pub fn open(model: &ModelFile, console: &Console) -> Result<ModelOrPlan, Diagnostics> {
+    open_for(model, &[], console)
+}
+
+/// As [`open`], for inputs from `files`: initializers that they have values for are inputs.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for(model: &ModelFile, files: &[String], console: &Console) -> Result<ModelOrPlan, Diagnostics> {
+    if is_dash(&model.model) {
+        Ok(ModelOrPlan::Model(Box::new(stdin(console)?)))
+    } else {
+        model::open_for(&model.model, &model.initializer_input, files, console)
+    }
 }
 
 /// Opens a model.
 ///
 /// # Errors
 /// As [`open`], and when the file is a plan.
-pub fn open_model(path: &Path, console: &Console) -> Result<Model, Diagnostics> {
-    match open(path, console)? {
+pub fn open_model(model: &ModelFile, console: &Console) -> Result<Model, Diagnostics> {
+    open_model_for(model, &[], console)
+}
+
+/// As [`open_model`], for inputs from `files`.
+///
+/// # Errors
+/// As [`open_model`].
+pub fn open_model_for(model: &ModelFile, files: &[String], console: &Console) -> Result<Model, Diagnostics> {
+    match open_for(model, files, console)? {
         ModelOrPlan::Model(model) => Ok(*model),
-        ModelOrPlan::Plan(_) => Err(already_compiled(path).into()),
+        ModelOrPlan::Plan(_) => Err(already_compiled(&model.model).into()),
     }
 }
 

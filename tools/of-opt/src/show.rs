@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use of_diag::Diagnostics;
+use of_diag::{Diagnostics, escaped};
 use of_ir::{Elements, Tensor};
 use of_ops::Value;
 
@@ -40,6 +40,7 @@ pub fn time(t: std::time::Duration) -> String {
 
 /// Name, type and elements of a value.
 pub fn value(name: &str, v: &Value) -> String {
+    let name = &*escaped(name);
     match v {
         Value::Tensor(t) => format!("{name}: {}\n{}\n", of_ir::Type::from(t.ty()), tensor(t)),
         Value::Sequence(list) => {
@@ -159,7 +160,7 @@ impl Labels {
 pub fn top(name: &str, v: &Value, k: usize, labels: Option<&Labels>) -> String {
     let Value::Tensor(t) = v else { return value(name, v) };
     let (Some(numbers), Some((&n, outer))) = (t.to_f64s(), t.dims().split_last()) else { return value(name, v) };
-    let mut out = format!("{name}: {}\n", of_ir::Type::from(t.ty()));
+    let mut out = format!("{}: {}\n", escaped(name), of_ir::Type::from(t.ty()));
     if n == 0 {
         return out;
     }

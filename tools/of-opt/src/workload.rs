@@ -22,7 +22,7 @@ pub fn workload(
     console: &Console,
 ) -> Result<Workload, Diagnostics> {
     let inputs = InputSource { files: &files.inputs, shapes: &shapes.shape, random };
-    match model_file::open(&model.model, console)? {
+    match model_file::open_for(model, &files.inputs, console)? {
         ModelOrPlan::Plan(plan) => {
             codegen.check_no_compile_flags(&[])?;
             inputs.for_plan(*plan, console)

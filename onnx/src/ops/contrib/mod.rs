@@ -107,7 +107,6 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("Sampling", "a search that runs a model again and again belongs to the program around it"),
     ("SparseAttention", "attention to chosen blocks alone"),
     ("SparseToDenseMatMul", "there are no sparse tensors in the IR"),
-    ("Tokenizer", "text is taken apart by the program around it"),
     ("WhisperBeamSearch", "a search that runs a model again and again belongs to the program around it"),
 ];
 

@@ -4,7 +4,7 @@
 use of_ir::{Attr, DType, ValueId};
 
 use super::build::BuildResult;
-use crate::import::{ImportError, ImportResult, Importer, Node};
+use crate::import::{Attributes, ImportError, ImportResult, Importer, Node};
 use crate::ops::softmax;
 
 /// `x` of a node as real numbers: its scale and zero point are the next two inputs.
@@ -194,22 +194,15 @@ pub(super) fn gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResul
     if node.opt_input(7).is_none() { Ok(vec![y]) } else { quantize(cx, &node, y, 7, node.input(0)?) }
 }
 
-/// `DynamicQuantizeLSTM`: the weights are dequantised; the rest is what LSTM is.
+/// `DynamicQuantizeLSTM`.
 pub(super) fn lstm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
-    for (w, scale) in [(1, 8), (2, 10)] {
-        let (x, zero) = (node.input(w)?, node.input(scale + 1)?);
-        let mut parts = [node.input(scale)?, zero];
-        for p in &mut parts {
-            // One number a direction, or one a direction and column.
-            let dims: &[i64] = if cx.rank(*p)? == 2 { &[0, 1, -1] } else { &[-1, 1, 1] };
-            *p = cx.reshape(*p, dims)?;
-        }
-        let [scale, zero] = [parts[0], cx.cast(parts[1], DType::F32)?];
-        let x = cx.cast(x, DType::F32)?;
-        let x = cx.op("Sub", &[x, zero])?;
-        let x = cx.op("Mul", &[x, scale])?;
-        node.inputs[w] = Some(cx.transpose(x, &[0, 2, 1])?);
-    }
-    node.inputs.truncate(8);
-    cx.emit(Node { op: "LSTM", domain: "", ..node })
+    node.attrs.drop("hidden_size");
+    let mut defaults = Attributes::default();
+    defaults.set("direction", Attr::Str("forward".into()));
+    defaults.set("activations", Attr::Strs(Vec::new()));
+    defaults.set("activation_alpha", Attr::Floats(Vec::new()));
+    defaults.set("activation_beta", Attr::Floats(Vec::new()));
+    defaults.set("input_forget", Attr::Bool(false));
+    node.attrs.default_from(defaults);
+    cx.emit(node)
 }

@@ -3,6 +3,7 @@
 mod features;
 mod labels;
 mod linear;
+mod maps;
 mod svm;
 mod trees;
 
@@ -11,15 +12,15 @@ use of_ops::ml::{Probit, SoftmaxZero};
 
 use super::compose::nothing_left;
 use super::entry::ImporterEntry;
-use crate::import::{ImportError, ImportResult, Importer, Node};
+use crate::import::{ImportError, Importer, Node};
 
 /// The operators of ai.onnx.ml, alphabetical.
 pub(super) const TABLE: &[ImporterEntry] = table! { "ai.onnx.ml";
     "ArrayFeatureExtractor": 1 features::array_feature_extractor;
     "Binarizer": 1 features::binarizer;
-    "CastMap": 1 maps;
+    "CastMap": 1 maps::cast_map;
     "CategoryMapper": 1 labels::category_mapper;
-    "DictVectorizer": 1 maps;
+    "DictVectorizer": 1 maps::dict_vectorizer;
     "FeatureVectorizer": 1 features::feature_vectorizer;
     "Imputer": 1 features::imputer;
     "LabelEncoder": 1 labels::label_encoder_1, 2 labels::label_encoder;
@@ -33,14 +34,8 @@ pub(super) const TABLE: &[ImporterEntry] = table! { "ai.onnx.ml";
     "TreeEnsemble": 5 trees::ensemble;
     "TreeEnsembleClassifier": 1 trees::classifier;
     "TreeEnsembleRegressor": 1 trees::regressor;
-    "ZipMap": 1 maps;
+    "ZipMap": 1 maps::zip_map;
 };
-
-/// Operators with dictionaries as inputs or outputs.
-fn maps(_cx: &mut Importer<'_, '_>, _node: Node<'_>) -> ImportResult {
-    let why = "values of map type are not supported: tensors, sequences and optionals are; take the tensor before it";
-    Err(ImportError::unsupported(why))
-}
 
 /// A list attribute; empty where it is not given.
 fn list<T: AttrValue + Default>(node: &mut Node<'_>, name: &str) -> Result<T, ImportError> {

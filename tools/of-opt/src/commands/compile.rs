@@ -46,7 +46,7 @@ pub struct Compile {
 /// When the model is damaged, shapes do not fit, or something is not supported.
 pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
-    let model = model_file::open_model(&c.model.model, console)?;
+    let model = model_file::open_model_for(&c.model, &c.inputs.inputs, console)?;
     if c.codegen.mesh.is_some() && !c.variant.is_empty() {
         return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
     }

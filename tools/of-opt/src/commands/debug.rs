@@ -83,7 +83,8 @@ pub fn debug(c: &Debug, console: &Console) -> Result<(), Diagnostics> {
     let options = c.codegen.options()?;
     let backends = Backends::new(&options)?;
     let path = &c.model.model;
-    let ModelOrPlan::Model(model) = model_file::open(path, console)? else { return Err(plan_given(path).into()) };
+    let opened = model_file::open_for(&c.model, &c.inputs.inputs, console)?;
+    let ModelOrPlan::Model(model) = opened else { return Err(plan_given(path).into()) };
     let settings = DebugOptions {
         against: match c.against {
             AgainstArg::OnnxRuntime => Against::OnnxRuntime(c.python.clone()),

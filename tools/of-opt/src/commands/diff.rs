@@ -10,6 +10,7 @@ use of_driver::{ModelOrPlan, error};
 use of_plan::PlanFile;
 use serde_json::{Value, json};
 
+use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::show::bytes;
 use crate::{exit, model_file};
@@ -51,7 +52,8 @@ pub fn diff(c: &Diff, console: &Console) -> Result<(), Diagnostics> {
 }
 
 fn open(path: &Path, console: &Console) -> Result<PlanFile, Diagnostics> {
-    match model_file::open(path, console)? {
+    let file = ModelFile { model: path.into(), initializer_input: Vec::new() };
+    match model_file::open(&file, console)? {
         ModelOrPlan::Plan(plan) => Ok(*plan),
         ModelOrPlan::Model(_) => {
             let what = format!("'{}' is a model; diff compares compiled plans", path.display());

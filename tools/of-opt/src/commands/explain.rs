@@ -76,7 +76,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         }
         mesh.memory = memory;
     }
-    let source = model_file::open_model(&c.model.model, console)?;
+    let source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
     let func = main_func(&source.module)?;
     let mut bindings = Bindings::default();
@@ -127,7 +127,7 @@ fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
         return Err(exit::usage(what).into());
     }
-    let source = model_file::open_model(&c.model.model, console)?;
+    let source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
     let options = c.codegen.options()?;
     let (mut bindings, mut ranges) = (Bindings::default(), Ranges::new());

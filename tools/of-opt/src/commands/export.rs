@@ -45,7 +45,7 @@ pub fn export(c: &Export, console: &Console) -> Result<(), Diagnostics> {
     console.source(PIPELINE_FILE, text);
     // The pipeline first: a typing error in it should not wait for a large file.
     let mut manager = Manager::parse(text)?;
-    let ModelOrPlan::Model(source) = model_file::open(&c.model.model, console)? else {
+    let ModelOrPlan::Model(source) = model_file::open(&c.model, console)? else {
         let what = format!("'{}' is a plan, which cannot be exported", c.model.model.display());
         return Err(error(Code::INPUT, what).hint("export the model that it was compiled from").into());
     };

@@ -30,7 +30,7 @@ pub struct Inspect {
 /// # Errors
 /// When the file cannot be read.
 pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
-    let text = match model_file::open(&c.model.model, console)? {
+    let text = match model_file::open(&c.model, console)? {
         ModelOrPlan::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
         ModelOrPlan::Plan(plan) => of_plan::text(&plan),
         ModelOrPlan::Model(source) => {

@@ -81,7 +81,7 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
     let before = process::restart_peak();
-    match model_file::open(&c.model.model, console)? {
+    match model_file::open(&c.model, console)? {
         ModelOrPlan::Plan(plan) => {
             c.codegen.check_no_compile_flags(&["--mesh"])?;
             let plan: Arc<PlanFile> = Arc::from(plan);

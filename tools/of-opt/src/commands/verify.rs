@@ -26,7 +26,7 @@ pub struct Verify {
 /// Everything that is wrong.
 pub fn verify(c: &Verify, console: &Console) -> Result<(), Diagnostics> {
     let path = c.model.model.display();
-    let text = match model_file::open(&c.model.model, console)? {
+    let text = match model_file::open(&c.model, console)? {
         ModelOrPlan::Model(source) => {
             prepare::verify(&source.module)?;
             let ops: usize = source.module.funcs.values().map(|f| f.graph.walk().len()).sum();
