@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::Blob;
 
-use crate::load::download_mishap;
+use crate::failed_download::failed_download;
 use crate::proto::{StringStringEntryProto, TensorProto};
 
 /// How a message about a file begins, whichever tensor is in it.
@@ -42,7 +42,7 @@ impl External {
         // The file is at fault, whichever tensor needs it: the message is the same for all, and reported once.
         let file = self.file(location).map_err(|why| {
             Diagnostic::error(Code::EXTERNAL_DATA, Location::Unknown, format!("{FILE_FAULT}{why}"))
-                .hint("the model needs the files of its weights beside it")
+                .hint("the model needs the files of its weights in its folder")
         })?;
         let offset = number("offset")?.unwrap_or(0);
         let end = match number("length")? {
@@ -75,7 +75,7 @@ impl External {
             return Err(format!("location '{location}' is not a file"));
         }
         let blob = Blob::map(&path).map_err(|e| reason(&path, e))?;
-        if let Some((is, _)) = download_mishap(&blob) {
+        if let Some((is, _)) = failed_download(&blob) {
             return Err(format!("{} is {is}, not data", path.display()));
         }
         self.mapped.borrow_mut().insert(path, blob.clone());

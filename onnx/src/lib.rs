@@ -16,6 +16,7 @@
 
 mod export;
 mod external;
+mod failed_download;
 mod import;
 mod load;
 mod ops;

@@ -7,6 +7,7 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Blob, Module};
 use prost::Message;
 
+use crate::failed_download::failed_download;
 use crate::proto::ModelProto;
 use crate::{Imported, Options, import};
 
@@ -91,7 +92,7 @@ pub(crate) fn map(path: &Path) -> Result<Bytes, Diagnostic> {
 
 /// A message, whose tensor bytes are slices of `bytes`.
 pub(crate) fn decode<M: Message + Default>(bytes: Bytes, what: &str) -> Result<M, Diagnostic> {
-    if let Some((is, hint)) = download_mishap(&bytes) {
+    if let Some((is, hint)) = failed_download(&bytes) {
         let message = format!("{THE_FILE} is {is}, not {what}");
         return Err(Diagnostic::error(Code::MODEL, Location::Unknown, message).hint(hint));
     }
@@ -99,17 +100,6 @@ pub(crate) fn decode<M: Message + Default>(bytes: Bytes, what: &str) -> Result<M
         Diagnostic::error(Code::MODEL, Location::Unknown, format!("{THE_FILE} is not {what}, or damaged: {e}"))
             .hint("export or download it again")
     })
-}
-
-/// What a download left instead of the file, and what helps.
-pub(crate) fn download_mishap(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
-    let head = bytes.get(..bytes.len().min(512))?.trim_ascii_start();
-    let begins = |with: &str| head.get(..with.len()).is_some_and(|h| h.eq_ignore_ascii_case(with.as_bytes()));
-    if begins("version https://git-lfs.github.com/spec/") {
-        return Some(("a pointer of Git LFS", "'git lfs pull' fetches the content that it points to"));
-    }
-    let web_page = ["<!doctype html", "<html", "<?xml"].iter().any(|tag| begins(tag));
-    web_page.then_some(("a web page", "download the file itself, not the page that shows it"))
 }
 
 #[cfg(test)]
@@ -127,7 +117,7 @@ mod tests {
             let e = decode::<ModelProto>(Bytes::copy_from_slice(bytes), "an ONNX model").unwrap_err();
             assert_eq!(e.message, format!("the file is {is}, not an ONNX model"));
         }
-        assert_eq!(download_mishap(b"\x08\x08"), None);
-        assert_eq!(download_mishap(b""), None);
+        assert_eq!(failed_download(b"\x08\x08"), None);
+        assert_eq!(failed_download(b""), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How many nodes a model has once its functions are inlined: counted before, because calls of calls grow exponentially.
+//! Number of nodes after inlining of functions. It is computed before inlining, because nested calls multiply it exponentially.
 
 use std::collections::HashMap;
 

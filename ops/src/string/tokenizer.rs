@@ -14,7 +14,7 @@ use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 op! {
     /// Takes strings apart: `[C]` or `[N, C]` over to `[.., D]`, where `D` is the number of tokens of the longest.
     ///
-    /// With `separators`, tokens are what lies between the matches of these patterns, one pattern after the other; one
+    /// With `separators`, tokens are the texts between the matches of these patterns, one pattern after the other; one
     /// empty separator gives the characters. Otherwise tokens are the matches of `tokenexp`. The longest match counts, and
     /// an empty one ends the string. Tokens of less than `mincharnum` characters are dropped. With `mark`, U+0002 and
     /// U+0003 stand around the tokens of a string. Source: onnxruntime, Tokenizer.
@@ -136,7 +136,7 @@ impl Tokenizer {
     }
 }
 
-/// Calls `token` with what lies between the matches of `separator`.
+/// Calls `token` with the texts between the matches of `separator`.
 fn between<'t>(separator: &Pattern, caches: &mut [Cache; 2], text: &'t str, token: &mut impl FnMut(&'t str)) {
     let mut start = 0;
     while let Some((from, to)) = separator.find(caches, text, start) {

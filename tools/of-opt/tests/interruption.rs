@@ -48,7 +48,12 @@ impl Place {
 
     /// Starts a compilation, and waits until its compiler runs.
     fn started(&self) -> Child {
-        let child = self.compile_slowly().spawn().unwrap();
+        // What starts the tests may ignore signals, and processes inherit that.
+        let slow = self.compile_slowly();
+        let mut c = Command::new("env");
+        c.arg("--default-signal=INT,TERM,HUP").arg(slow.get_program()).args(slow.get_args());
+        c.envs(slow.get_envs().filter_map(|(k, v)| Some((k, v?)))).stderr(Stdio::piped());
+        let child = c.spawn().unwrap();
         wait_until("the compiler starts", || fs::read_to_string(self.path("started")).is_ok_and(|s| s.contains('\n')));
         assert!(self.folders() > 0);
         child

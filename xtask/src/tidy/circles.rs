@@ -90,7 +90,7 @@ fn imports(code: &BTreeMap<Module, String>) -> BTreeMap<String, BTreeSet<String>
     for (own, text) in code.iter().filter(|(m, _)| !m.is_empty()) {
         let mut found: BTreeSet<String> = BTreeSet::new();
         let uses = declarations(text).into_iter().filter(|(public, _)| !public).map(|(_, path)| path);
-        for path in uses.chain(inline_paths(text)) {
+        for path in uses.chain(inline_paths(&without_declarations(text))) {
             let Some((mut home, mut rest)) = resolve(own, &path, code) else { continue };
             while let Some(from) = rest.first().and_then(|name| exported.get(&(home.clone(), name.clone()))) {
                 (home, rest) = from.clone();
@@ -190,6 +190,21 @@ fn tree(text: &str, prefix: &[String], out: &mut Vec<Vec<String>>) {
         let names = path.split("::").map(|n| n.trim().to_string()).filter(|n| n != "self" || prefix.is_empty());
         out.push(prefix.iter().cloned().chain(names).collect());
     }
+}
+
+/// The code without its `use` declarations.
+fn without_declarations(code: &str) -> String {
+    let mut inside = false;
+    let mut keep = |line: &&str| {
+        let line = line.trim_start();
+        let head =
+            line.split_once(' ').map_or(line, |(first, rest)| if first.starts_with("pub") { rest } else { line });
+        inside |= head.starts_with("use ");
+        let kept = !inside;
+        inside &= !line.contains(';');
+        kept
+    };
+    code.lines().filter(|l| keep(l)).collect::<Vec<_>>().join("\n")
 }
 
 /// Paths in code with two names or more.
@@ -300,6 +315,16 @@ mod tests {
     fn tests_may_import_anything() {
         let tests = "#[cfg(test)]\nmod tests {\n  use crate::b::Y;\n}";
         let files = [("a/x.rs", tests), ("a/mod.rs", "mod x;"), ("b.rs", "use crate::a::x::X;")];
+        assert_eq!(found(&files), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn re_exports_are_not_imports() {
+        let files = [
+            ("a/mod.rs", "mod b;\npub(crate) use b::f;\npub struct T;"),
+            ("a/b.rs", "use crate::c::g;"),
+            ("c.rs", "use crate::a::T;\nfn g() {}"),
+        ];
         assert_eq!(found(&files), Vec::<Vec<String>>::new());
     }
 
