@@ -28,7 +28,7 @@ op! {
         let parts = if onesided { 1 } else { r.int(1, 2) as usize };
         let n = r.int(1, 6);
         let mut dims = vec![r.clone().int(1, 3) as usize, r.clone().int(6, 12) as usize, parts];
-        if parts == 1 && seed % 3 == 0 {
+        if parts == 1 && seed.is_multiple_of(3) {
             dims.pop();
         }
         let signal = r.f32s(&dims);
