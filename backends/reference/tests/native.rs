@@ -652,3 +652,27 @@ fn functions_match_over_the_full_range() {
         }
     }
 }
+
+/// A chain longer than a fused group may be, of functions that long kernels call instead of inlining them.
+#[test]
+fn long_chains_of_functions_agree() {
+    use of_ops::elementwise::{Exp, Sin, Tanh};
+    let mut r = Rng::new(1);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let mut v = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[5, 7]), None);
+    for i in 0..600 {
+        v = match i % 3 {
+            0 => rw.create_one(Sin {}, &[v]),
+            1 => rw.create_one(Exp {}, &[v]),
+            _ => rw.create_one(Tanh {}, &[v]),
+        }
+        .unwrap();
+    }
+    rw.create(Return {}, &[v]).unwrap();
+    let f = Func::numbered(graph);
+    let inputs = [r.f32s(&[5, 7])];
+    let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+    assert_close("a chain of 600 functions", &run_compiled(&f, &inputs, Isa::host(), 1), &want);
+}

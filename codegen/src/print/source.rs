@@ -20,11 +20,13 @@ pub struct Source {
     pub scratch_bytes: u64,
     /// Number of arguments; set when the kernel becomes a step, for printers that must declare them.
     pub args: usize,
+    /// Whether mathematical functions are called instead of inlined.
+    pub calls_functions: bool,
 }
 
 impl Source {
     /// A kernel without scratch memory.
     pub fn new(body: String, iterations: Extent, grain: i64) -> Source {
-        Source { body, iterations, grain, scratch_bytes: 0, args: 0 }
+        Source { body, iterations, grain, scratch_bytes: 0, args: 0, calls_functions: false }
     }
 }

@@ -16,6 +16,7 @@ mod winograd;
 use of_plan::Environment;
 
 use crate::isa::Isa;
+use crate::kernel::body::{Body, Node, Typed};
 use crate::kernel::nest::Nest;
 use crate::kernel::prologue::Prologue;
 use crate::print::printer::{Capabilities, Printer};
@@ -31,8 +32,8 @@ pub struct C;
 impl Printer for C {
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Ok(match nest {
-            Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims, isa),
-            Nest::Rows { body, dims, inner } => rowwise::rowwise(body, dims, *inner, isa)?,
+            Nest::Elementwise { body, dims } => bounded(body, elementwise::elementwise(body, dims, isa)),
+            Nest::Rows { body, dims, inner } => bounded(body, rowwise::rowwise(body, dims, *inner, isa)?),
             Nest::Contraction { spec, tile, body, axes, out } => {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
@@ -69,7 +70,7 @@ impl Printer for C {
     }
 
     fn text(&self, source: &Source, isa: &Isa) -> String {
-        let calls = if function_uses(&source.body) > MAX_INLINED { "#define CALL_FUNCTIONS\n" } else { "" };
+        let calls = if source.calls_functions { "#define CALL_FUNCTIONS\n" } else { "" };
         format!(
             "#define LANES {}\n{calls}{PRELUDE}\ni32 kernel(void *const *restrict args, i64 begin, i64 end, void *restrict scratch) {{\n{}  return 0;\n}}\n",
             isa.lanes, source.body
@@ -91,13 +92,15 @@ impl Printer for C {
     }
 }
 
-/// The most uses of functions that are inlined. Each is some thirty instructions, for which a C compiler takes 15 ms.
+/// The most functions that are inlined into one elementwise or row-wise kernel. Each is some thirty instructions, for which a C
+/// compiler takes 15 ms.
 const MAX_INLINED: usize = 32;
 
-/// How often a text uses functions that `functions.c` marks with CALLED.
-fn function_uses(body: &str) -> usize {
-    let marked = PRELUDE.lines().filter_map(|l| l.strip_prefix("CALLED vf "));
-    marked.filter_map(|l| l.split_once('(')).map(|(name, _)| body.matches(&format!("{name}(")).count()).sum()
+/// The kernel of a body, which calls functions instead of inlining them where it has many. Bodies of products stay inlined: a call
+/// would spill the accumulators.
+fn bounded(body: &Body, source: Source) -> Source {
+    let approximated = |n: &&Typed| matches!(&n.node, Node::Op(op, _) if op.max_error().is_some());
+    Source { calls_functions: body.nodes.iter().filter(approximated).count() > MAX_INLINED, ..source }
 }
 
 /// A kernel with one iteration.
