@@ -27,8 +27,7 @@ op! {
             pad_value: Arc<str>,
             separators: Option<Vec<Arc<str>>>,
             tokenexp: Option<Arc<str>>,
-            /// 1 without it.
-            mincharnum: Option<i64>,
+            mincharnum: i64,
         },
     }
     samples: |seed| {
@@ -41,7 +40,7 @@ op! {
             1 => (Some(vec!["".into()]), None),
             _ => (None, Some("a+|a+b".into())),
         };
-        let mincharnum = if separators.as_ref().is_some_and(|s| s.len() == 2) { Some(r.int(1, 2)) } else { None };
+        let mincharnum = if separators.as_ref().is_some_and(|s| s.len() == 2) { r.int(1, 2) } else { 1 };
         let op = Tokenizer { mark: r.int(0, 1) == 0, pad_value: "#".into(), separators, tokenexp, mincharnum };
         Some((vec![Tensor::from_strings(dims, words).ok()?.into()], op))
     };
@@ -87,7 +86,7 @@ impl Pattern {
 
 impl Tokenizer {
     fn method(&self) -> Result<Method, OpError> {
-        let least = self.mincharnum.unwrap_or(1);
+        let least = self.mincharnum;
         if least < 1 {
             return Err(OpError::attr(format!("mincharnum is {least}, it must be positive")));
         }
@@ -104,7 +103,7 @@ impl Tokenizer {
 
     /// The tokens of `text`.
     fn tokens<'t>(&self, method: &Method, text: &'t str) -> Vec<&'t str> {
-        let least = usize::try_from(self.mincharnum.unwrap_or(1)).unwrap_or(usize::MAX);
+        let least = usize::try_from(self.mincharnum).unwrap_or(usize::MAX);
         let long = |token: &str| token.chars().take(least).count() == least;
         match method {
             Method::Characters => text.char_indices().map(|(i, c)| &text[i..i + c.len_utf8()]).collect(),
@@ -192,7 +191,7 @@ mod tests {
     fn rows(texts: &[&str], separators: &[&str], tokenexp: Option<&str>, least: i64, mark: bool) -> Vec<Vec<String>> {
         let separators = (!separators.is_empty()).then(|| separators.iter().map(|s| Arc::from(*s)).collect());
         let tokenexp = tokenexp.map(Arc::from);
-        let op = Tokenizer { mark, pad_value: "#".into(), separators, tokenexp, mincharnum: Some(least) };
+        let op = Tokenizer { mark, pad_value: "#".into(), separators, tokenexp, mincharnum: least };
         let x = Tensor::from_strings(vec![texts.len()], texts.iter().map(ToString::to_string).collect()).unwrap();
         let values = [x.into()];
         let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(vec![]) };
@@ -222,7 +221,7 @@ mod tests {
             let tokenexp = tokenexp.map(Arc::from);
             Tokenizer { mark: false, pad_value: "".into(), separators, tokenexp, mincharnum }.method().is_err()
         };
-        assert!(op(None, None, None) && op(None, Some("["), None) && op(Some(vec![" ".into()]), None, Some(0)));
-        assert!(op(Some(vec!["".into()]), None, Some(2)) && !op(None, Some("a"), None));
+        assert!(op(None, None, 1) && op(None, Some("["), 1) && op(Some(vec![" ".into()]), None, 0));
+        assert!(op(Some(vec!["".into()]), None, 2) && !op(None, Some("a"), 1));
     }
 }

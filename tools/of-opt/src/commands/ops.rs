@@ -167,7 +167,8 @@ mod tests {
     fn every_op_has_documentation_in_every_form() {
         for d in ALL {
             assert!(!d.doc().trim().is_empty(), "{} has no documentation", d.name());
-            assert!(in_full(*d).contains(d.summary().trim()));
+            let full = in_full(*d).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(full.contains(&summary(*d)), "{}", d.name());
         }
     }
 }
