@@ -12,7 +12,7 @@ struct Component {
 const COMPONENTS: [Component; 3] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit },
-    Component { names: &["onnxruntime", "jaxlib"], installed: python::installed, install: python::packages },
+    Component { names: &["python", "onnxruntime", "jaxlib"], installed: python::installed, install: python::packages },
 ];
 
 /// Downloads from a registry fail now and then.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use of_test_support::component::{PYTHON, available};
 use serde_json::Value;
 
 /// A pack in a folder, and the folders of its runs.
@@ -61,12 +62,10 @@ fn xtask(args: &[&str]) -> (bool, String) {
     (out.status.success(), text)
 }
 
+#[track_caller]
 fn python() -> bool {
-    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success());
-    if !found {
-        eprintln!("SKIPPED: the pack is not tried, 'python3' is not installed");
-    }
-    found
+    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status();
+    available(&PYTHON, found.map_err(|e| e.to_string()).map(drop))
 }
 
 #[test]

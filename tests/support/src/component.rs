@@ -28,6 +28,8 @@ pub const XLA: Component =
 pub const NVRTC: Component = Component { name: "nvrtc", what: "NVRTC", install: "cargo xtask cuda-toolkit" };
 /// TensorRT's builder. It needs no GPU.
 pub const TENSORRT: Component = Component { name: "tensorrt", what: "TensorRT", install: "cargo xtask tensorrt" };
+/// A Python 3 on the path.
+pub const PYTHON: Component = Component { name: "python", what: "python3", install: "apt-get install python3" };
 /// onnxruntime, with onnx and numpy, in a Python.
 pub const ONNXRUNTIME: Component = Component {
     name: "onnxruntime",
@@ -60,8 +62,8 @@ pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
 
 /// Every component.
-pub const ALL: [&Component; 10] =
-    [&XLA, &NVRTC, &TENSORRT, &ONNXRUNTIME, &JAXLIB, &MLIR, &MLIR_OPT, &CUDA_SHIM, &BROWSER, &CPU_BF16];
+pub const ALL: [&Component; 11] =
+    [&XLA, &NVRTC, &TENSORRT, &PYTHON, &ONNXRUNTIME, &JAXLIB, &MLIR, &MLIR_OPT, &CUDA_SHIM, &BROWSER, &CPU_BF16];
 
 /// The component, if it was found. Otherwise reports that the calling test skips its work, and returns `None`.
 ///
