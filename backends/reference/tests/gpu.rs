@@ -113,7 +113,7 @@ fn the_emulated_gpu_detects_kernel_errors() {
     // Errors.
     let missing = reverse.replacen("__syncthreads();", "", 1);
     assert_ne!(run(&missing).unwrap()[..256], run(reverse).unwrap()[..256], "a missing barrier shows");
-    let wait = "wait for each other";
+    let wait = "divergent barrier";
     for (text, words) in [
         ("if (t < 100) __syncthreads(); y[e] = 0;", wait),
         ("if (t < 100) { __syncthreads(); }\n else { __syncthreads(); }\n y[e] = 0;", wait),
