@@ -81,18 +81,21 @@ pub struct Codegen {
     /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
     #[arg(long, value_name = "MESH")]
     pub mesh: Option<String>,
-    /// What the layout search chooses in addition to layouts
+    /// Search these jointly with the layouts
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
-    pub search: Vec<SearchArg>,
-    /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
-    #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
-    pub stages: Option<Stages>,
+    pub joint_search: Vec<SearchArg>,
+    /// Cut the layers into S pipeline stages, each on a part of the mesh
+    #[arg(long, value_name = "S", requires = "mesh", value_parser = clap::value_parser!(i64).range(1..))]
+    pub stages: Option<i64>,
+    /// Cut a step into M microbatches, which pass through the stages. 'explain' compares several numbers
+    #[arg(long, value_name = "M", requires = "mesh", value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..))]
+    pub microbatches: Vec<i64>,
     /// Backends in order of preference; ops that none claims are compiled natively. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
     pub backend: Vec<String>,
     /// Pin ops to a backend (or to 'native'), ignoring the cost model: of.softmax=xla, or the name of an ONNX node, or a location
-    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
-    pub backend_for: Vec<String>,
+    #[arg(long, value_name = "OP=BACKEND", help_heading = "Placement", conflicts_with = "target")]
+    pub pin: Vec<String>,
     /// Minimum number of ops of a backend's subgraph; 0 disables this and the cost check
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_subgraph_size: Option<usize>,
@@ -122,8 +125,11 @@ impl Codegen {
     /// The flags as typed options of the driver.
     ///
     /// # Errors
-    /// When --target names no target.
+    /// When --target names no target, or --microbatches several numbers.
     pub fn options(&self) -> Result<CompileOptions, Diagnostics> {
+        if self.microbatches.len() > 1 {
+            return Err(crate::exit::usage("--microbatches takes one number here; 'explain' compares several").into());
+        }
         let target = self.target.as_deref().map_or(Ok(Target::host()), Target::parse)?;
         Ok(CompileOptions {
             threads: self.threads.unwrap_or(0),
@@ -135,7 +141,7 @@ impl Codegen {
             mesh: self.mesh_options(),
             placement: PlacementOptions {
                 backends: self.backend.clone(),
-                pins: self.backend_for.clone(),
+                pins: self.pin.clone(),
                 min_ops: self.min_subgraph_size,
             },
             limits: self.limits(),
@@ -149,14 +155,21 @@ impl Codegen {
         Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
-    /// The mesh of --mesh, with --search and --stages.
+    /// The mesh of --mesh, with --joint-search, --stages and --microbatches.
     pub fn mesh_options(&self) -> Option<MeshOptions> {
-        let search = self.search.iter().map(|s| match s {
+        let search = self.joint_search.iter().map(|s| match s {
             SearchArg::Rewrites => Search::Rewrites,
             SearchArg::Recompute => Search::Recompute,
         });
         let mesh = self.mesh.clone()?;
-        Some(MeshOptions { mesh, search: search.collect(), stages: self.stages })
+        Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline() })
+    }
+
+    /// The numbers of stages and microbatches. Of several numbers of microbatches the first counts.
+    fn pipeline(&self) -> Option<Stages> {
+        let microbatches = self.microbatches.first().copied();
+        (self.stages.is_some() || microbatches.is_some())
+            .then(|| Stages { stages: self.stages.unwrap_or(1), microbatches: microbatches.unwrap_or(1) })
     }
 
     fn precision(&self) -> Precision {
@@ -176,13 +189,14 @@ impl Codegen {
         let flags = [
             ("--mesh", self.mesh.is_some()),
             ("--stages", self.stages.is_some()),
-            ("--search", !self.search.is_empty()),
+            ("--microbatches", !self.microbatches.is_empty()),
+            ("--joint-search", !self.joint_search.is_empty()),
             ("--passes", self.passes.is_some()),
             ("--precision", self.precision.is_some()),
             ("--target", self.target.is_some()),
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
-            ("--pin", !self.backend_for.is_empty()),
+            ("--pin", !self.pin.is_empty()),
             ("--time-limit", self.time_limit.is_some()),
             ("--memory-limit", self.memory_limit.is_some()),
         ];
