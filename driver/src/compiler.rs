@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
 use crate::prepare::{main_func, prepare, verify};
-use crate::session::Session;
+use crate::session::{Session, check_memory};
 use crate::{input_files, mesh, precision, shapes, tune};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
@@ -264,6 +264,7 @@ fn build(
         None => Schedules::default(),
     };
     let code = Generator { model, options, backends, schedules: &schedules, observer }.compile(&funcs)?;
+    check_memory(code.plan(), options.memory)?;
     let ops = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
     Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
 }
@@ -278,6 +279,7 @@ fn build_mesh(
 ) -> Result<Built, Diagnostics> {
     let funcs = mesh::prepare(&model.module, bindings, mesh, options, RankSelection::All, backends, observer)?;
     let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
+    check_memory(code.plan(), options.memory)?;
     let programs = code.plan().programs.len();
     Ok(Built { code, inputs: inputs_of(main_func(&funcs.module)?), programs, ops: 0 })
 }

@@ -106,6 +106,10 @@ pub fn open_for(
     observer: &dyn Observer,
 ) -> Result<ModelOrPlan, Diagnostics> {
     match format(path)? {
+        Format::Plan if !initializer_inputs.is_empty() => {
+            let what = "a plan is compiled already: --initializer-input has no effect on it";
+            Err(error(Code::INPUT, what).hint("give --initializer-input to 'compile', or give the model").into())
+        }
         Format::Plan => Ok(ModelOrPlan::Plan(Box::new(open_plan(path)?))),
         Format::Onnx => {
             let mut names: BTreeSet<String> = initializer_inputs.iter().cloned().collect();

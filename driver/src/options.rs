@@ -31,7 +31,9 @@ pub struct CompileOptions {
     /// Autotuning of register tiles by measurement: for how long. `Some(Duration::ZERO)` only takes the schedules that
     /// the cache holds; `None` takes the cost model's choice.
     pub tuning: Option<Duration>,
-    /// Limits on time and memory, checked between passes and kernels.
+    /// The memory budget: the most bytes that the plan's values may take when it runs; `None` is this machine's memory.
+    pub memory: Option<u64>,
+    /// Limits on the compilation's own time and memory, checked between passes and kernels.
     pub limits: Limits,
     /// Where compiled kernels and tuned schedules are kept.
     pub cache: Cache,
@@ -53,6 +55,7 @@ impl Default for CompileOptions {
             mesh: None,
             placement: PlacementOptions::default(),
             tuning: None,
+            memory: None,
             limits: Limits::default(),
             cache: Cache::user(),
             reproducers: Some(std::env::temp_dir()),
@@ -180,4 +183,6 @@ pub struct SessionOptions {
     pub threads: usize,
     /// Whether the session measures the time of every task.
     pub profile: bool,
+    /// The memory budget: the most bytes that the plan's values may take; `None` is this machine's memory.
+    pub memory: Option<u64>,
 }

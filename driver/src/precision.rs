@@ -163,7 +163,7 @@ impl Runner<'_> {
         let funcs = prepare(&module, std::slice::from_ref(bindings), options, backends, *observer)?;
         let generator = Generator { model, options, backends, schedules: &schedule::NONE, observer: *observer };
         let plan = Arc::new(generator.compile(&funcs)?.open()?);
-        let session = SessionOptions { threads: options.worker_threads(), profile: false };
+        let session = SessionOptions { threads: options.worker_threads(), profile: false, ..Default::default() };
         Session::for_inputs(plan, inputs, &session, backends)
     }
 }

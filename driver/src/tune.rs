@@ -164,9 +164,9 @@ impl Tuner<'_> {
     ) -> Result<(), Diagnostics> {
         let func = &self.funcs[program].1;
         let types = func.input_types().into_iter().map(Some);
-        let inputs = random_inputs::values(func.inputs.iter().map(String::as_str).zip(types))?;
+        let inputs = random_inputs::values(func.inputs.iter().map(String::as_str).zip(types), self.options.memory)?;
         let mut inputs = tensor_files::to_runtime_all(inputs)?;
-        let options = SessionOptions { threads: self.options.worker_threads(), profile: true };
+        let options = SessionOptions { threads: self.options.worker_threads(), profile: true, ..Default::default() };
         let mut session = program_session(Arc::clone(plan), program, &options, self.backends)?;
         let mut outputs = session.new_outputs();
         let mut run = || session.run_into(&mut inputs, &mut outputs).map_err(|e| run_error(&e));

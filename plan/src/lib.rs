@@ -28,6 +28,7 @@ mod extent;
 mod file;
 mod find;
 mod format;
+mod largest_values;
 mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
@@ -51,6 +52,7 @@ pub use extent::{Call, Extent, ExtentFn, Factor, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 pub use mapped_bytes::zeroed_pages;
 pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};

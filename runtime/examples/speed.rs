@@ -58,7 +58,8 @@ fn cost_of_a_task() {
     for (readers, threads) in [(1, 1), (2, 1), (3, 1), (1, 2)] {
         let plan = idle_plan(TASKS, readers, threads);
         let start = Instant::now();
-        let mut session = Session::new(plan, 0, Options { threads: 1, profile: false }, &[]).unwrap();
+        let mut session =
+            Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &[]).unwrap();
         let load = start.elapsed();
         let mut inputs = [Tensor::zeros(ElementType::F32, vec![16]).unwrap().into()];
         let mut outputs = session.new_outputs();

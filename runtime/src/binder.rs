@@ -12,6 +12,7 @@ use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
 use crate::boxing::BoxingCall;
 use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
+use crate::index_operands::index_operands;
 use crate::task_context::{Operand, RegisterRef};
 use crate::{Handle, LoadContext, Loader, RankContext, SessionError, Tensor};
 
@@ -60,15 +61,17 @@ impl<'a> Binder<'a> {
     fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<BoundTask, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
         let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
+        let operands = index_operands((self.plan.plan(), self.program), task, exec, |arg| self.buffer(arg));
         if let Some(iterations) = &exec.dynamic {
             let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
             let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
             let args = args.ok_or_else(|| broken(task))?;
-            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone() }));
+            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone(), operands }));
         }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
-        Ok(BoundTask::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+        let call = KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain);
+        Ok(BoundTask::Kernel { call, operands })
     }
 
     fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {

@@ -8,6 +8,7 @@ use of_plan::Extent;
 use crate::boxing::BoxingCall;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
+use crate::index_operands::{IndexOperand, describe};
 use crate::task_context::{Context, Operand, RegisterRef};
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
@@ -16,7 +17,7 @@ pub(crate) enum BoundTask {
     /// Nothing: the task only joins control edges.
     Join,
     /// A kernel.
-    Kernel(KernelCall),
+    Kernel { call: KernelCall, operands: Vec<IndexOperand> },
     /// A kernel with dynamic shapes.
     Dynamic(DynamicCall),
     /// A backend's executable.
@@ -40,6 +41,7 @@ pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
     pub args: Vec<DynamicArg>,
     pub loop_iterations: Extent,
+    pub operands: Vec<IndexOperand>,
 }
 
 /// An argument of a kernel.
@@ -92,9 +94,9 @@ impl BoundTask {
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         match self {
             BoundTask::Join => Ok(()),
-            BoundTask::Kernel(call) => {
+            BoundTask::Kernel { call, operands } => {
                 let status = call.run(context.iteration, context.pool, context.scratch);
-                status.map_err(|status| context.failed(kernel_error(status)))
+                status.map_err(|status| context.failed(kernel_error(status, operands, context)))
             }
             BoundTask::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.iteration) {
                 true => Ok(()),
@@ -147,9 +149,9 @@ impl DynamicCall {
         let loop_iterations =
             loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
         let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
-        status.map_err(|status| context.failed(kernel_error(status)))?;
         drop(memory);
         drop(guards);
+        status.map_err(|status| context.failed(kernel_error(status, &self.operands, context)))?;
         filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, iteration, tensor.into()));
         Ok(())
     }
@@ -244,9 +246,9 @@ fn writing(
 
 /// The error for the status of a kernel.
 #[cold]
-fn kernel_error(status: i32) -> ExecError {
+fn kernel_error(status: i32, operands: &[IndexOperand], context: &Context<'_>) -> ExecError {
     match status {
-        1 => ExecError::Input("an index is out of range".into()),
+        1 => ExecError::Input(format!("an index is out of range{}", describe(operands, context))),
         2 => ExecError::Input(
             "extents violate an equality that the plan was compiled for: compile with fixed extents".into(),
         ),

@@ -163,6 +163,9 @@ pub enum ExecError {
     /// The inputs break a rule of an op, such as an index out of range.
     #[error("bad input: {0}")]
     Input(String),
+    /// A value takes more memory than is left of the budget.
+    #[error("{0}")]
+    Memory(String),
     /// Another rank failed, so that this one stopped.
     #[error("another rank stopped")]
     Stopped,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use of_plan::Program;
+use of_plan::{Program, binary_size};
 
 use crate::device::AlignedBytes;
 use crate::io::lock;
@@ -22,6 +22,8 @@ pub(crate) struct Objects {
     consumers: Vec<u32>,
     any: bool,
     memory: Mutex<Memory>,
+    /// The bytes that live values may take.
+    budget: u64,
 }
 
 /// Free memory of dead values, for reuse.
@@ -87,20 +89,32 @@ impl Slot {
 }
 
 impl Objects {
-    pub fn new(program: &Program) -> Self {
+    /// No values yet; all together may take `budget` bytes.
+    pub fn new(program: &Program, budget: u64) -> Self {
         let copies = |regst: &of_plan::Regst| if regst.is_object() { regst.num } else { 0 };
         let slots = program.regsts.iter().map(|regst| (0..copies(regst)).map(|_| Slot::default()).collect());
         let consumers = program.regsts.iter().map(|regst| regst.consumers.len() as u32);
         let any = program.regsts.iter().any(of_plan::Regst::is_object);
-        Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default() }
+        Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default(), budget }
     }
 
     /// Uninitialised memory of this size: a free block if there is one, else a new allocation.
     pub fn allocate(&self, len: usize) -> Result<AlignedBytes, ExecError> {
-        if let Some(free) = lock(&self.memory).take(len) {
+        let mut memory = lock(&self.memory);
+        if let Some(free) = memory.take(len) {
             return Ok(free);
         }
-        AlignedBytes::try_zeroed(len).map_err(|e| ExecError::Input(format!("a value takes {len} bytes of memory: {e}")))
+        let needed = (memory.live as u64).saturating_add(len as u64);
+        if needed > self.budget {
+            let (own, live) = (binary_size(len as u64), binary_size(memory.live as u64));
+            let budget = binary_size(self.budget);
+            let what =
+                format!("a value takes {own} in addition to live values of {live}, and the memory budget is {budget}");
+            return Err(ExecError::Memory(what));
+        }
+        drop(memory);
+        AlignedBytes::try_zeroed(len)
+            .map_err(|e| ExecError::Memory(format!("a value takes {} of memory: {e}", binary_size(len as u64))))
     }
 
     /// Keeps the memory of a dead value for reuse.

@@ -91,8 +91,18 @@ impl Context<'_> {
         self.program.tasks[self.task].name.clone()
     }
 
+    /// Where the task comes from, for its error; empty where nothing says it.
+    fn place(&self) -> String {
+        /// As many ops of a fused group are named.
+        const NAMED: usize = 3;
+        let all = &self.program.tasks[self.task].locations;
+        let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
+        let named = all[..all.len().min(NAMED)].join(", ");
+        if named.is_empty() { named } else { format!(" at {named}{more}") }
+    }
+
     pub fn failed(&self, source: ExecError) -> RunError {
-        RunError::Task { task: self.name(), source }
+        RunError::Task { task: self.name(), place: self.place(), source }
     }
 
     pub fn internal(&self, what: &str) -> RunError {
@@ -134,7 +144,11 @@ impl Context<'_> {
         let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
         let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
         let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
-        let bytes = bytes.map_err(|error| self.failed(error))?;
+        let named = |error| match error {
+            ExecError::Memory(what) => ExecError::Memory(format!("'{}' {}{dims:?}: {what}", desc.name, desc.dtype())),
+            other => other,
+        };
+        let bytes = bytes.map_err(|error| self.failed(named(error)))?;
         Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 

@@ -67,7 +67,8 @@ impl Device {
     }
 
     fn session(&self, plan: &Arc<PlanFile>) -> Session {
-        Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true }, &self.loaders()).unwrap()
+        Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true, ..Default::default() }, &self.loaders())
+            .unwrap()
     }
 }
 
@@ -293,7 +294,7 @@ fn late_error_names_its_task() {
     for _ in 0..5 {
         let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
         let expected = ExecError::Failed("asked to fail".into());
-        assert_eq!(error, RunError::Task { task: "first".into(), source: expected });
+        assert_eq!(error, RunError::Task { task: "first".into(), place: String::new(), source: expected });
         assert_eq!(floats(&session.run(vec![tensor(&[1.0; 4])]).unwrap()[0]), [4.0; 4]);
     }
     let error = session.run(vec![tensor(&[PANIC; 4])]).unwrap_err();

@@ -85,7 +85,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
 
 fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
     let file = PlanFile::from_builder(plan).unwrap_or_else(|e| panic!("{e}"));
-    MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true }, &[])
+    MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true, ..Default::default() }, &[])
 }
 
 #[test]

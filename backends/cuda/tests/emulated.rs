@@ -237,7 +237,7 @@ fn steps_are_timed_where_the_loader_measures_them() {
     let (plan, mut r) = (Arc::new(plan(&function(), "shim")), Rng::new(3));
     for (timing, count) in [(Timing::Off, 0), (Timing::Whole, 1), (Timing::Steps, 3)] {
         let loader = Device::default().timed(timing);
-        let options = Options { threads: 1, profile: true };
+        let options = Options { threads: 1, profile: true, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(loader)]).unwrap();
         for _ in 0..3 {
             let i: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 1, 4, 2, 3]).unwrap().into();

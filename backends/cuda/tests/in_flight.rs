@@ -80,7 +80,8 @@ fn plan() -> Arc<PlanFile> {
 
 fn session(plan: &Arc<PlanFile>) -> Session {
     let loaders: [Arc<dyn Loader>; 2] = [Arc::new(Device::default()), Arc::new(Host)];
-    Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true }, &loaders).unwrap_or_else(|e| panic!("{e}"))
+    Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true, ..Default::default() }, &loaders)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn input(seed: usize) -> (Value, Vec<f32>) {

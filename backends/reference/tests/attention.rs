@@ -260,7 +260,7 @@ fn check_function(what: &str, isa: &'static Isa, f: &Func, inputs: &[Value], ker
     }
     let plan = Arc::new(plan);
     for threads in [1, 2] {
-        let options = Options { threads, profile: false };
+        let options = Options { threads, profile: false, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
         let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));

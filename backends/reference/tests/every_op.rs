@@ -34,7 +34,7 @@ fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
 }
 
 fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false };
+    let options = Options { threads, profile: false, ..Default::default() };
     let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()

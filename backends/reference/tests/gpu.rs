@@ -23,7 +23,7 @@ use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans::{self as support, emulated_gpu, nvrtc};
 
 fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
-    let options = Options { threads: 2, profile: false };
+    let options = Options { threads: 2, profile: false, ..Default::default() };
     let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).map_err(|e| e.to_string())?;
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     let out = session.run(inputs).map_err(|e| e.to_string())?;

@@ -31,7 +31,7 @@ impl Case {
             let compiled = support::compile_for(&main, &options).unwrap_or_else(|d| panic!("{d}"));
             left_out = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
             let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
-            let options = Options { threads: 2, profile: false };
+            let options = Options { threads: 2, profile: false, ..Default::default() };
             sessions.push((isa.name, Session::new(plan, 0, options, &[Arc::new(Reference)]).unwrap()));
         }
         Case { module: parse(), sessions, left_out }

@@ -119,7 +119,8 @@ fn random_claims_preserve_results() {
         close(&format!("{seed}, interpreted"), &interpret::run_graph(&f.graph, &inputs).unwrap(), &want);
         let plan = Arc::new(support::placed(&f, &known, Cache::user()));
         let loaders: [Arc<dyn Loader>; 2] = [Arc::new(Reference), Arc::new(PickyLoader)];
-        let mut session = Session::new(plan, 0, Options { threads: 1, profile: false }, &loaders).unwrap();
+        let mut session =
+            Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &loaders).unwrap();
         let given = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got: Vec<Value> = session.run(given).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect();
         close(&format!("{seed}, compiled"), &got, &want);

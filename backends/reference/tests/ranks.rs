@@ -111,7 +111,13 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
 }
 
 fn session(plan: &Arc<PlanFile>) -> MeshSession {
-    MeshSession::new(Arc::clone(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).unwrap()
+    MeshSession::new(
+        Arc::clone(plan),
+        0,
+        Options { threads: 1, profile: false, ..Default::default() },
+        &[Arc::new(Reference)],
+    )
+    .unwrap()
 }
 
 fn random(ty: &Type, rng: &mut Rng) -> Value {

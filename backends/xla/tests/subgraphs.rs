@@ -38,7 +38,12 @@ fn plans_may_contain_compiled_programs() {
     place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_subgraph_size: 1 }).unwrap();
     let payload = |f: &Func| placed(f, &[&Serialized], Cache::none());
     let open = |plan: PlanFile| {
-        Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Serialized)])
+        Session::new(
+            Arc::new(plan),
+            0,
+            Options { threads: 1, profile: false, ..Default::default() },
+            &[Arc::new(Serialized)],
+        )
     };
     let mut session = open(payload(&f)).unwrap();
     let x = floats(&[10, 3], 1);

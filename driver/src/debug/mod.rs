@@ -243,7 +243,7 @@ fn bound_inputs(func: &mut Func, source: &InputSource<'_>, observer: &dyn Observ
         }
         specialize(func, &bindings)?;
         let types: Vec<_> = func.inputs.iter().cloned().zip(func.input_types()).collect();
-        return random_inputs::for_types(&types);
+        return random_inputs::for_types(&types, source.memory);
     }
     let values = input_files::in_order(input_files::read(source.files, func)?, func)?;
     input_files::bind(&values, func, &mut bindings)?;

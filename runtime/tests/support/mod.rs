@@ -49,7 +49,7 @@ pub fn floats(value: &Value) -> Vec<f32> {
 }
 
 pub fn session(plan: &Arc<PlanFile>, threads: usize) -> Session {
-    Session::new(Arc::clone(plan), 0, Options { threads, profile: false }, &loaders()).unwrap()
+    Session::new(Arc::clone(plan), 0, Options { threads, profile: false, ..Default::default() }, &loaders()).unwrap()
 }
 
 /// `out = in + in + 0.5`, by two kernels; tasks are dealt to `threads`, registers have `num` copies.

@@ -42,7 +42,8 @@ impl Kernel {
             return Err(format!("'{}' has no native code: {}", left.op, left.reason));
         }
         let plan = Arc::new(compiled.open().map_err(|e| e.to_string())?);
-        let session = Session::new(plan, 0, Options { threads: 1, profile: false }, &[]).map_err(|e| e.to_string())?;
+        let session = Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &[])
+            .map_err(|e| e.to_string())?;
         let outputs = session.new_outputs();
         Ok(Kernel { session, inputs, outputs })
     }

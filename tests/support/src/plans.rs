@@ -74,7 +74,8 @@ pub fn in_one_subgraph(text: &str, pin: &str, backend: &dyn Backend) -> (Func, P
 
 /// A session of a plan.
 pub fn session(plan: PlanFile, loader: impl Loader + 'static) -> Session {
-    Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(loader)]).unwrap()
+    Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false, ..Default::default() }, &[Arc::new(loader)])
+        .unwrap()
 }
 
 /// Runs a function's session on inputs, and compares.
@@ -119,7 +120,7 @@ pub fn an_index_out_of_range(backend: &dyn Backend, loader: impl Loader + 'stati
     let bad = session.run(given(&[x, Tensor::from_i64s(&[0, 1, 2, 10])]));
     assert!(
         matches!(&bad, Err(RunError::Task { source: ExecError::Input(what), .. })
-        if what == "an index is out of range"),
+        if what.starts_with("an index is out of range")),
         "{bad:?}"
     );
 }

@@ -106,10 +106,15 @@ pub struct Codegen {
     /// the C compiler is killed at once
     #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = quantity::duration)]
     pub time_limit: Option<Duration>,
-    /// End a compilation for which this process holds more memory than this in addition: 300MB, 4GiB. Checked between
-    /// passes and kernels; mapped files and the C compiler do not count
+    /// The compiler's own memory: end a compilation for which this process holds more than this in addition: 300MB, 4GiB.
+    /// Checked between passes and kernels; mapped files and the C compiler do not count. --memory is for the plan
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
     pub memory_limit: Option<u64>,
+    /// The plan's memory budget: refuse a plan, and a run, whose values take more than this: 300MB, 4GiB. Checked when the
+    /// plan is made, when it is loaded, and for each value whose size is known only then [default: this machine's memory,
+    /// or what its control group grants]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
+    pub memory: Option<u64>,
 }
 
 /// More threads than any machine has cores.
@@ -144,6 +149,7 @@ impl Codegen {
                 pins: self.pin.clone(),
                 min_ops: self.min_subgraph_size,
             },
+            memory: self.memory,
             limits: self.limits(),
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()
@@ -194,9 +200,11 @@ impl Codegen {
             ("--passes", self.passes.is_some()),
             ("--precision", self.precision.is_some()),
             ("--target", self.target.is_some()),
+            ("--isa", self.isa.is_some()),
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
             ("--pin", !self.pin.is_empty()),
+            ("--min-subgraph-size", self.min_subgraph_size.is_some()),
             ("--time-limit", self.time_limit.is_some()),
             ("--memory-limit", self.memory_limit.is_some()),
         ];

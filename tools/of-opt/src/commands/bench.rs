@@ -75,11 +75,11 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     }
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
-        super::compile::note_summary(summary, console);
+        super::compile::note_summary(summary, workload.plan.plan(), console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
     let threads = options.worker_threads();
-    let session_options = SessionOptions { threads, profile: c.device_time };
+    let session_options = SessionOptions { threads, profile: c.device_time, memory: options.memory };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
         let program = find_program(&plan, &values)?;

@@ -70,7 +70,7 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
         None => format!("{}, {}", count(compiled.programs, "program"), count(compiled.ops, "op")),
     };
     console.note(&format!("{}: {content}, {} in {}", c.output.display(), bytes(size), time(started.elapsed())));
-    note_summary(compiled.summary(), console);
+    note_summary(compiled.summary(), compiled.plan(), console);
     Ok(())
 }
 
@@ -99,7 +99,7 @@ fn flags(c: &Compile) -> Vec<String> {
 }
 
 /// Notes the numbers of the generated code, and the ops without native code: no fallback is silent.
-pub fn note_summary(s: &Summary, console: &Console) {
+pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
     let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
     // The kernels of a backend that executes whole functions are not counted.
@@ -107,12 +107,25 @@ pub fn note_summary(s: &Summary, console: &Console) {
         0 => console.note(&format!("  {steps}")),
         _ => console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled)),
     }
-    console.note(&format!(
-        "  peak memory {}; the lower bound of all allocations is {}",
-        bytes(s.peak_bytes),
-        bytes(s.lower_bound_bytes)
-    ));
+    let (peak, bound) = (bytes(s.peak_bytes), bytes(s.lower_bound_bytes));
+    match open_extents(plan) {
+        None => console.note(&format!("  peak memory {peak}; the lower bound of all allocations is {bound}")),
+        Some(depends) => {
+            let laid_out = if s.peak_bytes == 0 { String::new() } else { format!("{peak} is laid out in advance; ") };
+            console.note(&format!("  memory: {laid_out}a run allocates the values whose size depends on {depends}"));
+        }
+    }
     note_left_out(s, console);
+}
+
+/// What the sizes of a plan's values depend on, where some are open.
+fn open_extents(plan: &of_plan::Plan) -> Option<String> {
+    let is_open = |p: &of_plan::Program| p.regsts.iter().any(|r| r.is_object());
+    let open: Vec<_> = plan.programs.iter().filter(|p| is_open(p)).collect();
+    let mut names: Vec<&str> = open.iter().flat_map(|p| &p.symbols).map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!open.is_empty()).then(|| if names.is_empty() { "the inputs".into() } else { names.join(", ") })
 }
 
 /// Notes the ops that a backend executes because there is no native code for them.

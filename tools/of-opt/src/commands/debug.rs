@@ -91,7 +91,12 @@ pub fn debug(c: &Debug, console: &Console) -> Result<(), Diagnostics> {
             AgainstArg::Reference => Against::Reference,
         },
         tolerance: c.tolerance,
-        inputs: InputSource { files: &c.inputs.inputs, shapes: &c.shapes.shape, random: true },
+        inputs: InputSource {
+            files: &c.inputs.inputs,
+            shapes: &c.shapes.shape,
+            random: true,
+            memory: c.codegen.memory,
+        },
         output: c.output.as_deref(),
     };
     let report = compare(*model, path, &settings, &options, &backends, console)?;

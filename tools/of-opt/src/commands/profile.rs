@@ -114,8 +114,12 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     let program = &plan.plan().programs[number];
     let types: Vec<ElementType> = program.tasks.iter().map(|t| first_operand(t, program, plan.plan())).collect();
     let limits = Roofline::measure(&options, threads, &types, console)?;
-    let mut session =
-        program_session(Arc::clone(&plan), number, &SessionOptions { threads, profile: true }, &backends)?;
+    let mut session = program_session(
+        Arc::clone(&plan),
+        number,
+        &SessionOptions { threads, profile: true, memory: c.codegen.memory },
+        &backends,
+    )?;
     let mut outputs = session.new_outputs();
     let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| run_error(&e));
     let progress = console.progress("measuring");

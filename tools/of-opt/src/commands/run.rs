@@ -74,7 +74,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     if let Some(summary) = workload.summary.as_ref().filter(|_| console.verbose > 0) {
         super::compile::note_left_out(summary, console);
     }
-    let session = SessionOptions { threads: options.worker_threads(), profile: false };
+    let session = SessionOptions { threads: options.worker_threads(), profile: false, memory: options.memory };
     let mut session = Session::for_inputs(Arc::new(workload.plan), &workload.inputs, &session, &backends)?;
     let outputs = session.run_values(workload.inputs)?;
     let names = session.output_names();

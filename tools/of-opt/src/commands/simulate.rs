@@ -192,9 +192,10 @@ impl Measured {
         let _progress = console.progress("measuring");
         let program = entry_point(&plan)?;
         let types = program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p)));
-        let inputs = tensor_files::to_runtime_all(random_inputs::values(types)?)?;
+        let inputs = tensor_files::to_runtime_all(random_inputs::values(types, c.codegen.memory)?)?;
         drop(program);
-        let options = SessionOptions { threads: c.codegen.options()?.worker_threads(), profile: true };
+        let threads = c.codegen.options()?.worker_threads();
+        let options = SessionOptions { threads, profile: true, memory: c.codegen.memory };
         let mut session = mesh_session(Arc::clone(&plan), 0, &options, &Backends::builtin())?;
         let mut run = || -> Result<Duration, Diagnostics> {
             session.run(&inputs).map_err(|e| run_error(&e))?;
