@@ -11,7 +11,7 @@ use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::isa::Language;
-use crate::kernel::schedule::Scheduled;
+use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
 use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::mesh;
@@ -83,7 +83,7 @@ pub struct Summary {
     /// Contractions and convolutions that use kernels although library calls were requested.
     pub refused: Vec<Refused>,
     /// The contractions of each program, in the order of the programs.
-    pub scheduled: Vec<Vec<Scheduled>>,
+    pub tunable: Vec<Vec<TunableContraction>>,
     /// Memory of the largest program, and the proven lower bound for it.
     pub peak_bytes: u64,
     /// See `peak_bytes`.
@@ -251,7 +251,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);
     summary.refused.extend(l.refused);
-    summary.scheduled.push(l.scheduled);
+    summary.tunable.push(l.tunable);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
     }

@@ -255,7 +255,7 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
             let loads = data.operands.iter().enumerate();
             let loads: Vec<usize> = loads.map(|(i, v)| body.push(Node::Load(i), dtype(*v), false)).collect();
             body.op(scalar, &loads, dtype(data.results[0]), false);
-            expr::unprintable(&body).map_or(Ok(()), Err)
+            expr::unsupported_reason(&body).map_or(Ok(()), Err)
         }
         Role::RowReduce(_) if dtype(data.operands[0]) != DType::F32 => {
             Err("only reductions of f32 rows have native code".into())

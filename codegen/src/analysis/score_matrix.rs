@@ -21,20 +21,20 @@ const LONGEST: usize = 48;
 
 /// Two contractions, the elementwise ops on their results, and the contractions that read those.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ScoreMatrix {
+pub struct ScoreMatrixMatch {
     /// The contractions that compute values of its extents, in the order of the region.
     pub products: [OpId; 2],
     /// Elementwise ops of its extents, in the order of the region.
     pub maps: Vec<OpId>,
     /// The contractions that read it.
-    pub sums: Vec<Sum>,
+    pub sums: Vec<ScoreConsumer>,
     /// Its ops with other readers, in the order of the region.
     pub shared: Vec<OpId>,
 }
 
 /// A contraction of the matrix, or of its transpose, with an operand of one of its contractions.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Sum {
+pub struct ScoreConsumer {
     /// The contraction.
     pub op: OpId,
     /// The value of the matrix that it reads.
@@ -51,7 +51,7 @@ pub struct Sum {
     pub moved_by: Option<OpId>,
 }
 
-impl Sum {
+impl ScoreConsumer {
     /// Whether the last axis of the result is the one that the sums do not reduce.
     pub fn across(&self) -> bool {
         self.operand == 1
@@ -63,7 +63,7 @@ impl Sum {
     }
 }
 
-impl ScoreMatrix {
+impl ScoreMatrixMatch {
     /// All its ops.
     pub fn ops(&self) -> Vec<OpId> {
         let sums = self.sums.iter().flat_map(|s| s.transpose.into_iter().chain([s.op]).chain(s.moved_by));
@@ -84,7 +84,7 @@ impl ScoreMatrix {
 }
 
 /// The score matrices of a region, including those with shared ops.
-pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrix> {
+pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrixMatch> {
     let order: Vec<OpId> = g.region_ops(region).collect();
     let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
     let mut taken: HashSet<OpId> = HashSet::new();
@@ -139,7 +139,7 @@ impl Finder<'_> {
     }
 
     /// The score matrix that contraction `op` reads, if two contractions compute it.
-    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrix> {
+    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrixMatch> {
         if !self.is_product(op) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Finder<'_> {
     }
 
     /// The score matrix that `x` belongs to.
-    fn matrix(&self, x: ValueId) -> Option<ScoreMatrix> {
+    fn matrix(&self, x: ValueId) -> Option<ScoreMatrixMatch> {
         let space = self.dims(x);
         let b = self.inputs(x, &space)?;
         let [first, second] = b.products.iter().map(|p| p.1).collect::<Vec<_>>()[..] else { return None };
@@ -173,7 +173,7 @@ impl Finder<'_> {
             }
         }
         sums.retain(|s| !before.contains(&s.op) && !inside.contains(&s.op));
-        let mut matrix = ScoreMatrix { products, maps, sums, shared: Vec::new() };
+        let mut matrix = ScoreMatrixMatch { products, maps, sums, shared: Vec::new() };
         let all: HashSet<OpId> = matrix.ops().into_iter().collect();
         matrix.shared = self.shared(&inside, &all);
         // At least one of the contractions must have no other readers: otherwise both are computed anyway.
@@ -245,7 +245,7 @@ impl Finder<'_> {
         (value, operand): (ValueId, usize),
         transpose: Option<OpId>,
         products: [OpId; 2],
-    ) -> Option<Sum> {
+    ) -> Option<ScoreConsumer> {
         if !self.is_product(op) || products.contains(&op) {
             return None;
         }
@@ -257,7 +257,7 @@ impl Finder<'_> {
             _ => None,
         };
         let moved = alone(y).filter(|op| *self.roles.get(*op) == Role::Single);
-        let mut sum = Sum { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
+        let mut sum = ScoreConsumer { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
         let lead = self.dims(value).len() - 2;
         let batch = &self.dims(value)[..lead];
         if self.dims(y).get(..lead) != Some(batch) || self.dims(y).len() != lead + 2 {

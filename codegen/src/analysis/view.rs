@@ -89,8 +89,8 @@ impl View {
         Ok(MatrixLayout {
             offset: self.offset.clone(),
             batch: axes,
-            line: step(line).ok_or("its lines have no constant stride")?,
-            step: step(element).ok_or("its elements have no constant stride")?,
+            line_stride: step(line).ok_or("its lines have no constant stride")?,
+            element_stride: step(element).ok_or("its elements have no constant stride")?,
         })
     }
 

@@ -18,7 +18,7 @@ use of_ops::movement::Transpose;
 
 use crate::analysis::roles;
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::score_matrix::ScoreMatrix;
+use crate::analysis::score_matrix::ScoreMatrixMatch;
 use crate::analysis::view::View;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
@@ -62,7 +62,7 @@ pub struct Group {
     /// Groups that it is composed of, in execution order, where they also have separate kernels.
     pub parts: Vec<Group>,
     /// The score matrix, for [`Shape::ScoreMatrix`].
-    pub score_matrix: Option<Box<ScoreMatrix>>,
+    pub score_matrix: Option<Box<ScoreMatrixMatch>>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
@@ -92,7 +92,7 @@ const MAX_GROUP_OPS: usize = 256;
 
 /// Partitions the ops of `region`; each of `matrices`, which share no op with others, becomes a group. Groups are in execution
 /// order.
-pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrix>) -> Vec<Group> {
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrixMatch>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
     let mut taken: HashMap<OpId, usize> = HashMap::new();
@@ -122,7 +122,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
         last_rendezvous: None,
         taken: taken.keys().copied().collect(),
     };
-    let mut matrices: Vec<Option<ScoreMatrix>> = matrices.into_iter().map(Some).collect();
+    let mut matrices: Vec<Option<ScoreMatrixMatch>> = matrices.into_iter().map(Some).collect();
     for op in &order {
         if f.group_of.contains_key(op) {
             continue;
@@ -202,7 +202,7 @@ pub(crate) struct Fuser<'a> {
 
 impl Fuser<'_> {
     /// Makes a group of a score matrix, whose ops in order are `ops`.
-    fn score_matrix(&mut self, matrix: ScoreMatrix, ops: Vec<OpId>) {
+    fn score_matrix(&mut self, matrix: ScoreMatrixMatch, ops: Vec<OpId>) {
         let Some((first, rest)) = ops.split_first() else { return };
         self.start(*first, Shape::ScoreMatrix);
         let g = self.group_of[first];

@@ -9,7 +9,7 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Element, Operand, RowAxes, depth};
+use crate::kernel::contraction::{Contraction, Element, RhsLayout, RowAxes, k_extent};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::library::epilogue::{Activation, Epilogue};
@@ -73,22 +73,23 @@ pub fn product(
     isa: &Isa,
 ) -> Result<(Product, Vec<usize>), String> {
     let dtype = match spec.element {
-        Element::Float => DType::F32,
-        Element::Half(dtype) => dtype,
-        Element::Unsigned | Element::Signed => return Err("it multiplies bytes".into()),
+        Element::F32F32 => DType::F32,
+        Element::F16Pair(dtype) => dtype,
+        Element::U8S8 | Element::S8S8 => return Err("it multiplies bytes".into()),
     };
     let floats = Floats::of(isa, dtype)?;
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     if spec.taps.iter().any(|(n, _)| *n != 1) || !spec.outer.0.is(1) {
         return Err("its rows have no constant stride: it is a convolution of several taps".into());
     }
-    let (rows, columns, depth) = (number(&spec.inner.0)?, number(&spec.columns)?, number(&depth(spec))?);
+    let (rows, columns, depth) = (number(&spec.inner.0)?, number(&spec.columns)?, number(&k_extent(spec))?);
     if [rows, columns, depth].into_iter().min() < Some(LEAST as u64) {
         return Err(format!("it has {rows} rows, {columns} columns and sums of {depth}: one is less than {LEAST}"));
     }
-    let Operand::RowMajor(right) = &spec.b else { return Err("its right operand is in panels".into()) };
-    let to = axes.walk(out).filter(|w| w.column.is(1)).ok_or("its result has no rows")?;
-    let of = |l: usize| axes.walk(&body.loads[l].strides).ok_or("an operand of its epilogue does not follow its rows");
+    let RhsLayout::RowMajor(right) = &spec.rhs else { return Err("its right operand is in panels".into()) };
+    let to = axes.strides_of(out).filter(|w| w.column.is(1)).ok_or("its result has no rows")?;
+    let of =
+        |l: usize| axes.strides_of(&body.loads[l].strides).ok_or("an operand of its epilogue does not follow its rows");
     let is_line = |l: usize| {
         let w = of(l)?;
         Ok(w.column.is(1) && w.inner.is(0) && w.batch.iter().all(|s| s.is(0)))
@@ -102,7 +103,8 @@ pub fn product(
     if e.number.is_some() {
         return Err("its epilogue adds a constant".into());
     }
-    let space = space::collapse(&spec.batch, &[spec.a_batch.clone(), spec.b_batch.clone(), to.batch.clone()]);
+    let space =
+        space::collapse(&spec.batch, &[spec.a_batch_strides.clone(), spec.b_batch_strides.clone(), to.batch.clone()]);
     let [batches] = &space.dims[..] else { return Err("its batches have no constant stride".into()) };
     let matrix = |line: &Extent, at: usize| {
         Ok::<_, String>(Matrix { transposed: false, line: number(line)?, batch: number(&space.strides[at][0])? })

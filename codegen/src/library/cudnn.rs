@@ -84,7 +84,7 @@ pub struct Shape<'a> {
     /// Images.
     pub samples: &'a Extent,
     /// Height and width.
-    pub axes: [&'a window::Axis; 2],
+    pub axes: [&'a window::WindowAxis; 2],
     /// Channels of the images and of the result.
     pub channels: (usize, usize),
     /// Groups of channels.
@@ -162,7 +162,7 @@ pub fn convolution(
 }
 
 /// An axis in numbers. The padding is symmetric where the result stays the same: most engines require that.
-fn axis(a: &window::Axis) -> Result<Axis, String> {
+fn axis(a: &window::WindowAxis) -> Result<Axis, String> {
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     let (input, output, before) = (number(&a.input)?, number(&a.output)?, number(&a.pad)?);
     let (kernel, stride, dilation) = (a.kernel as u64, a.stride as u64, a.dilation as u64);

@@ -2,7 +2,7 @@
 
 use of_ir::DType;
 
-use crate::isa::{Isa, Products};
+use crate::isa::{Isa, MmaPrecision};
 use crate::library::epilogue::Activation;
 
 /// How f32 is multiplied.
@@ -21,12 +21,12 @@ impl Floats {
     /// # Errors
     /// When no library supports that mode.
     pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
-        match Products::of(isa, dtype) {
-            None | Some(Products::Half(_)) => Ok(Floats::Exact),
-            Some(Products::Tf32) => Ok(Floats::Tf32),
-            Some(Products::Bf16) => Ok(Floats::Bf16),
-            Some(Products::F16) => Ok(Floats::F16),
-            Some(Products::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
+        match MmaPrecision::of(isa, dtype) {
+            None | Some(MmaPrecision::Half(_)) => Ok(Floats::Exact),
+            Some(MmaPrecision::Tf32) => Ok(Floats::Tf32),
+            Some(MmaPrecision::Bf16) => Ok(Floats::Bf16),
+            Some(MmaPrecision::F16) => Ok(Floats::F16),
+            Some(MmaPrecision::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
         }
     }
 }

@@ -35,12 +35,12 @@ use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, Shape};
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::expr::unprintable;
+use crate::kernel::expr::unsupported_reason;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Indexed;
 use crate::kernel::nest::Nest;
 use crate::kernel::prologue::{Check, Prologue};
-use crate::kernel::schedule::{Scheduled, Schedules};
+use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::{extent, schedule};
 use crate::library::Libraries;
 use crate::lower::body::body;
@@ -99,7 +99,7 @@ pub struct Lowered {
     /// Contractions and convolutions that use kernels although library calls were requested.
     pub refused: Vec<Refused>,
     /// Its contractions.
-    pub scheduled: Vec<Scheduled>,
+    pub tunable: Vec<TunableContraction>,
     /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
     pub inner: Vec<Lowered>,
 }
@@ -156,7 +156,8 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.merges_collectives = self.can.collectives;
         self.feed(inputs);
         // Score matrices with other readers are materialised anyway.
-        let own = |t: &crate::analysis::score_matrix::ScoreMatrix| self.can.recomputed_scores && t.shared.is_empty();
+        let own =
+            |t: &crate::analysis::score_matrix::ScoreMatrixMatch| self.can.recomputed_scores && t.shared.is_empty();
         let matrices =
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
         for group in &fuse::fuse(self.g, region, &self.roles, matrices) {
@@ -559,7 +560,7 @@ impl<'g> Lowering<'g, '_> {
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
         let b = body(self.g, group, &self.roles, inner);
-        match unprintable(&b) {
+        match unsupported_reason(&b) {
             Some(why) => Err(why),
             None => Ok(b),
         }
@@ -594,7 +595,7 @@ impl<'g> Lowering<'g, '_> {
             }
         }
         let b = self.body(group, inner)?;
-        let source = Nest::Rows { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
+        let source = Nest::RowWise { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
         Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
     }
 
@@ -639,7 +640,7 @@ impl<'g> Lowering<'g, '_> {
         let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
         let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
         let between = vec![count, parts.into()];
-        let first = Nest::Partial { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
+        let first = Nest::SplitReduction { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
         let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
         let run = |l: &mut Self| {
             let read = l.operand(x)?;

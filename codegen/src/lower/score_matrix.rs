@@ -6,7 +6,7 @@ use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 use of_ops::work;
 
-use crate::analysis::score_matrix::Sum;
+use crate::analysis::score_matrix::ScoreConsumer;
 use crate::analysis::view::View;
 use crate::fuse::{Group, Shape};
 use crate::kernel::body::Node;
@@ -32,7 +32,7 @@ impl Lowering<'_, '_> {
             return Err("its products are in another order".into());
         }
         let body = body(self.g, &Group::of(inside, Shape::Elementwise, dims.clone()), &self.roles, 0);
-        if let Some(why) = expr::unprintable(&body) {
+        if let Some(why) = expr::unsupported_reason(&body) {
             return Err(why);
         }
         let views = |side: usize| found.products.map(|p| View::of(self.g, &self.roles, self.g.op(p).operands[side]));
@@ -55,7 +55,7 @@ impl Lowering<'_, '_> {
         let maps: f64 = found.maps.iter().map(|op| work::of(self.g, *op).flops).sum();
         let pointwise = if points(dims) > 0 { maps as u64 } else { 0 };
         for over_rows in [false, true] {
-            let sums: Vec<&Sum> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
+            let sums: Vec<&ScoreConsumer> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
             if sums.is_empty() {
                 continue;
             }
@@ -84,7 +84,12 @@ impl Lowering<'_, '_> {
     }
 
     /// A sum, and the value that it computes; `views` are those of the operands with the lines that it sums.
-    fn sum(&self, s: &Sum, nest: &ScoreMatrix, views: &[View; 2]) -> Result<(score_matrix::Sum, ValueId), String> {
+    fn sum(
+        &self,
+        s: &ScoreConsumer,
+        nest: &ScoreMatrix,
+        views: &[View; 2],
+    ) -> Result<(score_matrix::ScoreSum, ValueId), String> {
         let (_, node) = nest
             .body
             .stores
@@ -117,6 +122,6 @@ impl Lowering<'_, '_> {
             let last = out.len() - 1;
             out.swap(last - 1, last);
         }
-        Ok((score_matrix::Sum { node: *node, factor: s.factor, out }, value))
+        Ok((score_matrix::ScoreSum { node: *node, factor: s.factor, out }, value))
     }
 }

@@ -7,11 +7,11 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_ops::nn::{Filter, Interpolation, Nearest, Transform};
 
-use crate::kernel::body::Reduce;
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget, TapTable, filter_taps};
 use crate::kernel::space::row_major;
-use crate::kernel::window::Axis;
+use crate::kernel::window::WindowAxis;
 use crate::print::expr::ctype;
 use crate::print::index::{at_most, equal, offset, position, word};
 
@@ -49,8 +49,8 @@ pub fn points(kernel: &Indexed) -> Points {
             Points { value: "from[x0]".into(), ..Points::of(vec![count.clone()], *bytes, 1) }
         }
         Indexed::GatherElements { from, to, axis, index, bytes } => gather_elements(from, to, *axis, *index, *bytes),
-        Indexed::GatherSlices { from, indices, batch, named, index, bytes } => {
-            gather_slices((from, indices), *batch, *named, *index, *bytes)
+        Indexed::GatherSlices { from, indices, batch, index_depth, index, bytes } => {
+            gather_slices((from, indices), *batch, *index_depth, *index, *bytes)
         }
         Indexed::Tile { from, to, bytes } => tile(from, to, *bytes),
         Indexed::Pad { from, to, axes, mode, bytes } => pad(from, to, axes, *mode, *bytes),
@@ -62,8 +62,8 @@ pub fn points(kernel: &Indexed) -> Points {
         Indexed::Range { dims, dtype } => range(dims, *dtype),
         Indexed::PoolArgMax { input, dims, windows } => pool_arg_max(input, dims, windows),
         Indexed::ResizeByTable { from, to, axes, bytes } => resize_by_table(from, to, axes, *bytes),
-        Indexed::ResizeOpen { from, to, axes, interpolation, bytes } => {
-            resize_open(from, to, axes, interpolation, *bytes)
+        Indexed::ResizeDynamic { from, to, axes, interpolation, bytes } => {
+            resize_dynamic(from, to, axes, interpolation, *bytes)
         }
     }
 }
@@ -97,22 +97,22 @@ fn positions(index: DType, axes: &[Extent], row: &str) -> String {
 fn gather_slices(
     (from, indices): (&[Extent], &[Extent]),
     batch: usize,
-    named: usize,
+    index_depth: usize,
     index: DType,
     bytes: usize,
 ) -> Points {
     let outer = &indices[..indices.len() - 1];
-    let inner: Extent = from[batch + named..].iter().product();
-    let each: Extent = outer[batch..].iter().product();
+    let inner: Extent = from[batch + index_depth..].iter().product();
+    let slices_per_batch: Extent = outer[batch..].iter().product();
     let size: Extent = from[batch..].iter().product();
     // A row is the slice that one tuple selects.
     let mut p = Points::of(vec![outer.iter().product(), inner], bytes, 2);
     p.head += &from[..batch].iter().zip(outer).map(|(a, b)| equal(a, b)).collect::<String>();
     let own = row_major(from);
-    let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-    p.row = positions(index, &from[batch..batch + named], "row");
+    let at: Vec<String> = (0..index_depth).map(|k| format!("k{k}")).collect();
+    p.row = positions(index, &from[batch..batch + index_depth], "row");
     p.row += &format!(
-        "    from = ARG(const {t}, 0) + row / {each} * {size} + {};\n",
+        "    from = ARG(const {t}, 0) + row / {slices_per_batch} * {size} + {};\n",
         offset(&at, &own[batch..]),
         t = p.element
     );
@@ -214,7 +214,7 @@ fn range(dims: &[Extent], dtype: DType) -> Points {
     Points { dims: dims.to_vec(), element: t, out: 2, head, row: String::new(), point: String::new(), value }
 }
 
-fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
+fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> Points {
     let rank = windows.len();
     let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
     // A window entirely in the padding returns the first element of its channel.
@@ -250,7 +250,7 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
 
 /// C tables of positions and, for interpolation, weights.
 fn tap_table(table: &TapTable) -> String {
-    let (n, a) = (table.each, table.axis);
+    let (n, a) = (table.max_taps, table.axis);
     let (mut positions, mut weights) = (String::new(), String::new());
     for taps in &table.taps {
         let mut all = taps.clone();
@@ -273,9 +273,9 @@ fn tap_table(table: &TapTable) -> String {
 }
 
 fn resize_by_table(from: &[Extent], to: &[Extent], axes: &[TapTable], bytes: usize) -> Points {
-    let element = if axes.iter().any(|a| a.each > 1) { "f32" } else { word(bytes) };
+    let element = if axes.iter().any(|a| a.max_taps > 1) { "f32" } else { word(bytes) };
     let head: String = axes.iter().map(tap_table).collect();
-    let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.each)).collect();
+    let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.max_taps)).collect();
     let value = combined(from, &list, &|a, k| {
         let weight = if list.contains(&(a, 1)) { String::new() } else { format!("weight{a}[x{a}][{k}]") };
         (format!("place{a}[x{a}][{k}]"), weight)
@@ -306,7 +306,7 @@ fn combined(from: &[Extent], axes: &[(usize, usize)], tap: &dyn Fn(usize, usize)
     terms.join(" + ")
 }
 
-fn resize_open(
+fn resize_dynamic(
     from: &[Extent],
     to: &[Extent],
     resized: &[(usize, Option<f64>)],
@@ -427,12 +427,12 @@ pub fn scatter(s: &Scatter) -> ScatterText {
             let index = position("k", &load, &s.to[axis]);
             slice = format!("    {index}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
-        ScatterTarget::Slices(named) => {
+        ScatterTarget::Slices(index_depth) => {
             let outer = &s.indices[..s.indices.len() - 1];
-            let expected = outer.iter().chain(&s.to[named..]);
+            let expected = outer.iter().chain(&s.to[index_depth..]);
             head = expected.zip(&s.updates).map(|(a, b)| equal(a, b)).collect();
-            let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-            let positions = positions(s.index, &s.to[..named], "i");
+            let at: Vec<String> = (0..index_depth).map(|k| format!("k{k}")).collect();
+            let positions = positions(s.index, &s.to[..index_depth], "i");
             slice = format!("{positions}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
     }
@@ -445,12 +445,12 @@ fn combine(s: &Scatter) -> (&'static str, String) {
     let (t, int) = (ctype(s.dtype), s.dtype.is_int());
     let nan = |c: &str| format!("a != a ? a : b != b ? b : a {c} b ? a : b");
     let text = match kind {
-        Reduce::Sum if int => format!("({t})((u64)a + (u64)b)"),
-        Reduce::Prod if int => format!("({t})((u64)a * (u64)b)"),
-        Reduce::Sum => "a + b".into(),
-        Reduce::Prod => "a * b".into(),
-        Reduce::Max => nan(">"),
-        Reduce::Min => nan("<"),
+        ReduceKind::Sum if int => format!("({t})((u64)a + (u64)b)"),
+        ReduceKind::Prod if int => format!("({t})((u64)a * (u64)b)"),
+        ReduceKind::Sum => "a + b".into(),
+        ReduceKind::Prod => "a * b".into(),
+        ReduceKind::Max => nan(">"),
+        ReduceKind::Min => nan("<"),
     };
     (t, text)
 }

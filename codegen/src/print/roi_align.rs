@@ -59,11 +59,11 @@ pub fn cell(r: &RoiAlign) -> String {
     let _ = writeln!(c, "    PTR(const f32) box = ARG(const f32, 1) + r * 4;");
     let _ = write!(c, "    {}", position("b", &format!("ARG(const {}, 2)[r]", ctype(r.index)), n));
     let _ = writeln!(c, "    PTR(const f32) X = ARG(const f32, 0) + b * {};", h * w * channels);
-    let shift = if r.half { 0.5 } else { 0.0 };
+    let shift = if r.half_pixel { 0.5 } else { 0.0 };
     for (axis, at) in [("x", 0), ("y", 1)] {
         let corner = |k: usize| format!("((f64)box[{k}] * {:?} - {shift:?})", r.scale);
         let _ = writeln!(c, "    f64 {axis}_from = {}, {axis}_size = {} - {axis}_from;", corner(at), corner(at + 2));
-        if !r.half {
+        if !r.half_pixel {
             let _ = writeln!(c, "    if (!({axis}_size > 1)) {axis}_size = 1;");
         }
         let cells = if axis == "x" { columns } else { rows };
@@ -87,7 +87,7 @@ pub fn cell(r: &RoiAlign) -> String {
 /// C that combines the samples of a cell: `sum0`, `sum1` …
 pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     let ([_, h, w, channels], all) = (&r.images, 0..lanes.count);
-    let first = if r.mean { "0.0f" } else { "-INF32" };
+    let first = if r.average { "0.0f" } else { "-INF32" };
     for k in all.clone() {
         let _ = writeln!(c, "      {} sum{k} = {};", lanes.ty, (lanes.splat)(first));
     }
@@ -97,7 +97,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
         let _ = writeln!(c, "        f64 {axis} = {at};");
     }
     let _ = write!(c, "        if (!(y >= -1 && y <= {h} && x >= -1 && x <= {w})) {{");
-    if !r.mean {
+    if !r.average {
         let zero = (lanes.splat)("0.0f");
         all.clone().for_each(|k| {
             let _ = write!(c, " sum{k} = {};", (lanes.max)(&zero, &format!("sum{k}")));
@@ -118,7 +118,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     }
     for k in all.clone() {
         let part = |i: usize| format!("w{i} * {}", (lanes.load)(&format!("p{i}"), k));
-        if r.mean {
+        if r.average {
             let parts: Vec<String> = (0..4).map(part).collect();
             let _ = writeln!(c, "        sum{k} += {};", parts.join(" + "));
         } else {
@@ -135,7 +135,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     }
     c.push_str("      }\n");
     for k in all {
-        let _ = match r.mean {
+        let _ = match r.average {
             true => writeln!(c, "      sum{k} = sum{k} / {};", (lanes.splat)("many > 0 ? many : 1")),
             false => writeln!(c, "      if (many == 0) sum{k} = {};", (lanes.splat)("0.0f")),
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::isa::Isa;
-use crate::kernel::copy::{Gather, Piece, merged};
+use crate::kernel::copy::{CopyBox, Gather, merge_unpadded_axes};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
@@ -12,12 +12,12 @@ use crate::print::index::word;
 use crate::print::{Source, index};
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
-pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> Source {
+pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> Source {
     let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let mut base = Extent::from(0usize);
     let mut largest = 1;
-    for p in pieces {
+    for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = CopyLoop::of(&s, element_bytes);
         let rows = plan.rows();
@@ -100,7 +100,7 @@ impl CopyLoop {
     }
 
     fn inner(&self) -> usize {
-        self.inner.iter().map(|a| a.0.guess()).product()
+        self.inner.iter().map(|a| a.0.size_hint()).product()
     }
 
     fn body(&self, isa: &Isa, c: &mut String) {
@@ -184,7 +184,7 @@ pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
 /// elements before crops.
 pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
     let t = word(element_bytes);
-    let axes = &merged(axes);
+    let axes = &merge_unpadded_axes(axes);
     let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
     let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
     let strides = space::row_major(&input);
@@ -209,7 +209,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
     let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
     let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
     let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
-    Source::new(c, rows, (16384 / width.guess().max(1)).max(1) as i64)
+    Source::new(c, rows, (16384 / width.size_hint().max(1)).max(1) as i64)
 }
 
 /// Gathers the rows that indices select.
@@ -223,5 +223,5 @@ pub fn gather(g: &Gather) -> Source {
     let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
     let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * *bytes);
-    Source::new(c, outer * indices, (16384 / inner.guess().max(1)).max(1) as i64)
+    Source::new(c, outer * indices, (16384 / inner.size_hint().max(1)).max(1) as i64)
 }

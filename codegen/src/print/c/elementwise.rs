@@ -85,7 +85,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     }
     c.push_str("  }\n");
     let grain = match length {
-        Length::Whole(n) => (CHUNK / n.guess().max(1)).max(1) as i64,
+        Length::Whole(n) => (CHUNK / n.size_hint().max(1)).max(1) as i64,
         Length::Chunk(_) => 1,
     };
     Source::new(c, rows, grain)

@@ -27,7 +27,7 @@ fn rows(mut p: Points) -> Source {
     let _ = writeln!(c, "{}    PTR({t}) to = ARG({t}, {}) + row * {width};", p.row, p.out, t = p.element);
     let _ = writeln!(c, "    for (i64 x{last} = 0; x{last} < {width}; x{last}++) {{");
     let _ = writeln!(c, "{}      to[x{last}] = {};\n    }}\n  }}", p.point, p.value);
-    let grain = (4096 / width.guess().max(1)).max(1) as i64;
+    let grain = (4096 / width.size_hint().max(1)).max(1) as i64;
     Source::new(c, outer.iter().product(), grain)
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use crate::isa::Isa;
-use crate::kernel::body::{Body, Node, Reduce, Typed};
+use crate::kernel::body::{Body, Node, ReduceKind, TypedNode};
 use crate::kernel::extent::Extent;
 use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
@@ -43,7 +43,7 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     }
     r.row(&mut c);
     c.push_str("  }\n");
-    let grain = (4096 / r.n.guess().max(1)).max(1) as i64;
+    let grain = (4096 / r.n.size_hint().max(1)).max(1) as i64;
     Ok(Source { scratch_bytes: r.scratch() as u64, ..Source::new(c, rows, grain) })
 }
 
@@ -64,7 +64,7 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// When an access has no single stride along the row, or a function has no vector form.
     pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<Rows<'a>, Refusal> {
-        let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
+        let sums = |t: &TypedNode| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
         if !vector::vectorizable(body) || body.nodes.iter().any(sums) {
             return Err("only reductions of f32 rows have native code".into());
         }
@@ -136,7 +136,7 @@ impl<'a> Rows<'a> {
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
     fn walk(&self, stage: usize, c: &mut String) {
         let body = self.body;
-        let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+        let reductions: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
             .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
             .collect();
@@ -154,7 +154,8 @@ impl<'a> Rows<'a> {
         targets.iter().for_each(|t| needed_nodes(body, &self.stages, &self.saved, *t, stage, &mut needed));
         let (n, lanes) = (&self.n, self.isa.lanes);
         // Several vectors with separate accumulators hide the latency of additions.
-        let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
+        let several =
+            if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.size_hint() / lanes / 2).clamp(1, 4) };
         for (i, kind, _) in &reductions {
             for u in 0..several {
                 let _ = writeln!(c, "    vf a{i}_{u} = SPLAT({});", neutral(*kind));
@@ -204,7 +205,7 @@ impl<'a> Rows<'a> {
         &self,
         stage: usize,
         needed: &BTreeSet<usize>,
-        reductions: &[(usize, Reduce, usize)],
+        reductions: &[(usize, ReduceKind, usize)],
         stored: &[(usize, usize)],
         (part, sum): (Option<&str>, usize),
         c: &mut String,
@@ -241,21 +242,21 @@ impl<'a> Rows<'a> {
 }
 
 /// The function that reduces the lanes of a vector.
-pub fn across(kind: Reduce) -> &'static str {
+pub fn across(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "hsum",
-        Reduce::Max => "hmax",
-        Reduce::Min => "hmin",
-        Reduce::Prod => "hprod",
+        ReduceKind::Sum => "hsum",
+        ReduceKind::Max => "hmax",
+        ReduceKind::Min => "hmin",
+        ReduceKind::Prod => "hprod",
     }
 }
 
 /// The statement that combines the vector `x` into `sum`.
-pub fn combine(kind: Reduce, sum: &str, x: &str) -> String {
+pub fn combine(kind: ReduceKind, sum: &str, x: &str) -> String {
     match kind {
-        Reduce::Sum => format!("{sum} = {sum} + {x};"),
-        Reduce::Prod => format!("{sum} = {sum} * {x};"),
-        Reduce::Max => format!("{sum} = vmax({sum}, {x});"),
-        Reduce::Min => format!("{sum} = vmin({sum}, {x});"),
+        ReduceKind::Sum => format!("{sum} = {sum} + {x};"),
+        ReduceKind::Prod => format!("{sum} = {sum} * {x};"),
+        ReduceKind::Max => format!("{sum} = vmax({sum}, {x});"),
+        ReduceKind::Min => format!("{sum} = vmin({sum}, {x});"),
     }
 }

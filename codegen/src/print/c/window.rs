@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, LINE, SECOND_CACHE};
+use crate::isa::{CACHE_LINE_BYTES, Isa, L2_BYTES};
 use crate::kernel::body::{Body, Node};
-use crate::kernel::window::{Axis, Kind, Window};
+use crate::kernel::window::{Window, WindowAxis, WindowKind};
 use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
@@ -26,7 +26,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind != Kind::Max);
+    let second = usize::from(spec.kind != WindowKind::Max);
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
@@ -102,30 +102,30 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
 /// that the next window finds all but one of its lines there.
 fn together(spec: &Window, isa: &Isa) -> usize {
     let element = if spec.dtype == DType::F32 { 4 } else { 1 };
-    let bytes = spec.h.kernel * spec.w.input.guess() * element;
-    let most = (SECOND_CACHE / 2 / bytes.max(1)).max(isa.lanes);
+    let bytes = spec.h.kernel * spec.w.input.size_hint() * element;
+    let most = (L2_BYTES / 2 / bytes.max(1)).max(isa.lanes);
     let vectors = spec.c.div_ceil(isa.lanes);
     let groups = vectors.div_ceil(most / isa.lanes);
     vectors.div_ceil(groups) * isa.lanes
 }
 
 /// Elements from the first tap of a window to the last tap of the window `n - 1` further.
-pub(crate) fn reach(a: &Axis, n: usize) -> usize {
+pub(crate) fn reach(a: &WindowAxis, n: usize) -> usize {
     (n - 1) * a.stride + (a.kernel - 1) * a.dilation
 }
 
 /// Whether taps are multiplied in groups of four: products of bytes.
 fn quartered(spec: &Window) -> bool {
-    spec.kind == Kind::Depthwise && spec.dtype != DType::F32
+    spec.kind == WindowKind::Depthwise && spec.dtype != DType::F32
 }
 
 /// Number of adjacent points of a line that are computed together, so that they share loads and hide latency: the one that
 /// leaves the fewest points of the line over.
 fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let w = &spec.w;
-    let (input, pad) = (w.input.guess(), w.pad.guess());
+    let (input, pad) = (w.input.size_hint(), w.pad.size_hint());
     let first = pad.div_ceil(w.stride);
-    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.guess());
+    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.size_hint());
     let inside = end.checked_sub(first)?;
     let most = if isa.registers > 16 { 8 } else { 4 };
     let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
@@ -176,11 +176,11 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 /// addresses, which the hardware does not prefetch.
 fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
-    if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
+    if spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * spec.c * 4 <= L2_BYTES / 2 {
         return;
     }
     let first = reach(h, 1) + 1;
-    let (row, line) = (&w.input * spec.c, LINE / 4);
+    let (row, line) = (&w.input * spec.c, CACHE_LINE_BYTES / 4);
     if line > isa.lanes {
         let _ = write!(c, "        if (i % {line} == 0)");
     }
@@ -200,15 +200,15 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
         let _ = writeln!(c, "          const vf x{j} = {value};");
     }
     for k in 0..w.kernel {
-        if spec.kind == Kind::Depthwise {
+        if spec.kind == WindowKind::Depthwise {
             let _ = writeln!(c, "          const vf w{k} = load(W + ({ky} * {} + {k}) * {padded} + i);", w.kernel);
         }
         for p in 0..size {
             let x = format!("x{}", p * w.stride + k * w.dilation);
             let _ = match spec.kind {
-                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
-                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+                WindowKind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                WindowKind::Mean => writeln!(c, "          acc{p} += {x};"),
+                WindowKind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
     }
@@ -245,9 +245,9 @@ fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, p
 /// The initial accumulator of a window.
 fn start(spec: &Window) -> &'static str {
     match (spec.kind, spec.dtype != DType::F32) {
-        (Kind::Max, true) => "SPLATI(-128)",
+        (WindowKind::Max, true) => "SPLATI(-128)",
         (_, true) => "{0}",
-        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
+        (WindowKind::Max, false) => "SPLAT(-__builtin_inff())",
         (_, false) => "SPLAT(0)",
     }
 }
@@ -261,10 +261,10 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
-        Kind::Max if bytes => format!("acc = imax(acc, {value});"),
-        Kind::Max => format!("acc = vmax({value}, acc);"),
-        Kind::Mean => format!("acc += {value};"),
-        Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
+        WindowKind::Max if bytes => format!("acc = imax(acc, {value});"),
+        WindowKind::Max => format!("acc = vmax({value}, acc);"),
+        WindowKind::Mean => format!("acc += {value};"),
+        WindowKind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
     let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
@@ -294,7 +294,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
 
 /// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
-    if spec.kind == Kind::Mean {
+    if spec.kind == WindowKind::Mean {
         let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
     }
     let name = |i: usize| format!("t{i}");

@@ -7,9 +7,9 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, Products};
+use crate::isa::{Isa, MmaPrecision};
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Element, PIECE, RowAxes, depth};
+use crate::kernel::contraction::{Contraction, Element, PARTIAL_SUM_TERMS, RowAxes, k_extent};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
@@ -40,7 +40,8 @@ const BUSY: usize = 256;
 
 impl Tile {
     fn choose(rows: &Extent, columns: &Extent, batches: &Extent) -> Tile {
-        let blocks = |t: &Tile| rows.guess().div_ceil(t.block) * columns.guess().div_ceil(t.block) * batches.guess();
+        let blocks =
+            |t: &Tile| rows.size_hint().div_ceil(t.block) * columns.size_hint().div_ceil(t.block) * batches.size_hint();
         TILES.into_iter().find(|t| blocks(t) >= BUSY).unwrap_or(TILES[TILES.len() - 1])
     }
 
@@ -92,23 +93,23 @@ pub fn contraction(
 ) -> Result<Source, String> {
     let mut walk = Vec::new();
     for l in &body.loads {
-        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+        walk.push(axes.strides_of(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
-    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    let to = axes.strides_of(out).ok_or("the result does not follow the rows")?;
     let ((t, u, sum), dtype) = match spec.element {
-        Element::Half(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
-        Element::Float => (("f32", "f32", "f32"), DType::F32),
-        Element::Unsigned => (("u8", "i8", "i32"), DType::U8),
-        Element::Signed => (("i8", "i8", "i32"), DType::I8),
+        Element::F16Pair(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
+        Element::F32F32 => (("f32", "f32", "f32"), DType::F32),
+        Element::U8S8 => (("u8", "i8", "i32"), DType::U8),
+        Element::S8S8 => (("i8", "i8", "i32"), DType::I8),
     };
-    if let Some(products) = Products::of(isa, dtype) {
+    if let Some(products) = MmaPrecision::of(isa, dtype) {
         return tensor::contraction(spec, products, body, &walk, &to);
     }
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let tile = Tile::choose(&rows, &spec.columns, &batches);
     let (tm, tn) = (rows.div_ceil(&tile.block.into()), spec.columns.div_ceil(&tile.block.into()));
     // Rounding errors increase with the length of a sum: partial sums keep them small.
-    let pieces = spec.element == Element::Float && depth(spec).guess() > 2 * PIECE;
+    let pieces = spec.element == Element::F32F32 && k_extent(spec).size_hint() > 2 * PARTIAL_SUM_TERMS;
     let b_at = right_offset(spec)?;
     let kernel = Kernel { spec, tile, types: [t, u, sum], b_at, tiles: [&tm, &tn], pieces };
     let mut c = String::new();
@@ -175,8 +176,8 @@ impl Kernel<'_> {
   const i32 tx = threadIdx.x % {side}, ty = threadIdx.x / {side};
   BLOCKS(block) {{
     const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {block}, n0 = block % {tn} * {block};
-    PTR(const {t}) A = ARG(const {t}, 0) + ({a_batch});
-    PTR(const {u}) B = ARG(const {u}, 1) + ({b_batch});
+    PTR(const {t}) A = ARG(const {t}, 0) + ({a_batch_strides});
+    PTR(const {u}) B = ARG(const {u}, 1) + ({b_batch_strides});
     i64 row_at[{each}];
     #pragma unroll
     for (i32 i = 0; i < {each}; i++) {{ const i64 r = m0 + ar + i * {a_rows}; row_at[i] = r < {rows} ? {at} : -1; }}
@@ -184,8 +185,8 @@ impl Kernel<'_> {
 ",
             size = DEPTH * self.pitch(),
             per_batch = *tm * *tn,
-            a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
-            b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+            a_batch_strides = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch"),
+            b_batch_strides = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch"),
             at = row_start(spec),
         );
         if self.pieces {
@@ -208,7 +209,7 @@ impl Kernel<'_> {
           next_b[i] = k < {k} && n < {columns} ? ({sum})B[{b_at}] : ({sum})0;
         }} }}\n",
             k_at = term_offset(spec),
-            k = depth(spec),
+            k = k_extent(spec),
             columns = spec.columns,
         )
     }
@@ -238,11 +239,11 @@ impl Kernel<'_> {
 ",
             self.fetch(&format!("k0 + {DEPTH}")),
             tile.reads(pitch, sum),
-            k = depth(spec),
+            k = k_extent(spec),
         );
         let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
         if self.pieces {
-            let _ = writeln!(c, "      if (k0 % {PIECE} == {})", PIECE - DEPTH);
+            let _ = writeln!(c, "      if (k0 % {PARTIAL_SUM_TERMS} == {})", PARTIAL_SUM_TERMS - DEPTH);
             let _ = writeln!(c, "        {all} {{ whole[i][j] += acc[i][j]; acc[i][j] = 0; }}");
         }
         c.push_str("      __syncthreads();\n    }\n");

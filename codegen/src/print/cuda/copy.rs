@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::kernel::copy::{Gather, Piece};
+use crate::kernel::copy::{CopyBox, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Scatter;
 use crate::kernel::space::Space;
@@ -42,11 +42,11 @@ fn words(n: &Extent, by: usize) -> Extent {
 }
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
-pub fn copy(pieces: &[Piece], bytes: usize, out: usize) -> Source {
+pub fn copy(boxes: &[CopyBox], bytes: usize, out: usize) -> Source {
     let mut c = String::new();
     let mut base = Extent::from(0usize);
     let mut tiled = false;
-    for p in pieces {
+    for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let mut text = String::new();
         let blocks = match transposed(&s) {
@@ -70,12 +70,12 @@ fn transposed(s: &Space) -> Option<usize> {
     const LONG: usize = 8;
     let last = s.dims.len() - 1;
     let other = (0..last).find(|a| s.strides[0][*a].is(1))?;
-    let long = |a: usize| s.dims[a].guess() >= LONG;
+    let long = |a: usize| s.dims[a].size_hint() >= LONG;
     (s.strides[1][last].is(1) && long(last) && long(other)).then_some(other)
 }
 
 /// Copies one word a thread; returns the number of blocks.
-fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Extent {
+fn flat(p: &CopyBox, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let mut by = 1;
     if s.strides.iter().all(|s| s[last].is(1)) {
@@ -96,7 +96,7 @@ fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Ex
 }
 
 /// Copies one tile a block; returns the number of blocks.
-fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &mut String) -> Extent {
+fn transpose(p: &CopyBox, s: &Space, other: usize, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let t = word(bytes);
     let (n, m) = (&s.dims[other], &s.dims[last]);
@@ -132,7 +132,7 @@ fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &m
 
 /// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis.
 pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: u64) -> Source {
-    let mut axes = copy::merged(axes);
+    let mut axes = copy::merge_unpadded_axes(axes);
     let last = axes.len() - 1;
     // Only zeros are equal in words of any width.
     let by = if fill == 0 { widening(bytes, [&axes[last].0, &axes[last].1, &axes[last].2].into_iter()) } else { 1 };

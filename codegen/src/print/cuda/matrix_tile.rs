@@ -26,10 +26,10 @@ pub fn copy(
     (pitch, copies): (usize, &[usize]),
 ) -> String {
     let ((count, length), (lines, width)) = (all, tile);
-    let apart = [&own.offset, &own.line, length].into_iter().chain(own.batch.iter().map(|b| &b.1));
-    let by = if own.step.is(1) { widest(copies, apart) } else { 1 };
+    let apart = [&own.offset, &own.line_stride, length].into_iter().chain(own.batch.iter().map(|b| &b.1));
+    let by = if own.element_stride.is(1) { widest(copies, apart) } else { 1 };
     // Adjacent threads read adjacent elements.
-    let (line, element) = if own.line.is(1) && !own.step.is(1) {
+    let (line, element) = if own.line_stride.is(1) && !own.element_stride.is(1) {
         (format!("e % {lines}"), format!("e / {lines}"))
     } else {
         (format!("e / {}", width / by), format!("e % {} * {by}", width / by))
@@ -43,8 +43,8 @@ pub fn copy(
       }}
 ",
         lines * width / by,
-        own.line,
-        own.step,
+        own.line_stride,
+        own.element_stride,
     )
 }
 

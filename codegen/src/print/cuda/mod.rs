@@ -37,7 +37,7 @@ use crate::kernel::user_kernel::UserKernel;
 use crate::print::expr::ctype;
 use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
-use crate::print::{expr, indexed, prologue, roi_align, walk};
+use crate::print::{axis_scan, expr, indexed, prologue, roi_align};
 
 /// The prelude of every kernel: types, accesses, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
@@ -106,23 +106,23 @@ impl Printer for Shim {
 fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
     Ok(match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
-        Nest::Rows { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
+        Nest::RowWise { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Attention(a) => attention::attention(a, isa)?,
         Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Winograd { .. } => return Err("Winograd's algorithm is for CPUs".into()),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
-        Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
-        Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out),
+        Nest::SplitReduction { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
+        Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out),
         Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
         Nest::Gather(gather) => copy::gather(gather),
         Nest::Indexed(kernel) => copy::points(&indexed::points(kernel)),
         Nest::Scatter(scatter) => copy::scatter(scatter),
         Nest::RoiAlign(r) => copy::points(&roi_align::points(r)),
-        Nest::Walk(w) => {
-            let text = walk::position(w) + &walk::body(w);
-            each(&(&w.axis.outer * &w.axis.inner), "it", &walk::head(w), &text)
+        Nest::AxisScan(w) => {
+            let text = axis_scan::position(w) + &axis_scan::body(w);
+            each(&(&w.axis.outer * &w.axis.inner), "it", &axis_scan::head(w), &text)
         }
         Nest::ShapeValues { values, dtype } => once(&expr::shape_values(values, *dtype)),
         Nest::CopyScalar(dtype) => once(&expr::copy_scalar(*dtype)),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::kernel::body::Reduce;
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::{Extent, numbers};
 use crate::kernel::space;
 use crate::print::cuda::launch::{THREADS, each};
@@ -29,12 +29,12 @@ pub fn parts(dims: &[Extent], axes: &[usize]) -> usize {
 }
 
 /// Reduces f32 over `axes`; arguments are the input and the output, whose reduced axes have extent 1.
-pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize]) -> Source {
+pub fn reduce(kind: ReduceKind, dims: &[Extent], axes: &[usize]) -> Source {
     partial(kind, dims, axes, 1)
 }
 
 /// The same in `parts`, which are the last axis of the output.
-pub fn partial(kind: Reduce, dims: &[Extent], axes: &[usize], parts: usize) -> Source {
+pub fn partial(kind: ReduceKind, dims: &[Extent], axes: &[usize], parts: usize) -> Source {
     let strides = space::row_major(dims);
     let kept: Vec<usize> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
     let pick = |list: &[usize], of: &[Extent]| list.iter().map(|a| of[*a].clone()).collect::<Vec<_>>();
@@ -53,7 +53,7 @@ pub fn partial(kind: Reduce, dims: &[Extent], axes: &[usize], parts: usize) -> S
     for (i64 r = {from}; r < {n}; r += {by}) a = {op}::of(a, p[{at}]);\n"
         )
     };
-    if parts == 1 && (count.guess() >= MANY || n.guess() <= FEW) {
+    if parts == 1 && (count.size_hint() >= MANY || n.size_hint() <= FEW) {
         let text = sum("0", "1") + "    ARG(f32, 1)[it] = a;\n";
         return each(&count, "it", "", &text);
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::kernel::body::{Body, Node, Reduce};
+use crate::kernel::body::{Body, Node, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
@@ -41,8 +41,8 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
                 .ok_or("an access has no constant stride between rows")?,
         );
     }
-    let lanes = if n.guess() <= SHORT { 32 } else { THREADS };
-    let width = if n.is_multiple_of(WIDE) && n.guess() >= WIDE * 32 { WIDE } else { 1 };
+    let lanes = if n.size_hint() <= SHORT { 32 } else { THREADS };
+    let width = if n.is_multiple_of(WIDE) && n.size_hint() >= WIDE * 32 { WIDE } else { 1 };
     let stages = stages(body);
     let iterations = n.number().map(|n| n.div_ceil(lanes * width));
     let kept = match iterations {
@@ -123,7 +123,7 @@ impl Rows<'_> {
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
     fn walk(&self, stage: usize, iterations: Option<usize>, c: &mut String) {
         let (body, width) = (self.p.body, self.p.width);
-        let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+        let reductions: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
             .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
             .collect();
@@ -197,11 +197,11 @@ impl Rows<'_> {
 }
 
 /// The name of a reduction in the prelude.
-pub fn operation(kind: Reduce) -> &'static str {
+pub fn operation(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "Sum",
-        Reduce::Max => "Max",
-        Reduce::Min => "Min",
-        Reduce::Prod => "Prod",
+        ReduceKind::Sum => "Sum",
+        ReduceKind::Max => "Max",
+        ReduceKind::Min => "Min",
+        ReduceKind::Prod => "Prod",
     }
 }

@@ -10,7 +10,7 @@ use crate::kernel::attention::MatrixLayout;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
-use crate::kernel::score_matrix::{ScoreMatrix, Sum};
+use crate::kernel::score_matrix::{ScoreMatrix, ScoreSum};
 use crate::print::cuda::matrix_tile::{FLOATS, GAP, LONGEST, SIDE, copy};
 use crate::print::cuda::points::{Points, pointers};
 use crate::print::{Source, expr, index};
@@ -32,7 +32,7 @@ pub fn score_matrix(t: &ScoreMatrix) -> Result<Source, String> {
         false => (&t.left, &t.right, &t.rows, &t.keys),
         true => (&t.right, &t.left, &t.keys, &t.rows),
     };
-    let p = Printer { t, walks: t.walks()?, length, width, each, still, moving, lines, others };
+    let p = Printer { t, walks: t.load_strides()?, length, width, each, still, moving, lines, others };
     p.kernel()
 }
 
@@ -185,7 +185,7 @@ impl Printer<'_> {
     }
 
     /// C that adds the product of a tile with the iterated lines to the sums of the thread.
-    fn add(&self, s: usize, sum: &Sum, c: &mut String) {
+    fn add(&self, s: usize, sum: &ScoreSum, c: &mut String) {
         let (each, factor) = (self.each, sum.factor);
         let _ = write!(
             c,
@@ -212,7 +212,7 @@ impl Printer<'_> {
     }
 
     /// C that stores the sums of the thread.
-    fn store(&self, s: usize, sum: &Sum, c: &mut String) -> Result<(), String> {
+    fn store(&self, s: usize, sum: &ScoreSum, c: &mut String) -> Result<(), String> {
         let t = self.t;
         let (lead, [line, step]) = sum.out.split_last_chunk().ok_or("a result that is no matrix")?;
         let _ = write!(

@@ -6,9 +6,9 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::Products;
+use crate::isa::MmaPrecision;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
+use crate::kernel::contraction::{AccessStrides, Contraction, RhsLayout, k_extent};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
@@ -18,21 +18,21 @@ use crate::print::cuda::points::pointers;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-impl Products {
+impl MmaPrecision {
     /// The type of the operands, in memory and in shared memory.
     pub fn element(self) -> DType {
-        if let Products::Half(dtype) = self { dtype } else { DType::F32 }
+        if let MmaPrecision::Half(dtype) = self { dtype } else { DType::F32 }
     }
 
     /// Numbers of adjacent elements that one copy to shared memory may take, the most first.
     pub fn copies(self) -> &'static [usize] {
-        if let Products::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
+        if let MmaPrecision::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
     }
 
     /// Terms of the sum in shared memory at a time, and the padding against bank conflicts: elements after each row of the left
     /// operand, and of the right one.
     fn tile(self) -> (usize, usize, usize) {
-        if let Products::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
+        if let MmaPrecision::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
     }
 
     /// C that multiplies the tiles in shared memory; `at_a` and `at_b` are the first elements of the warp's part `i` or `j` of
@@ -40,7 +40,7 @@ impl Products {
     fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
         let depth = self.tile().0;
         let (terms, a, b, product) = match self {
-            Products::Half(dtype) => return format!(
+            MmaPrecision::Half(dtype) => return format!(
                 "      #pragma unroll
       for (i32 kk = 0; kk < {depth}; kk += 16) {{
         u32 a[{mi}][4], b[{ni}][2];
@@ -57,9 +57,9 @@ impl Products {
       }}
 "
             ),
-            Products::Tf32 | Products::Tf32x3 => {
+            MmaPrecision::Tf32 | MmaPrecision::Tf32x3 => {
                 let small = |name: &str, i: &str| match self {
-                    Products::Tf32x3 => {
+                    MmaPrecision::Tf32x3 => {
                         format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
                     }
                     _ => String::new(),
@@ -73,7 +73,7 @@ impl Products {
                     )
                 };
                 let product = match self {
-                    Products::Tf32x3 => {
+                    MmaPrecision::Tf32x3 => {
                         "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
                     }
                     _ => "mma(acc[i][j], a[i], b[j]);",
@@ -82,8 +82,8 @@ impl Products {
                 let b = load("b", "j", 2, format!("p[t * {right}], p[(t + 4) * {right}]"));
                 (8, a, b, product.to_string())
             }
-            Products::Bf16 | Products::F16 => {
-                let ty = if self == Products::Bf16 { "bf16" } else { "f16" };
+            MmaPrecision::Bf16 | MmaPrecision::F16 => {
+                let ty = if self == MmaPrecision::Bf16 { "bf16" } else { "f16" };
                 let a: Vec<String> = [0, left * 8, 8, left * 8 + 8]
                     .iter()
                     .enumerate()
@@ -99,7 +99,7 @@ impl Products {
                 (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
             }
         };
-        let small = if self == Products::Tf32x3 {
+        let small = if self == MmaPrecision::Tf32x3 {
             format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
         } else {
             String::new()
@@ -142,14 +142,14 @@ const BUSY: usize = 256;
 /// When the right operand is packed in panels.
 pub fn contraction(
     spec: &Contraction,
-    products: Products,
+    products: MmaPrecision,
     body: &Body,
     walk: &[AccessStrides],
     to: &AccessStrides,
 ) -> Result<Source, String> {
-    let k = depth(spec);
+    let k = k_extent(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
-    let blocks = |t: usize| rows.guess().div_ceil(t) * spec.columns.guess().div_ceil(t) * batches.guess();
+    let blocks = |t: usize| rows.size_hint().div_ceil(t) * spec.columns.size_hint().div_ceil(t) * batches.size_hint();
     let tile = if blocks(128) >= BUSY { 128 } else { 64 };
     let (tm, tn) = (rows.div_ceil(&tile.into()), spec.columns.div_ceil(&tile.into()));
     // Two by four warps.
@@ -173,8 +173,8 @@ pub fn contraction(
   const i32 wm = warp / 4 * {warp_rows}, wn = warp % 4 * {warp_columns};
   BLOCKS(block) {{
     const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {tile}, n0 = block % {tn} * {tile};
-    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch});
-    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch});
+    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch_strides});
+    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch_strides});
     i64 row_at[{a_count}];
     #pragma unroll
     for (i32 i = 0; i < {a_count}; i++) {{
@@ -211,8 +211,8 @@ pub fn contraction(
         a_size = 2 * tile * left,
         b_size = 2 * deep * right,
         per_batch = &tm * &tn,
-        a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
-        b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+        a_batch_strides = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch"),
+        b_batch_strides = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch"),
     );
     epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
     c.push_str("    }\n  }\n");
@@ -222,7 +222,7 @@ pub fn contraction(
 /// The copies of tiles of both operands to shared memory.
 struct Copies<'a> {
     spec: &'a Contraction,
-    products: Products,
+    products: MmaPrecision,
     /// Rows, and columns, of a tile.
     tile: usize,
     /// Terms of the sum in a tile.
@@ -237,9 +237,9 @@ impl Copies<'_> {
     fn widths(&self) -> (usize, usize) {
         let (spec, all) = (self.spec, self.products.copies());
         let steps = spec.taps.iter().map(|(_, step)| step);
-        let apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch);
-        let right = match &spec.b {
-            Operand::RowMajor(ld) => widest(all, [ld, &spec.columns].into_iter().chain(&spec.b_batch)),
+        let apart = [&spec.k_inner, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch_strides);
+        let right = match &spec.rhs {
+            RhsLayout::RowMajor(ld) => widest(all, [ld, &spec.columns].into_iter().chain(&spec.b_batch_strides)),
             _ => 1,
         };
         (widest(all, apart), right)
@@ -273,7 +273,7 @@ impl Copies<'_> {
       }}
       async_commit();\n",
             k_at = term_offset(spec),
-            k = depth(spec),
+            k = k_extent(spec),
             a_size = tile * left,
             b_size = deep * right,
             columns = spec.columns,

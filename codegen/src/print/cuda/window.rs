@@ -5,7 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use crate::kernel::body::Body;
-use crate::kernel::window::{Kind, Window};
+use crate::kernel::window::{Window, WindowKind};
 use crate::print::cuda::launch::each;
 use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::expr::ctype;
@@ -16,7 +16,7 @@ use crate::print::{Source, expr};
 /// whose space is `[N, H, W, C]`.
 pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
-    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != Kind::Max));
+    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != WindowKind::Max));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
     // Adjacent channels are contiguous.
     let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
@@ -37,8 +37,8 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     window_range("y", "ky", h, &mut c);
     window_range("x", "kx", w, &mut c);
     let start = match (kind, bytes) {
-        (Kind::Max, true) => "-128",
-        (Kind::Max, false) => "-INF32",
+        (WindowKind::Max, true) => "-128",
+        (WindowKind::Max, false) => "-INF32",
         _ => "0",
     };
     let lanes = |text: &dyn Fn(usize) -> String| (0..width).map(text).collect::<Vec<_>>().join(" ");
@@ -51,15 +51,15 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         ),
     };
     let step = match kind {
-        Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
-        Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
+        WindowKind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
+        WindowKind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
         // Four rows share a word. The corrections before them are only for unsigned byte multiplication.
-        Kind::Depthwise if bytes => format!(
+        WindowKind::Depthwise if bytes => format!(
             "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
             i32::from(*dtype == DType::I8),
             w.kernel
         ),
-        Kind::Depthwise => {
+        WindowKind::Depthwise => {
             let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));
             format!("{} {products}", load("w", "W", format!("tap * {channels} + i")))
         }
@@ -81,7 +81,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         w.kernel,
         load("v", "X", at),
     );
-    if *kind == Kind::Mean {
+    if *kind == WindowKind::Mean {
         let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
         let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
     }

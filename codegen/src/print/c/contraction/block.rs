@@ -6,7 +6,9 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
+use crate::kernel::contraction::{
+    AccessStrides, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_extent, panel_elements,
+};
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
@@ -45,7 +47,7 @@ impl Block<'_> {
     }
 
     fn pieces(&self) -> bool {
-        self.spec.element == Element::Float && depth(self.spec).guess() > 2 * PIECE
+        self.spec.element == Element::F32F32 && k_extent(self.spec).size_hint() > 2 * PARTIAL_SUM_TERMS
     }
 
     /// Prints the contraction of the `count` rows from `first` on (C variables), where every block but the last has whole tiles;
@@ -64,17 +66,17 @@ impl Block<'_> {
         let [t, u, ..] = spec.element.names();
         let _ = writeln!(c, "    const {t} *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
-        let step = match &spec.b {
-            Operand::Packed => panel(spec, width),
-            Operand::PackedHalf(_) => {
+        let step = match &spec.rhs {
+            RhsLayout::Packed => panel_elements(spec, width),
+            RhsLayout::PackedHalf(_) => {
                 return Err("a product inside another kernel does not widen panels of 16-bit floats".into());
             }
-            Operand::RowMajor(_) => width.into(),
-            Operand::Transposed(line) => line * width,
+            RhsLayout::RowMajor(_) => width.into(),
+            RhsLayout::Transposed(line) => line * width,
         };
-        let run = match (spec.element, &spec.b) {
-            (Element::Half(_), Operand::Packed) => {
-                Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
+        let k_inner = match (spec.element, &spec.rhs) {
+            (Element::F16Pair(_), RhsLayout::Packed) => {
+                Some(spec.k_inner.number().ok_or("the depth of a product of groups is not known before the run")?)
             }
             _ => None,
         };
@@ -92,10 +94,10 @@ impl Block<'_> {
         }
         let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
         let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
-        let dots = matches!(spec.b, Operand::Transposed(_));
+        let dots = matches!(spec.rhs, RhsLayout::Transposed(_));
         let sums = Sums {
             spec,
-            run,
+            k_inner,
             stored: None,
             pieces: self.pieces(),
             blocks: None,
@@ -134,7 +136,7 @@ impl Sums<'_> {
     /// Computes the sums `c0_0` of a row, for as many columns as a vector has lanes. Each column accumulates in a vector along
     /// its terms (whole groups of them). A transpose-like butterfly then reduces these vectors.
     pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
-        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.k_group());
         let [t, _, _, dot] = spec.element.names();
         // Missing columns repeat the last one.
         let last = match columns {
@@ -161,14 +163,14 @@ impl Sums<'_> {
             }
         };
         let step_by = many * lanes;
-        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.run);
+        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.k_inner);
         step(None, c);
         let _ = writeln!(
             c,
             "        }}\n        if ({0} % {step_by}) {{ const i64 kk = {0} / {step_by} * {step_by};",
-            spec.run
+            spec.k_inner
         );
-        step(Some(&format!("({} - kk) / {many}", spec.run)), c);
+        step(Some(&format!("({} - kk) / {many}", spec.k_inner)), c);
         c.push_str("        }\n");
         for step in 0..lanes.trailing_zeros() {
             let s = 1 << step;

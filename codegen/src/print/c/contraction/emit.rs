@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::isa::LINE;
+use crate::isa::CACHE_LINE_BYTES;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
@@ -92,11 +92,11 @@ impl Emit<'_> {
         let vectors = self.sums.vectors(columns);
         self.prefetch_operands(rows, vectors, c);
         self.sums.tile(rows, columns, c);
-        let waits = blocks.is_some_and(|b| b.wait(spec));
+        let waits = blocks.is_some_and(|b| b.spills_partial_sums(spec));
         if waits {
             c.push_str("        if (k0 > 0) {\n");
             self.sums.each(rows, vectors, "{c} += load({s});", c);
-            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.run);
+            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.k_inner);
             self.sums.each(rows, vectors, "store({s}, {c});", c);
             c.push_str("        } else {\n");
         }
@@ -116,7 +116,7 @@ impl Emit<'_> {
         let lanes = self.sums.isa.lanes;
         for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
             let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
-            let step = 8 * LINE / bits;
+            let step = 8 * CACHE_LINE_BYTES / bits;
             for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
                 let _ = writeln!(
                     c,

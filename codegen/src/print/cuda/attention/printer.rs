@@ -16,11 +16,11 @@ pub(super) struct Printer<'a> {
     /// The argument node of the softmax.
     pub mapped: usize,
     /// The C arrays of row values with other readers.
-    pub kept: Vec<&'static str>,
-    pub along: &'a Body,
-    pub scores_walk: Vec<AccessStrides>,
-    pub along_walk: Vec<AccessStrides>,
-    pub after_walk: Vec<AccessStrides>,
+    pub saved_row_stats: Vec<&'static str>,
+    pub row_body: &'a Body,
+    pub scores_strides: Vec<AccessStrides>,
+    pub row_body_strides: Vec<AccessStrides>,
+    pub epilogue_strides: Vec<AccessStrides>,
     pub to: AccessStrides,
     /// Padded elements of a line of `q` and `k`, and of `v`, in shared memory.
     pub depth: usize,
@@ -35,8 +35,8 @@ impl Printer<'_> {
         let a = self.a;
         let arguments: Vec<Option<usize>> = (0..a.scores.loads.len()).map(|l| Some(3 + l)).collect();
         let stored = a.scores.stores[0].1;
-        self.nodes((&a.scores, stored), &self.scores_walk, &arguments, "s", c);
-        self.nodes((self.along, self.mapped), &self.along_walk, &a.along_arguments(), "s", c);
+        self.nodes((&a.scores, stored), &self.scores_strides, &arguments, "s", c);
+        self.nodes((self.row_body, self.mapped), &self.row_body_strides, &a.row_body_arguments(), "s", c);
     }
 
     /// C that evaluates a node into the variable `value`, which is also its anchor, at row `r` and column `n`.
@@ -68,15 +68,15 @@ impl Printer<'_> {
     /// C that stores the element at row `r` and column `n` (C variables), which is `value`.
     pub fn store(&self, value: &str, c: &mut String) {
         let a = self.a;
-        let first = a.after_argument();
-        let arguments: Vec<Option<usize>> = (0..a.after.loads.len()).map(|l| Some(first + l)).collect();
+        let first = a.epilogue_argument();
+        let arguments: Vec<Option<usize>> = (0..a.epilogue.loads.len()).map(|l| Some(first + l)).collect();
         let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", a.rows, a.columns);
         // Without keys the sum is empty; if all keys are masked, the row is undefined.
         let empty = if a.keys.number().is_none() { format!("{} == 0 ? 0.0f : ", a.keys) } else { String::new() };
         let _ = writeln!(c, "      f32 y = {empty}{value};");
-        self.nodes((&a.after, a.after.stores[0].1), &self.after_walk, &arguments, "y", c);
+        self.nodes((&a.epilogue, a.epilogue.stores[0].1), &self.epilogue_strides, &arguments, "y", c);
         let batch = index::flat_offset(&a.batch, &self.to.batch, "batch");
-        let dtype = a.after.nodes[a.after.stores[0].1].dtype;
+        let dtype = a.epilogue.nodes[a.epilogue.stores[0].1].dtype;
         let _ = writeln!(
             c,
             "      *(ARG({}, {}) + (({batch}) + r * {} + n * {})) = {};",
@@ -97,7 +97,7 @@ impl Printer<'_> {
                 first + at
             )
         };
-        self.kept.iter().enumerate().map(store).collect()
+        self.saved_row_stats.iter().enumerate().map(store).collect()
     }
 
     /// C at the head of a block of `rows` rows.

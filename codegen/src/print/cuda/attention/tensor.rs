@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::isa::Products;
+use crate::isa::MmaPrecision;
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent::Extent;
 use crate::print::Source;
@@ -20,7 +20,7 @@ const ROWS: usize = 16;
 const BLOCK_ROWS: usize = THREADS / 32 * ROWS;
 
 /// The kernel.
-pub(super) fn kernel(p: &Printer<'_>, products: Products) -> Source {
+pub(super) fn kernel(p: &Printer<'_>, products: MmaPrecision) -> Source {
     let fragments = Fragments::of(products);
     // Two tiles of both operands take as much memory in 16-bit floats as in f32, except for the padding.
     let scale = if fragments.unconverted { 2 } else { 1 };
@@ -41,7 +41,7 @@ pub(super) fn kernel(p: &Printer<'_>, products: Products) -> Source {
 /// The sizes of a kernel.
 struct Tensor<'a> {
     p: &'a Printer<'a>,
-    products: Products,
+    products: MmaPrecision,
     fragments: Fragments,
     /// Keys of a tile.
     keys: usize,
@@ -106,7 +106,7 @@ impl Tensor<'_> {
             let zero = if f.unconverted { "(u16)0" } else { "0.0f" };
             format!(
                 "          {{ const i64 r = m0 + wm + g + {row}, x = i * {} + {x}; {to} (r < {} && x < {} ? Q[r * {} + x * {}] : {zero}); }}\n",
-                f.terms, a.rows, a.depth, a.q.line, a.q.step,
+                f.terms, a.rows, a.depth, a.q.line_stride, a.q.element_stride,
             )
         };
         f.left_elements().into_iter().enumerate().map(load).collect()
