@@ -409,7 +409,7 @@ impl Printer<'_> {
 #[cfg(test)]
 mod tests {
     use of_codegen::analysis::roles::Roles;
-    use of_codegen::fuse::{self, Shape};
+    use of_codegen::fuse::{self, GroupKind};
     use of_codegen::kernel::expr;
     use of_codegen::lower::body;
     use of_codegen::print::Source;
@@ -425,11 +425,11 @@ mod tests {
     fn nests(g: &Graph) -> Vec<Nest> {
         let roles = Roles::of(g, g.entry(), g.args());
         let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
-        let nest = |group: &fuse::Group| match group.shape {
-            Shape::Elementwise => {
+        let nest = |group: &fuse::Group| match group.kind {
+            GroupKind::Elementwise => {
                 Some(Nest::Elementwise { body: body::body(g, group, &roles, 0), dims: group.space.clone() })
             }
-            Shape::Rowwise(inner) => {
+            GroupKind::Rowwise(inner) => {
                 Some(Nest::RowWise { body: body::body(g, group, &roles, inner), dims: group.space.clone(), inner })
             }
             _ => None,

@@ -23,7 +23,7 @@ use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarge
 use crate::kernel::nest::Nest;
 
 /// Above this k, sorting beats insertion into an ordered list.
-const MOST_KEPT: usize = 256;
+const MAX_TOP_K: usize = 256;
 
 /// Whether this module has a kernel for an op.
 ///
@@ -278,8 +278,8 @@ fn top_k(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<TopK>()?);
     let along = axis_of(attrs.axis, dims.len())?;
     let k = o.result()[along].clone();
-    if k.number().is_none_or(|k| k > MOST_KEPT) {
-        return Err(format!("the first k of more than {MOST_KEPT} have no native code"));
+    if k.number().is_none_or(|k| k > MAX_TOP_K) {
+        return Err(format!("the first k of more than {MAX_TOP_K} have no native code"));
     }
     let kind = AxisScanKind::TopK { k, largest: attrs.largest };
     Ok(Nest::AxisScan(AxisScan { axis: ScanAxis::of(&dims, along), dtype: o.number(0)?, kind }))

@@ -11,7 +11,7 @@ use crate::kernel::indexed::{Indexed, TapTable, filter_taps};
 use crate::kernel::nest::Nest;
 
 /// Maximum input elements of one result element; with more, resizing axis by axis is faster.
-const MOST_TAPS: usize = 16;
+const MAX_TAPS: usize = 16;
 
 /// The kernel of `of.resize`.
 ///
@@ -59,8 +59,8 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
     if weighs && dtype != DType::F32 {
         return Err(format!("interpolation of {dtype} has no native code"));
     }
-    if axes.iter().map(|a| a.max_taps).product::<usize>() > MOST_TAPS {
-        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
+    if axes.iter().map(|a| a.max_taps).product::<usize>() > MAX_TAPS {
+        return Err(format!("interpolation from more than {MAX_TAPS} elements has no native code"));
     }
     let (to, bytes) = (extent::of_value(g, data.results[0]), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeByTable { from, to, axes, bytes }))
@@ -101,8 +101,8 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
         }
         axes.push((a, scale));
     }
-    if taps.pow(axes.len() as u32) > MOST_TAPS {
-        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
+    if taps.pow(axes.len() as u32) > MAX_TAPS {
+        return Err(format!("interpolation from more than {MAX_TAPS} elements has no native code"));
     }
     let (from, bytes) = (from.to_vec(), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeDynamic { from, to, axes, interpolation: how, bytes }))

@@ -11,13 +11,13 @@ use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::view::View;
+use crate::analysis::view::OperandView;
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 
 /// Maximum number of elementwise ops of a score matrix.
-const LONGEST: usize = 48;
+const MAX_ELEMENTWISE_OPS: usize = 48;
 
 /// Two contractions, the elementwise ops on their results, and the contractions that read those.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,7 +53,7 @@ pub struct ScoreConsumer {
 
 impl ScoreConsumer {
     /// Whether the last axis of the result is the one that the sums do not reduce.
-    pub fn across(&self) -> bool {
+    pub fn is_transposed(&self) -> bool {
         self.operand == 1
     }
 
@@ -78,7 +78,7 @@ impl ScoreMatrixMatch {
 
     /// The movements of its operands that strides can express.
     pub fn movements(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
-        let views = self.reads().into_iter().map(|(op, i)| View::of(g, roles, g.op(op).operands[i]));
+        let views = self.reads().into_iter().map(|(op, i)| OperandView::of(g, roles, g.op(op).operands[i]));
         views.flat_map(|v| v.ops).collect()
     }
 }
@@ -205,7 +205,7 @@ impl Finder<'_> {
             } else {
                 b.loads.insert(v);
             }
-            if b.products.len() > 2 || b.maps.len() > LONGEST {
+            if b.products.len() > 2 || b.maps.len() > MAX_ELEMENTWISE_OPS {
                 return None;
             }
         }
@@ -272,10 +272,10 @@ impl Finder<'_> {
     }
 
     /// The layout of an operand of a contraction, through all movements.
-    fn layout(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
-        let view = View::through_shared(self.g, self.roles, v);
+    fn layout(&self, v: ValueId, batch: &[Extent], transposed: bool) -> Option<(ValueId, MatrixLayout)> {
+        let view = OperandView::through_shared(self.g, self.roles, v);
         let float = self.g.ty(view.root).as_tensor().is_some_and(|t| t.dtype == DType::F32);
-        let layout = view.layout(batch, across).ok()?;
+        let layout = view.layout(batch, transposed).ok()?;
         (float && self.g.constant(view.root).is_none()).then_some((view.root, layout))
     }
 }

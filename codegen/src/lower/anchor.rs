@@ -71,7 +71,7 @@ impl Lowering<'_, '_> {
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         // A GPU reads a constant matrix unpacked; a CPU reads it in panels.
-        let constant = extent::numbers(&db).filter(|_| self.can.packed_weights && self.constants.tensor(w).is_some());
+        let constant = extent::numbers(&db).filter(|_| self.caps.packed_weights && self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
             a_batch_strides: lead_strides(&da, &batch),
@@ -126,7 +126,7 @@ impl Lowering<'_, '_> {
     /// Records that the last step runs `spec`, and the operand bytes that it rereads.
     pub(super) fn add_tunable(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidate_tiles(spec, self.isa));
-        if self.can.packed_weights {
+        if self.caps.packed_weights {
             self.out.physical.steps[step].reread = contraction::reread_traffic(spec, tile, self.isa);
         }
         self.out.tunable.push(TunableContraction { key, step, tiles });

@@ -6,8 +6,8 @@ use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
 use crate::analysis::roles::Role;
-use crate::analysis::view::View;
-use crate::fuse::{Group, Shape};
+use crate::analysis::view::OperandView;
+use crate::fuse::{Group, GroupKind};
 use crate::kernel::attention::Attention;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
@@ -17,7 +17,7 @@ use crate::physical::Flops;
 impl Lowering<'_, '_> {
     /// `rows(maps(q k)) v`, whose operands may be strided views.
     pub(super) fn attention(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
-        let is_rows = |p: &Group| matches!(p.shape, Shape::Rowwise(_));
+        let is_rows = |p: &Group| matches!(p.kind, GroupKind::Rowwise(_));
         let at = group.parts.iter().position(is_rows).filter(|at| *at > 0).ok_or("the group has no rows")?;
         let [moves @ .., first, rows] = &group.parts[..=at] else { return Err("the group has no product".into()) };
         let second = group.parts.get(at + 1).ok_or("the group has no second product")?;
@@ -47,7 +47,7 @@ impl Lowering<'_, '_> {
         }
         let batch = &dims[..lead];
         let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]
-            .map(|v| View::of(self.g, &self.roles, v));
+            .map(|v| OperandView::of(self.g, &self.roles, v));
         let depth = self.dims(self.operands(one)[0]).last().cloned().ok_or("a product with a vector")?;
         // The result in the layout of the last group of the parts.
         let mut out = row_major(&second.space);

@@ -15,10 +15,10 @@ use crate::kernel::space::row_major;
 use crate::kernel::window;
 use crate::kernel::window::{Window, WindowAxis, WindowKind, image_axes};
 use crate::kernel::winograd::Winograd;
-use crate::library::cudnn;
 use crate::lower::anchor::{Outcome, Panels, element};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
+use crate::vendor_libraries::cudnn;
 
 /// Padded extent, input extent, and elements before the input, for each axis.
 type Border = [(Extent, Extent, Extent); 4];
@@ -181,7 +181,8 @@ impl Lowering<'_, '_> {
         let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
         let (image, b) = Image::of(self, op, group, b)?;
         let Image { dtype, samples, h, w: wa, cin, cout, groups } = &image;
-        let shape = cudnn::Shape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
+        let shape =
+            cudnn::ConvolutionShape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
         if let Some(call) = self.convolution_call(op, &shape, &b, &row_major(&image.space())) {
             let filters = [*cout, image.cin_group(), image.area()];
             return Ok((|| {
@@ -194,7 +195,7 @@ impl Lowering<'_, '_> {
             && self.isa.contracts_natively(*dtype)
             && self.winograd
             && known
-            && self.can.winograd
+            && self.caps.winograd
             && let Some(fast) = Winograd::choose(element(*dtype), samples, (h, wa), (*cin, *cout), self.isa)
         {
             return self.winograd(group, &fast, (x, w), &b);
@@ -212,7 +213,7 @@ impl Lowering<'_, '_> {
         let (row_axes, body, out) = image.rows(b);
         let mut spec = image.contraction(&row_axes);
         let known = self.constants.tensor(w).is_some();
-        let in_panels = self.can.packed_weights && known;
+        let in_panels = self.caps.packed_weights && known;
         if in_panels {
             spec.rhs = self.panels_of(w);
         }

@@ -7,10 +7,10 @@ use crate::kernel::extent::Extent;
 use crate::kernel::roi_align::RoiAlign;
 use crate::print::expr::ctype;
 use crate::print::index::position;
-use crate::print::indexed::Points;
+use crate::print::indexed::ElementText;
 
 /// Upper limit of the samples of a region.
-const MOST_SAMPLES: &str = "1e8";
+const MAX_SAMPLES: &str = "1e8";
 
 /// How values of several channels are printed.
 pub struct Lanes<'a> {
@@ -27,14 +27,14 @@ pub struct Lanes<'a> {
 }
 
 /// The same with one element a thread, for GPUs.
-pub fn points(r: &RoiAlign) -> Points {
+pub fn element_text(r: &RoiAlign) -> ElementText {
     let (rows, columns) = r.grid;
     let load = |p: &str, _: usize| format!("{p}[x3]");
     let max = |a: &str, b: &str| format!("({a} > {b} ? {a} : {b})");
     let lanes = Lanes { ty: "f32", count: 1, load: &load, splat: &|x| format!("(f32)({x})"), max: &max };
     let mut point = format!("    const i64 r = x0, i = x1, j = x2;\n{}", cell(r));
     sum(r, &lanes, &mut point);
-    Points {
+    ElementText {
         dims: vec![r.count.clone(), rows.into(), columns.into(), r.images[3].clone()],
         element: "f32",
         out: 3,
@@ -73,14 +73,14 @@ pub fn cell(r: &RoiAlign) -> String {
                 let _ = writeln!(c, "    const i64 {axis}_n = {n};");
             }
             None => {
-                let _ = writeln!(c, "    if ({axis}_size > {MOST_SAMPLES}) return 1;");
+                let _ = writeln!(c, "    if ({axis}_size > {MAX_SAMPLES}) return 1;");
                 let _ = writeln!(c, "    i64 {axis}_n = {axis}_size > 0 ? (i64){axis}_size : 0;");
                 let _ = writeln!(c, "    {axis}_n += {axis}_n < {axis}_size;");
             }
         }
     }
     let _ = writeln!(c, "    const i64 many = x_n * y_n;");
-    let _ = writeln!(c, "    if ((f64)many * {}.0 > {MOST_SAMPLES}) return 1;", rows * columns);
+    let _ = writeln!(c, "    if ((f64)many * {}.0 > {MAX_SAMPLES}) return 1;", rows * columns);
     c
 }
 

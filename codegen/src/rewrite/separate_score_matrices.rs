@@ -8,7 +8,7 @@ use of_ir::{Func, OpId, Rewriter, ValueId};
 
 use crate::analysis::roles::{Role, Roles};
 use crate::analysis::score_matrix::{ScoreMatrixMatch, find};
-use crate::analysis::view::View;
+use crate::analysis::view::OperandView;
 use crate::isa::Isa;
 use crate::print::printer;
 
@@ -49,7 +49,7 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
         }
         for (op, i) in matrix.reads() {
             let v = g.op(op).operands[i];
-            let root = View::through_shared(g, &roles, v).root;
+            let root = OperandView::through_shared(g, &roles, v).root;
             let mut chain: Vec<OpId> = Vec::new();
             let mut at = v;
             while let Some(op) = g.def_op(at).filter(|_| at != root) {

@@ -17,22 +17,22 @@ use crate::kernel::{contraction, float};
 use crate::print::Source;
 use crate::print::c::contraction::Block;
 use crate::print::c::panels::columns_to_panels;
-use crate::print::c::rowwise::Rows;
+use crate::print::c::rowwise::RowPrinter;
 use crate::print::expr::ctype;
 use crate::print::index;
 use crate::print::index::flat_offset;
 
 /// Maximum bytes of scores in scratch memory.
-const SCORES: usize = 1 << 18;
+const MAX_SCORES_BYTES: usize = 1 << 18;
 
 /// Floats of padding between rows, so that they do not map to the same L1 cache sets.
-const SPREAD: usize = 64;
+const L1_ALIASING_FLOATS: usize = 64;
 
 /// Tiles of rows from which packing the values pays off.
-const FEW: usize = 4;
+const MIN_TILES_TO_PACK: usize = 4;
 
 /// Blocks of rows that occupy several workers.
-const BUSY: usize = 16;
+const MIN_ROW_BLOCKS: usize = 16;
 
 /// The kernel.
 ///
@@ -46,15 +46,16 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     if !to.column.is(1) {
         return Err("the rows of the result are not contiguous".into());
     }
-    let nowhere = vec![Extent::from(0usize); a.batch.len()];
-    let waits = AccessStrides { batch: nowhere, outer: 0usize.into(), inner: l.pitch.into(), column: 1usize.into() };
+    let zeros = vec![Extent::from(0usize); a.batch.len()];
+    let scratch_strides =
+        AccessStrides { batch: zeros, outer: 0usize.into(), inner: l.pitch.into(), column: 1usize.into() };
     let soft = a.softmax();
     let bodies = match soft {
         Some(s) => deferred_division(&a.row_body, s, a.scores_load, a.element)?,
         None => vec![a.row_body.clone()],
     };
     let rows_dims = a.dims();
-    let walks = bodies.iter().map(|body| Rows::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
+    let passes = bodies.iter().map(|body| RowPrinter::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
     let t = ctype(a.element);
     let (scores, weights) = (format!("({} *)X", ctype(l.scored)), format!("({t} *)X"));
     let q = format!("(const {t} *)args[0] + {} + first * {}", index::batch_start(&a.q), a.q.line_stride);
@@ -70,8 +71,8 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         tile: l.first_tile,
         body: &a.scores,
         first_load: 3,
-        walk: &scores_strides,
-        to: &waits,
+        load_strides: &scores_strides,
+        store_strides: &scratch_strides,
         left: &q,
         right: if l.packs_keys { "KP" } else { "K" },
         result: &scores,
@@ -82,23 +83,23 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         tile: l.second_tile,
         body: &a.epilogue,
         first_load: a.epilogue_argument(),
-        walk: &epilogue_strides,
-        to: &to,
+        load_strides: &epilogue_strides,
+        store_strides: &to,
         left: &weights,
         right: if l.packs_values { "VP" } else { "V" },
         result: &result,
         factors: soft.map(|_| "F"),
     };
     let mut c = String::new();
-    l.open(a, isa, &mut c);
+    l.print_loop_head(a, isa, &mut c);
     first.print("Y", isa, &mut c)?;
     c.push_str("    }\n    {\n");
-    row_wise(a, &l, &walks, &mut c);
+    row_wise(a, &l, &passes, &mut c);
     c.push_str("    }\n    {\n");
     second.print("Y", isa, &mut c)?;
     c.push_str("    }\n  }\n");
     let sums = first.sums(isa).max(second.sums(isa)) * 4;
-    let scratch = l.scratch(isa) + walks.iter().map(Rows::scratch).fold(sums, usize::max);
+    let scratch = l.scratch(isa) + passes.iter().map(RowPrinter::scratch).fold(sums, usize::max);
     let batches = a.batch.iter().product::<Extent>();
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * l.blocks(a), 1) })
 }
@@ -139,7 +140,7 @@ impl Layout {
         // Rows are padded so that they do not all begin in the same few L1 sets.
         let scored = stored_type(&a.scores);
         let pitch = keys.next_multiple_of(isa.lanes);
-        let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
+        let pitch = if pitch.is_multiple_of(L1_ALIASING_FLOATS) { pitch + isa.lanes } else { pitch };
         let weights_pitch = if scored == a.element { pitch } else { 2 * pitch };
         let row_bytes = pitch * if float::is_half(scored) { 2 } else { 4 };
         let (mut first, mut second) =
@@ -147,7 +148,7 @@ impl Layout {
         let (mut first_tile, mut second_tile) =
             (contraction::choose_tile(&first, isa), contraction::choose_tile(&second, isa));
         // With few rows, keys are read unpacked.
-        let few = a.rows.number().is_some_and(|n| n < FEW);
+        let few = a.rows.number().is_some_and(|n| n < MIN_TILES_TO_PACK);
         let packs_keys = !(few && a.k.element_stride.is(1) && depth.is_multiple_of(first.element.k_group()));
         if !packs_keys {
             first.rhs = RhsLayout::Transposed(a.k.line_stride.clone());
@@ -155,15 +156,17 @@ impl Layout {
         }
         // Blocks are a multiple of both products' tiles.
         let mut unit = first_tile.rows / gcd(first_tile.rows, second_tile.rows) * second_tile.rows;
-        if unit * row_bytes > 2 * SCORES && a.rows.size_hint() > unit {
+        if unit * row_bytes > 2 * MAX_SCORES_BYTES && a.rows.size_hint() > unit {
             second_tile = Tile { rows: first_tile.rows, ..second_tile };
             unit = first_tile.rows;
         }
         let (rows, batches) = (a.rows.size_hint(), a.batch.iter().product::<Extent>());
-        let most = (SCORES / row_bytes).min(rows * batches.size_hint() / BUSY).clamp(unit, rows.next_multiple_of(unit));
+        let most = (MAX_SCORES_BYTES / row_bytes)
+            .min(rows * batches.size_hint() / MIN_ROW_BLOCKS)
+            .clamp(unit, rows.next_multiple_of(unit));
         let block = most / unit * unit;
         // With few rows, values are read unpacked.
-        let packs_values = rows >= FEW * second_tile.rows || !a.v.element_stride.is(1);
+        let packs_values = rows >= MIN_TILES_TO_PACK * second_tile.rows || !a.v.element_stride.is(1);
         if !packs_values {
             second.rhs = RhsLayout::RowMajor(a.v.line_stride.clone());
         }
@@ -214,7 +217,7 @@ impl Layout {
     }
 
     /// Prints the pointers to scratch memory, the head of the loop over blocks, and the packing of keys and values.
-    fn open(&self, a: &Attention, isa: &Isa, c: &mut String) {
+    fn print_loop_head(&self, a: &Attention, isa: &Isa, c: &mut String) {
         let (t, blocks, Layout { block, row_bytes, .. }) = (ctype(a.element), self.blocks(a), self);
         let ((k_size, v_size), (width, wide), factors) = (self.panels(isa), self.widths(isa), self.factors(isa));
         let _ = writeln!(c, "  {t} *const KP = ({t} *)scratch, *const VP = ({t} *)((u8 *)KP + {k_size});");
@@ -277,13 +280,13 @@ fn supported(a: &Attention) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the row-wise program between the products, a loop for each of `walks`.
-fn row_wise(a: &Attention, l: &Layout, walks: &[Rows<'_>], c: &mut String) {
+/// Prints the row-wise program between the products, a loop for each of `passes`.
+fn row_wise(a: &Attention, l: &Layout, passes: &[RowPrinter<'_>], c: &mut String) {
     let (t, rows_dims, row_bytes) = (ctype(a.element), a.dims(), l.row_bytes);
     let outer = rows_dims.len() - 1;
-    for (i, walk) in walks.iter().enumerate() {
+    for (i, pass) in passes.iter().enumerate() {
         c.push_str("    {\n");
-        walk.head("Y", c);
+        pass.head("Y", c);
         c.push_str("    for (i64 r = 0; r < count; r++) {\n");
         let _ = writeln!(c, "    const i64 row = batch * {} + first + r;", a.rows);
         for (i, (l, argument)) in a.row_body.loads.iter().zip(a.row_body_arguments()).enumerate() {
@@ -296,12 +299,12 @@ fn row_wise(a: &Attention, l: &Layout, walks: &[Rows<'_>], c: &mut String) {
         }
         // The values of a row: the largest score first, then the factor.
         let _ = writeln!(c, "    f32 *const numbers = F + r, *const p{} = numbers;", a.row_body.loads.len());
-        let largest = walks.len() == 2 && i == 0;
+        let largest = passes.len() == 2 && i == 0;
         let _ = match largest {
             true => writeln!(c, "    f32 *const q0 = numbers, *const q1 = numbers;"),
             false => writeln!(c, "    {t} *const q0 = ({t} *)(X + r * {row_bytes}); f32 *const q1 = numbers;"),
         };
-        walk.row(c);
+        pass.row(c);
         c.push_str("    }\n    }\n");
     }
 }

@@ -105,7 +105,7 @@ impl CopyLoop {
 
     fn body(&self, isa: &Isa, c: &mut String) {
         /// Columns that are copied without blocking.
-        const FEW: usize = 4;
+        const MAX_UNROLLED_COLUMNS: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
                 let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
@@ -117,7 +117,7 @@ impl CopyLoop {
             // Square blocks fit the L1 cache; inside, writes are contiguous.
             let side = self.block();
             let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
-            if let Some(m) = m.number().filter(|m| *m <= FEW) {
+            if let Some(m) = m.number().filter(|m| *m <= MAX_UNROLLED_COLUMNS) {
                 c.push_str("      for (i64 i = i0; i < i1; i++) {");
                 for j in 0..m {
                     let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", tb * j, fb * j);
@@ -131,7 +131,7 @@ impl CopyLoop {
                 let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += LANES) {{");
                 let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
                 let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
-                square(fb, ta, isa.lanes, c);
+                transpose_tile(fb, ta, isa.lanes, c);
                 c.push_str("        }\n");
                 let _ = writeln!(
                     c,
@@ -154,13 +154,13 @@ impl CopyLoop {
 
 /// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: swaps blocks of half a line, then of a
 /// quarter, and so on.
-pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+pub fn transpose_tile(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
     }
     let steps = lanes.trailing_zeros();
     for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
-        let (low, high) = swapped_blocks(lanes, s);
+        let (low, high) = interleave_shuffle(lanes, s);
         for i in (0..lanes).filter(|i| i & s == 0) {
             let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
             let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
@@ -173,7 +173,7 @@ pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
 }
 
 /// The lane selections that swap blocks of `s` lanes between two vectors.
-pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
+pub fn interleave_shuffle(lanes: usize, s: usize) -> (String, String) {
     let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
     let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
     let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::space;
-use crate::print::indexed::{self, Points};
+use crate::print::indexed::{self, ElementText};
 use crate::print::source::Source;
 
 /// The kernel of a result whose elements are computed one by one.
 pub fn indexed(kernel: &Indexed) -> Source {
-    rows(indexed::points(kernel))
+    rows(indexed::element_text(kernel))
 }
 
-fn rows(mut p: Points) -> Source {
+fn rows(mut p: ElementText) -> Source {
     if p.dims.is_empty() {
         p.dims.push(1usize.into());
     }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_scalar_has_one_point() {
-        let p = Points {
+        let p = ElementText {
             dims: Vec::new(),
             element: "u32",
             out: 1,

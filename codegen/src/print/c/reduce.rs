@@ -6,7 +6,7 @@ use crate::isa::Isa;
 use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
-use crate::print::c::rowwise::{across, combine};
+use crate::print::c::rowwise::{combine, horizontal_reduce};
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 
@@ -14,7 +14,7 @@ use crate::print::{Source, index};
 const PARTIAL_SUM_TERMS: usize = 256;
 
 /// Minimum parts of the work, where several vectors of results are reduced together.
-const PARTS: usize = 8;
+const MIN_PARTS: usize = 8;
 
 /// Reduces f32 over `axes`, ascending; arguments are the input and the output, whose reduced axes have extent 1.
 pub fn reduce(kind: ReduceKind, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
@@ -28,7 +28,7 @@ pub fn reduce(kind: ReduceKind, dims: &[Extent], axes: &[usize], isa: &Isa) -> S
     let n = if kept_last { dims[last].clone() } else { 1usize.into() };
     let rows: Extent = outer.iter().product();
     // Long contiguous reads are faster than single lines of many rows.
-    let vectors = (rows.size_hint() * (n.size_hint() / isa.lanes) / PARTS).min(n.size_hint() / isa.lanes);
+    let vectors = (rows.size_hint() * (n.size_hint() / isa.lanes) / MIN_PARTS).min(n.size_hint() / isa.lanes);
     let side = [8, 4, 2].into_iter().find(|side| *side <= vectors).unwrap_or(1);
     let width = side * isa.lanes;
     let blocks = n.div_ceil(&width.into());
@@ -39,7 +39,7 @@ pub fn reduce(kind: ReduceKind, dims: &[Extent], axes: &[usize], isa: &Isa) -> S
     let runs = runs(dims, &strides, axes);
     if !kept_last {
         terms(kind, &runs, true, &["load(r)".into()], &mut c);
-        let _ = writeln!(c, "    q[0] = {}(acc0);", across(kind));
+        let _ = writeln!(c, "    q[0] = {}(acc0);", horizontal_reduce(kind));
     } else {
         let _ = writeln!(c, "    const i64 i = it % {blocks} * {width};");
         let whole = n.is_multiple_of(width);

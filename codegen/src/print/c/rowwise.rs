@@ -16,15 +16,12 @@ use crate::print::c::vector::vtype;
 use crate::print::expr::{ctype, neutral};
 use crate::print::{Source, expr, index};
 
-/// Why a group has no rowwise kernel.
-pub type Refusal = String;
-
 /// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
 ///
 /// # Errors
 /// When an access has no single stride along the row, or a function has no vector form.
-pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
-    let r = Rows::of(body, dims, inner, isa)?;
+pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, String> {
+    let r = RowPrinter::of(body, dims, inner, isa)?;
     let outer_dims = &dims[..dims.len() - inner];
     let rows: Extent = outer_dims.iter().product();
     let mut c = String::new();
@@ -48,7 +45,7 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
 }
 
 /// Prints the loops along a row.
-pub struct Rows<'a> {
+pub struct RowPrinter<'a> {
     body: &'a Body,
     stages: Vec<usize>,
     saved: Vec<usize>,
@@ -58,12 +55,12 @@ pub struct Rows<'a> {
     isa: &'a Isa,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowPrinter<'a> {
     /// Rows of `body` over `dims`, of which the last `inner` axes form a row.
     ///
     /// # Errors
     /// When an access has no single stride along the row, or a function has no vector form.
-    pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<Rows<'a>, Refusal> {
+    pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<RowPrinter<'a>, String> {
         let sums = |t: &TypedNode| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
         if !vector::vectorizable(body) || body.nodes.iter().any(sums) {
             return Err("only reductions of f32 rows have native code".into());
@@ -80,7 +77,7 @@ impl<'a> Rows<'a> {
         let stages = stages(body);
         // Scratch is sized before the run, so rows of unknown length save nothing.
         let saved = if n.number().is_some() { saved(body, &stages) } else { Vec::new() };
-        Ok(Rows { body, stages, saved, steps, n, isa })
+        Ok(RowPrinter { body, stages, saved, steps, n, isa })
     }
 
     /// Floats between two saved values.
@@ -106,7 +103,7 @@ impl<'a> Rows<'a> {
         let last = self.stages.iter().copied().max().unwrap_or(0);
         for stage in 0..=last {
             self.row_values(stage, c);
-            self.walk(stage, c);
+            self.print_pass(stage, c);
         }
         self.row_values(last + 1, c);
         for (k, (_, v)) in self.body.stores.iter().enumerate() {
@@ -134,7 +131,7 @@ impl<'a> Rows<'a> {
     }
 
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
-    fn walk(&self, stage: usize, c: &mut String) {
+    fn print_pass(&self, stage: usize, c: &mut String) {
         let body = self.body;
         let reductions: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
@@ -196,7 +193,7 @@ impl<'a> Rows<'a> {
             }
         }
         for (i, kind, _) in &reductions {
-            let _ = writeln!(c, "    const vf t{i} = SPLAT({}(a{i}_0));", across(*kind));
+            let _ = writeln!(c, "    const vf t{i} = SPLAT({}(a{i}_0));", horizontal_reduce(*kind));
         }
     }
 
@@ -242,7 +239,7 @@ impl<'a> Rows<'a> {
 }
 
 /// The function that reduces the lanes of a vector.
-pub fn across(kind: ReduceKind) -> &'static str {
+pub fn horizontal_reduce(kind: ReduceKind) -> &'static str {
     match kind {
         ReduceKind::Sum => "hsum",
         ReduceKind::Max => "hmax",

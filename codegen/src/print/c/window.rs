@@ -14,7 +14,7 @@ use crate::print::expr::ctype;
 use crate::print::index::window_range;
 
 /// Maximum terms of the sums of a block that are unrolled.
-const UNROLLED: usize = 128;
+const MAX_UNROLLED_TERMS: usize = 128;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
@@ -31,15 +31,17 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
     let whole = spec.c / lanes * lanes;
-    let together = together(spec, isa);
-    let groups = spec.c.div_ceil(together);
+    let channels_per_group = channels_per_group(spec, isa);
+    let groups = spec.c.div_ceil(channels_per_group);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     if groups == 1 {
         let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
     } else {
         let _ = writeln!(c, "    const i64 group = it / {0}, y = it % {0}, n = group / {groups};", h.output);
-        let _ =
-            writeln!(c, "    const i64 i0 = group % {groups} * {together}, i1 = dim_min(i0 + {together}, {whole});");
+        let _ = writeln!(
+            c,
+            "    const i64 i0 = group % {groups} * {channels_per_group}, i1 = dim_min(i0 + {channels_per_group}, {whole});"
+        );
     }
     let t = ctype(spec.dtype);
     let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
@@ -78,7 +80,8 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
             c.push_str("      }\n");
         }
         if whole < spec.c {
-            let last = if groups == 1 { String::new() } else { format!("if (i0 + {together} >= {}) ", spec.c) };
+            let last =
+                if groups == 1 { String::new() } else { format!("if (i0 + {channels_per_group} >= {}) ", spec.c) };
             let _ = writeln!(c, "      {last}{{ const i64 i = {whole};");
             print(spec.c - whole, c);
             c.push_str("      }\n");
@@ -89,7 +92,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
         let _ = writeln!(c, "      x += {size}; continue; }}");
     }
-    if quartered(spec) {
+    if uses_vnni(spec) {
         channels(&|n, c| block(spec, body, n, 1, isa, c), &mut c);
     } else {
         channels(&|n, c| point(spec, body, n, isa, c), &mut c);
@@ -100,7 +103,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
 
 /// Channels of an inner loop over all lines of a sample: as many as let the lines under a window fit half of the L2 cache, so
 /// that the next window finds all but one of its lines there.
-fn together(spec: &Window, isa: &Isa) -> usize {
+fn channels_per_group(spec: &Window, isa: &Isa) -> usize {
     let element = if spec.dtype == DType::F32 { 4 } else { 1 };
     let bytes = spec.h.kernel * spec.w.input.size_hint() * element;
     let most = (L2_BYTES / 2 / bytes.max(1)).max(isa.lanes);
@@ -115,7 +118,7 @@ pub(crate) fn reach(a: &WindowAxis, n: usize) -> usize {
 }
 
 /// Whether taps are multiplied in groups of four: products of bytes.
-fn quartered(spec: &Window) -> bool {
+fn uses_vnni(spec: &Window) -> bool {
     spec.kind == WindowKind::Depthwise && spec.dtype != DType::F32
 }
 
@@ -129,7 +132,7 @@ fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let inside = end.checked_sub(first)?;
     let most = if isa.registers > 16 { 8 } else { 4 };
     let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
-    least.filter(|_| (spec.dtype == DType::F32 || quartered(spec)) && w.kernel <= 11)
+    least.filter(|_| (spec.dtype == DType::F32 || uses_vnni(spec)) && w.kernel <= 11)
 }
 
 /// The sums of `size` adjacent points whose windows lie inside the line, each with its epilogue.
@@ -149,12 +152,12 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
     let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
     let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
-    if quartered(spec) {
-        quarters(spec, size, &columns, part.as_deref(), padded, c);
+    if uses_vnni(spec) {
+        vnni_sums(spec, size, &columns, part.as_deref(), padded, c);
     } else {
         prefetch(spec, size, isa, c);
         // Unrolled loads have separate strides, which the hardware prefetcher learns.
-        let apart = h.kernel * w.kernel * size <= UNROLLED;
+        let apart = h.kernel * w.kernel * size <= MAX_UNROLLED_TERMS;
         if apart {
             let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
             for ky in 0..h.kernel {
@@ -216,7 +219,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
 }
 
 /// The sums of bytes over groups of four lines of the window, packed into one word. Adjacent points share them.
-fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+fn vnni_sums(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let row = &w.input * spec.c;
     let (flip, starts) = if spec.dtype == DType::I8 { (" ^ (i32)0x80808080", 1) } else { ("", 0) };

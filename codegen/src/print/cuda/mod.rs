@@ -12,13 +12,13 @@ mod elementwise;
 mod epilogue;
 mod launch;
 mod matrix_tile;
+mod node_printer;
 mod operands;
-mod points;
 mod reduce;
 mod rowwise;
 mod score_matrix;
 pub mod shim;
-mod tensor;
+mod tensor_core;
 mod window;
 
 use std::fmt::Write;
@@ -27,7 +27,7 @@ use of_ir::DType;
 use of_plan::Environment;
 
 pub use launch::THREADS;
-use launch::{each, once};
+use launch::{single_thread, thread_per_index};
 
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
@@ -117,15 +117,15 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out),
         Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
         Nest::Gather(gather) => copy::gather(gather),
-        Nest::Indexed(kernel) => copy::points(&indexed::points(kernel)),
+        Nest::Indexed(kernel) => copy::elements(&indexed::element_text(kernel)),
         Nest::Scatter(scatter) => copy::scatter(scatter),
-        Nest::RoiAlign(r) => copy::points(&roi_align::points(r)),
+        Nest::RoiAlign(r) => copy::elements(&roi_align::element_text(r)),
         Nest::AxisScan(w) => {
             let text = axis_scan::position(w) + &axis_scan::body(w);
-            each(&(&w.axis.outer * &w.axis.inner), "it", &axis_scan::head(w), &text)
+            thread_per_index(&(&w.axis.outer * &w.axis.inner), "it", &axis_scan::head(w), &text)
         }
-        Nest::ShapeValues { values, dtype } => once(&expr::shape_values(values, *dtype)),
-        Nest::CopyScalar(dtype) => once(&expr::copy_scalar(*dtype)),
+        Nest::ShapeValues { values, dtype } => single_thread(&expr::shape_values(values, *dtype)),
+        Nest::CopyScalar(dtype) => single_thread(&expr::copy_scalar(*dtype)),
         Nest::User(user) => user_kernel(user),
     })
 }
@@ -151,7 +151,7 @@ fn user_kernel(user: &UserKernel) -> Source {
         let _ = writeln!(head, "  PTR({constant}{ty}) {} = ARG({constant}{ty}, {i});", a.name);
     }
     if user.per_thread {
-        return each(&user.count.into(), "i", &head, &user.text);
+        return thread_per_index(&user.count.into(), "i", &head, &user.text);
     }
     let c = format!("{head}  BLOCKS(block) {{\n{}  __syncthreads();\n  }}\n", user.text);
     Source::new(c, user.count.into(), 1)

@@ -110,12 +110,12 @@ pub fn note_summary(s: &Summary, console: &Console) {
         bytes(s.peak_bytes),
         bytes(s.lower_bound_bytes)
     ));
-    note_left_out(s, console);
+    note_not_native(s, console);
 }
 
 /// Notes the ops that a backend executes because there is no native code for them.
-pub fn note_left_out(s: &Summary, console: &Console) {
-    let n = s.left_out.len();
+pub fn note_not_native(s: &Summary, console: &Console) {
+    let n = s.not_native.len();
     if n == 0 {
         return;
     }
@@ -123,7 +123,7 @@ pub fn note_left_out(s: &Summary, console: &Console) {
     let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
     console.note(&format!("  {n} {ops} {run} without native code{more}"));
     if console.verbose > 0 {
-        for l in &s.left_out {
+        for l in &s.not_native {
             console.note(&format!("    {} on '{}' at {}: {}", l.op, l.backend, l.location, l.reason));
         }
     }

@@ -27,9 +27,9 @@ pub struct Block<'a> {
     /// The argument index of the first load of the epilogue.
     pub first_load: usize,
     /// Access strides of its loads.
-    pub walk: &'a [AccessStrides],
+    pub load_strides: &'a [AccessStrides],
     /// Access strides of the result.
-    pub to: &'a AccessStrides,
+    pub store_strides: &'a AccessStrides,
     /// C expression of the left operand at the first row of the block.
     pub left: &'a str,
     /// C expression of the right operand.
@@ -43,10 +43,10 @@ pub struct Block<'a> {
 impl Block<'_> {
     /// Floats of scratch for partial sums of blocked contractions.
     pub fn sums(&self, isa: &Isa) -> usize {
-        if self.pieces() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
+        if self.blocked_sum() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
     }
 
-    fn pieces(&self) -> bool {
+    fn blocked_sum(&self) -> bool {
         self.spec.element == Element::F32F32 && k_extent(self.spec).size_hint() > 2 * PARTIAL_SUM_TERMS
     }
 
@@ -60,10 +60,10 @@ impl Block<'_> {
         let width = tile.vectors * isa.lanes;
         let panels = spec.columns.div_ceil(&width.into());
         vector::vector_constants(body, c);
-        if self.pieces() {
+        if self.blocked_sum() {
             let _ = writeln!(c, "    f32 *const S = {sums};");
         }
-        let [t, u, ..] = spec.element.names();
+        let [t, u, ..] = spec.element.c_types();
         let _ = writeln!(c, "    const {t} *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.rhs {
@@ -81,7 +81,7 @@ impl Block<'_> {
             _ => None,
         };
         let _ = writeln!(c, "    const {u} *const B = {} + panel * {step};", self.right);
-        for (i, (l, w)) in body.loads.iter().zip(self.walk).enumerate() {
+        for (i, (l, w)) in body.loads.iter().zip(self.load_strides).enumerate() {
             let t = ctype(l.dtype);
             let at = index::flat_offset(&spec.batch, &w.batch, "batch");
             let _ = writeln!(
@@ -94,20 +94,27 @@ impl Block<'_> {
         }
         let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
         let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
-        let dots = matches!(spec.rhs, RhsLayout::Transposed(_));
+        let dot_product_form = matches!(spec.rhs, RhsLayout::Transposed(_));
         let sums = Sums {
             spec,
             k_inner,
             stored: None,
-            pieces: self.pieces(),
+            blocked_sum: self.blocked_sum(),
             blocks: None,
             tile: *tile,
             isa,
             width,
             prefetch_lines: None,
-            dots,
+            dot_product_form,
         };
-        let emit = Emit { sums, body, walk: self.walk, to: self.to, panels: &panels, factors: self.factors };
+        let emit = Emit {
+            sums,
+            body,
+            load_strides: self.load_strides,
+            store_strides: self.store_strides,
+            panels: &panels,
+            factors: self.factors,
+        };
         let _ = writeln!(c, "    const i64 o = 0; i64 m = 0;");
         let _ = writeln!(c, "    for (; m + {0} <= count; m += {0}) {{", tile.rows);
         emit.columns(tile.rows, c);
@@ -135,9 +142,9 @@ impl Block<'_> {
 impl Sums<'_> {
     /// Computes the sums `c0_0` of a row, for as many columns as a vector has lanes. Each column accumulates in a vector along
     /// its terms (whole groups of them). A transpose-like butterfly then reduces these vectors.
-    pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
+    pub(super) fn dot_products(&self, line: &Extent, columns: &Columns, c: &mut String) {
         let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.k_group());
-        let [t, _, _, dot] = spec.element.names();
+        let [t, _, _, dot] = spec.element.c_types();
         // Missing columns repeat the last one.
         let last = match columns {
             Columns::First(n) => n - 1,
@@ -176,7 +183,7 @@ impl Sums<'_> {
             let s = 1 << step;
             for i in (0..lanes).step_by(2 * s) {
                 let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
-                let (low, high) = copy::swapped_blocks(lanes, s);
+                let (low, high) = copy::interleave_shuffle(lanes, s);
                 let _ = writeln!(
                     c,
                     "        const vf r{i}_{} = SHUFFLE({a}, {b}, {low}) + SHUFFLE({a}, {b}, {high});",

@@ -23,7 +23,7 @@ use crate::print::{Source, index};
 
 impl Element {
     /// The C types of an element of the left operand, of the right one and of a vector of sums, and the multiply-add function.
-    pub fn names(self) -> [&'static str; 4] {
+    pub fn c_types(self) -> [&'static str; 4] {
         match self {
             Element::F32F32 => ["f32", "f32", "vf", ""],
             Element::F16Pair(_) => ["bf16", "bf16", "vf", "dot2_bf16"],
@@ -70,18 +70,19 @@ pub fn contraction(
     let tiles = spec.inner.0.div_ceil(&tile.rows.into());
     let lines = !spec.outer.0.is(1);
     let blocks = CacheBlocking::choose(spec, tile, width);
-    let (cuts, per_cut) = match blocks {
+    let (row_parts, per_row_part) = match blocks {
         Some(b) => (tiles.div_ceil(&b.row_tiles.into()).max(&1usize.into()), b.row_tiles.into()),
         None if lines => split_work(&spec.outer.0),
         None => split_work(&tiles),
     };
-    let mut walk = Vec::new();
+    let mut load_strides = Vec::new();
     for l in &body.loads {
-        walk.push(axes.strides_of(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+        load_strides.push(axes.strides_of(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.strides_of(out).ok_or("the result does not follow the rows")?;
     // 16-bit floats are widened once for many tiles, or while they are read for few; a single tile must be fast.
-    let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
+    let many =
+        (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > MAX_TILES_WIDENED_ON_LOAD * tile.rows);
     let widened = matches!(spec.rhs, RhsLayout::PackedHalf(_)) && many;
     let stored = if let RhsLayout::PackedHalf(d) = spec.rhs { Some(d).filter(|_| !widened) } else { None };
     let own_panel = widened || matches!(spec.rhs, RhsLayout::Transposed(_));
@@ -92,16 +93,16 @@ pub fn contraction(
     };
     // Rounding errors increase with the length of a sum: partial sums keep them small.
     let long = k.size_hint() > 2 * PARTIAL_SUM_TERMS && spec.k_inner.size_hint() >= PARTIAL_SUM_TERMS / 2;
-    let pieces = spec.element == Element::F32F32 && long && blocks.is_none();
+    let blocked_sum = spec.element == Element::F32F32 && long && blocks.is_none();
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
-    if pieces {
+    if blocked_sum {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
     }
-    let at = Iteration { panels: &panels, cuts: &cuts, sums_at, width };
-    at.open(spec, blocks, tile, &mut c);
+    let at = Iteration { panels: &panels, row_parts: &row_parts, sums_at, width };
+    at.print_loop_head(spec, blocks, tile, &mut c);
     let first = if blocks.is_some() { "k0" } else { "0" };
-    let [t, ..] = spec.element.names();
+    let [t, ..] = spec.element.c_types();
     let k_inner = match (spec.element, &spec.rhs) {
         (Element::F32F32, _) | (Element::F16Pair(_), RhsLayout::RowMajor(_)) => None,
         (_, RhsLayout::Packed) => {
@@ -112,25 +113,26 @@ pub fn contraction(
     let a_at = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch");
     let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at}) + {first};");
     right_operand(spec, blocks, widened, width, &mut c);
-    epilogue_pointers(spec, body, (&walk, &to), width, &mut c);
+    epilogue_pointers(spec, body, (&load_strides, &to), width, &mut c);
     let bytes = spec.element.size() * k_extent(spec).size_hint() * spec.columns.size_hint();
     let prefetch_lines = prefetch_lines(spec, tile, blocks, bytes, isa);
-    let sums = Sums { spec, k_inner, stored, pieces, blocks, tile, isa, width, prefetch_lines, dots: false };
-    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
-    emit.part(&per_cut, &cuts, &mut c);
+    let sums =
+        Sums { spec, k_inner, stored, blocked_sum, blocks, tile, isa, width, prefetch_lines, dot_product_form: false };
+    let emit = Emit { sums, body, load_strides: &load_strides, store_strides: &to, panels: &panels, factors: None };
+    emit.part(&per_row_part, &row_parts, &mut c);
     c.push_str("    }\n  }\n");
     if blocks.is_some() {
         c.push_str("  }\n  }\n");
     }
-    let waiting = blocks.map_or(0, |b| b.scratch_floats(spec, tile, width));
-    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
-    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
+    let spill_floats = blocks.map_or(0, |b| b.scratch_floats(spec, tile, width));
+    let scratch = (sums_at + spill_floats + if blocked_sum { tile.rows * width } else { 0 }) * 4;
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * row_parts, 1) })
 }
 
 /// An iteration of the outer loop: a panel of columns and a part of the rows, of each batch.
 struct Iteration<'a> {
     panels: &'a Extent,
-    cuts: &'a Extent,
+    row_parts: &'a Extent,
     /// Floats of scratch before the partial sums.
     sums_at: usize,
     width: usize,
@@ -138,9 +140,9 @@ struct Iteration<'a> {
 
 impl Iteration<'_> {
     /// Prints the heads of the loops, and declares `batch`, `part` and `panel`.
-    fn open(&self, spec: &Contraction, blocks: Option<CacheBlocking>, tile: Tile, c: &mut String) {
-        let Iteration { panels, cuts, sums_at, width } = self;
-        let (k, all) = (k_extent(spec), *panels * *cuts);
+    fn print_loop_head(&self, spec: &Contraction, blocks: Option<CacheBlocking>, tile: Tile, c: &mut String) {
+        let Iteration { panels, row_parts, sums_at, width } = self;
+        let (k, all) = (k_extent(spec), *panels * *row_parts);
         if let Some(b) = blocks {
             let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
             let _ = writeln!(
@@ -151,8 +153,10 @@ impl Iteration<'_> {
             let _ =
                 writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.k_block, b.count(&k));
             let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
-            let _ =
-                writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
+            let _ = writeln!(
+                c,
+                "    const i64 batch = it / {all}, part = it / {panels} % {row_parts}, panel = it % {panels};"
+            );
             if b.spills_partial_sums(spec) {
                 let rows = (b.row_tiles + 1) * tile.rows;
                 let _ = writeln!(
@@ -163,15 +167,17 @@ impl Iteration<'_> {
             }
         } else {
             let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-            let _ =
-                writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
+            let _ = writeln!(
+                c,
+                "    const i64 batch = it / {all}, panel = it / {row_parts} % {panels}, part = it % {row_parts};"
+            );
         }
     }
 }
 
 /// Prints the pointer `B` to a panel of the right operand, and the packing or widening of the panel if needed.
 fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: bool, width: usize, c: &mut String) {
-    let (k, [_, u, ..]) = (k_extent(spec), spec.element.names());
+    let (k, [_, u, ..]) = (k_extent(spec), spec.element.c_types());
     let first = if blocks.is_some() { "k0" } else { "0" };
     let b_at = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch");
     match &spec.rhs {
@@ -236,18 +242,18 @@ fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: boo
 fn epilogue_pointers(
     spec: &Contraction,
     body: &Body,
-    (walk, to): (&[AccessStrides], &AccessStrides),
+    (load_strides, to): (&[AccessStrides], &AccessStrides),
     width: usize,
     c: &mut String,
 ) {
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
-        let at = index::flat_offset(&spec.batch, &walk[i].batch, "batch");
+        let at = index::flat_offset(&spec.batch, &load_strides[i].batch, "batch");
         let _ = writeln!(
             c,
             "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
             2 + i,
-            &walk[i].column * width
+            &load_strides[i].column * width
         );
     }
     let to_at = index::flat_offset(&spec.batch, &to.batch, "batch");
@@ -270,13 +276,13 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
         spec,
         k_inner: None,
         stored: None,
-        pieces: false,
+        blocked_sum: false,
         blocks: None,
         tile,
         isa,
         width,
         prefetch_lines,
-        dots: false,
+        dot_product_form: false,
     };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
@@ -287,7 +293,7 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
 }
 
 /// Maximum row tiles for which 16-bit floats are widened while they are read.
-const FEW_TILES: usize = 2;
+const MAX_TILES_WIDENED_ON_LOAD: usize = 2;
 
 /// Lines of the next panel that each step of a tile's sum prefetches. Panels come from beyond the L2 cache, and all row tiles
 /// share one read: without prefetching the first tile stalls. `bytes` are read before the first panel is read again.

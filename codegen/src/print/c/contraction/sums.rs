@@ -31,7 +31,7 @@ pub(crate) struct Sums<'a> {
     /// The type of the panel's elements where these are 16-bit floats.
     pub stored: Option<DType>,
     /// Whether a long sum is split into partial sums, which are accumulated in scratch.
-    pub pieces: bool,
+    pub blocked_sum: bool,
     /// The blocking, where a tile sums only a block of terms: `kn` from `k0` on.
     pub blocks: Option<CacheBlocking>,
     pub tile: Tile,
@@ -40,18 +40,18 @@ pub(crate) struct Sums<'a> {
     /// Cache lines that each step of the sum prefetches; `None` where the right operand stays in the cache.
     pub prefetch_lines: Option<usize>,
     /// Whether each sum is a dot product along its terms, for a right operand with contiguous columns.
-    pub dots: bool,
+    pub dot_product_form: bool,
 }
 
 impl Sums<'_> {
     /// The sums `c0_0`, `c0_1` … of `rows` rows from `(o, m)` on.
     pub(super) fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        if let (true, RhsLayout::Transposed(line)) = (self.dots, &spec.rhs) {
-            return self.dots(line, columns, c);
+        if let (true, RhsLayout::Transposed(line)) = (self.dot_product_form, &spec.rhs) {
+            return self.dot_products(line, columns, c);
         }
         let vectors = self.vectors(columns);
-        let [t, u, sum, _] = spec.element.names();
+        let [t, u, sum, _] = spec.element.c_types();
         let u = self.stored.map_or(u, ctype);
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
         let header = if spec.element == Element::S8S8 { 4 * self.width } else { 0 };
@@ -83,7 +83,7 @@ impl Sums<'_> {
             let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
             let _ = writeln!(c, "        {sum} {};", list.join(", "));
         }
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "store({s}, (vf){0});", c);
         }
         let mut a = String::from("a0");
@@ -100,7 +100,7 @@ impl Sums<'_> {
             (None, _) => self.floats(rows, columns, c),
         }
         c.push_str("        }\n");
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "{c} = load({s});", c);
         }
         debug_assert!(self.tile.rows >= rows);
@@ -141,7 +141,7 @@ impl Sums<'_> {
     /// The sum over one run of floats.
     fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
-        if self.pieces {
+        if self.blocked_sum {
             let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PARTIAL_SUM_TERMS}) {{", spec.k_inner);
             let _ = writeln!(c, "        const i64 to = dim_min(from + {PARTIAL_SUM_TERMS}, {});", spec.k_inner);
             c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
@@ -175,7 +175,7 @@ impl Sums<'_> {
             _ => self.width.into(),
         };
         let _ = writeln!(c, "          b += {b_step};\n        }}");
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
             c.push_str("        }\n");
         }
@@ -196,7 +196,7 @@ impl Sums<'_> {
     /// The sum over one run, in groups of elements that are multiplied at once.
     fn groups(&self, k_inner: usize, rows: usize, vectors: usize, c: &mut String) {
         let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.k_group());
-        let [t, ..] = spec.element.names();
+        let [t, ..] = spec.element.c_types();
         let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
@@ -231,7 +231,7 @@ impl Sums<'_> {
 
     /// Adds the products of a group of each row, the word at offset `word` of its run, with the column vectors `b0`, `b1` …
     fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
-        let [.., dot] = self.spec.element.names();
+        let [.., dot] = self.spec.element.c_types();
         let flip = if self.spec.element == Element::S8S8 { " ^ (i32)0x80808080" } else { "" };
         for r in 0..rows {
             let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&self.spec.inner.1 * r));

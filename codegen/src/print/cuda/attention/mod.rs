@@ -4,10 +4,10 @@
 //!
 //! Source: Dao, FlashAttention-2, 2023. It requires a softmax of the scores, after any elementwise ops.
 
-mod float;
+mod fma;
 mod fragments;
 mod printer;
-mod tensor;
+mod tensor_core;
 
 use crate::isa::{Isa, MmaPrecision};
 use crate::kernel::attention::Attention;
@@ -15,7 +15,7 @@ use crate::kernel::body::Node;
 use crate::kernel::extent::Extent;
 use crate::print::Source;
 use crate::print::cuda::attention::printer::Printer;
-use crate::print::cuda::matrix_tile::LONGEST;
+use crate::print::cuda::matrix_tile::MAX_HEAD_DIM;
 
 /// The kernel.
 ///
@@ -31,16 +31,16 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     }
     row_body.nodes.iter_mut().filter(|t| t.node == Node::Load(a.scores_load)).for_each(|t| t.node = Node::Anchor);
     let number = |n: &usize| match *n {
-        n if n == soft.row_max => Ok("top"),
-        n if n == soft.row_sum => Ok("sum"),
+        n if n == soft.row_max => Ok("row_max"),
+        n if n == soft.row_sum => Ok("row_sum"),
         _ => Err("a row value with other readers is neither the maximum nor the sum of its softmax"),
     };
     let saved_row_stats = a.saved_row_stats.iter().map(number).collect::<Result<_, _>>()?;
-    let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");
+    let known = |e: &Extent| e.number().filter(|n| *n <= MAX_HEAD_DIM).ok_or("its lines are too long for a GPU");
     let (depth, columns) = (known(&a.depth)?, known(&a.columns)?);
     let printer = Printer {
         a,
-        mapped: soft.argument,
+        softmax_argument: soft.argument,
         saved_row_stats,
         row_body: &row_body,
         scores_strides: a.load_strides(&a.scores, a.dims())?,
@@ -52,7 +52,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         wide: depth.max(columns) > 64,
     };
     Ok(match MmaPrecision::of(isa, a.element) {
-        Some(products) => tensor::kernel(&printer, products),
-        None => float::kernel(&printer),
+        Some(products) => tensor_core::kernel(&printer, products),
+        None => fma::kernel(&printer),
     })
 }

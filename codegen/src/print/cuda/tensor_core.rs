@@ -13,8 +13,8 @@ use crate::kernel::extent::Extent;
 use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::matrix_tile::widest;
+use crate::print::cuda::node_printer::pointers;
 use crate::print::cuda::operands::{right_offset, row_start, term_offset};
-use crate::print::cuda::points::pointers;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
@@ -46,10 +46,10 @@ impl MmaPrecision {
         u32 a[{mi}][4], b[{ni}][2];
         #pragma unroll
         for (i32 i = 0; i < {mi}; i++)
-          matrices(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
+          ldmatrix_x4(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
         #pragma unroll
         for (i32 j = 0; j < {ni}; j += 2)
-          matrices_turned(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
+          ldmatrix_x4_trans(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
         #pragma unroll
         for (i32 i = 0; i < {mi}; i++)
           #pragma unroll
@@ -134,7 +134,7 @@ const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 
 /// Blocks that occupy a GPU.
-const BUSY: usize = 256;
+const MIN_BLOCKS: usize = 256;
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
 ///
@@ -144,13 +144,13 @@ pub fn contraction(
     spec: &Contraction,
     products: MmaPrecision,
     body: &Body,
-    walk: &[AccessStrides],
+    load_strides: &[AccessStrides],
     to: &AccessStrides,
 ) -> Result<Source, String> {
     let k = k_extent(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let blocks = |t: usize| rows.size_hint().div_ceil(t) * spec.columns.size_hint().div_ceil(t) * batches.size_hint();
-    let tile = if blocks(128) >= BUSY { 128 } else { 64 };
+    let tile = if blocks(128) >= MIN_BLOCKS { 128 } else { 64 };
     let (tm, tn) = (rows.div_ceil(&tile.into()), spec.columns.div_ceil(&tile.into()));
     // Two by four warps.
     let (warp_rows, warp_columns) = (tile / 2, tile / 4);
@@ -159,7 +159,7 @@ pub fn contraction(
     let (left, right) = (deep + left_gap, tile + right_gap);
 
     let b_at = right_offset(spec)?;
-    let copies = Copies { spec, products, tile, deep, left, right };
+    let copies = TileCopies { spec, products, tile, deep, left, right };
     let (a_count, a_line) = copies.left();
     let row_at = row_start(spec);
     let mut c = String::new();
@@ -214,13 +214,13 @@ pub fn contraction(
         a_batch_strides = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch"),
         b_batch_strides = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch"),
     );
-    epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
+    epilogue(spec, body, load_strides, to, "acc[i][j][e]", &mut c);
     c.push_str("    }\n  }\n");
     Ok(Source::new(c, batches * tm * tn, 1))
 }
 
 /// The copies of tiles of both operands to shared memory.
-struct Copies<'a> {
+struct TileCopies<'a> {
     spec: &'a Contraction,
     products: MmaPrecision,
     /// Rows, and columns, of a tile.
@@ -232,7 +232,7 @@ struct Copies<'a> {
     right: usize,
 }
 
-impl Copies<'_> {
+impl TileCopies<'_> {
     /// Elements that one copy of the left operand takes, and of the right one.
     fn widths(&self) -> (usize, usize) {
         let (spec, all) = (self.spec, self.products.copies());
@@ -253,7 +253,7 @@ impl Copies<'_> {
 
     /// C that copies the tiles at term `k0` of the sum to the buffers `stage`; `b_at` is the offset of an element of `b`.
     fn print(&self, stage: &str, k0: &str, b_at: &str) -> String {
-        let Copies { spec, tile, deep, left, right, .. } = self;
+        let TileCopies { spec, tile, deep, left, right, .. } = self;
         let ((a_by, b_by), (a_count, a_line)) = (self.widths(), self.left());
         let (b_count, b_line) = (tile * deep / b_by / THREADS, tile / b_by);
         format!(
@@ -261,15 +261,15 @@ impl Copies<'_> {
       for (i32 i = 0; i < {a_count}; i++) {{
         const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
         const i64 k = {k0} + kk, at = row_at[i] + {k_at};
-        const bool there = row_at[i] >= 0 && k < {k};
-        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
+        const bool in_bounds = row_at[i] >= 0 && k < {k};
+        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (in_bounds ? at : 0), in_bounds);
       }}
       #pragma unroll
       for (i32 i = 0; i < {b_count}; i++) {{
         const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
         const i64 k = {k0} + kk, n = n0 + column;
-        const bool there = k < {k} && n < {columns};
-        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
+        const bool in_bounds = k < {k} && n < {columns};
+        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (in_bounds ? {b_at} : 0), in_bounds);
       }}
       async_commit();\n",
             k_at = term_offset(spec),
