@@ -5,7 +5,7 @@ use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
-use of_ops::boxing::Place;
+use of_ops::boxing::ShardingConstraint;
 use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
@@ -178,10 +178,10 @@ pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled,
     generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
 }
 
-/// Whether the types of results of ops have layouts. Results of `of.place` do not count: their layouts stay in any case.
+/// Whether the types of results of ops have layouts. Results of `of.sharding_constraint` do not count: their layouts stay in any case.
 fn results_have_layouts(g: &Graph) -> bool {
     let has_layout = |v: &of_ir::ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.sbp.is_some());
-    let ops = g.region_ops(g.entry()).filter(|op| g.op(*op).name() != Place::NAME);
+    let ops = g.region_ops(g.entry()).filter(|op| g.op(*op).name() != ShardingConstraint::NAME);
     ops.into_iter().any(|op| g.op(op).results.iter().any(has_layout))
 }
 

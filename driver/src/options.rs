@@ -107,7 +107,7 @@ impl Target {
             ("cpu", _) => Ok(Target::host()),
             (_, Some(arch)) => Ok(Target::cuda(arch)),
             _ => Err(error(Code::INPUT, format!("unknown target '{text}'"))
-                .hint("choose from cpu, cuda:sm_90, cuda:shim")
+                .hint("choose from cpu, cuda:sm_90, cuda:emulated")
                 .into()),
         }
     }

@@ -322,10 +322,10 @@ fn deferred_division(row_body: &Body, s: Softmax, scores_load: usize, element: D
     // The quotient, through casts.
     let mut quotient = stored;
     while let Node::Op(ScalarOp::Cast(_), args) = &row_body.nodes[quotient].node {
-        body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.row_sum]));
+        body.nodes[quotient] = typed(Node::Op(ScalarOp::Reciprocal, vec![s.row_sum]));
         quotient = args[0];
     }
-    body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.row_sum]));
+    body.nodes[quotient] = typed(Node::Op(ScalarOp::Reciprocal, vec![s.row_sum]));
     let weights = match element {
         DType::F32 => s.exponentials,
         half => body.push(Node::Op(ScalarOp::Cast(half), vec![s.exponentials]), half, false),
