@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync {
     /// Constants of up to this many elements are embedded in compiled functions; larger ones are operands, which the plan stores
     /// once. A function is open when some of its extents are unknown before the run.
     fn largest_constant(&self, _open: bool) -> usize {
-        crate::extract::LARGEST_INLINE
+        crate::extract::MAX_INLINE_ELEMENTS
     }
 
     /// Compiles a function of claimed ops to the bytes that the loader reads.

@@ -55,8 +55,8 @@ pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String
 /// Binds all symbols to arbitrary numbers, to test whether an op can be printed once its extents are known.
 pub fn with_sample_extents(func: &Func) -> Func {
     /// A typical extent other than 1, which could broadcast.
-    const SOME: i64 = 4;
-    substituted(func, &|_| Some(Dim::from(SOME)))
+    const SAMPLE_EXTENT: i64 = 4;
+    substituted(func, &|_| Some(Dim::from(SAMPLE_EXTENT)))
 }
 
 /// Symbols of results that no input binds.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use of_codegen::library::{Call, Library};
+use of_codegen::vendor_libraries::{Call, VendorLibrary};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
 use of_runtime::{RankContext, Readers};
 
@@ -275,7 +275,8 @@ impl<'a> DeviceProgram<'a> {
     /// Reserves memory for the libraries' workspace, the status words of kernels, and staged inputs and outputs.
     fn reserve(&mut self, source: &Source<'_>, launches: u64) -> Result<(), String> {
         let program = source.program;
-        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if Library::by_name(&e.backend).is_some());
+        let calls =
+            |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if VendorLibrary::by_name(&e.backend).is_some());
         if program.tasks.iter().any(calls) {
             self.workspace = self.memory;
             self.memory += WORKSPACE;
@@ -318,7 +319,7 @@ impl<'a> DeviceProgram<'a> {
             Some(Exec::Feed(p)) => self.push_feed(source, p.port as usize)?,
             Some(Exec::Fetch(p)) => self.push_fetch(source, p.port as usize)?,
             Some(Exec::Backend(e)) => {
-                let library = Library::by_name(&e.backend).ok_or("runs on the host")?;
+                let library = VendorLibrary::by_name(&e.backend).ok_or("runs on the host")?;
                 let payload = source.plan.payload(e).ok_or("has no payload")?;
                 let call = Call::read(library, payload).map_err(|why| format!("has no library call: {why}"))?;
                 let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
@@ -384,7 +385,7 @@ impl<'a> DeviceProgram<'a> {
     fn title(&self, step: &Step) -> String {
         match step {
             Step::Launch { status, .. } => self.names[((status - self.statuses.0) / 4) as usize].clone(),
-            Step::Call { call, .. } => format!("call of {}", call.library().title()),
+            Step::Call { call, .. } => format!("call of {}", call.library().display_name()),
             Step::Upload { .. } => "upload".into(),
             Step::Download { .. } => "download".into(),
             Step::Exchange(_) => "exchange".into(),

@@ -9,9 +9,9 @@ use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
 use of_codegen::Isa;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::library::cublaslt::{Matrix, Product};
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Call, Libraries, Library};
+use of_codegen::vendor_libraries::cublaslt::{Matrix, Product};
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{Call, VendorLibraries, VendorLibrary};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
@@ -296,7 +296,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
         (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no epilogue with Max"),
     ] {
         let f = function_of(&text);
-        let libraries = Libraries::default().with(Library::CublasLt);
+        let libraries = VendorLibraries::default().with(VendorLibrary::CublasLt);
         let options = CompileOptions::new(
             Target { libraries, ..Target::new(Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap(), &[]) },
             cache(),
@@ -304,7 +304,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
         if !emulated() {
             return;
         }
-        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
+        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.rejected;
         let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };
         assert!(refused.reason.contains(words) && refused.op == "of.matmul", "{words}: {refused:?}");
     }
@@ -318,8 +318,8 @@ fn calls_in_plans_round_trip_or_are_rejected() {
     }
     let plan = inside(&of_type(case, DType::F32), "shim+cublaslt");
     let [call] = calls(&plan)[..] else { panic!("one call") };
-    assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
-    let read = |bytes: &[u8]| Call::read(Library::CublasLt, bytes);
+    assert_eq!((call.scale, call.residual, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
+    let read = |bytes: &[u8]| Call::read(VendorLibrary::CublasLt, bytes);
     assert_eq!(read(&Call::Product(call).write()), Ok(Call::Product(call)));
     let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);

@@ -9,9 +9,9 @@ use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
 use of_codegen::Isa;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::library::cudnn::{Axis, Convolution};
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Call, Libraries, Library};
+use of_codegen::vendor_libraries::cudnn::{Convolution, ConvolutionAxis};
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{Call, VendorLibraries, VendorLibrary};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
@@ -337,10 +337,10 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
         ),
     ] {
         let f = function_of(&text(&case, false));
-        let libraries = Libraries::default().with(Library::Cudnn);
+        let libraries = VendorLibraries::default().with(VendorLibrary::Cudnn);
         let isa = Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap();
         let options = CompileOptions::new(Target { libraries, ..Target::new(isa, &[]) }, cache());
-        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
+        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.rejected;
         let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };
         assert!(refused.reason.contains(words) && refused.op == "of.conv", "{words}: {refused:?}");
         assert_eq!(refused.backend, "cudnn");
@@ -355,17 +355,17 @@ fn calls_in_plans_round_trip_or_are_rejected() {
     let factors = CASES.iter().find(|c| c.name == "factors").unwrap();
     let plan = inside(&of_type(&text(factors, false), DType::F32), "shim+cudnn");
     let [call] = calls(&plan)[..] else { panic!("one call") };
-    assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), true, Activation::Relu));
-    let read = |c: Convolution| Call::read(Library::Cudnn, &Call::Convolution(c).write());
+    assert_eq!((call.scale, call.residual, call.bias, call.activation), (0.25, Some(-0.5), true, Activation::Relu));
+    let read = |c: Convolution| Call::read(VendorLibrary::Cudnn, &Call::Convolution(c).write());
     assert_eq!(read(call), Ok(Call::Convolution(call)));
-    assert!(Call::read(Library::CublasLt, &Call::Convolution(call).write()).is_err());
+    assert!(Call::read(VendorLibrary::CublasLt, &Call::Convolution(call).write()).is_err());
     let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cudnn-1"[..], b"", b"of-cudnn-1 0 0 0 1 1 1 1"] {
-        assert!(Call::read(Library::Cudnn, bad).is_err());
+        assert!(Call::read(VendorLibrary::Cudnn, bad).is_err());
     }
     // Groups that do not divide the channels, a window that does not fit, stride 0, too many elements, a lone activation.
-    let axis = |change: fn(&mut Axis)| {
+    let axis = |change: fn(&mut ConvolutionAxis)| {
         let mut bad = call;
         change(&mut bad.axes[1]);
         bad

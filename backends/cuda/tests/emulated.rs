@@ -140,7 +140,7 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
     let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
     assert_eq!(placement.subgraphs.len(), 2, "{placement:?}");
-    assert!(placement.refused.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
+    assert!(placement.rejected.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     let indices: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 3, 2, 4, 1]).unwrap().into();

@@ -326,7 +326,7 @@ fn attention_is_one_kernel_on_cpus() {
 #[test]
 fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
     let isa = Isa::host();
-    if !available(&CPU_BF16, isa.multiplies(DType::BF16).then_some(()).ok_or(isa.name)) {
+    if !available(&CPU_BF16, isa.contracts_natively(DType::BF16).then_some(()).ok_or(isa.name)) {
         return;
     }
     for (seed, (name, case)) in cases().into_iter().enumerate() {

@@ -29,7 +29,7 @@ fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     module.funcs.insert("main".into(), f.clone());
     let options = CompileOptions::new(Target::new(isa, &[&Reference]), plans::cache());
     let compiled = plans::compile_for(&plans::after_passes(module), &options).unwrap_or_else(|d| panic!("{d}"));
-    let interpreted = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
+    let interpreted = compiled.summary.not_native.iter().map(|l| l.op.clone()).collect();
     (compiled.open().unwrap_or_else(|d| panic!("{d}")), interpreted)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::Target;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work};
+use of_codegen::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind};
 use of_codegen::print::Source;
 use of_codegen::{Isa, toolchain};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
@@ -45,28 +45,28 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
     let mut builder = PlanBuilder::new(PlanInfo::default(), environment);
     let code = builder.add_kernel("test", isa.name, blob.bytes, blob.entry).unwrap();
     let dims = vec![input.len() as i64];
-    let slot = |name: &str| Slot {
+    let slot = |name: &str| BufferSlot {
         name: name.into(),
         dtype: Some(DType::F32),
         dims: dims.clone(),
         bytes: Some(bytes as u64),
         extents: Vec::new(),
     };
-    let step = |work| Step {
+    let step = |kind| Step {
         name: "test".into(),
         locations: Vec::new(),
-        work,
+        kind,
         flops: Flops::default(),
         bytes: 0,
         reread: None,
     };
     let port = || PortSpec { name: "x".into(), dtype: Some(DType::F32), dims: dims.clone(), object: false };
     let args = vec![Operand::whole(BufferRef::Slot(0)), Operand::whole(BufferRef::Slot(1))];
-    let physical = Physical {
+    let physical = StepGraph {
         slots: vec![slot("x"), slot("y")],
         steps: vec![
-            step(Work::Feed { port: 0, dst: 0 }),
-            step(Work::Kernel {
+            step(StepKind::Feed { port: 0, dst: 0 }),
+            step(StepKind::Kernel {
                 code,
                 args,
                 writes: vec![1],
@@ -75,7 +75,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
                 grain: 2,
                 scratch_bytes: source.scratch_bytes,
             }),
-            step(Work::Fetch { port: 0, src: 1 }),
+            step(StepKind::Fetch { port: 0, src: 1 }),
         ],
         inputs: vec![port()],
         outputs: vec![port()],
@@ -103,7 +103,7 @@ fn the_emulated_gpu_detects_kernel_errors() {
     // Shared memory, barriers, exchanges, votes.
     let reverse = "SHARED(f32, s, THREADS); s[t] = x[e]; __syncthreads(); y[e] = s[THREADS - 1 - t]; __syncthreads();";
     assert_eq!(run(reverse).unwrap()[..2], [255.0, 254.0]);
-    let sum = "SHARED(f32, parts, 8); y[e] = across_block<Sum>(x[e], parts);";
+    let sum = "SHARED(f32, parts, 8); y[e] = block_reduce<Sum>(x[e], parts);";
     assert_eq!(run(sum).unwrap()[0], 255.0 * 128.0);
     let vote =
         "y[e] = __ballot_sync(0xffffffffu, t % 2 == 0) == 0x55555555u ? __shfl_down_sync(0xffffffffu, x[e], 1) : -1;";

@@ -112,7 +112,7 @@ fn random_claims_preserve_results() {
         count += made.len();
         // Every op is in a subgraph, or has a reason why not.
         let placed: usize = placement.subgraphs.iter().map(|r| r.ops.len()).sum();
-        assert_eq!(placed + placement.refused.len(), placement.ops, "{seed}");
+        assert_eq!(placed + placement.rejected.len(), placement.ops, "{seed}");
         let mut module = Module::default();
         module.funcs.insert("main".into(), f.clone());
         of_ir::verify_module(&module).unwrap_or_else(|d| panic!("{seed}: {d}"));
@@ -137,7 +137,7 @@ fn unprofitable_subgraphs_are_dropped_unless_requested() {
     let placed =
         place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
     assert!(placed.subgraphs.is_empty());
-    let given_back: Vec<_> = placed.refused.iter().filter(|r| r.reason.contains("not worth a call")).collect();
+    let given_back: Vec<_> = placed.rejected.iter().filter(|r| r.reason.contains("not worth a call")).collect();
     assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--pin of.matmul=picky takes it all the same")));
     let pins = [Pin { op: "matmul".into(), backend: "picky".into() }];
     let mut by_hand = f.clone();

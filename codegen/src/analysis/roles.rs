@@ -88,7 +88,7 @@ impl Roles {
     }
 
     /// Whether the rank of `ty` is known, and every symbol is bound at run time.
-    pub fn knows(&self, ty: &Type) -> bool {
+    pub fn is_shape_known(&self, ty: &Type) -> bool {
         let shape = ty.as_tensor().and_then(|t| t.shape.as_ref());
         shape.is_some_and(|s| s.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
     }
@@ -195,7 +195,7 @@ impl Roles {
             Type::None => Ok(()),
             Type::Tensor(t) => {
                 let Some(shape) = &t.shape else { return Err("a rank is not known before the run".into()) };
-                if !self.knows(g.ty(v)) {
+                if !self.is_shape_known(g.ty(v)) {
                     return Err("a shape is only known once the op has run".into());
                 }
                 if shape.iter().any(|d| d.as_const() == Some(0)) {
@@ -238,7 +238,7 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 ///
 /// # Errors
 /// The reason why there is none.
-pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
+pub fn check_gpu_compatible(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     let none = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
     let role = none.role(g, op);
@@ -255,7 +255,7 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
             let loads = data.operands.iter().enumerate();
             let loads: Vec<usize> = loads.map(|(i, v)| body.push(Node::Load(i), dtype(*v), false)).collect();
             body.op(scalar, &loads, dtype(data.results[0]), false);
-            expr::unprintable(&body).map_or(Ok(()), Err)
+            expr::unsupported_reason(&body).map_or(Ok(()), Err)
         }
         Role::RowReduce(_) if dtype(data.operands[0]) != DType::F32 => {
             Err("only reductions of f32 rows have native code".into())

@@ -68,7 +68,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let v = g.op(*op).results[0];
         if let Some(n) = b.node_of.get(&v)
             && escapes(v)
-            && !group.dropped.contains(&v)
+            && !group.unstored.contains(&v)
         {
             b.body.stores.push((v, *n));
         }

@@ -10,7 +10,7 @@ use crate::analysis::roles;
 use crate::analysis::roles::Roles;
 use crate::extract::read_by;
 use crate::lower::{Lowered, Lowering};
-use crate::physical::{Body, Flops, Operand, Work};
+use crate::physical::{Flops, Operand, RegionCall, StepKind};
 
 impl Lowering<'_, '_> {
     /// A step that runs the regions of `op`.
@@ -20,15 +20,15 @@ impl Lowering<'_, '_> {
             let what = format!("'{}' is no control flow", data.name());
             return Err(Diagnostic::error(Code::CODEGEN, data.loc.clone(), what));
         };
-        let (mut inputs, mut given) = (Vec::new(), Vec::new());
+        let (mut inputs, mut is_present) = (Vec::new(), Vec::new());
         for v in &data.operands {
             let there = *self.g.ty(*v) != Type::None;
-            given.push(there);
+            is_present.push(there);
             if there {
                 inputs.push(self.typed_operand(*v)?);
             }
         }
-        let mut bodies = Vec::new();
+        let mut region_calls = Vec::new();
         for region in data.regions.iter().copied() {
             let captures = self.captures(op, region);
             let args = self.g.region_args(region).to_vec();
@@ -37,11 +37,17 @@ impl Lowering<'_, '_> {
             for v in &captures {
                 captured.push(self.capture(*v, &mut inputs)?);
             }
-            bodies.push(Body { program, captures: captured });
+            region_calls.push(RegionCall { program, captures: captured });
         }
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
         let (title, locations) = (self.title(&[op]), self.locations(&[op]));
-        self.step(title, locations, Work::Control { kind, inputs, given, bodies, outputs }, Flops::default(), 0);
+        self.step(
+            title,
+            locations,
+            StepKind::Control { kind, inputs, is_present, region_calls, outputs },
+            Flops::default(),
+            0,
+        );
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Kind, Window, image_axes};
+use crate::kernel::window::{Window, WindowKind, image_axes};
 use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
@@ -34,7 +34,7 @@ impl Lowering<'_, '_> {
             None => None,
         };
         let (h, w) = image_axes(&image.windows)?;
-        let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
+        let kind = if counts.is_some() { WindowKind::Mean } else { WindowKind::Max };
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;

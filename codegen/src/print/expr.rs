@@ -5,7 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
-use crate::kernel::body::{Body, Node, Reduce};
+use crate::kernel::body::{Body, Node, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 
@@ -184,12 +184,12 @@ pub fn scalar_constants(body: &Body, out: &mut String) {
 }
 
 /// The neutral element of a reduction, in C.
-pub fn neutral(kind: Reduce) -> &'static str {
+pub fn neutral(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "0",
-        Reduce::Prod => "1",
-        Reduce::Max => "-INF32",
-        Reduce::Min => "INF32",
+        ReduceKind::Sum => "0",
+        ReduceKind::Prod => "1",
+        ReduceKind::Max => "-INF32",
+        ReduceKind::Min => "INF32",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent::Extent;
-use crate::kernel::window::Axis;
+use crate::kernel::window::WindowAxis;
 
 /// A C expression for the offset of an access at the position `flat` (a C variable) of `dims`.
 pub fn flat_offset(dims: &[Extent], strides: &[Extent], flat: &str) -> String {
@@ -63,7 +63,7 @@ pub fn equal(a: &Extent, b: &Extent) -> String {
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
-pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
+pub fn window_range(at: &str, k: &str, a: &WindowAxis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
     // The window begins at or after the first element, and ends before the last.
     let (before, reach) =

@@ -2,6 +2,7 @@
 //!
 //! A printer is a subfolder and a case of [`printer`]. The files of this folder are shared by the printers of the C family.
 
+mod axis_scan;
 pub mod c;
 pub mod cuda;
 pub mod expr;
@@ -12,7 +13,6 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
-mod walk;
 
 pub use printer::{Capabilities, Printer};
 pub use source::Source;

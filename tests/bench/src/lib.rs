@@ -38,7 +38,7 @@ impl Kernel {
         let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), Cache::user());
         let func = rewrite::for_isa(func, Isa::host()).map_err(|e| e.to_string())?;
         let compiled = compile(&[("main".into(), &func)], &options).map_err(|e| e.to_string())?;
-        if let Some(left) = compiled.summary.left_out.first() {
+        if let Some(left) = compiled.summary.not_native.first() {
             return Err(format!("'{}' has no native code: {}", left.op, left.reason));
         }
         let plan = Arc::new(compiled.open().map_err(|e| e.to_string())?);

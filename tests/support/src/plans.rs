@@ -65,7 +65,7 @@ pub fn in_one_subgraph(text: &str, pin: &str, backend: &dyn Backend) -> (Func, P
     let pins = [Pin { op: pin.into(), backend: name.clone() }];
     let request = Request { known: &[backend], wanted: &[name], pins: &pins, min_subgraph_size: 1 };
     let placement = place(&mut func, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!((placement.subgraphs.len(), placement.refused.len()), (1, 0), "{placement:?}");
+    assert_eq!((placement.subgraphs.len(), placement.rejected.len()), (1, 0), "{placement:?}");
     let plans = [(), ()].map(|()| placed(&func, &[backend], Cache::none()));
     assert_eq!(of_plan::json(&plans[0]), of_plan::json(&plans[1]), "two compilations differ");
     let [plan, _] = plans;

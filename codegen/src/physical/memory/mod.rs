@@ -34,30 +34,30 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
         if peak < best.peak {
             (best.offsets, best.peak, best_order) = (offsets, peak, order);
         }
-        let off = if buffers.len() > MANY { lower_bound / 1000 } else { 0 };
+        let off = if buffers.len() > FULL_SEARCH_LIMIT { lower_bound / 1000 } else { 0 };
         if best.peak - lower_bound <= off {
             return best;
         }
     }
-    climb(&sized, best_order, &mut best);
-    if buffers.len() <= FEW {
+    local_search(&sized, best_order, &mut best);
+    if buffers.len() <= EXACT_SEARCH_LIMIT {
         exact::search(&sized, &mut best);
     }
     best
 }
 
 /// With more buffers than this, a peak within a thousandth of the bound is accepted: each order takes seconds.
-const MANY: usize = 20_000;
+const FULL_SEARCH_LIMIT: usize = 20_000;
 
 /// Maximum number of buffers for a complete search.
-const FEW: usize = 200;
+const EXACT_SEARCH_LIMIT: usize = 200;
 
 /// Limit of buffer pairs compared while an order is improved: a tenth of a second.
-const PAIRS: usize = 40_000_000;
+const LOCAL_SEARCH_PAIRS: usize = 40_000_000;
 
 /// Improves a packing: repeatedly moves a topmost buffer before an earlier one of overlapping lifetime, and keeps the order
 /// unless the peak rises. Deterministic.
-fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
+fn local_search(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
     let n = buffers.len();
     let (mut offsets, mut peak) = (best.offsets.clone(), best.peak);
     // A linear congruential generator (Knuth's constants), of which the upper bits are used.
@@ -66,7 +66,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below.max(1)
     };
-    for _ in 0..(PAIRS / (n * n).max(1)).min(4000) {
+    for _ in 0..(LOCAL_SEARCH_PAIRS / (n * n).max(1)).min(4000) {
         let top: Vec<usize> = (0..n).filter(|k| offsets[order[*k]] + buffers[order[*k]].bytes == peak).collect();
         let from = top[random(top.len())];
         let own = buffers[order[from]];
@@ -176,7 +176,7 @@ mod tests {
     }
 
     /// Asserts that the search finds and proves the least memory.
-    fn settles(buffers: &[Buffer], what: &str) -> Packing {
+    fn assert_optimal(buffers: &[Buffer], what: &str) -> Packing {
         let lower_bound = max_live_bytes(buffers);
         let mut p = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
         exact::search(buffers, &mut p);
@@ -197,7 +197,7 @@ mod tests {
                     Buffer { bytes: 64 * r.int(0, 6) as u64, first, last: first + r.int(0, 3) as u32 }
                 })
                 .collect();
-            settles(&buffers, &format!("seed {seed}"));
+            assert_optimal(&buffers, &format!("seed {seed}"));
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
             (2, 4, 4),
         ];
         let buffers = of.map(|(units, first, last)| Buffer { bytes: 64 * units, first, last });
-        assert_eq!((max_live_bytes(&buffers), settles(&buffers, "six units live").peak), (6 * 64, 7 * 64));
+        assert_eq!((max_live_bytes(&buffers), assert_optimal(&buffers, "six units live").peak), (6 * 64, 7 * 64));
     }
 
     #[test]

@@ -310,8 +310,8 @@ typedef u64 vlu __attribute__((vector_size(LANES * 4)));
 #define SPLATD(x) ((vd){0} + (f64)(x))
 #define LONG_BITS(x) ((vlu)(x))
 #define DOUBLE(bits) ((vd)(bits))
-INLINE vd pick_f64(vlu m, vd a, vd b) { return (vd)(((vlu)a & m) | ((vlu)b & ~m)); }
-#define PICK_F64(m, a, b) pick_f64((vlu)(m), a, b)
+INLINE vd select_f64(vlu m, vd a, vd b) { return (vd)(((vlu)a & m) | ((vlu)b & ~m)); }
+#define SELECT_F64(m, a, b) select_f64((vlu)(m), a, b)
 
 #define AWAY(i, w) ((i) + (w)) % LANES
 #if LANES == 16

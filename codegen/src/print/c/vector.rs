@@ -8,7 +8,7 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr::function;
+use crate::kernel::expr::is_prelude_function;
 use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
@@ -54,7 +54,7 @@ fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
     let arithmetic = matches!(op, Neg | Abs | Reciprocal | Sign | Add | Sub | Mul | Div | Max | Min);
     let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
-    function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
+    is_prelude_function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
 /// The C vector type of a node: integers widened to 32 bits, a mask for booleans.

@@ -115,7 +115,7 @@ pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
             console.note(&format!("  memory: {laid_out}a run allocates the values whose size depends on {depends}"));
         }
     }
-    note_left_out(s, console);
+    note_not_native(s, console);
 }
 
 /// What the sizes of a plan's values depend on, where some are open.
@@ -129,8 +129,8 @@ fn open_extents(plan: &of_plan::Plan) -> Option<String> {
 }
 
 /// Notes the ops that a backend executes because there is no native code for them.
-pub fn note_left_out(s: &Summary, console: &Console) {
-    let n = s.left_out.len();
+pub fn note_not_native(s: &Summary, console: &Console) {
+    let n = s.not_native.len();
     if n == 0 {
         return;
     }
@@ -138,7 +138,7 @@ pub fn note_left_out(s: &Summary, console: &Console) {
     let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
     console.note(&format!("  {n} {ops} {run} without native code{more}"));
     if console.verbose > 0 {
-        for l in &s.left_out {
+        for l in &s.not_native {
             console.note(&format!("    {} on '{}' at {}: {}", l.op, l.backend, l.location, l.reason));
         }
     }
