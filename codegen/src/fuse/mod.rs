@@ -341,6 +341,10 @@ impl Fuser<'_> {
                 && !self.group_of.contains_key(&op)
                 && !self.taken.contains(&op)
                 && self.dims(op) == space;
+            // Tested first: a terminator may read any number of values.
+            if !fits {
+                continue;
+            }
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
@@ -350,7 +354,7 @@ impl Fuser<'_> {
                 let through = self.graph.def_op(self.alias_root(*v)).is_some_and(|d| inside.contains(&d));
                 !through || self.graph.def_op(*v).is_some_and(|d| inside.contains(&d))
             });
-            if !fits || !early || !direct {
+            if !early || !direct {
                 continue;
             }
             inside.push(op);

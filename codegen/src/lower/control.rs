@@ -1,5 +1,6 @@
 //! Control flow: its regions become programs of the plan, which the runtime runs.
 
+use std::collections::HashSet;
 use std::mem;
 use std::sync::Arc;
 
@@ -63,14 +64,12 @@ impl Lowering<'_, '_> {
     fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
         let mut read = Vec::new();
         read_by(self.g, op, &mut read);
-        let inside = |v: &ValueId| self.g.uses(*v).iter().any(|u| self.g.encloses(region, self.g.op(u.op).parent));
+        // Other ops may read the same values any number of times, so the uses of a value are not searched.
+        let inside = self.read_inside(region);
         let constant = |v: &ValueId| self.constants.tensor(*v).is_some() || *self.g.ty(*v) == Type::None;
-        let mut out: Vec<ValueId> = Vec::new();
-        for v in read {
-            if inside(&v) && !constant(&v) && !out.contains(&v) {
-                out.push(v);
-            }
-        }
+        let mut seen = HashSet::new();
+        let mut out: Vec<ValueId> =
+            read.into_iter().filter(|v| inside.contains(v) && !constant(v) && seen.insert(*v)).collect();
         let binds = |v: &ValueId, s: &Arc<str>| {
             let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
             shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
@@ -80,6 +79,20 @@ impl Lowering<'_, '_> {
         for s in symbols {
             if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s))) {
                 out.push(binder);
+            }
+        }
+        out
+    }
+
+    /// The operands of all ops inside a region.
+    fn read_inside(&self, region: RegionId) -> HashSet<ValueId> {
+        let mut out = HashSet::new();
+        let mut open = vec![region];
+        while let Some(r) = open.pop() {
+            for op in self.g.region_ops(r) {
+                let data = self.g.op(op);
+                out.extend(data.operands.iter().copied());
+                open.extend(&data.regions);
             }
         }
         out
