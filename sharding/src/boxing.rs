@@ -17,10 +17,10 @@ use crate::layout::{self, Layout};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Collective {
     /// Each device keeps a slice of its copy: `B -> S`. Nothing is sent.
-    Slice,
+    LocalSlice,
     /// A value becomes partial: one device keeps its elements, the others hold the neutral element: `B -> P`, `S -> P`.
     /// Nothing is sent.
-    Embed,
+    ToPartial,
     /// Every device gets the concatenation of all parts: `S -> B`.
     AllGather,
     /// Partial values are reduced, and each device gets a slice: `P -> S`.
@@ -31,20 +31,20 @@ pub enum Collective {
     AllToAll,
     /// Each device fetches the elements that it lacks from a device that has them. It covers layouts that no step along
     /// one mesh axis connects; neither layout is partial on the mesh axes involved.
-    Exchange,
+    Reshard,
 }
 
 impl Collective {
     /// Name of the collective, as in op names.
     pub const fn name(self) -> &'static str {
         match self {
-            Collective::Slice => "slice",
-            Collective::Embed => "embed",
+            Collective::LocalSlice => "local_slice",
+            Collective::ToPartial => "to_partial",
             Collective::AllGather => "all_gather",
             Collective::ReduceScatter => "reduce_scatter",
             Collective::AllReduce => "all_reduce",
             Collective::AllToAll => "all_to_all",
-            Collective::Exchange => "exchange",
+            Collective::Reshard => "reshard",
         }
     }
 }
@@ -234,8 +234,8 @@ fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout
         return None;
     }
     let collective = match (from[a], to[a]) {
-        (Sbp::Broadcast, Sbp::Split(_)) => Collective::Slice,
-        (Sbp::Broadcast | Sbp::Split(_), Sbp::Partial(_)) => Collective::Embed,
+        (Sbp::Broadcast, Sbp::Split(_)) => Collective::LocalSlice,
+        (Sbp::Broadcast | Sbp::Split(_), Sbp::Partial(_)) => Collective::ToPartial,
         (Sbp::Split(_), Sbp::Broadcast) => Collective::AllGather,
         (Sbp::Split(_), Sbp::Split(_)) => Collective::AllToAll,
         (Sbp::Partial(_), Sbp::Split(_)) => Collective::ReduceScatter,
@@ -256,7 +256,7 @@ fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout
     let rounds = if shape[a].is_power_of_two() { p.log2() } else { p - 1.0 };
     let others = (p - 1.0) / p;
     let algorithms = match collective {
-        Collective::Slice | Collective::Embed => smallvec![algorithm(0.0, 0.0)],
+        Collective::LocalSlice | Collective::ToPartial => smallvec![algorithm(0.0, 0.0)],
         Collective::AllGather => smallvec![algorithm(rounds, others * after)],
         Collective::ReduceScatter => smallvec![algorithm(rounds, others * before)],
         Collective::AllReduce => smallvec![
@@ -264,7 +264,7 @@ fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout
             algorithm(2.0 * rounds, 2.0 * others * before),
             algorithm(p.log2().ceil(), p.log2().ceil() * before),
         ],
-        Collective::AllToAll | Collective::Exchange => smallvec![algorithm(p - 1.0, others * before)],
+        Collective::AllToAll | Collective::Reshard => smallvec![algorithm(p - 1.0, others * before)],
     };
     Some((collective, smallvec![a], algorithms))
 }
@@ -318,7 +318,7 @@ fn exchange(
         per_byte: most * rest / bandwidth,
         sent: mean * rest * devices as f64,
     };
-    (Collective::Exchange, axes, smallvec![algorithm])
+    (Collective::Reshard, axes, smallvec![algorithm])
 }
 
 /// Results of [`missing_share`] by mesh axes and layouts along them.

@@ -132,7 +132,7 @@ pub fn step(
     for group in groups(mesh, axes) {
         let own: Vec<&Part> = group.iter().map(|r| &parts[*r]).collect();
         let (values, moved) = match (collective, axes) {
-            (Collective::Exchange, _) => exchange(&group, parts, from, to, mesh, dims),
+            (Collective::Reshard, _) => exchange(&group, parts, from, to, mesh, dims),
             (_, [axis]) => along(&own, from[*axis], to[*axis], collective),
             _ => (own.into_iter().cloned().collect(), 0),
         };
@@ -165,11 +165,11 @@ fn groups(mesh: &[usize], axes: &[usize]) -> Vec<Vec<usize>> {
 fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part>, usize) {
     let p = own.len();
     let kind =
-        if let Sbp::Partial(k) = if collective == Collective::Embed { to } else { from } { Some(k) } else { None };
+        if let Sbp::Partial(k) = if collective == Collective::ToPartial { to } else { from } { Some(k) } else { None };
     let dim = |s: Sbp| if let Sbp::Split(d) = s { usize::from(d) } else { 0 };
     match collective {
-        Collective::Slice => ((0..p).map(|i| own[i].read(&own[i].slice(dim(to), p, i))).collect(), 0),
-        Collective::Embed => (embed(own, from, kind.unwrap_or(PartialKind::Sum)), 0),
+        Collective::LocalSlice => ((0..p).map(|i| own[i].read(&own[i].slice(dim(to), p, i))).collect(), 0),
+        Collective::ToPartial => (embed(own, from, kind.unwrap_or(PartialKind::Sum)), 0),
         Collective::AllGather => all_gather(own, dim(from)),
         Collective::AllToAll => {
             // Device i sends slice j along the new axis to device j.
@@ -192,7 +192,7 @@ fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part
             let (whole, second) = all_gather(&slices.iter().collect::<Vec<_>>(), 0);
             (whole.into_iter().map(|x| Part { dims: dims.clone(), data: x.data }).collect(), first + second)
         }
-        Collective::Exchange => (own.iter().map(|x| (*x).clone()).collect(), 0),
+        Collective::Reshard => (own.iter().map(|x| (*x).clone()).collect(), 0),
     }
 }
 

@@ -188,7 +188,8 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
 /// The backend called `name`.
 fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Diagnostic> {
     request.known.iter().copied().find(|b| b.name() == name).ok_or_else(|| {
-        let known: Vec<&str> = request.known.iter().map(|b| b.name()).collect();
+        let known = request.known.iter().map(|b| b.name()).filter(|name| *name != "cuda");
+        let known: Vec<&str> = std::iter::once(NATIVE).chain(known).chain(["cuda:ARCH"]).collect();
         Diagnostic::error(Code::INPUT, Location::Unknown, format!("there is no backend '{name}'"))
             .hint(format!("there are {}", known.join(", ")))
     })
@@ -314,7 +315,7 @@ fn choose<'a>(
         }
         [NATIVE] => {
             for b in wanted {
-                let fix = "--backend-for pins it to native code".to_string();
+                let fix = "--pin pins it to native code".to_string();
                 refused.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
             }
         }
@@ -472,7 +473,7 @@ fn profitable(
     } else if request.min_subgraph_size > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
-        let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());
+        let fix = format!("--pin {}={name} takes it all the same", g.op(ops[0]).name());
         Some((format!("its subgraph of {} is not worth a call: {times}", plural(counted)), Some(fix)))
     } else {
         None

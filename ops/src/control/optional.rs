@@ -12,7 +12,7 @@ op! {
         results: (o),
         attrs: {
             /// Type of the value that is not there.
-            ty: Option<Type>,
+            r#type: Option<Type>,
         },
     }
     samples: |_seed| None;
@@ -42,7 +42,7 @@ impl Op for OptionalOf {
     op_basics!(OptionalOf);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        let inner = cx.ty(0).or(self.ty.as_ref());
+        let inner = cx.ty(0).or(self.r#type.as_ref());
         let inner = inner.ok_or_else(|| OpError::attr("an empty optional needs a type"))?;
         Ok(vec![Type::Optional(Box::new(inner.clone()))])
     }
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn optional_has_element() {
         let x: Value = Tensor::scalar(1i64).into();
-        let full = run(&OptionalOf { ty: None }, std::slice::from_ref(&x)).unwrap();
-        let empty = run(&OptionalOf { ty: Some(Type::fixed(DType::I64, &[])) }, &[]).unwrap();
+        let full = run(&OptionalOf { r#type: None }, std::slice::from_ref(&x)).unwrap();
+        let empty = run(&OptionalOf { r#type: Some(Type::fixed(DType::I64, &[])) }, &[]).unwrap();
         assert_eq!(run(&OptionalGetElement {}, &full).unwrap(), std::slice::from_ref(&x));
         assert!(run(&OptionalGetElement {}, &empty).is_err());
         let has = |v: &[Value]| run(&OptionalHasElement {}, v).unwrap() == [bool_value(true).unwrap()];

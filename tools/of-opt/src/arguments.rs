@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use clap::builder::{RangedI64ValueParser, RangedU64ValueParser};
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::{
@@ -56,10 +57,10 @@ pub struct Codegen {
     /// Worker threads; 0 takes all cores
     #[arg(long, value_name = "T", value_parser = threads)]
     pub threads: Option<usize>,
-    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
-    /// ARCH+tf32 multiplies f32 on tensor cores in TF32, ARCH+tf32x3 emulates f32 by three TF32 products (3xTF32), ARCH+bf16
-    /// and ARCH+f16 round operands to those types. Append +cublaslt or +cudnn last to call these libraries for matmuls and
-    /// convolutions
+    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; emulated is one that the CPU emulates).
+    /// ARCH+tf32 multiplies f32 on tensor cores in TF32, ARCH+tf32x3 emulates f32 by three TF32 MMAs (3xTF32), ARCH+bf16
+    /// and ARCH+f16 round operands to those types. Append +cublaslt / +cudnn last to use these
+    /// libraries for matmuls / convolutions
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
     /// Instruction set to compile for, instead of this machine's best
@@ -68,7 +69,7 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Disable Winograd convolutions, whose rounding errors are up to three times as large
+    /// Disable Winograd convolution (its rounding errors are up to 3x larger)
     #[arg(long)]
     pub no_winograd: bool,
     /// Compute products and convolutions in this precision. What that changes on the --calibration data is reported
@@ -81,19 +82,23 @@ pub struct Codegen {
     /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
     #[arg(long, value_name = "MESH")]
     pub mesh: Option<String>,
-    /// What the layout search chooses in addition to layouts
+    /// Search these jointly with the sharding
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
-    pub search: Vec<SearchArg>,
-    /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
-    #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
-    pub stages: Option<Stages>,
+    pub joint_search: Vec<SearchArg>,
+    /// Cut the layers into S pipeline stages, each on a part of the mesh
+    #[arg(long, value_name = "S", requires = "mesh", value_parser = RangedI64ValueParser::<i64>::new().range(1..=1 << 20))]
+    pub stages: Option<i64>,
+    /// Cut a step into M microbatches that pass through the stages; 'explain' compares several numbers
+    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh",
+        value_parser = RangedU64ValueParser::<usize>::new().range(2..=1 << 20))]
+    pub microbatches: Vec<usize>,
     /// Backends in order of preference; ops that none claims are compiled natively. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
     pub backend: Vec<String>,
     /// Pin ops to a backend (or to 'native'), ignoring the cost model: of.softmax=xla, or the name of an ONNX node, or a location
-    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
-    pub backend_for: Vec<String>,
-    /// Minimum number of ops of a backend's subgraph; 0 disables this and the cost check
+    #[arg(long, value_name = "OP=BACKEND", help_heading = "Placement", conflicts_with = "target")]
+    pub pin: Vec<String>,
+    /// Minimum ops per backend subgraph; 0 disables this and the cost check
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_subgraph_size: Option<usize>,
     /// Neither read nor write the kernel cache
@@ -122,8 +127,12 @@ impl Codegen {
     /// The flags as typed options of the driver.
     ///
     /// # Errors
-    /// When --target names no target.
+    /// When --target names no target, or --stages and --microbatches do not go together.
     pub fn options(&self) -> Result<CompileOptions, Diagnostics> {
+        if self.microbatches.len() > usize::from(self.stages.is_some()) {
+            let what = "--microbatches takes one number, and needs --stages S";
+            return Err(error(Code::INPUT, what).hint("'explain' compares several numbers of microbatches").into());
+        }
         let target = self.target.as_deref().map_or(Ok(Target::host()), Target::parse)?;
         Ok(CompileOptions {
             threads: self.threads.unwrap_or(0),
@@ -135,7 +144,7 @@ impl Codegen {
             mesh: self.mesh_options(),
             placement: PlacementOptions {
                 backends: self.backend.clone(),
-                pins: self.backend_for.clone(),
+                pins: self.pin.clone(),
                 min_ops: self.min_subgraph_size,
             },
             limits: self.limits(),
@@ -149,14 +158,16 @@ impl Codegen {
         Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
-    /// The mesh of --mesh, with --search and --stages.
+    /// The mesh of --mesh, with --joint-search, --stages and --microbatches.
     pub fn mesh_options(&self) -> Option<MeshOptions> {
-        let search = self.search.iter().map(|s| match s {
+        let search = self.joint_search.iter().map(|s| match s {
             SearchArg::Rewrites => Search::Rewrites,
             SearchArg::Recompute => Search::Recompute,
         });
         let mesh = self.mesh.clone()?;
-        Some(MeshOptions { mesh, search: search.collect(), stages: self.stages })
+        let microbatches = self.microbatches.first().map_or(1, |m| *m as i64);
+        let stages = self.stages.map(|stages| Stages { stages, microbatches });
+        Some(MeshOptions { mesh, search: search.collect(), stages })
     }
 
     fn precision(&self) -> Precision {
@@ -176,13 +187,14 @@ impl Codegen {
         let flags = [
             ("--mesh", self.mesh.is_some()),
             ("--stages", self.stages.is_some()),
-            ("--search", !self.search.is_empty()),
+            ("--microbatches", !self.microbatches.is_empty()),
+            ("--joint-search", !self.joint_search.is_empty()),
             ("--passes", self.passes.is_some()),
             ("--precision", self.precision.is_some()),
             ("--target", self.target.is_some()),
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
-            ("--backend-for", !self.backend_for.is_empty()),
+            ("--pin", !self.pin.is_empty()),
             ("--time-limit", self.time_limit.is_some()),
             ("--memory-limit", self.memory_limit.is_some()),
         ];

@@ -81,16 +81,18 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
-    out.extend(g.stages.map(|s| format!("--stages={}x{}", s.stages, s.microbatches)));
-    let search: Vec<String> = g.search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
-    out.extend((!search.is_empty()).then(|| format!("--search={}", search.join(","))));
+    out.extend(g.stages.map(|s| format!("--stages={s}")));
+    out.extend(g.microbatches.iter().map(|m| format!("--microbatches={m}")));
+    let search: Vec<String> =
+        g.joint_search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
+    out.extend((!search.is_empty()).then(|| format!("--joint-search={}", search.join(","))));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
-    out.extend(g.backend_for.iter().map(|p| format!("--backend-for={p}")));
+    out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
     out.extend(g.min_subgraph_size.map(|n| format!("--min-subgraph-size={n}")));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out

@@ -26,7 +26,7 @@ use crate::{exit, model_file};
     of-opt debug model.onnx --against onnxruntime --inputs DIR\n  \
     of-opt debug model.onnx --against reference --shape batch=2 -o reduced.onnx\n  \
     of-opt debug model.onnx --against onnxruntime --precision int8 --calibration DIR\n  \
-    of-opt debug model.onnx --against reference --target cuda:shim -v")]
+    of-opt debug model.onnx --against reference --target cuda:emulated -v")]
 pub struct Debug {
     /// The model.
     #[command(flatten)]

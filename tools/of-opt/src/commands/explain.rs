@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use of_diag::{Code, Diagnostics};
 use of_driver::mesh::{self, RankSelection, add_alternatives};
 use of_driver::prepare::{main_func, run_passes, verify};
@@ -34,15 +33,11 @@ pub struct Explain {
     /// transfers between ranks are staged through host memory
     #[arg(long)]
     pub placement: bool,
-    /// Bytes of memory a device, instead of the mesh's
+    /// Bytes of memory per device, instead of the mesh's
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<f64>,
-    /// Cut the layers into stages too, with so many microbatches in a step; several numbers are tried
-    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html",
-        value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
-    pub microbatches: Vec<usize>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
-    #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["memory", "microbatches"])]
     pub html: Option<PathBuf>,
     /// Code generation; --passes replaces the passes before the search, which leave primitives.
     #[command(flatten)]
@@ -61,7 +56,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
     let (name, codegen) = (&sharding.mesh, &c.codegen);
-    if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
+    if !codegen.backend.is_empty() || !codegen.pin.is_empty() || codegen.target.is_some() {
         let what = "the layout of a model on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
         return Err(error(Code::INPUT, what).hint(hint).into());
@@ -94,8 +89,8 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     drop(activity);
     console.report(&report.warnings);
     let func = main_func(&own)?;
-    if !c.microbatches.is_empty() {
-        let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
+    if !c.codegen.microbatches.is_empty() {
+        let all = stages::pipelines(func, &mesh, &c.codegen.microbatches, &Effort::default())?;
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
     let mut func = func.clone();
@@ -123,7 +118,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
 fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let asked = &c.codegen;
     let host = asked.target.as_deref().is_none_or(|target| target == "cpu");
-    if host && asked.backend.is_empty() && asked.backend_for.is_empty() {
+    if host && asked.backend.is_empty() && asked.pin.is_empty() {
         let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
         return Err(exit::usage(what).into());
     }
