@@ -94,7 +94,7 @@ pub const ISAS: &[Isa] = &[
     gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
     gpu("sm_100+bf16", SM_100, &["bf16"]),
     gpu("sm_100+f16", SM_100, &["f16"]),
-    gpu(EMULATED, &[], &[]),
+    gpu(CUDA_EMULATED, &[], &[]),
     gpu("cuda-emulated+tf32", &[], &["tf32"]),
     gpu("cuda-emulated+tf32x3", &[], &["tf32x3"]),
     gpu("cuda-emulated+bf16", &[], &["bf16"]),
@@ -102,7 +102,7 @@ pub const ISAS: &[Isa] = &[
 ];
 
 /// The GPU that the CPU emulates.
-pub const EMULATED: &str = "cuda-emulated";
+pub const CUDA_EMULATED: &str = "cuda-emulated";
 
 const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
 

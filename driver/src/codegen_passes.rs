@@ -4,7 +4,7 @@
 
 use of_codegen::Isa;
 use of_codegen::isa::Language;
-use of_codegen::rewrite::{narrow_contractions, separate_score_matrices};
+use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
 use of_passes::{Manager, Pass, PassContext, each_func, pass_options, register_pass};
@@ -47,7 +47,7 @@ impl Pass for FoldWideningIntoContractions {
     fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let isa = options.isa()?;
         each_func(module, |f| {
-            if let Some(narrow) = narrow_contractions::narrowed(f, isa)? {
+            if let Some(narrow) = fold_widening_into_contractions::narrowed(f, isa)? {
                 *f = narrow;
             }
             Ok(())
@@ -66,7 +66,7 @@ impl Pass for DuplicateSharedAttentionOps {
     fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let isa = options.isa()?;
         each_func(module, |f| {
-            if let Some(separate) = separate_score_matrices::separated(f, isa) {
+            if let Some(separate) = duplicate_shared_attention_ops::separated(f, isa) {
                 *f = separate;
             }
             Ok(())

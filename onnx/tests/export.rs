@@ -276,7 +276,7 @@ fn ops_without_onnx_equivalent_are_legalized() {
 fn unexportable_ops_are_refused_with_a_hint() {
     let fail = text(
         "func @main() -> (tensor<2xf32>) {
-           %y = of.trap {message = \"no\", ty = tensor<2xf32>} : () -> tensor<2xf32>
+           %y = of.trap {message = \"no\", result_type = tensor<2xf32>} : () -> tensor<2xf32>
            of.return %y : (tensor<2xf32>) -> ()
          }",
     );

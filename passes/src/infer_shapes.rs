@@ -44,7 +44,7 @@ fn trap_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(),
     let results = rw.graph().op(op).results.clone();
     for v in results {
         let ty = rw.graph().ty(v).clone();
-        values.push(rw.create_one(Trap { message: why.message.as_str().into(), r#type: ty }, &[])?);
+        values.push(rw.create_one(Trap { message: why.message.as_str().into(), result_type: ty }, &[])?);
     }
     rw.replace(op, &values);
     Ok(())

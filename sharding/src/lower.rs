@@ -9,26 +9,26 @@ use of_ops::boxing::{
 };
 use of_ops::{OpSpec, list};
 
-use crate::boxing::{Collective, Router, Step};
+use crate::boxing::{CollectiveKind, Router, Step};
 use crate::cross_mesh::{self, Endpoint};
 use crate::{Meshes, cost, layout};
 
 /// The op of a collective.
-pub fn op_name(c: Collective) -> &'static str {
+pub fn op_name(c: CollectiveKind) -> &'static str {
     match c {
-        Collective::LocalSlice => LocalSlice::NAME,
-        Collective::ToPartial => ToPartial::NAME,
-        Collective::AllGather => AllGather::NAME,
-        Collective::ReduceScatter => ReduceScatter::NAME,
-        Collective::AllReduce => AllReduce::NAME,
-        Collective::AllToAll => AllToAll::NAME,
-        Collective::Reshard => Reshard::NAME,
+        CollectiveKind::LocalSlice => LocalSlice::NAME,
+        CollectiveKind::ToPartial => ToPartial::NAME,
+        CollectiveKind::AllGather => AllGather::NAME,
+        CollectiveKind::ReduceScatter => ReduceScatter::NAME,
+        CollectiveKind::AllReduce => AllReduce::NAME,
+        CollectiveKind::AllToAll => AllToAll::NAME,
+        CollectiveKind::Reshard => Reshard::NAME,
     }
 }
 
 /// The collective of an op.
-pub fn collective(name: &str) -> Option<Collective> {
-    use Collective as C;
+pub fn collective(name: &str) -> Option<CollectiveKind> {
+    use CollectiveKind as C;
     let all = [C::LocalSlice, C::ToPartial, C::AllGather, C::ReduceScatter, C::AllReduce, C::AllToAll, C::Reshard];
     all.into_iter().find(|c| op_name(*c) == name)
 }
@@ -129,13 +129,13 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     }
     rw.rewrite(op, &[]);
     let (mut value, count) = (value, ops.len());
-    for (name, axes, to) in ops {
+    for (name, axes, sharding) in ops {
         let def = list::decl(name).ok_or_else(|| wrong("unknown op of the transfer"))?;
         let mut attrs = Attrs::new();
         if let Some(axes) = axes {
             attrs.put("axes", axes);
         }
-        attrs.put("sharding", to);
+        attrs.put("sharding", sharding);
         value = rw.create_one(CollectiveOp { def: def.as_def(), attrs }, &[value])?;
     }
     rw.replace(op, &[value]);

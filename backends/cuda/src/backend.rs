@@ -95,7 +95,7 @@ impl Backend for Cuda {
     }
 
     fn is_async(&self) -> bool {
-        !self.isa.name.starts_with(isa::EMULATED)
+        !self.isa.name.starts_with(isa::CUDA_EMULATED)
     }
 
     /// Cost of launching a recorded graph, of synchronization, and of transfers over the bus.

@@ -137,10 +137,12 @@ fn ranks_rendezvous_with_different_subgraphs_on_each_gpu() {
     let (rows, whole) = ("tensor<8x12xf32, #of.sbp<@m, [S(0)]>>", format!("tensor<8x12xf32, #of.sbp<@m, [{b}]>>"));
     for i in 0..5 {
         ops += &format!("  %a{i} = of.tanh %x{i} : ({rows}) -> {rows}\n");
-        ops += &format!("  %b{i} = of.sharding_constraint %a{i} {{to = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n");
+        ops += &format!(
+            "  %b{i} = of.sharding_constraint %a{i} {{sharding = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n"
+        );
         ops += &format!("  %c{i} = of.sigmoid %b{i} : ({whole}) -> {whole}\n");
         ops += &format!(
-            "  %x{} = of.sharding_constraint %c{i} {{to = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n",
+            "  %x{} = of.sharding_constraint %c{i} {{sharding = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n",
             i + 1
         );
     }

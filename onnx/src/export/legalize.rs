@@ -341,7 +341,7 @@ fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         let optional = |v: ValueId| matches!(rw.graph().ty(v), Type::Optional(_));
         if optional(arg) && !optional(given) {
             rw.rewrite(end, &[]);
-            let held = rw.create_one(OptionalOf { r#type: None }, &[given])?;
+            let held = rw.create_one(OptionalOf { element_type: None }, &[given])?;
             rw.set_operand(end, i - 1, held);
             changed = true;
         }

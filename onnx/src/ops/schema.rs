@@ -34,6 +34,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("DequantizeLinear", "dtype", "output_dtype"),
     ("QuantizeLinear", "dtype", "output_dtype"),
     ("DepthToSpace", "block_size", "blocksize"),
+    ("Optional", "element_type", "type"),
     ("SpaceToDepth", "block_size", "blocksize"),
 ];
 

@@ -19,9 +19,9 @@ pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
-    /// The same tensor in the layout `sharding` on the mesh: a manual annotation.
+    /// User sharding constraint: reshards the tensor to `sharding`.
     ///
-    /// The pass `insert-boxing` puts the transfers in its place.
+    /// The pass `insert-boxing` replaces it by transfers.
     pub struct ShardingConstraint = "of.sharding_constraint" [Structural] {
         operands: (x),
         results: (y),
@@ -111,7 +111,7 @@ collectives! {
     AllReduce = "of.all_reduce" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Broadcast));
     /// Slices along one axis of the tensor become slices along another: `S(i) -> S(j)` along one mesh axis.
     AllToAll = "of.all_to_all" |from, to| matches!((from, to), (Sbp::Split(a), Sbp::Split(b)) if a != b);
-    /// Values count as one device's part of the whole: `B -> P` or `S -> P` along one mesh axis; nothing is sent.
+    /// Reinterprets local values as partial values: `B -> P` or `S -> P` along one mesh axis. No communication.
     ToPartial = "of.to_partial" |from, to| matches!((from, to), (Sbp::Split(_) | Sbp::Broadcast, Sbp::Partial(_)));
     /// Every device fetches the elements it lacks from a device that has them, along several mesh axes.
     Reshard = "of.reshard" |from, to| !matches!(from, Sbp::Partial(_)) && !matches!(to, Sbp::Partial(_));

@@ -15,7 +15,7 @@ op! {
         operands: (),
         results: (y),
         traits: { effect: true },
-        attrs: { message: Arc<str>, r#type: Type },
+        attrs: { message: Arc<str>, result_type: Type },
     }
     samples: |_seed| None;
 }
@@ -24,7 +24,7 @@ impl Op for Trap {
     op_basics!(Trap);
 
     fn infer(&self, _cx: &OpView<'_>) -> Inferred {
-        Ok(vec![self.r#type.clone()])
+        Ok(vec![self.result_type.clone()])
     }
 
     fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {
@@ -47,7 +47,7 @@ mod tests {
         let mut rw = Rewriter::new(&mut g, "test");
         rw.at_end(entry);
         let y = rw
-            .create_one(Trap { message: "no such branch".into(), r#type: Type::fixed(DType::F32, &[2]) }, &[])
+            .create_one(Trap { message: "no such branch".into(), result_type: Type::fixed(DType::F32, &[2]) }, &[])
             .unwrap();
         rw.create(Return {}, &[y]).unwrap();
         assert!(run_graph(&g, &[]).unwrap_err().to_string().contains("no such branch"));

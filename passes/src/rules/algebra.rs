@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
     equation!("abs-neg", "abs(neg(x)) = abs(x)", "", FLOATS),
     // Functions.
     equation!("div-sqrt", "div(x, sqrt(y)) = mul(x, rsqrt(y))", "", FLOATS),
-    equation!("recip-sqrt", "reciprocal(sqrt(y)) = rsqrt(y)", "", FLOATS),
+    equation!("reciprocal-sqrt", "reciprocal(sqrt(y)) = rsqrt(y)", "", FLOATS),
     equation!("one-over", "div(1, x) = reciprocal(x)", "", FLOATS),
     equation!("exp-exp", "mul(exp(x), exp(y)) = exp(add(x, y))", "", FLOATS),
     equation!("exp-minus", "div(1, exp(x)) = exp(neg(x))", "", FLOATS),

@@ -182,7 +182,7 @@ pub fn embedded(from: &Layout) -> Module {
         let ty = |sbp: &str| format!("tensor<4x3x5x{dtype}, {sbp}>");
         let (before, after) = (ty(&sbp(&layout::show(from).to_string())), ty(&to));
         args += &format!(", %x{i}: {before}");
-        ops += &format!("  %y{i} = of.sharding_constraint %x{i} {{to = {to}}} : ({before}) -> {after}\n");
+        ops += &format!("  %y{i} = of.sharding_constraint %x{i} {{sharding = {to}}} : ({before}) -> {after}\n");
         names.push(format!("%y{i}"));
         types.push(after);
     }
