@@ -88,7 +88,11 @@ impl<'a> Checker<'a> {
         let count = self.mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
         let ranks = self.mesh.ranks.len();
         if count != Some(ranks) || ranks == 0 || ranks > MAX_RANKS {
-            return self.report(FindingKind::Range, "", format!("{:?} is not a shape of {ranks} ranks", self.mesh.shape));
+            return self.report(
+                FindingKind::Range,
+                "",
+                format!("{:?} is not a shape of {ranks} ranks", self.mesh.shape),
+            );
         }
         if self.mesh.ranks.iter().any(|r| r.program as usize >= self.plan.programs.len()) {
             return self.report(FindingKind::Index, "", "a rank runs a program that does not exist");

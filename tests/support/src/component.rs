@@ -49,7 +49,7 @@ pub const MLIR: Component = Component {
 pub const MLIR_OPT: Component =
     Component { name: "mlir-opt", what: "mlir-opt", install: "apt-get install mlir-22-tools" };
 /// The GPU that the CPU emulates: kernels for GPUs, compiled by a C++ compiler.
-pub const CUDA_SHIM: Component = Component {
+pub const CUDA_EMULATED: Component = Component {
     name: "cuda-emulated",
     what: "a compiler that builds kernels for the emulated GPU",
     install: "apt-get install g++, on x86-64 or aarch64",

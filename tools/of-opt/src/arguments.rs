@@ -194,7 +194,7 @@ impl Codegen {
             ("--target", self.target.is_some()),
             ("--no-winograd", self.no_winograd),
             ("--backend", !self.backend.is_empty()),
-            ("--pin", !self.backend_for.is_empty()),
+            ("--pin", !self.pin.is_empty()),
             ("--time-limit", self.time_limit.is_some()),
             ("--memory-limit", self.memory_limit.is_some()),
         ];

@@ -92,7 +92,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
-    out.extend(g.backend_for.iter().map(|p| format!("--pin={p}")));
+    out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
     out.extend(g.min_subgraph_size.map(|n| format!("--min-subgraph-size={n}")));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out
