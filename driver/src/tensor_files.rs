@@ -55,7 +55,7 @@ pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnosti
     match value {
         Value::Tensor(t) => Ok(npy::write(path, t)?),
         _ => {
-            let what = format!("output '{name}' is no tensor, which is all that .npy can hold");
+            let what = format!("output '{name}' is not a tensor, which is all that .npy can hold");
             Err(error(Code::INPUT, what).hint("--output-format pb writes any value").into())
         }
     }

@@ -32,7 +32,7 @@ pub mod structural;
 pub mod training;
 pub mod work;
 
-pub use declare::is_option;
+pub use declare::{attr_name, is_option};
 pub use list::{decl, get, registry};
 pub use op::{
     CudaKernel, Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Launch, Op, OpDecl, OpSpec, Sample, Value,

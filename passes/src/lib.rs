@@ -43,7 +43,7 @@ pub use list::{
     FoldConstants, InferShapes, LegalizeFloat16, LoopAppendToScanOutput, PASSES, QuantizeContractions, ScanToLoop,
     Specialize, find, passes, register_pass,
 };
-pub use manager::{BROKEN_PASS, Checkpoint, Manager, Progress, Settings};
+pub use manager::{Checkpoint, Manager, Progress, Settings};
 pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};

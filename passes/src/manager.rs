@@ -12,9 +12,6 @@ use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
 use crate::{Configured, PIPELINES, Pass, PassContext, PassRun, Report, find, passes, pipeline, reproducer};
 
-/// A pass panicked or left a module that does not verify: a bug of the pass.
-pub const BROKEN_PASS: Code = Code("E0402");
-
 /// What the manager does besides running passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -235,8 +232,8 @@ impl Manager {
 
     /// The error for a pass that broke the module, with a reproducer where enabled.
     fn broken(&self, index: usize, why: String, before: Option<&Module>) -> Diagnostic {
-        let d =
-            Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
+        let d = Diagnostic::error(Code::PASS_BUG, Location::Unknown, why)
+            .note("this is a bug of the pass, not of the model");
         let (Some(dir), Some(before)) = (&self.settings.reproducers, before) else { return d };
         let rest = &self.passes[index..];
         match reproducer::write(dir, rest[0].name(), before, &spell(rest)) {

@@ -26,11 +26,11 @@ impl fmt::Display for LargeValue {
 /// The `count` largest values of a program whose location is fixed, the largest first. Values of open extents are absent.
 pub fn largest_values(program: &Program, count: usize) -> Vec<LargeValue> {
     let mut sizes: Vec<(u64, usize)> = program
-        .regsts
+        .registers
         .iter()
         .enumerate()
-        .filter_map(|(i, regst)| match &regst.storage {
-            Some(Storage::Block(block)) => Some((block.extent(regst.num), i)),
+        .filter_map(|(i, register)| match &register.storage {
+            Some(Storage::Block(block)) => Some((block.extent(register.copies), i)),
             _ => None,
         })
         .collect();
@@ -39,13 +39,13 @@ pub fn largest_values(program: &Program, count: usize) -> Vec<LargeValue> {
 }
 
 fn describe(program: &Program, index: usize, bytes: u64) -> LargeValue {
-    let regst = &program.regsts[index];
-    let place = match program.tasks.iter().find(|task| task.id == regst.producer) {
+    let register = &program.registers[index];
+    let place = match program.tasks.iter().find(|task| task.id == register.producer) {
         Some(task) if task.locations.is_empty() => format!("task '{}'", task.name),
         Some(task) => format!("task '{}' ({})", task.name, task.locations[0]),
         None => "no task".into(),
     };
-    LargeValue { name: regst.name.clone(), ty: format!("{}{:?}", regst.dtype(), regst.dims), bytes, place }
+    LargeValue { name: register.name.clone(), ty: format!("{}{:?}", register.dtype(), register.dims), bytes, place }
 }
 
 /// Bytes in the unit that suits them.

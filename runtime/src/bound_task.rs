@@ -121,21 +121,21 @@ impl DynamicCall {
         let iteration = context.iteration;
         let symbols = context.symbols.values();
         let guards = self.args.iter().map(|arg| match arg {
-            DynamicArg::Read(regst) => context.objects.read(*regst, iteration),
+            DynamicArg::Read(register) => context.objects.read(*register, iteration),
             _ => None,
         });
         let guards: Vec<_> = guards.collect();
         let mut filled = Vec::new();
         for arg in &self.args {
-            if let DynamicArg::Write(regst) = arg {
-                filled.push((*regst, context.room(*regst)?));
+            if let DynamicArg::Write(register) = arg {
+                filled.push((*register, context.room(*register)?));
             }
         }
         let mut to_fill = filled.iter_mut();
         let memory = self.args.iter().zip(&guards).map(|(arg, guard)| match arg {
             DynamicArg::Buffer(buffer) => Ok(Memory::Buffer(buffer)),
-            DynamicArg::Read(regst) => {
-                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*regst))?;
+            DynamicArg::Read(register) => {
+                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*register))?;
                 let bytes = value.as_tensor().and_then(Tensor::bytes);
                 bytes.map(Memory::Read).ok_or_else(|| context.internal("reads a value that has no bytes"))
             }
@@ -152,7 +152,7 @@ impl DynamicCall {
         drop(memory);
         drop(guards);
         status.map_err(|status| context.failed(kernel_error(status, &self.operands, context)))?;
-        filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, iteration, tensor.into()));
+        filled.into_iter().for_each(|(register, tensor)| context.objects.write(register, iteration, tensor.into()));
         Ok(())
     }
 }
@@ -202,7 +202,7 @@ fn reading(
     let iteration = context.iteration;
     // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
     let guards = inputs.iter().map(|input| match input {
-        Operand::Register(RegisterRef::Object(regst)) => context.objects.read(*regst, iteration),
+        Operand::Register(RegisterRef::Object(register)) => context.objects.read(*register, iteration),
         _ => None,
     });
     let guards: Vec<_> = guards.collect();
@@ -211,9 +211,9 @@ fn reading(
         (Operand::Register(RegisterRef::Dense { buffer, dtype, dims }), _) => {
             Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(iteration) }))
         }
-        (Operand::Register(RegisterRef::Object(regst)), guard) => {
+        (Operand::Register(RegisterRef::Object(register)), guard) => {
             let value = guard.as_deref().and_then(Option::as_ref);
-            value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
+            value.map(ValueRef::Object).ok_or_else(|| context.empty(*register))
         }
     });
     f(&inputs.collect::<Result<Vec<_>, _>>()?)
@@ -237,8 +237,8 @@ fn writing(
     called(context, || call(&mut places))?;
     drop(places);
     for (output, object) in outputs.iter().zip(objects) {
-        if let RegisterRef::Object(regst) = output {
-            context.store(*regst, object)?;
+        if let RegisterRef::Object(register) = output {
+            context.store(*register, object)?;
         }
     }
     Ok(())

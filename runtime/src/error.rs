@@ -162,12 +162,12 @@ pub enum RunError {
         message: String,
     },
     /// A task gave a value that its register cannot hold, or none.
-    #[error("task `{task}` gave register `{regst}` {problem}")]
+    #[error("task `{task}` gave register `{register}` {problem}")]
     Output {
         /// The task.
         task: String,
         /// The register.
-        regst: String,
+        register: String,
         /// What is wrong.
         problem: String,
     },

@@ -14,7 +14,7 @@ pub(crate) struct IndexOperand {
     /// The memory, where the plan laid it out.
     buffer: Option<Buffer>,
     /// The register.
-    regst: Option<u32>,
+    register: Option<u32>,
 }
 
 /// The operands that a kernel reads, if integers are among them; none otherwise.
@@ -25,11 +25,11 @@ pub(crate) fn index_operands(
     buffer: impl Fn(&Arg) -> Option<Buffer>,
 ) -> Vec<IndexOperand> {
     let operand = |arg: &Arg| {
-        let (name, own_dtype, own_dims, regst) = match arg.source? {
-            ArgSource::Regst(id) if task.produces.contains(&id) => return None,
-            ArgSource::Regst(id) => {
-                let regst = program.regsts.get(id as usize)?;
-                (&regst.name, regst.dtype(), &regst.dims, Some(id))
+        let (name, own_dtype, own_dims, register) = match arg.source? {
+            ArgSource::Register(id) if task.produces.contains(&id) => return None,
+            ArgSource::Register(id) => {
+                let register = program.registers.get(id as usize)?;
+                (&register.name, register.dtype(), &register.dims, Some(id))
             }
             ArgSource::Weight(index) => {
                 let weight = plan.weights.get(index as usize)?;
@@ -37,7 +37,7 @@ pub(crate) fn index_operands(
             }
         };
         let (dtype, dims) = arg.view.as_ref().map_or((own_dtype, own_dims), |view| (view.dtype(), &view.dims));
-        Some(IndexOperand { text: format!("'{name}' {dtype}{dims:?}"), dtype, buffer: buffer(arg), regst })
+        Some(IndexOperand { text: format!("'{name}' {dtype}{dims:?}"), dtype, buffer: buffer(arg), register })
     };
     let operands: Vec<IndexOperand> = exec.args.iter().filter_map(operand).collect();
     let is_index = |dtype| matches!(dtype, ElementType::I32 | ElementType::I64);
@@ -47,10 +47,10 @@ pub(crate) fn index_operands(
 /// What the operands are, with the least and the largest of integers.
 pub(crate) fn describe(operands: &[IndexOperand], context: &Context<'_>) -> String {
     let text = |operand: &IndexOperand| {
-        let range = match (&operand.buffer, operand.regst) {
+        let range = match (&operand.buffer, operand.register) {
             (Some(buffer), _) => range(operand.dtype, buffer.bytes(context.iteration)),
-            (None, Some(regst)) => {
-                let guard = context.objects.read(regst, context.iteration);
+            (None, Some(register)) => {
+                let guard = context.objects.read(register, context.iteration);
                 let bytes = guard.as_deref().and_then(Option::as_ref)?.as_tensor().and_then(Tensor::bytes)?.to_vec();
                 range(operand.dtype, &bytes)
             }

@@ -41,9 +41,9 @@ pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value
     // Twice: an extent may be a function of a symbol that a later input binds.
     for (index, (port, value)) in ports.iter().zip(inputs).enumerate().chain(ports.iter().zip(inputs).enumerate()) {
         if let Some(tensor) = value.as_tensor()
-            && let Some(regst) = program.regsts.get(port.regst as usize)
+            && let Some(register) = program.registers.get(port.register as usize)
         {
-            let learnt = symbols.bind(regst, tensor.dims());
+            let learnt = symbols.bind(register, tensor.dims());
             learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use of_plan::{Extent, Program, Regst};
+use of_plan::{Extent, Program, Register};
 
 /// The value of an unbound symbol.
 const UNKNOWN: i64 = -1;
@@ -32,21 +32,21 @@ impl Symbols {
 
     /// Compares the extents of a value with those of its register, and binds the symbols among them. The error says
     /// which dimension does not fit.
-    pub fn bind(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
-        if regst.extents.is_empty() {
+    pub fn bind(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
+        if register.extents.is_empty() {
             return Ok(());
         }
-        if regst.extents.len() != dims.len() {
-            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), regst.extents.len()));
+        if register.extents.len() != dims.len() {
+            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), register.extents.len()));
         }
-        for (extent, &dim) in regst.extents.iter().zip(dims) {
+        for (extent, &dim) in register.extents.iter().zip(dims) {
             if let Some(value) = extent.as_symbol().and_then(|symbol| self.values.get(symbol as usize)) {
                 // Only the first value binds; others must agree with it, which is checked below.
                 let _ = value.compare_exchange(UNKNOWN, dim, Ordering::AcqRel, Ordering::Acquire);
             }
         }
         let values = self.values();
-        for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
+        for (axis, (extent, &dim)) in register.extents.iter().zip(dims).enumerate() {
             // An extent of unbound symbols is checked when they are bound.
             if let Some(expected) = extent.eval(&values)
                 && expected != dim
@@ -59,10 +59,10 @@ impl Symbols {
     }
 
     /// The extents of a value that is about to be allocated.
-    pub fn dims(&self, regst: &Regst) -> Result<Vec<i64>, String> {
+    pub fn dims(&self, register: &Register) -> Result<Vec<i64>, String> {
         let values = self.values();
-        let dims = regst.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
-        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", regst.name))
+        let dims = register.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
+        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", register.name))
     }
 
     fn name(&self, extent: &Extent) -> String {

@@ -7,7 +7,7 @@ use of_codegen::vendor_libraries::{VendorLibraries, VendorLibrary};
 use of_codegen::{Backend, CompileOptions, Limits, Overhead, Target, compile, extract, rewrite, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
-use of_plan::{Collective, Rendezvous};
+use of_plan::{BackendTransfer, Collective};
 use of_runtime::identity_element;
 
 use crate::ffi::nccl;
@@ -27,7 +27,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Creates the compiler for `arch`: `sm_90`, or `shim` for the emulated GPU. A suffix selects the precision of products
+    /// Creates the compiler for `arch`: `sm_90`, or `emulated` for the emulated GPU. A suffix selects the precision of products
     /// (`sm_90+tf32`; see [`isa`]). Last and in any order, `+cublaslt` selects that library for products and `+cudnn` for
     /// convolutions. Compiled kernels are kept in `cache`.
     ///
@@ -35,7 +35,7 @@ impl Cuda {
     /// The list of known architectures, where `arch` is not one of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = VendorLibraries::of(arch);
-        let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
+        let name = if arch.starts_with("emulated") { format!("cuda-{arch}") } else { arch.to_string() };
         let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
             let known: Vec<_> = isa::ISAS
                 .iter()
@@ -83,7 +83,7 @@ impl Backend for Cuda {
     }
 
     /// What a library of collectives does, for element types that it supports.
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         let share = Collective::of(&rendezvous.transfer, mesh, 0)?;
         match share.combines {
             Some(_) if !nccl::combines(rendezvous.dtype()) => Err(format!("NCCL cannot reduce {}", rendezvous.dtype())),

@@ -156,9 +156,9 @@ fn planned(isa: &'static Isa, graph: Graph) -> PlanFile {
 /// The f32 tensors in a plan's memory, without scalars.
 fn wide(plan: &PlanFile) -> Vec<String> {
     let many = |dims: &[i64]| dims.iter().any(|d| *d > 1);
-    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).map(|r| (&r.name, r.dtype(), &r.dims));
+    let registers = plan.plan().programs.iter().flat_map(|p| &p.registers).map(|r| (&r.name, r.dtype(), &r.dims));
     let weights = plan.plan().weights.iter().map(|w| (&w.name, w.dtype(), &w.dims));
-    regsts.chain(weights).filter(|(_, t, dims)| *t == ElementType::F32 && many(dims)).map(|x| x.0.clone()).collect()
+    registers.chain(weights).filter(|(_, t, dims)| *t == ElementType::F32 && many(dims)).map(|x| x.0.clone()).collect()
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn pools_agree() {
                     dilations,
                     ceil_mode: false,
                     storage_order,
-                    indices,
+                    return_indices: indices,
                     auto_pad,
                     channels_last: true,
                 };

@@ -313,7 +313,7 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
     let norm = |b: &mut Builder, name: &str, v: ValueId| {
         let scale = b.input(&format!("{name}.scale"), tensor_of(&[HIDDEN], whole));
         let bias = b.input(&format!("{name}.bias"), tensor_of(&[HIDDEN], whole));
-        b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[v, scale, bias])
+        b.op(LayerNorm { axis: -1, epsilon: 1e-5, return_stats: false }, &[v, scale, bias])
     };
     let input = b.input("x", tensor_of(&[4, 6, HIDDEN], x));
     let n = norm(&mut b, "norm1", input)?;

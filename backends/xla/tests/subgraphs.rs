@@ -138,7 +138,7 @@ fn max_pool_indices_are_the_first_maximum() {
             &format!(
                 "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
   %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
-      storage_order = {order}, indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
+      storage_order = {order}, return_indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
   of.return %y, %at
 }}"
             ),

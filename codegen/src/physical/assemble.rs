@@ -3,7 +3,7 @@
 use of_ir::{Dim, DimFn, Factor};
 use of_plan::{
     Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, CopyExec, ElementType, Exec, KernelExec,
-    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    MemoryKind, ObjectStorage, Port, PortExec, Program, Register, Storage, Task, TaskId, TaskKind, ThreadDesc,
 };
 
 use crate::physical::memory::Buffer;
@@ -57,7 +57,7 @@ impl StepGraph {
         let mut offset_of = vec![0u64; n];
         blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
 
-        let regsts = (0..n)
+        let registers = (0..n)
             .map(|s| {
                 let slot = &self.slots[s];
                 let storage = match slot.bytes {
@@ -70,12 +70,12 @@ impl StepGraph {
                     }),
                     None => Storage::Object(ObjectStorage {}),
                 };
-                Regst {
+                Register {
                     id: s as u32,
                     name: slot.name.clone(),
                     producer: producer[s],
                     consumers: consumers[s].clone(),
-                    num: 1,
+                    copies: 1,
                     dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
                     dims: slot.dims.clone(),
                     inplace_of: Vec::new(),
@@ -94,11 +94,11 @@ impl StepGraph {
             name: name.to_string(),
             inputs: self.ports(&self.inputs, true),
             outputs: self.ports(&self.outputs, false),
-            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, machine: 0 }],
+            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, rank: 0 }],
             peak_bytes: packing.peak,
             lower_bound_bytes: packing.lower_bound,
             chunks,
-            regsts,
+            registers,
             tasks,
             pipelined: false,
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
@@ -109,25 +109,25 @@ impl StepGraph {
     }
 
     fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
-        let mut regsts: Vec<Option<usize>> = vec![None; specs.len()];
+        let mut registers: Vec<Option<usize>> = vec![None; specs.len()];
         for step in &self.steps {
             let (port, slot) = match step.kind {
                 StepKind::Feed { port, dst } if feeds => (port, dst),
                 StepKind::Fetch { port, src } if !feeds => (port, src),
                 _ => continue,
             };
-            if let Some(regst) = regsts.get_mut(port as usize) {
-                regst.get_or_insert(slot);
+            if let Some(register) = registers.get_mut(port as usize) {
+                register.get_or_insert(slot);
             }
         }
-        let port = |(spec, regst): (&PortSpec, Option<usize>)| Port {
+        let port = |(spec, register): (&PortSpec, Option<usize>)| Port {
             name: spec.name.clone(),
             dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
             dims: spec.dims.clone(),
             object: spec.object,
-            regst: regst.unwrap_or(0) as u32,
+            register: register.unwrap_or(0) as u32,
         };
-        specs.iter().zip(regsts).map(port).collect()
+        specs.iter().zip(registers).map(port).collect()
     }
 
     fn task(&self, step: &Step, id: u64) -> Task {
@@ -176,7 +176,7 @@ impl StepGraph {
             ),
             StepKind::Copy { src, dst } => {
                 let bytes = self.slots[*dst].bytes.unwrap_or(0);
-                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::register(*dst as u32, 0), bytes }))
             }
             StepKind::Boxing { transfer, src, dst } => {
                 let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);

@@ -10,7 +10,7 @@ pub mod memory;
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Arg, ControlKind, ElementType, Rendezvous, Reread, Transfer};
+use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
 
@@ -67,7 +67,7 @@ impl Operand {
 
     fn arg(&self) -> Arg {
         let arg = match self.buffer {
-            BufferRef::Slot(s) => Arg::regst(s as u32, self.offset),
+            BufferRef::Slot(s) => Arg::register(s as u32, self.offset),
             BufferRef::Weight(w) => Arg::weight(w, self.offset),
         };
         match &self.view {
@@ -117,7 +117,7 @@ pub enum StepKind {
         /// Slots in order of the results.
         outputs: Vec<usize>,
         /// Transfers whose share of the rank it executes.
-        rendezvous: Vec<Rendezvous>,
+        rendezvous: Vec<BackendTransfer>,
         /// Whether it is asynchronous to the host.
         is_async: bool,
     },

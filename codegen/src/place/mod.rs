@@ -188,7 +188,8 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
 /// The backend called `name`.
 fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Diagnostic> {
     request.known.iter().copied().find(|b| b.name() == name).ok_or_else(|| {
-        let known: Vec<&str> = request.known.iter().map(|b| b.name()).collect();
+        let known = request.known.iter().map(|b| b.name()).filter(|name| *name != "cuda");
+        let known: Vec<&str> = std::iter::once(NATIVE).chain(known).chain(["cuda:ARCH"]).collect();
         Diagnostic::error(Code::INPUT, Location::Unknown, format!("there is no backend '{name}'"))
             .hint(format!("there are {}", known.join(", ")))
     })

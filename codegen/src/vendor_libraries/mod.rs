@@ -192,7 +192,7 @@ mod tests {
             ("sm_90+tf32", "sm_90+tf32", ""),
             ("sm_90+tf32+cublaslt", "sm_90+tf32", "+cublaslt"),
             ("sm_90+cublaslt+cudnn", "sm_90", "+cudnn+cublaslt"),
-            ("shim+cudnn+cublaslt", "shim", "+cudnn+cublaslt"),
+            ("emulated+cudnn+cublaslt", "emulated", "+cudnn+cublaslt"),
             ("sm_90+cudnn+tf32", "sm_90+cudnn+tf32", ""),
         ] {
             let (arch, libraries) = VendorLibraries::of(text);

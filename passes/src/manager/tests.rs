@@ -80,7 +80,7 @@ fn panicking_pass_writes_a_reproducer() {
     let mut m = module();
     let (result, _) = run(&manager, &mut m);
     let d = &result.unwrap_err().0[0];
-    assert_eq!((d.code, d.message.as_str()), (BROKEN_PASS, "pass 'panics' panicked: on purpose"));
+    assert_eq!((d.code, d.message.as_str()), (Code::PASS_BUG, "pass 'panics' panicked: on purpose"));
     assert_eq!(m.funcs.len(), 1, "the module is as before the pass");
     let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     assert!(d.hint.as_ref().unwrap().contains(&file.display().to_string()));

@@ -411,7 +411,7 @@ fn parts_example(e: &mut Example<'_, '_>) -> ExampleResult {
 
 /// maxpool([x, y]) = [maxpool(x), maxpool(y)] along the channels
 fn pool_concat(view: &View<'_>, out: &mut Vec<Equation>) {
-    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
+    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.return_indices) {
         for c in view.in_class::<Concat>(pool.operand(0)) {
             let Some(rank) = view.dims(pool.class).map(|d| d.len()) else { continue };
             let channels = if pool.op.channels_last { rank - 1 } else { 1 };
@@ -471,7 +471,7 @@ fn groups_example(e: &mut Example<'_, '_>) -> ExampleResult {
 
 /// maxpool(f(x)) = f(maxpool(x)) for monotonic f
 fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
-    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
+    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.return_indices) {
         for node in view.nodes(view.graph.egg.find(pool.operand(0))) {
             let Some(x) = rises(view, node) else { continue };
             let (Some((def, attrs)), Some(dims)) = (view.graph.op_and_attrs(node), view.dims(pool.operand(0))) else {
@@ -520,7 +520,7 @@ fn small_pool() -> MaxPool {
         dilations: vec![],
         ceil_mode: false,
         storage_order: 0,
-        indices: false,
+        return_indices: false,
         auto_pad: "NOTSET".into(),
         channels_last: false,
     }

@@ -30,7 +30,7 @@ impl Kernel {
         let func = module.main().ok_or("there is no function 'main'")?;
         let mut rng = Rng::new(0);
         let inputs = func.input_types().into_iter().map(|ty| {
-            let t = ty.as_tensor().ok_or("an input is no tensor")?;
+            let t = ty.as_tensor().ok_or("an input is not a tensor")?;
             let dims = t.fixed_dims().ok_or("the shape of an input is open")?;
             to_runtime(&rng.tensor(t.dtype, &dims, -1.0, 1.0).into()).map_err(|e| e.to_string())
         });

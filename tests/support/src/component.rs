@@ -49,7 +49,7 @@ pub const MLIR: Component = Component {
 pub const MLIR_OPT: Component =
     Component { name: "mlir-opt", what: "mlir-opt", install: "apt-get install mlir-22-tools" };
 /// The GPU that the CPU emulates: kernels for GPUs, compiled by a C++ compiler.
-pub const CUDA_SHIM: Component = Component {
+pub const CUDA_EMULATED: Component = Component {
     name: "cuda-emulated",
     what: "a compiler that builds kernels for the emulated GPU",
     install: "apt-get install g++, on x86-64 or aarch64",
@@ -63,7 +63,7 @@ pub const CPU_BF16: Component =
 
 /// Every component.
 pub const ALL: [&Component; 11] =
-    [&XLA, &NVRTC, &TENSORRT, &PYTHON, &ONNXRUNTIME, &JAXLIB, &MLIR, &MLIR_OPT, &CUDA_SHIM, &BROWSER, &CPU_BF16];
+    [&XLA, &NVRTC, &TENSORRT, &PYTHON, &ONNXRUNTIME, &JAXLIB, &MLIR, &MLIR_OPT, &CUDA_EMULATED, &BROWSER, &CPU_BF16];
 
 /// The component, if it was found. Otherwise reports that the calling test skips its work, and returns `None`.
 ///

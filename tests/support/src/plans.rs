@@ -14,7 +14,7 @@ use of_plan::PlanFile;
 use of_runtime::{ExecError, Loader, Options, RunError, Session};
 
 use crate::compare::{Tolerance, assert_close};
-use crate::component::{CUDA_SHIM, NVRTC, require};
+use crate::component::{CUDA_EMULATED, NVRTC, require};
 use crate::op;
 
 /// The function of a text after the passes.
@@ -184,7 +184,7 @@ pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>)
 /// The GPU that the CPU emulates.
 #[track_caller]
 pub fn emulated_gpu() -> Option<&'static Isa> {
-    require(&CUDA_SHIM, of_codegen::toolchain::shim::isa())
+    require(&CUDA_EMULATED, of_codegen::toolchain::shim::isa())
 }
 
 /// Whether NVRTC compiles kernels for GPUs here.

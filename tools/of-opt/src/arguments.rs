@@ -56,7 +56,7 @@ pub struct Codegen {
     /// Worker threads; 0 takes all cores
     #[arg(long, value_name = "T", value_parser = threads)]
     pub threads: Option<usize>,
-    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
+    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; emulated is one that the CPU emulates).
     /// ARCH+tf32 multiplies f32 on tensor cores in TF32, ARCH+tf32x3 emulates f32 by three TF32 products (3xTF32), ARCH+bf16
     /// and ARCH+f16 round operands to those types. Append +cublaslt or +cudnn last to call these libraries for matmuls and
     /// convolutions

@@ -49,7 +49,11 @@ fn about(name: &str) -> String {
         of_xla::NAME => match of_xla::plugin::path() {
             None => format!("--backend xla takes what it can; no plugin: {}", of_xla::plugin::HINT),
             Some(path) => match of_xla::plugin::client() {
-                Ok(client) => format!("--backend xla takes what it can; {} by {}", client.platform, path.display()),
+                Ok(client) => format!(
+                    "--backend xla takes what it can; platform {}, PJRT plugin {}",
+                    client.platform,
+                    path.display()
+                ),
                 Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
             },
         },

@@ -120,7 +120,7 @@ pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
 
 /// What the sizes of a plan's values depend on, where some are open.
 fn open_extents(plan: &of_plan::Plan) -> Option<String> {
-    let is_open = |p: &of_plan::Program| p.regsts.iter().any(|r| r.is_object());
+    let is_open = |p: &of_plan::Program| p.registers.iter().any(|r| r.is_object());
     let open: Vec<_> = plan.programs.iter().filter(|p| is_open(p)).collect();
     let mut names: Vec<&str> = open.iter().flat_map(|p| &p.symbols).map(String::as_str).collect();
     names.sort_unstable();

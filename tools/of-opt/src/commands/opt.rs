@@ -27,13 +27,13 @@ pub struct Opt {
     /// Where the IR goes; large constants go to a file of the same name with the extension ofdata [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Print the IR to stderr after these passes; '*' for all
+    /// Print the IR to stderr after these passes; '*' for all (MLIR: --mlir-print-ir-after)
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub print_after: Vec<String>,
-    /// Print the IR to stderr after every pass that changed it
+    /// Print the IR to stderr after every pass that changed it (MLIR: --mlir-print-ir-after-change)
     #[arg(long)]
     pub print_changed: bool,
-    /// Print to stderr how long each pass took
+    /// Print to stderr how long each pass took (MLIR: --mlir-timing)
     #[arg(long)]
     pub time_passes: bool,
     /// Compare diagnostics with `expected-error {{…}}` comments in the file instead of printing them
@@ -54,7 +54,7 @@ pub struct Opt {
     /// Verify the IR after every pass
     #[arg(long)]
     pub verify_each: bool,
-    /// Directory for crash reproducers: the IR before a pass that fails [default: the system's temporary folder]
+    /// Directory for crash reproducers (MLIR: --mlir-pass-pipeline-crash-reproducer): the IR before a pass that fails [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub reproducers: Option<PathBuf>,
 }

@@ -153,7 +153,7 @@ fn first_operand(task: &Task, program: &Program, plan: &Plan) -> ElementType {
     let Some(Exec::Kernel(kernel)) = &task.exec else { return ElementType::Unknown };
     let source = kernel.args.first().and_then(|a| a.source);
     let dtype = match source {
-        Some(ArgSource::Regst(r)) => program.regsts.get(r as usize).map(of_plan::Regst::dtype),
+        Some(ArgSource::Register(r)) => program.registers.get(r as usize).map(of_plan::Register::dtype),
         Some(ArgSource::Weight(w)) => plan.weights.get(w as usize).map(of_plan::Weight::dtype),
         None => None,
     };
@@ -164,7 +164,7 @@ fn first_operand(task: &Task, program: &Program, plan: &Plan) -> ElementType {
 fn table(rows: &[Row], limits: &Roofline) -> String {
     let total: f64 = rows.iter().map(Row::mean).sum();
     let mut out = String::from(
-        "   us a run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n",
+        " us per run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n",
     );
     let rate = |x: u64, seconds: f64| if x == 0 { "-".into() } else { format!("{:.1}", x as f64 / seconds / 1e9) };
     for r in rows {
