@@ -11,7 +11,7 @@ pub enum Language {
     Cuda,
     /// The text of [`Language::Cuda`], compiled by the machine's C++ compiler with a header that emulates a GPU. Threads of a
     /// block are fibers. Invalid accesses and barriers that not all threads reach end the kernel with a status.
-    Shim,
+    CudaEmulated,
 }
 
 /// An instruction set: compiler flags and required machine features.
@@ -94,15 +94,15 @@ pub const ISAS: &[Isa] = &[
     gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
     gpu("sm_100+bf16", SM_100, &["bf16"]),
     gpu("sm_100+f16", SM_100, &["f16"]),
-    gpu(SHIM, &[], &[]),
-    gpu("cuda-shim+tf32", &[], &["tf32"]),
-    gpu("cuda-shim+tf32x3", &[], &["tf32x3"]),
-    gpu("cuda-shim+bf16", &[], &["bf16"]),
-    gpu("cuda-shim+f16", &[], &["f16"]),
+    gpu(CUDA_EMULATED, &[], &[]),
+    gpu("cuda-emulated+tf32", &[], &["tf32"]),
+    gpu("cuda-emulated+tf32x3", &[], &["tf32x3"]),
+    gpu("cuda-emulated+bf16", &[], &["bf16"]),
+    gpu("cuda-emulated+f16", &[], &["f16"]),
 ];
 
 /// The GPU that the CPU emulates.
-pub const SHIM: &str = "cuda-shim";
+pub const CUDA_EMULATED: &str = "cuda-emulated";
 
 const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
 
@@ -136,7 +136,7 @@ const fn avx512(name: &'static str, count: usize) -> Isa {
 /// of mantissa. `tf32x3` uses three such products, which together keep nearly all bits. `bf16` and `f16` round to those types.
 /// Sums are f32.
 const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
-    let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
+    let (language, arch) = if flags.is_empty() { (Language::CudaEmulated, "x86_64") } else { (Language::Cuda, "cuda") };
     let half_products = &[DType::F16, DType::BF16];
     Isa { name, language, lanes: 1, registers: 255, flags, features, half_products, arch }
 }

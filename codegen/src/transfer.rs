@@ -23,7 +23,7 @@ pub fn rendezvous(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagn
         || error(&format!("{} passes between ranks, which exchange only {EXCHANGED}", g.ty(data.operands[0])));
     let dtype = dtype.ok_or_else(|| refused().hint(EXCHANGED_HINT))?;
     let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
-    let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
+    let stage = |i: usize| own.stage_ranks.get(i).and_then(|s| u32::try_from(*s).ok());
     let layout = |of: &of_ir::NdSbp, side: usize| {
         let one = |a: &usize| match stage(0).filter(|axis| *axis as usize == *a) {
             Some(_) => stage(side).map(AxisLayout::at),

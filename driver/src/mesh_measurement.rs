@@ -98,9 +98,16 @@ fn gather(elements: usize, ranks: usize, observer: &dyn Observer) -> Result<f64,
     let mut text =
         format!("of.mesh @m {{devices = \"cpu\", shape = [{ranks}]}}\nfunc @main(%v0: {part}) -> ({part}) {{\n");
     for i in 0..GATHERS {
-        let _ = writeln!(text, "  %w{i} = of.place %v{i} {{to = #of.sbp<@m, [B]>}} : ({part}) -> {whole}");
+        let _ = writeln!(
+            text,
+            "  %w{i} = of.sharding_constraint %v{i} {{sharding = #of.sbp<@m, [B]>}} : ({part}) -> {whole}"
+        );
         let _ = writeln!(text, "  %n{i} = of.neg %w{i} : ({whole}) -> {whole}");
-        let _ = writeln!(text, "  %v{} = of.place %n{i} {{to = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {part}", i + 1);
+        let _ = writeln!(
+            text,
+            "  %v{} = of.sharding_constraint %n{i} {{sharding = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {part}",
+            i + 1
+        );
     }
     let _ = writeln!(text, "  of.return %v{GATHERS} : ({part}) -> ()\n}}");
     let mesh = MeshOptions { mesh: format!("cpu[{ranks}]"), ..MeshOptions::default() };

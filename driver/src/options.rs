@@ -110,7 +110,7 @@ impl Target {
             ("cpu", _) => Ok(Target::host()),
             (_, Some(arch)) => Ok(Target::cuda(arch)),
             _ => Err(error(Code::INPUT, format!("unknown target '{text}'"))
-                .hint("choose from cpu, cuda:sm_90, cuda:shim")
+                .hint("choose from cpu, cuda:sm_90, cuda:emulated")
                 .into()),
         }
     }
@@ -162,20 +162,6 @@ pub struct Stages {
     pub stages: i64,
     /// Microbatches of a step.
     pub microbatches: i64,
-}
-
-impl Stages {
-    /// Parses `4` or `4x8`: four stages, with eight microbatches.
-    ///
-    /// # Errors
-    /// When the text is neither.
-    pub fn parse(text: &str) -> Result<Stages, String> {
-        let (stages, microbatches) = text.split_once('x').unwrap_or((text, "1"));
-        let number = |t: &str| t.parse().ok().filter(|n| *n > 0);
-        let both = number(stages).zip(number(microbatches));
-        let both = both.map(|(stages, microbatches)| Stages { stages, microbatches });
-        both.ok_or_else(|| "stages are S, or SxM with M microbatches, such as 4x8".into())
-    }
 }
 
 /// Which backends execute which ops. Native code executes the ops that no backend is given.

@@ -36,9 +36,9 @@ list! {
     ScanToLoop,
     crate::sharding::Shard,
     Specialize,
-    StackAppends,
+    LoopAppendToScanOutput,
     crate::verify::Verify,
-    WidenFloats,
+    LegalizeFloat16,
 }
 
 /// Passes of other crates, which depend on what this crate does not know.
@@ -88,11 +88,11 @@ func_passes! {
     Differentiate: "differentiate", "replaces gradients by the ops that compute them (reverse mode)" => crate::differentiate::differentiate;
     FoldConstants: "fold-constants", "evaluates ops that depend only on constants and shapes" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "repeats shape inference and refines types" => crate::infer_shapes::infer_shapes;
-    StackAppends: "stack-appends", "replaces concatenation in a loop by a scan output" => crate::stack_appends::stack_appends;
+    LoopAppendToScanOutput: "loop-append-to-scan-output", "replaces concatenation in a loop by a scan output" => crate::loop_append_to_scan_output::loop_append_to_scan_output;
     BindShapeSymbols: "bind-shape-symbols", "binds computed extents to shape symbols before the op that needs them" => crate::bind_shape_symbols::bind_shape_symbols;
     ScanToLoop: "scan-to-loop", "lowers scans to loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "rewrites contractions of dequantized operands as integer contractions" => crate::quantize_contractions::quantize_contractions;
-    WidenFloats: "widen-floats", "computes reductions and contractions of 16-bit floats in f32" => crate::widen_floats::widen_floats;
+    LegalizeFloat16: "legalize-float16", "computes reductions and contractions of 16-bit floats in f32" => crate::legalize_float16::legalize_float16;
 }
 
 pass_options! {

@@ -27,7 +27,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Creates the compiler for `arch`: `sm_90`, or `shim` for the emulated GPU. A suffix selects the precision of products
+    /// Creates the compiler for `arch`: `sm_90`, or `emulated` for the emulated GPU. A suffix selects the precision of products
     /// (`sm_90+tf32`; see [`isa`]). Last and in any order, `+cublaslt` selects that library for products and `+cudnn` for
     /// convolutions. Compiled kernels are kept in `cache`.
     ///
@@ -35,7 +35,7 @@ impl Cuda {
     /// The list of known architectures, where `arch` is not one of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = Libraries::of(arch);
-        let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
+        let name = if arch.starts_with("emulated") { format!("cuda-{arch}") } else { arch.to_string() };
         let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
             let known: Vec<_> = isa::ISAS
                 .iter()
@@ -95,7 +95,7 @@ impl Backend for Cuda {
     }
 
     fn is_async(&self) -> bool {
-        !self.isa.name.starts_with(isa::SHIM)
+        !self.isa.name.starts_with(isa::CUDA_EMULATED)
     }
 
     /// Cost of launching a recorded graph, of synchronization, and of transfers over the bus.

@@ -48,14 +48,14 @@ pub enum DriverError {
     },
     /// Ranks communicate through NCCL, which the machine does not have.
     #[error(
-        "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --backend-for \
+        "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --pin \
          of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     NoNccl(String),
     /// NCCL needs one GPU for each rank.
     #[error(
         "ranks {0} and {1} would exchange on one GPU, which NCCL does not do; run it on a machine with more, or compile the \
-         model with --backend-for of.transfer=native, which takes what passes between ranks through the memory of the host"
+         model with --pin of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     SharedDevice(u32, u32),
     /// An input is kept by another driver, so the program cannot access it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
 use of_codegen::Isa;
-use of_codegen::isa::SHIM;
+use of_codegen::isa::CUDA_EMULATED;
 use of_codegen::library::cublaslt::{Matrix, Product};
 use of_codegen::library::epilogue::Activation;
 use of_codegen::library::{Call, Libraries, Library};
@@ -298,7 +298,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
         let f = function_of(&text);
         let libraries = Libraries::default().with(Library::CublasLt);
         let options = CompileOptions::new(
-            Target { libraries, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
+            Target { libraries, ..Target::new(Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap(), &[]) },
             cache(),
         );
         if !emulated() {

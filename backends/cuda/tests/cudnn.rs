@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
 use of_codegen::Isa;
-use of_codegen::isa::SHIM;
+use of_codegen::isa::CUDA_EMULATED;
 use of_codegen::library::cudnn::{Axis, Convolution};
 use of_codegen::library::epilogue::Activation;
 use of_codegen::library::{Call, Libraries, Library};
@@ -338,7 +338,7 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
     ] {
         let f = function_of(&text(&case, false));
         let libraries = Libraries::default().with(Library::Cudnn);
-        let isa = Isa::by_name(&format!("{SHIM}{kind}")).unwrap();
+        let isa = Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap();
         let options = CompileOptions::new(Target { libraries, ..Target::new(isa, &[]) }, cache());
         let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
         let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };

@@ -24,7 +24,7 @@ use of_sharding::layout;
 const AROUND: &str = r#"
 func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) {
   %a = of.matmul %x, %w : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
-  %h = of.place %a {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %h = of.sharding_constraint %a {sharding = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
   %y = of.matmul %h, %a : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
   of.return %y : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> ()
 }
@@ -137,9 +137,14 @@ fn ranks_rendezvous_with_different_subgraphs_on_each_gpu() {
     let (rows, whole) = ("tensor<8x12xf32, #of.sbp<@m, [S(0)]>>", format!("tensor<8x12xf32, #of.sbp<@m, [{b}]>>"));
     for i in 0..5 {
         ops += &format!("  %a{i} = of.tanh %x{i} : ({rows}) -> {rows}\n");
-        ops += &format!("  %b{i} = of.place %a{i} {{to = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n");
+        ops += &format!(
+            "  %b{i} = of.sharding_constraint %a{i} {{sharding = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n"
+        );
         ops += &format!("  %c{i} = of.sigmoid %b{i} : ({whole}) -> {whole}\n");
-        ops += &format!("  %x{} = of.place %c{i} {{to = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n", i + 1);
+        ops += &format!(
+            "  %x{} = of.sharding_constraint %c{i} {{sharding = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n",
+            i + 1
+        );
     }
     let text = format!("func @main(%x0: {rows}) -> ({rows}) {{\n{ops}  of.return %x5 : ({rows}) -> ()\n}}\n");
     let module = module("cpu[3]", &text);
@@ -175,7 +180,7 @@ fn a_failing_rank_stops_its_peers() {
     let text = r#"
 func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
   %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
-  %y = of.place %g {to = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
+  %y = of.sharding_constraint %g {sharding = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
   of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
@@ -279,7 +284,7 @@ fn exchanges_run_between_recorded_segments() {
     let library = library.to_str().unwrap();
     for (nccl, devices, failure, words) in [
         (library, "2", "", &["it agrees", "rank 1 of 2: all-reduce 1024 all-gather 4096\n"][..]),
-        ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--backend-for of.transfer=native"]),
+        ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--pin of.transfer=native"]),
         (library, "1", "", &["refused: ", "ranks 0 and 1 would exchange on one GPU"]),
         (library, "2", "no id", &["refused: ", "ncclGetUniqueId failed: a call of the system failed"]),
         (library, "2", "no join", &["refused: ", "ncclCommInitRank failed"]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::Target;
-use of_codegen::isa::SHIM;
+use of_codegen::isa::CUDA_EMULATED;
 use of_ir::{DType, Elements, Func, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -292,7 +292,7 @@ fn gradients_of_attention_have_no_scores_in_memory() {
     if emulated_gpu().is_none() {
         return;
     }
-    let isa = Isa::by_name(SHIM).unwrap();
+    let isa = Isa::by_name(CUDA_EMULATED).unwrap();
     for (seed, (name, case)) in cases().into_iter().enumerate() {
         let (f, inputs) = gradient(case, seed as u64);
         check_function(name, isa, &f, &inputs, None, 2e-5);
@@ -352,7 +352,7 @@ fn attention_is_one_kernel_on_an_emulated_gpu() {
             if i > 0 && (seed + i) % 3 > 0 {
                 continue;
             }
-            let isa = Isa::by_name(&format!("{SHIM}{kind}")).unwrap();
+            let isa = Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap();
             let open = (seed + i) % 4 == 1;
             let (rows, keys) = if open { ("rows", "keys") } else { ("", "") };
             let what = format!("{name} on {}, open: {open}", isa.name);
@@ -370,7 +370,7 @@ fn attention_to_16_bit_floats_reads_and_writes_those() {
     let kinds = ["", "+tf32", "+bf16", "+f16"];
     for (seed, (name, case)) in cases().into_iter().enumerate() {
         let (dtype, tolerance) = if seed % 2 == 0 { (DType::F16, 2e-3) } else { (DType::BF16, 1.6e-2) };
-        let isa = Isa::by_name(&format!("{SHIM}{}", kinds[seed % kinds.len()])).unwrap();
+        let isa = Isa::by_name(&format!("{CUDA_EMULATED}{}", kinds[seed % kinds.len()])).unwrap();
         let open = seed % 4 == 1;
         let (f, inputs) = narrowed(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
         let what = format!("{name} of {dtype} on {}, open: {open}", isa.name);

@@ -82,14 +82,14 @@ fn every_op_agrees_where_extents_are_symbols() {
 #[test]
 fn every_op_agrees_on_an_emulated_gpu() {
     if let Some(isa) = emulated_gpu() {
-        insta::assert_snapshot!("cuda_shim", every_op(isa, 2, false));
+        insta::assert_snapshot!("cuda_emulated", every_op(isa, 2, false));
     }
 }
 
 #[test]
 fn every_op_agrees_on_an_emulated_gpu_where_extents_are_symbols() {
     if let Some(isa) = emulated_gpu() {
-        insta::assert_snapshot!("cuda_shim_symbols", every_op(isa, 1, true));
+        insta::assert_snapshot!("cuda_emulated_symbols", every_op(isa, 1, true));
     }
 }
 
@@ -168,7 +168,7 @@ fn every_op_agrees_on_16_bit_floats() {
 #[test]
 fn every_op_agrees_on_16_bit_floats_on_an_emulated_gpu() {
     if let Some(isa) = emulated_gpu() {
-        insta::assert_snapshot!("cuda_shim_f16", every_op_in(DType::F16, isa));
+        insta::assert_snapshot!("cuda_emulated_f16", every_op_in(DType::F16, isa));
     }
 }
 

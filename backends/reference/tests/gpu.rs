@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Target;
-use of_codegen::isa::SHIM;
+use of_codegen::isa::CUDA_EMULATED;
 use of_codegen::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work};
 use of_codegen::print::Source;
 use of_codegen::{Isa, toolchain};
@@ -134,7 +134,7 @@ fn the_emulated_gpu_detects_kernel_errors() {
 }
 
 fn check(name: &str, graph: Graph, inputs: &[Value]) {
-    check_as(name, SHIM, 2e-6, graph, inputs);
+    check_as(name, CUDA_EMULATED, 2e-6, graph, inputs);
 }
 
 /// The same on another emulated GPU, with this tolerance relative to the largest result.
@@ -203,7 +203,7 @@ fn products_on_tensor_cores_agree() {
         let bias = r.tensor(DType::F32, &[n], -1.0, 1.0);
         let all = [("tf32", 2e-3), ("tf32x3", 3e-6), ("bf16", 2e-2), ("f16", 2e-3)];
         for (products, tolerance) in all {
-            let isa = &format!("{SHIM}+{products}");
+            let isa = &format!("{CUDA_EMULATED}+{products}");
             let mut graph = Graph::new();
             let entry = graph.entry();
             let mut rw = Rewriter::new(&mut graph, "test");
@@ -229,7 +229,9 @@ fn products_of_16_bit_floats_agree() {
     }
     for (i, (lead, m, k, n)) in shapes.into_iter().enumerate() {
         for (dtype, tolerance) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
-            let isa = [SHIM.to_string(), format!("{SHIM}+tf32"), format!("{SHIM}+bf16")][i % 3].clone();
+            let isa = [CUDA_EMULATED.to_string(), format!("{CUDA_EMULATED}+tf32"), format!("{CUDA_EMULATED}+bf16")]
+                [i % 3]
+                .clone();
             let (a, b) = ([&lead[..], &[m, k]].concat(), [&lead[..], &[k, n]].concat());
             let (left, right) = (r.tensor(dtype, &a, -1.0, 1.0), r.tensor(dtype, &b, -1.0, 1.0));
             let mut graph = Graph::new();
@@ -314,7 +316,7 @@ fn a_layer_in_16_bit_floats_has_nothing_in_f32_in_memory() {
         for arch in ["sm_80", "sm_90", "sm_100"].into_iter().filter(|_| nvrtc()) {
             planned(Isa::by_name(arch).unwrap(), graph.clone());
         }
-        check_as(&format!("a layer in {dtype}"), SHIM, tolerance, graph, &inputs);
+        check_as(&format!("a layer in {dtype}"), CUDA_EMULATED, tolerance, graph, &inputs);
     }
 }
 
@@ -366,7 +368,7 @@ fn convolutions_agree() {
         let y = rw.create_one(Relu {}, &[y]).unwrap();
         rw.create(Return {}, &[y]).unwrap();
         let input = r.tensor(dtype, &[n, cin, h, w], -1.0, 1.0).into();
-        check_as(&format!("convolution {i} of {dtype}"), SHIM, tolerance, graph, &[input]);
+        check_as(&format!("convolution {i} of {dtype}"), CUDA_EMULATED, tolerance, graph, &[input]);
     }
 }
 
@@ -483,7 +485,7 @@ fn check_scatter(name: &str, (graph, inputs): (Graph, Vec<Value>)) {
     let Some(isa) = emulated_gpu() else { return };
     let [own, cpu] = [isa, Isa::host()].map(|isa| run(planned(isa, graph.clone()), &inputs).unwrap());
     assert_eq!(own, cpu, "{name}");
-    check_as(name, SHIM, 1e-5, graph, &inputs);
+    check_as(name, CUDA_EMULATED, 1e-5, graph, &inputs);
 }
 
 #[test]

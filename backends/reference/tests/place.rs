@@ -138,7 +138,7 @@ fn unprofitable_subgraphs_are_dropped_unless_requested() {
         place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
     assert!(placed.subgraphs.is_empty());
     let given_back: Vec<_> = placed.refused.iter().filter(|r| r.reason.contains("not worth a call")).collect();
-    assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--backend-for of.matmul=picky takes it all the same")));
+    assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--pin of.matmul=picky takes it all the same")));
     let pins = [Pin { op: "matmul".into(), backend: "picky".into() }];
     let mut by_hand = f.clone();
     let placed =

@@ -108,7 +108,7 @@ impl Backend for Xla {
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("xla: {why}"));
         if let Some(s) = specialize::unbound_symbols(func).first() {
             return Err(failed(format!("no input of the subgraph has the extent '{s}'"))
-                .hint("give it a number with --shape, or more to another backend with --backend-for"));
+                .hint("give it a number with --shape, or more to another backend with --pin"));
         }
         payload::payload(func).map(|p| p.write()).map_err(failed)
     }

@@ -314,7 +314,7 @@ fn choose<'a>(
         }
         [NATIVE] => {
             for b in wanted {
-                let fix = "--backend-for pins it to native code".to_string();
+                let fix = "--pin pins it to native code".to_string();
                 refused.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
             }
         }
@@ -472,7 +472,7 @@ fn profitable(
     } else if request.min_subgraph_size > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
-        let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());
+        let fix = format!("--pin {}={name} takes it all the same", g.op(ops[0]).name());
         Some((format!("its subgraph of {} is not worth a call: {times}", plural(counted)), Some(fix)))
     } else {
         None

@@ -25,7 +25,7 @@ pub fn printer(language: Language) -> &'static dyn Printer {
     match language {
         Language::C => &c::C,
         Language::Cuda => &cuda::Cuda,
-        Language::Shim => &cuda::Shim,
+        Language::CudaEmulated => &cuda::Emulated,
     }
 }
 

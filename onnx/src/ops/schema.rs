@@ -34,7 +34,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("DequantizeLinear", "dtype", "output_dtype"),
     ("QuantizeLinear", "dtype", "output_dtype"),
     ("DepthToSpace", "block_size", "blocksize"),
-    ("Optional", "ty", "type"),
+    ("Optional", "element_type", "type"),
     ("SpaceToDepth", "block_size", "blocksize"),
 ];
 

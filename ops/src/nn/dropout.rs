@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Rewriter, Tensor, TensorType, Type, ValueId};
 
 use crate::build::{Build, diagnostic};
-use crate::elementwise::{Ge, Not, Or, Recip, Select};
+use crate::elementwise::{Ge, Not, Or, Reciprocal, Select};
 use crate::random::RandomUniform;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -125,7 +125,7 @@ impl Dropout {
         let mask = b.op(Or {}, &[kept, rests])?;
         let one = b.number(1.0, ratio)?;
         let left = b.sub(one, ratio)?;
-        let factor = b.op(Recip {}, &[left])?;
+        let factor = b.op(Reciprocal {}, &[left])?;
         let factor = b.op(Select {}, &[training, factor, one])?;
         let factor = b.cast(factor, b.dtype(x))?;
         let scaled = b.mul(x, factor)?;

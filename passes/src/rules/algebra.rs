@@ -12,7 +12,7 @@ pub const RULES: &[Rule] = &[
     equation!("mul-mul-known", "mul(mul(x, A), mul(y, B)) = mul(mul(x, y), mul(A, B))", "", NUMBERS),
     equation!("mul-add-known", "mul(add(x, A), B) = add(mul(x, B), mul(A, B))", "", NUMBERS),
     equation!("sub-known", "sub(x, A) = add(x, neg(A))", "", NUMBERS),
-    equation!("div-known", "div(x, A) = mul(x, recip(A))", "", FLOATS),
+    equation!("div-known", "div(x, A) = mul(x, reciprocal(A))", "", FLOATS),
     // Distributivity.
     equation!("factor", "add(mul(a, c), mul(b, c)) = mul(add(a, b), c)", "", NUMBERS),
     equation!("factor-sub", "sub(mul(a, c), mul(b, c)) = mul(sub(a, b), c)", "", NUMBERS),
@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
     equation!("abs-neg", "abs(neg(x)) = abs(x)", "", FLOATS),
     // Functions.
     equation!("div-sqrt", "div(x, sqrt(y)) = mul(x, rsqrt(y))", "", FLOATS),
-    equation!("recip-sqrt", "recip(sqrt(y)) = rsqrt(y)", "", FLOATS),
-    equation!("one-over", "div(1, x) = recip(x)", "", FLOATS),
+    equation!("reciprocal-sqrt", "reciprocal(sqrt(y)) = rsqrt(y)", "", FLOATS),
+    equation!("one-over", "div(1, x) = reciprocal(x)", "", FLOATS),
     equation!("exp-exp", "mul(exp(x), exp(y)) = exp(add(x, y))", "", FLOATS),
     equation!("exp-minus", "div(1, exp(x)) = exp(neg(x))", "", FLOATS),
     // Maximum and minimum.

@@ -14,7 +14,7 @@ pub const RULES: &[Rule] = &[
     equation!("softsign", "div(x, add(abs(x), 1)) = softsign(x)", "", FLOATS),
     equation!("softplus", "log(add(exp(x), 1)) = softplus(x)", "", FLOATS),
     equation!("mish", "mul(x, tanh(softplus(x))) = mish(x)", "", FLOATS),
-    equation!("sigmoid", "recip(add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
+    equation!("sigmoid", "reciprocal(add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
     equation!("sigmoid-div", "div(1, add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
     equation!("hard-swish", "div(mul(x, min(max(add(x, 3), 0), 6)), 6) = hard_swish(x)", "", FLOATS),
     code!("swish", swish, swish_example),

@@ -1,4 +1,4 @@
-//! Writes pipeline stages and microbatches into a function: one copy of an op per microbatch, and an `of.place` between
+//! Writes pipeline stages and microbatches into a function: one copy of an op per microbatch, and an `of.sharding_constraint` between
 //! stages.
 //!
 //! Ops on split or partial values are repeated per microbatch; other ops run once. Partial values are accumulated
@@ -13,7 +13,7 @@ use of_diag::Code;
 use of_diag::Diagnostic;
 use of_ir::{Attr, Func, Graph, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, Place};
+use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, ShardingConstraint};
 use of_ops::elementwise::{Add, Max, Min, Mul};
 use of_ops::structural::Constant;
 use of_ops::training::CARRIED;
@@ -97,7 +97,7 @@ impl<'a> Unroller<'a> {
         }
         for op in g.region_ops(g.entry()) {
             let data = g.op(op);
-            // An inserted `of.place` belongs to the stage of its operand.
+            // An inserted `of.sharding_constraint` belongs to the stage of its operand.
             let known = staged.ops.get(op.index()).copied().filter(|_| !inserted(g, microbatches, staged, op));
             let stage = known.unwrap_or_else(|| data.operands.first().map_or(0, |v| b.stage_of_value[v.index()]));
             b.stage_of_op[op.index()] = stage;
@@ -113,7 +113,7 @@ impl<'a> Unroller<'a> {
         Ok(b)
     }
 
-    /// The microbatch layout of the result of an inserted `of.place`: accumulated where all readers need the total.
+    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total.
     fn placed(&mut self, result: ValueId, operand: ValueId, op: OpId) -> Sbp {
         let made = self.layouts[operand.index()];
         let whole = |u: &of_ir::Use| self.read_layout(u.op, u.operand as usize, made) == Sbp::Broadcast;
@@ -275,7 +275,7 @@ impl<'a> Unroller<'a> {
                     own.into_iter().chain(needed.get(&(*v, TOTAL)).copied()).min()
                 });
                 let when = match readers.min() {
-                    Some(first) if g.op(*op).name() == Place::NAME => first.max(start(*op, t)),
+                    Some(first) if g.op(*op).name() == ShardingConstraint::NAME => first.max(start(*op, t)),
                     _ => start(*op, t),
                 };
                 for key in self.reads(*op, t) {
@@ -383,7 +383,7 @@ impl<'a> Unroller<'a> {
                     };
                     let loc = self.g.def_op(v).map_or(&self.func.loc, |op| &self.g.op(op).loc);
                     rw.set_location(loc.clone());
-                    let sent = rw.create_one(Place { to }, &[from])?;
+                    let sent = rw.create_one(ShardingConstraint { sharding: to }, &[from])?;
                     self.made.insert(key, sent);
                 }
             }
@@ -493,11 +493,11 @@ impl<'a> Unroller<'a> {
             }
             let copy = rw.clone_op(g, op, &mut map);
             rw.graph().op(copy).results.to_vec()
-        } else if data.name() == Place::NAME {
+        } else if data.name() == ShardingConstraint::NAME {
             let Type::Tensor(TensorType { sbp: Some(to), .. }) = self.ty(data.results[0], stage) else {
                 return Err(self.error(data.results[0], "the result of a transfer has no layout"));
             };
-            vec![rw.create_one(Place { to }, &operands)?]
+            vec![rw.create_one(ShardingConstraint { sharding: to }, &operands)?]
         } else {
             localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
             let made = rw.create((data.def, data.attrs.clone()), &operands)?;
@@ -559,8 +559,8 @@ impl<'a> Unroller<'a> {
     }
 }
 
-/// Whether [`decide::write`] inserted the op: an `of.place` that the search did not know.
+/// Whether [`decide::write`] inserted the op: an `of.sharding_constraint` that the search did not know.
 fn inserted(g: &Graph, microbatches: &Microbatches, staged: &StagedFunction, op: OpId) -> bool {
-    g.op(op).name() == Place::NAME
+    g.op(op).name() == ShardingConstraint::NAME
         && (op.index() >= staged.ops.len() || g.op(op).results.iter().any(|v| v.index() >= microbatches.values.len()))
 }

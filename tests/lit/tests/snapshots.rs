@@ -142,6 +142,6 @@ fn cuda_kernels_match_their_snapshots() {
         return;
     }
     for (name, function) in nests() {
-        insta::assert_snapshot!(format!("{name}_cuda"), kernels(&function, &["--target", "cuda:shim"]));
+        insta::assert_snapshot!(format!("{name}_cuda"), kernels(&function, &["--target", "cuda:emulated"]));
     }
 }

@@ -50,7 +50,7 @@ pub const MLIR_OPT: Component =
     Component { name: "mlir-opt", what: "mlir-opt", install: "apt-get install mlir-22-tools" };
 /// The GPU that the CPU emulates: kernels for GPUs, compiled by a C++ compiler.
 pub const CUDA_SHIM: Component = Component {
-    name: "cuda-shim",
+    name: "cuda-emulated",
     what: "a compiler that builds kernels for the emulated GPU",
     install: "apt-get install g++, on x86-64 or aarch64",
 };

@@ -300,10 +300,10 @@ fn deferred_division(along: &Body, s: Softmax, at: usize, element: DType) -> Res
     // The quotient, through casts.
     let mut quotient = stored;
     while let Node::Op(ScalarOp::Cast(_), args) = &along.nodes[quotient].node {
-        body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.sum]));
+        body.nodes[quotient] = typed(Node::Op(ScalarOp::Reciprocal, vec![s.sum]));
         quotient = args[0];
     }
-    body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.sum]));
+    body.nodes[quotient] = typed(Node::Op(ScalarOp::Reciprocal, vec![s.sum]));
     let weights = match element {
         DType::F32 => s.exponentials,
         half => body.push(Node::Op(ScalarOp::Cast(half), vec![s.exponentials]), half, false),

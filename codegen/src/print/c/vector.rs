@@ -42,7 +42,7 @@ fn lanes(dtype: DType) -> bool {
 /// Integer functions whose result is no wider than the operands.
 fn int_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitAnd | BitOr | BitXor)
+    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitwiseAnd | BitwiseOr | BitwiseXor)
 }
 
 /// Functions that wrap on overflow.
@@ -52,7 +52,7 @@ fn wraps(op: ScalarOp) -> bool {
 
 fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    let arithmetic = matches!(op, Neg | Abs | Recip | Sign | Add | Sub | Mul | Div | Max | Min);
+    let arithmetic = matches!(op, Neg | Abs | Reciprocal | Sign | Add | Sub | Mul | Div | Max | Min);
     let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
     function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
@@ -191,7 +191,7 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Round => format!("vround({})", a(0)),
         Sqrt => format!("vsqrt({})", a(0)),
         Rsqrt => format!("SPLAT(1) / vsqrt({})", a(0)),
-        Recip => format!("SPLAT(1) / {}", a(0)),
+        Reciprocal => format!("SPLAT(1) / {}", a(0)),
         Exp => format!("vexp({})", a(0)),
         Log => format!("vlog({})", a(0)),
         Sin => format!("vsin({})", a(0)),
@@ -230,9 +230,9 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
                 _ => format!("{f}({}, {})", a(0), a(1)),
             }
         }
-        And | BitAnd => format!("{} & {}", a(0), a(1)),
-        Or | BitOr => format!("{} | {}", a(0), a(1)),
-        Xor | BitXor => format!("{} ^ {}", a(0), a(1)),
+        And | BitwiseAnd => format!("{} & {}", a(0), a(1)),
+        Or | BitwiseOr => format!("{} | {}", a(0), a(1)),
+        Xor | BitwiseXor => format!("{} ^ {}", a(0), a(1)),
         Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
         Select => {
             let (x, y) = (a(1), a(2));

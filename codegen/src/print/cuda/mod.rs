@@ -46,7 +46,7 @@ const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../func
 pub struct Cuda;
 
 /// The printer of the same text for the emulated GPU.
-pub struct Shim;
+pub struct Emulated;
 
 impl Printer for Cuda {
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
@@ -76,7 +76,7 @@ impl Printer for Cuda {
     }
 }
 
-impl Printer for Shim {
+impl Printer for Emulated {
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Ok(Source { scratch_bytes: shim::SCRATCH, ..kernel(nest, isa)? })
     }

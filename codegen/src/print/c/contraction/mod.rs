@@ -57,7 +57,7 @@ pub fn contraction(
     if let Element::Half(dtype) = spec.element
         && !isa.multiplies(dtype)
     {
-        return Err(format!("{} does not multiply {dtype}; the pass widen-floats makes f32 of it", isa.name));
+        return Err(format!("{} does not multiply {dtype}; the pass legalize-float16 makes f32 of it", isa.name));
     }
     if !vector::vectorizable(body) {
         return Err("the epilogue has no vector form".into());

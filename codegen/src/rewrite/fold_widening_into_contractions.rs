@@ -1,6 +1,6 @@
 //! Narrows contractions to 16-bit floats, for instruction sets that multiply them directly from memory.
 //!
-//! The pass `widen-floats` widened the operands to f32 and rounds the result. Sums are f32 either way, so
+//! The pass `legalize-float16` widened the operands to f32 and rounds the result. Sums are f32 either way, so
 //! `round(contraction(widen(a), widen(b)))` equals `contraction(a, b)` of the 16-bit type. Widened constants are narrowed again
 //! where the type represents every element.
 
@@ -36,7 +36,7 @@ pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
         return Ok(None);
     }
     let mut func = func.clone();
-    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "narrow-contractions"), made: HashMap::new() };
+    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "fold-widening-into-contractions"), made: HashMap::new() };
     for (op, dtype) in found {
         n.product(op, dtype)?;
     }
@@ -174,7 +174,7 @@ mod tests {
         let module =
             of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
         let func = module.main().unwrap();
-        let narrow = narrowed(func, Isa::by_name("cuda-shim").unwrap()).unwrap();
+        let narrow = narrowed(func, Isa::by_name("cuda-emulated").unwrap()).unwrap();
         let g = &narrow.as_ref().unwrap_or(func).graph;
         let name = |op: &OpId| {
             let data = g.op(*op);

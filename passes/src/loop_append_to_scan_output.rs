@@ -1,4 +1,4 @@
-//! `stack-appends`: replaces concatenation in a loop by a scan output.
+//! `loop-append-to-scan-output`: replaces concatenation in a loop by a scan output.
 //!
 //! A loop-carried tensor that grows by concatenation is copied in every iteration, which takes quadratic time. A scan
 //! output is written once. Exporters emit such tensors for lists that a script collects.
@@ -19,8 +19,8 @@ use crate::matchers::def;
 ///
 /// # Errors
 /// When an op does not fit, a bug of the pass.
-pub fn stack_appends(func: &mut Func) -> Result<(), Diagnostics> {
-    let mut rw = Rewriter::new(&mut func.graph, "stack-appends");
+pub fn loop_append_to_scan_output(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "loop-append-to-scan-output");
     for op in rw.graph().walk() {
         while rw.graph().is_live(op) && rw.graph().op(op).name() == Loop::NAME {
             let Some(append) = Append::find(rw.graph(), op) else { break };

@@ -1,4 +1,4 @@
-//! `of.fail`.
+//! `of.trap`.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ op! {
     ///
     /// A branch that does not fit the shapes of a model contains it where inference fails; the model works as long as
     /// the branch is not taken.
-    pub struct Fail = "of.fail" [Structural] {
+    pub struct Trap = "of.trap" [Structural] {
         operands: (),
         results: (y),
         traits: { effect: true },
-        attrs: { message: Arc<str>, ty: Type },
+        attrs: { message: Arc<str>, result_type: Type },
     }
     samples: |_seed| None;
 }
 
-impl Op for Fail {
-    op_basics!(Fail);
+impl Op for Trap {
+    op_basics!(Trap);
 
     fn infer(&self, _cx: &OpView<'_>) -> Inferred {
-        Ok(vec![self.ty.clone()])
+        Ok(vec![self.result_type.clone()])
     }
 
     fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {
@@ -46,8 +46,9 @@ mod tests {
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");
         rw.at_end(entry);
-        let y =
-            rw.create_one(Fail { message: "no such branch".into(), ty: Type::fixed(DType::F32, &[2]) }, &[]).unwrap();
+        let y = rw
+            .create_one(Trap { message: "no such branch".into(), result_type: Type::fixed(DType::F32, &[2]) }, &[])
+            .unwrap();
         rw.create(Return {}, &[y]).unwrap();
         assert!(run_graph(&g, &[]).unwrap_err().to_string().contains("no such branch"));
     }

@@ -27,7 +27,7 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
         return None;
     }
     let mut out = func.clone();
-    let mut rw = Rewriter::new(&mut out.graph, "separate-score-matrices");
+    let mut rw = Rewriter::new(&mut out.graph, "duplicate-shared-attention-ops");
     for matrix in matrices {
         let exclusive: HashSet<OpId> = matrix.ops().into_iter().filter(|op| !matrix.shared.contains(op)).collect();
         let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| matrix.shared.contains(&op));

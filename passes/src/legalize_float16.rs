@@ -1,4 +1,4 @@
-//! `widen-floats`: computes reductions, contractions and comparisons of 16-bit floats in f32.
+//! `legalize-float16`: computes reductions, contractions and comparisons of 16-bit floats in f32.
 //!
 //! Elementwise ops and data movements have 16-bit kernels. Reductions and contractions do not: they accumulate in f32
 //! anyway. Casts of constants are folded, other casts fuse with adjacent ops.
@@ -33,8 +33,8 @@ const WIDENED: &[&str] = &[
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug of the pass.
-pub fn widen_floats(func: &mut Func) -> Result<(), Diagnostics> {
-    let mut rw = Rewriter::new(&mut func.graph, "widen-floats");
+pub fn legalize_float16(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "legalize-float16");
     for op in rw.graph().walk() {
         if WIDENED.contains(&rw.graph().op(op).name()) {
             widen(&mut rw, op)?;
