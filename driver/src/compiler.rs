@@ -16,6 +16,7 @@ use of_tensorrt::Ranges;
 use crate::backends::Backends;
 use crate::error::error;
 use crate::generate::Generator;
+use crate::input_files::Conversion;
 use crate::mesh::RankSelection;
 use crate::model::Model;
 use crate::observer::{Observer, Silent};
@@ -151,7 +152,7 @@ impl<'o> Compiler<'o> {
     /// open: the program accepts every legal shape, and TensorRT's engines those in the ranges.
     fn bindings(&self, func: &Func) -> Result<(Vec<Bindings>, Ranges), Diagnostics> {
         let (mut base, mut ranges) = (Bindings::new(), Ranges::new());
-        input_files::bind(&input_files::read(&self.input_files, func)?, func, &mut base)?;
+        input_files::bind(&input_files::read(&self.input_files, func, &Conversion::default())?, func, &mut base)?;
         shapes::bind_ranges(&self.shapes, func, &mut base, &mut ranges)?;
         let mut all: Vec<Bindings> = Vec::new();
         if self.variants.is_empty() || !base.is_empty() || !ranges.is_empty() {

@@ -142,7 +142,8 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn run(&mut self, func: &Func, set: &str) -> Result<Vec<Value>, Diagnostics> {
-        let values = input_files::in_order(input_files::read(&[set.into()], func)?, func)?;
+        let values =
+            input_files::in_order(input_files::read(&[set.into()], func, &input_files::Conversion::default())?, func)?;
         let mut bindings = Bindings::new();
         input_files::bind(&values, func, &mut bindings)?;
         let inputs = tensor_files::to_runtime_all(values.into_iter().map(|v| v.value).collect())?;

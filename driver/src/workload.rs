@@ -36,6 +36,8 @@ pub struct InputSource<'a> {
     pub files: &'a [String],
     /// Shape bindings, as [`shapes::bind`] takes them.
     pub shapes: &'a [String],
+    /// How their contents become values.
+    pub conversion: &'a input_files::Conversion,
     /// Whether inputs are random where `files` is empty.
     pub random: bool,
     /// The most bytes that random inputs may take; `None` is this machine's memory.
@@ -62,7 +64,7 @@ impl InputSource<'_> {
                 let what = "the shapes of a plan's inputs are those of the files: --shape has no effect together with --inputs";
                 return Err(error(Code::INPUT, what).hint("leave out --shape, or give the model").into());
             }
-            input_files::read_for_plan(self.files, &plan)?
+            input_files::read_for_plan(self.files, &plan, self.conversion)?
         };
         Ok(Workload { plan, inputs: tensor_files::to_runtime_all(values)?, summary: None })
     }
@@ -89,7 +91,8 @@ impl InputSource<'_> {
             }
             None
         } else {
-            let ordered: Vec<NamedValue> = input_files::in_order(input_files::read(self.files, func)?, func)?;
+            let ordered: Vec<NamedValue> =
+                input_files::in_order(input_files::read(self.files, func, self.conversion)?, func)?;
             input_files::bind(&ordered, func, &mut bindings)?;
             Some(ordered.into_iter().map(|v| v.value).collect())
         };

@@ -36,6 +36,7 @@ pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
 mod syntax;
+mod unified_diff;
 mod verify;
 
 pub use list::{

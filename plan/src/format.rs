@@ -18,7 +18,8 @@ pub const SECTION_ALIGN: u64 = 4096;
 /// Weights and kernels start at multiples of this inside their sections.
 pub const VALUE_ALIGN: u64 = 64;
 
-pub(crate) const MAGIC: [u8; 8] = *b"\x89OFPLAN\n";
+/// The first bytes of every plan.
+pub const MAGIC: [u8; 8] = *b"\x89OFPLAN\n";
 pub(crate) const HEADER_LEN: usize = 48;
 const ENTRY_LEN: usize = 48;
 const MAX_SECTIONS: usize = 16;

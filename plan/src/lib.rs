@@ -51,7 +51,7 @@ pub use error::{BuildError, OpenError, WriteError};
 pub use extent::{Call, Extent, ExtentFn, Factor, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
-pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 pub use mapped_bytes::zeroed_pages;

@@ -191,7 +191,7 @@ fn chips(l: &Layout) -> String {
     if all.is_empty() { layout::show(l) } else { all }
 }
 
-/// Text with HTML special characters escaped.
+/// Text with control characters and HTML special characters escaped.
 fn text(s: &str) -> String {
-    s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    of_diag::escaped(s).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

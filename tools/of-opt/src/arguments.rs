@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
+use of_driver::input_files::Conversion;
 use of_driver::{
-    Cache, CompileOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
+    Cache, CompileOptions, ImageOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target,
+    error,
 };
 
-use crate::quantity;
+use crate::{exit, quantity};
 
 /// When the program started: a time limit counts from here.
 pub static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -112,7 +114,7 @@ pub struct Codegen {
     pub memory_limit: Option<u64>,
     /// The plan's memory budget: refuse a plan, and a run, whose values take more than this: 300MB, 4GiB. Checked when the
     /// plan is made, when it is loaded, and for each value whose size is known only then [default: this machine's memory,
-    /// or what its control group grants]
+    /// or what its control group grants; for 'explain', that of a device of the mesh]
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
     pub memory: Option<u64>,
 }
@@ -243,9 +245,34 @@ pub enum PrecisionArg {
 /// Input files.
 #[derive(Args, Debug, Clone, Default)]
 pub struct InputFiles {
-    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
+    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz. An image (.png,
+    /// .jpg, …) is scaled to the size of the input
     #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
     pub inputs: Vec<String>,
+    /// Convert the numbers of input files to the element types of the model; a value that the type cannot hold is an error
+    #[arg(long, requires = "inputs")]
+    pub cast: bool,
+    /// Means that are subtracted from the channels of images, whose pixels are from 0 to 1: 0.485,0.456,0.406
+    #[arg(long, value_name = "M,…", value_delimiter = ',', requires = "inputs")]
+    pub image_mean: Vec<f64>,
+    /// Standard deviations that the channels of images are divided by after that: 0.229,0.224,0.225
+    #[arg(long, value_name = "S,…", value_delimiter = ',', requires = "inputs")]
+    pub image_std: Vec<f64>,
+}
+
+impl InputFiles {
+    /// How the files become values.
+    ///
+    /// # Errors
+    /// When a standard deviation is not positive, or a mean is not finite.
+    pub fn conversion(&self) -> Result<Conversion, Diagnostics> {
+        if self.image_std.iter().any(|s| !s.is_finite() || *s <= 0.0) || self.image_mean.iter().any(|m| !m.is_finite())
+        {
+            return Err(exit::usage("--image-mean takes numbers, and --image-std positive numbers").into());
+        }
+        let image = ImageOptions { mean: self.image_mean.clone(), std: self.image_std.clone() };
+        Ok(Conversion { cast: self.cast, image })
+    }
 }
 
 /// A model file.

@@ -1,17 +1,18 @@
 //! `of-opt compile`: compiles a model to a plan.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use of_codegen::Summary;
 use of_diag::Diagnostics;
-use of_driver::{CompileOptions, Compiler, Observer, count, io_error};
+use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
+use serde_json::json;
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
-use crate::console::Console;
+use crate::console::{Console, is_dash};
 use crate::show::{bytes, time};
-use crate::{exit, model_file};
+use crate::{exit, model_file, quantity};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -19,7 +20,7 @@ pub struct Compile {
     /// The model.
     #[command(flatten)]
     pub model: ModelFile,
-    /// The plan
+    /// The plan; `-` for stdout
     #[arg(short, long, value_name = "MODEL.plan")]
     pub output: PathBuf,
     /// Shapes.
@@ -32,9 +33,12 @@ pub struct Compile {
     #[command(flatten)]
     pub inputs: InputFiles,
     /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
-    /// machine and with these threads. The cache keeps the result; 0 only reads the cache
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["mesh", "target"])]
-    pub tune: Option<f64>,
+    /// machine and with these threads: 30s, 2m. The cache keeps the result; 0 only reads the cache
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["mesh", "target"], value_parser = quantity::duration)]
+    pub tune: Option<Duration>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -50,19 +54,20 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     if c.codegen.mesh.is_some() && !c.variant.is_empty() {
         return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
     }
-    let tuning = c.tune.map(Duration::try_from_secs_f64).transpose();
-    let tuning = tuning.map_err(|_| exit::usage("--tune takes a number of seconds, 0 or more"))?;
-    let options = CompileOptions { tuning, recorded_flags: flags(c), ..c.codegen.options()? };
+    let options = CompileOptions { tuning: c.tune, recorded_flags: flags(c), ..c.codegen.options()? };
     let compiler = Compiler::with_options(options)
         .shapes(&c.shapes.shape)
         .variants(&c.variant)
         .shapes_of_files(&c.inputs.inputs)
         .observer(console);
     let compiled = compiler.compile(model)?;
-    let progress = console.progress(&format!("writing {}", c.output.display()));
-    compiled.save(&c.output)?;
-    drop(progress);
-    let size = std::fs::metadata(&c.output).map_err(|e| io_error(&c.output, "read", &e))?.len();
+    if c.json && is_dash(&c.output) {
+        return Err(exit::usage("--json and a plan on stdout exclude each other").into());
+    }
+    let size = write(&compiled, &c.output, console)?;
+    if c.json {
+        return console.print(&as_json(&compiled, c, size, started.elapsed()));
+    }
     let content = match compiled.plan().meshes.first() {
         Some(mesh) => {
             format!("{}, {}", count(mesh.ranks.len(), "rank"), count(compiled.programs, "template"))
@@ -72,6 +77,32 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     console.note(&format!("{}: {content}, {} in {}", c.output.display(), bytes(size), time(started.elapsed())));
     note_summary(compiled.summary(), compiled.plan(), console);
     Ok(())
+}
+
+fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) -> String {
+    let s = compiled.summary();
+    let left_out = s.left_out.iter().map(|l| {
+        json!({"op": l.op, "backend": l.backend, "location": l.location.to_string(), "reason": l.reason.to_string()})
+    });
+    let report = json!({
+        "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
+        "programs": compiled.programs, "ops": compiled.ops, "steps": s.steps, "kernels": s.kernels,
+        "kernels_compiled": s.compiled, "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
+        "memory_depends_on": open_extents(compiled.plan()), "without_native_code": left_out.collect::<Vec<_>>(),
+    });
+    format!("{report:#}\n")
+}
+
+/// Writes the plan, and returns its bytes.
+fn write(compiled: &CompiledModel, path: &Path, console: &Console) -> Result<u64, Diagnostics> {
+    if is_dash(path) {
+        let bytes = compiled.to_bytes()?;
+        console.print_bytes("a plan", &bytes)?;
+        return Ok(bytes.len() as u64);
+    }
+    let _progress = console.progress(&format!("writing {}", path.display()));
+    compiled.save(path)?;
+    Ok(std::fs::metadata(path).map_err(|e| io_error(path, "read", &e))?.len())
 }
 
 /// The flags that determine the result, as the plan records them, without paths: equal inputs give equal plans.

@@ -10,9 +10,11 @@ use of_driver::{Backends, Observer, checkpoint, error, io_error, shapes};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
+use of_sharding::layout::show;
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
 use of_tensorrt::Ranges;
+use serde_json::json;
 
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
@@ -33,12 +35,12 @@ pub struct Explain {
     /// transfers between ranks are staged through host memory
     #[arg(long)]
     pub placement: bool,
-    /// Bytes of memory a device, instead of the mesh's
-    #[arg(long, value_name = "BYTES")]
-    pub memory: Option<f64>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
-    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["memory", "microbatches"])]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["memory", "microbatches", "json"])]
     pub html: Option<PathBuf>,
+    /// Print the layouts as JSON
+    #[arg(long, conflicts_with_all = ["placement", "microbatches"])]
+    pub json: bool,
     /// Code generation; --passes replaces the passes before the search, which leave primitives.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -68,11 +70,11 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("explain compares pipelines: --microbatches takes numbers from 2 on").into());
     }
     let mut mesh = MeshSpec::named(name)?;
-    if let Some(memory) = c.memory {
-        if !memory.is_finite() || memory <= 0.0 {
-            return Err(exit::usage("--memory is a positive number of bytes").into());
+    if let Some(memory) = c.codegen.memory {
+        if memory == 0 {
+            return Err(exit::usage("--memory is more than 0 bytes").into());
         }
-        mesh.memory = memory;
+        mesh.memory = memory as f64;
     }
     let source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
@@ -114,8 +116,22 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         of_files::write(path, page).map_err(|e| io_error(path, "written", &e))?;
         return Ok(());
     }
+    if c.json {
+        return console.print(&as_json(name, &model, &decision));
+    }
     let chosen_text = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
     console.print(&format!("{name}  {}\n{chosen_text}", reasons::text(&model, &decision)))
+}
+
+fn as_json(name: &str, model: &Sharding<'_>, decision: &decide::Decision) -> String {
+    let values = of_sharding::explain::explain(model, decision).into_iter().map(|e| {
+        let runner_up = e.runner_up.map(|r| {
+            json!({"layout": show(&r.layout), "seconds": r.seconds, "sent_bytes": r.sent, "memory_bytes": r.memory})
+        });
+        json!({"value": e.value, "layout": show(&e.layout), "runner_up": runner_up})
+    });
+    let report = json!({"mesh": name, "seconds": decision.cost, "bound_seconds": decision.bound, "memory_bytes": decision.memory, "values": values.collect::<Vec<_>>()});
+    format!("{report:#}\n")
 }
 
 /// Every op that a requested backend does not run, with the reason.
