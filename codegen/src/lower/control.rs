@@ -65,16 +65,19 @@ impl Lowering<'_, '_> {
                 out.push(v);
             }
         }
-        let binds = |v: &ValueId, s: &Arc<str>| {
-            let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
-            shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
-        };
-        let shapes = out.iter().filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
-        let symbols: Vec<Arc<str>> = shapes.flatten().flat_map(Dim::symbols).collect();
-        for s in symbols {
-            if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s))) {
-                out.push(binder);
+        let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let binds = |v: &ValueId, s: &Arc<str>| shape(*v).iter().any(|d| d.as_symbol() == Some(s));
+        // A binder may have other symbols, which need binders too.
+        let mut next = 0;
+        while let Some(v) = out.get(next).copied() {
+            for s in shape(v).iter().flat_map(Dim::symbols) {
+                if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s)))
+                    && !out.contains(&binder)
+                {
+                    out.push(binder);
+                }
             }
+            next += 1;
         }
         out
     }

@@ -11,7 +11,7 @@ use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
-use crate::print::index::window_range;
+use crate::print::index::{mean_factor, window_range};
 
 /// Maximum terms of the sums of a block that are unrolled.
 const UNROLLED: usize = 128;
@@ -26,7 +26,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind != Kind::Max);
+    let second = usize::from(spec.kind == Kind::Depthwise);
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
@@ -207,7 +207,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
             let x = format!("x{}", p * w.stride + k * w.dilation);
             let _ = match spec.kind {
                 Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                Kind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
                 Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
@@ -263,7 +263,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let step = |value: String, tap: String| match spec.kind {
         Kind::Max if bytes => format!("acc = imax(acc, {value});"),
         Kind::Max => format!("acc = vmax({value}, acc);"),
-        Kind::Mean => format!("acc += {value};"),
+        Kind::Mean(_) => format!("acc += {value};"),
         Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
@@ -294,8 +294,8 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
 
 /// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
-    if spec.kind == Kind::Mean {
-        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
+    if let Kind::Mean(divisor) = spec.kind {
+        let _ = writeln!(c, "        acc *= SPLAT({});", mean_factor(divisor, &spec.h, &spec.w, x));
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {
