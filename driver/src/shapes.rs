@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Type};
 use of_passes::specialize::{Bindings, bind_input, open_symbols};
-use of_plan::{Port, Program};
+use of_plan::{Extent, Port, Program, Solution};
 use of_tensorrt::{Range, Ranges};
 
 use crate::error::error;
@@ -172,7 +172,8 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
             port.accepts(Some((port.dtype(), &extents)), program)
                 .map_err(|e| error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in extents.iter().enumerate() {
-                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
+                let extent = port.extent(axis, program);
+                if let Some(Solution::One(symbol, n)) = extent.and_then(|e| e.solve(*n, &symbols)) {
                     set_symbol(program, &mut symbols, symbol as usize, n)?;
                 }
             }
@@ -183,7 +184,8 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
         }
     }
     // Symbols that are extents of inputs; results determine the others.
-    let extents = |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)?.as_symbol()).collect::<Vec<_>>();
+    let extents =
+        |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)).flat_map(Extent::symbols).collect::<Vec<_>>();
     let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
     let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
     open.sort_unstable();

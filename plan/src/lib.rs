@@ -48,7 +48,7 @@ pub use control_edges::{chain_threads, order_reuse};
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
-pub use extent::{Call, Extent, ExtentFn, Factor, Term};
+pub use extent::{Call, Extent, ExtentFn, Factor, Solution, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};

@@ -151,8 +151,8 @@ pub struct Program {
     /// memory safety across iterations too.
     #[prost(bool, tag = "10")]
     pub pipelined: bool,
-    /// Names of the symbols that extents of objects depend on. The first value of a run whose extent is the symbol
-    /// itself binds the symbol.
+    /// Names of the symbols that extents of objects depend on. The first value of a run whose extents determine a
+    /// symbol binds it.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
     /// Whether it is not an entry point: a task of an earlier program runs it, or the ranks of a mesh do.

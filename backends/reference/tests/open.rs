@@ -264,3 +264,77 @@ fn fixed_extents_are_viewed_as_symbolic_extents() {
     }
     case.refused(&[r.f32s(&[2, 5]), r.f32s(&[3, 4])]);
 }
+
+/// Extents of inputs may be functions of symbols, which the run solves for the symbols.
+#[test]
+fn computed_extents_have_native_code() {
+    let mut r = Rng::new(17);
+    let pools = "auto_pad = \"NOTSET\", channels_last = false, dilations = [1, 1], kernel = [2, 3], strides = [2, 2]";
+    for (pads, ceil, include) in
+        [([0; 4], false, true), ([1, 1, 0, 1], false, false), ([1, 1, 1, 1], true, true), ([0, 1, 1, 0], true, false)]
+    {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(b)x3x?(h*4)x?(w*2 + 1)xf32>) -> (tensor<?x3x?x?xf32>, tensor<?x3x?x?xf32>) {{
+  %a = of.avg_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, count_include_pad = {include}}}
+  %m = of.max_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, indices = false, storage_order = 0}}
+  of.return %a, %m
+}}
+"
+        ));
+        assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+        for (b, h, w) in [(1, 1, 1), (2, 3, 4), (1, 2, 20)] {
+            let what = format!("{pads:?}, {ceil}, {include}: {b}, {h}, {w}");
+            case.check(&what, &[r.f32s(&[b, 3, 4 * h, 2 * w + 1])]);
+        }
+        let why = case.refused(&[r.f32s(&[1, 3, 6, 3])]);
+        assert!(why.contains("has extent 6 at dimension 2, which `4*h` never is"), "{why}");
+    }
+}
+
+#[test]
+fn reductions_of_computed_extents_have_native_code() {
+    let mut r = Rng::new(19);
+    for (op, axes, rank) in [("sum", "1", "?x?"), ("max", "0", "?x?"), ("sum", "0, 2", "?"), ("min", "1, 2", "?")] {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n + 1)x?(n*2)x?(b*s)xf32>, %y: tensor<?(b)x4xf32>) -> (tensor<{rank}xf32>, tensor<?(b)x4xf32>) {{
+  %axes = of.constant {{value = dense<[{axes}]> : tensor<{}xi64>}}
+  %a = of.reduce_{op} %x, %axes {{keepdims = false}}
+  %t = of.tanh %y
+  of.return %a, %t
+}}
+",
+            axes.split(',').count()
+        ));
+        assert!(case.left_out.is_empty(), "{op} {axes}: {:?}", case.left_out);
+        for (n, b, s) in [(1, 1, 1), (3, 2, 5), (8, 3, 7)] {
+            let inputs = [r.f32s(&[n + 1, 2 * n, b * s]), r.f32s(&[b, 4])];
+            case.check(&format!("{op} {axes}: {n}, {b}, {s}"), &inputs);
+        }
+        let why = case.refused(&[r.f32s(&[2, 4, 3]), r.f32s(&[3, 4])]);
+        assert!(why.contains("and must have 2"), "{why}");
+    }
+}
+
+/// The first result, a number, is no row of the product's operand.
+#[test]
+fn products_read_results_of_control_flow() {
+    let mut case = Case::new(
+        "func @main(%c: tensor<i1>, %s: tensor<f32>, %x: tensor<4x8xf32>, %v: tensor<8x5xf32>) -> (tensor<f32>, tensor<4x5xf32>) {
+  %number, %rows = of.if %c : (tensor<i1>) -> (tensor<f32>, tensor<4x8xf32>) {
+    %a = of.exp %s
+    %b = of.tanh %x
+    of.yield %a, %b
+  }, {
+    of.yield %s, %x
+  }
+  %y = of.matmul %rows, %v
+  of.return %number, %y
+}
+",
+    );
+    let mut r = Rng::new(23);
+    for c in [1, 0] {
+        let c = Tensor::from_elements(DType::Bool, vec![], of_ir::Elements::Int(vec![c])).unwrap();
+        case.check("a branch", &[c.into(), r.f32s(&[]), r.f32s(&[4, 8]), r.f32s(&[8, 5])]);
+    }
+}

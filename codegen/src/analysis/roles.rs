@@ -57,12 +57,16 @@ pub struct Roles {
 impl Roles {
     /// Finds the role of every op of `region`, whose inputs are `inputs`.
     ///
-    /// A symbol is bound at run time when it is an extent of an input, or of the result of an op that runs before: native code
-    /// then computes with it. An op whose results have unbound symbols runs on a backend, which binds them.
+    /// A symbol is bound at run time when an extent of an input, or of the result of an op that runs before, determines it
+    /// ([`Dim::determines`]): native code then computes with it. An op whose results have unbound symbols runs on a backend,
+    /// which binds them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
         let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
-        for v in inputs {
-            r.bind(graph, *v, None);
+        // An extent may determine a symbol only once a later input binds another.
+        let mut bound = usize::MAX;
+        while bound != r.symbols.len() {
+            bound = r.symbols.len();
+            inputs.iter().for_each(|v| r.bind(graph, *v, None));
         }
         let order: Vec<OpId> = graph.region_ops(region).collect();
         for op in &order {
@@ -141,13 +145,13 @@ impl Roles {
         }
     }
 
-    /// Records `v` as the binder of the symbols that are extents of it.
+    /// Records `v` as the binder of the symbols that its extents determine.
     fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
-        for s in shape.iter().filter_map(Dim::as_symbol) {
-            if !self.symbols.contains(s) {
+        for dim in shape {
+            if let Some(s) = dim.determines(&|s| self.bound_by.contains_key(s)) {
                 self.symbols.push(s.clone());
-                self.bound_by.insert(s.clone(), (v, op));
+                self.bound_by.insert(s, (v, op));
             }
         }
     }

@@ -574,12 +574,14 @@ impl Fuser<'_> {
         let last = product(second)?;
         let [weights, values] = self.graph.op(last).operands[..] else { return None };
         let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
-        let is_rows = self.groups[rows].kind == GroupKind::Rowwise(1);
+        if self.groups[rows].kind != GroupKind::Rowwise(1) {
+            return None;
+        }
         // Other readers of the rows may read only values of one number a row: the gradient does.
         let numbers = |v: &ValueId| self.value_dims(*v) == row_dims(&self.groups[rows].space, 1);
         let read = self.results(rows);
         let fits = read.iter().all(|v| *v == weights || numbers(v));
-        if !is_rows || !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
+        if !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
             return None;
         }
         let first = self.groups[rows].deps.iter().copied().find(|g| {
@@ -655,7 +657,7 @@ impl Fuser<'_> {
 /// The space with its last `inner` axes reduced to 1.
 pub fn row_dims(space: &[Extent], inner: usize) -> Vec<Extent> {
     let mut out = space.to_vec();
-    out[space.len() - inner..].fill(1usize.into());
+    out[space.len().saturating_sub(inner)..].fill(1usize.into());
     out
 }
 

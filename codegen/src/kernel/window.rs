@@ -11,11 +11,22 @@ use crate::kernel::extent::Extent;
 pub enum WindowKind {
     /// The largest element.
     Max,
-    /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
-    Mean,
+    /// The sum divided by a number of elements.
+    Mean(Divisor),
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
     /// are those of [`pack_depthwise_vnni`], the sum is i32, and every window is inside the input.
     Depthwise,
+}
+
+/// The number of elements by which a mean divides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Divisor {
+    /// All elements of the window.
+    Window,
+    /// Those inside the input.
+    Inside,
+    /// Those inside the input and its padding.
+    Padded,
 }
 
 /// A window over one image axis.
@@ -33,6 +44,8 @@ pub struct WindowAxis {
     pub dilation: usize,
     /// Padding before the input.
     pub pad: Extent,
+    /// Padding after the input.
+    pub pad_end: Extent,
 }
 
 impl WindowAxis {
@@ -45,6 +58,7 @@ impl WindowAxis {
             stride: w.strides[i],
             dilation: w.dilations[i],
             pad: Extent::from(&w.pads_begin[i]),
+            pad_end: Extent::from(&w.pads_end[i]),
         }
     }
 }
@@ -57,7 +71,13 @@ pub fn image_axes(w: &Windows<Dim>) -> Result<(WindowAxis, WindowAxis), String> 
     let axis = |i: usize| WindowAxis::of(w, i);
     let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
     match w.input.len() {
-        1 => Ok((WindowAxis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
+        1 => {
+            let pad_end = zero.clone();
+            Ok((
+                WindowAxis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero, pad_end },
+                axis(0),
+            ))
+        }
         2 => Ok((axis(0), axis(1))),
         n => Err(format!("{n} image axes have no native code")),
     }

@@ -326,6 +326,7 @@ mod tests {
             stride,
             dilation: 1,
             pad: 1usize.into(),
+            pad_end: 1usize.into(),
         };
         let isa = Isa::by_name("avx512").unwrap();
         let choose = |n: usize, stride: usize, channels: usize| {

@@ -70,16 +70,27 @@ impl Lowering<'_, '_> {
         let mut seen = HashSet::new();
         let mut out: Vec<ValueId> =
             read.into_iter().filter(|v| inside.contains(v) && !constant(v) && seen.insert(*v)).collect();
-        let binds = |v: &ValueId, s: &Arc<str>| {
-            let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
-            shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
-        };
-        let shapes = out.iter().filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
-        let symbols: Vec<Arc<str>> = shapes.flatten().flat_map(Dim::symbols).collect();
-        for s in symbols {
-            if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s))) {
-                out.push(binder);
+        let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        // The symbols that some value binds by an extent of its own.
+        let mut bound: HashSet<Arc<str>> = HashSet::new();
+        let symbols = |v: ValueId| shape(v).iter().filter_map(|d| d.as_symbol().cloned()).collect::<Vec<_>>();
+        bound.extend(out.iter().flat_map(|v| symbols(*v)));
+        // A binder may have other symbols, which need binders too.
+        let mut next = 0;
+        while let Some(v) = out.get(next).copied() {
+            for s in shape(v).iter().flat_map(Dim::symbols) {
+                if bound.contains(&s) {
+                    continue;
+                }
+                if let Some(binder) = self.roles.binder(&s) {
+                    bound.insert(s);
+                    if seen.insert(binder) {
+                        bound.extend(symbols(binder));
+                        out.push(binder);
+                    }
+                }
             }
+            next += 1;
         }
         out
     }

@@ -61,6 +61,8 @@ pub struct NotNative {
     pub reason: String,
     /// The backend that claimed it.
     pub backend: &'static str,
+    /// Estimated arithmetic operations of a run; a symbol counts as [`of_ops::work::OPEN`].
+    pub flops: u64,
 }
 
 /// The target and the options of a compilation.
@@ -220,12 +222,11 @@ impl<'g> Lowering<'g, '_> {
             p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
-        let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
-        Err(Diagnostic::error(
-            Code::CODEGEN,
-            Location::Unknown,
-            format!("the result of '{name}' is read before it is computed"),
-        ))
+        let op = self.g.def_op(v).map(|op| self.g.op(op));
+        let name = op.map_or("an argument", |op| op.name());
+        let location = op.map_or(Location::Unknown, |op| op.loc.clone());
+        let what = format!("the result of '{name}' is read before it is computed");
+        Err(Diagnostic::error(Code::CODEGEN, location, what))
     }
 
     /// The operand of `v` for readers that need its type: an object has the type of `v`.
@@ -752,6 +753,7 @@ impl<'g> Lowering<'g, '_> {
                 location: data.loc.clone(),
                 reason: why,
                 backend: backend.name(),
+                flops: work::of(self.g, op).flops as u64,
             });
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
             // The cost model would count a symbol as an arbitrary number.

@@ -7,13 +7,13 @@ mod zero_points;
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
-use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
-use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Transpose};
+use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Squeeze, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
+use of_ops::{Op, OpSpec};
 
 use crate::builders::{permutation, reshape_to, transpose_by};
 use crate::matchers::holds_all_values;
@@ -247,14 +247,22 @@ fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
-    let Some(to) = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v)) else { return Ok(false) };
+    let to = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v));
+    let axes = operands.get(1).copied().filter(|v| rw.graph().constant(*v).is_some());
+    let ranked = operands.first().is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some_and(|t| t.shape.is_some()));
+    if to.is_none() && (axes.is_none() || !ranked) {
+        return Ok(false);
+    }
     macro_rules! keep {
         ($($op:ident),*) => {$(
             if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
                 rw.rewrite(op, &[]);
                 let kept = rw.create_one($op { keepdims: true }, &operands)?;
-                let new = reshape_to(rw, kept, &to)?;
-                return replace(rw, op, new);
+                let new = match (&to, axes) {
+                    (None, Some(axes)) => Squeeze {}.expand(rw, &[kept, axes])?,
+                    (to, _) => vec![reshape_to(rw, kept, to.as_deref().unwrap_or_default())?],
+                };
+                return replace(rw, op, new[0]);
             }
         )*};
     }

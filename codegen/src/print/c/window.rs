@@ -11,7 +11,7 @@ use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
-use crate::print::index::window_range;
+use crate::print::index::{mean_factor, window_range};
 
 /// Maximum terms of the sums of a block that are unrolled.
 const MAX_UNROLLED_TERMS: usize = 128;
@@ -26,7 +26,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind != WindowKind::Max);
+    let second = usize::from(spec.kind == WindowKind::Depthwise);
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
@@ -210,7 +210,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
             let x = format!("x{}", p * w.stride + k * w.dilation);
             let _ = match spec.kind {
                 WindowKind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                WindowKind::Mean => writeln!(c, "          acc{p} += {x};"),
+                WindowKind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
                 WindowKind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
@@ -266,7 +266,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let step = |value: String, tap: String| match spec.kind {
         WindowKind::Max if bytes => format!("acc = imax(acc, {value});"),
         WindowKind::Max => format!("acc = vmax({value}, acc);"),
-        WindowKind::Mean => format!("acc += {value};"),
+        WindowKind::Mean(_) => format!("acc += {value};"),
         WindowKind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
@@ -297,8 +297,8 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
 
 /// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
-    if spec.kind == WindowKind::Mean {
-        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
+    if let WindowKind::Mean(divisor) = spec.kind {
+        let _ = writeln!(c, "        acc *= SPLAT({});", mean_factor(divisor, &spec.h, &spec.w, x));
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {

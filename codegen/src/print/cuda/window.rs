@@ -9,14 +9,14 @@ use crate::kernel::window::{Window, WindowKind};
 use crate::print::cuda::launch::thread_per_index;
 use crate::print::cuda::node_printer::{NodePrinter, VECTOR_WIDTH, pointers};
 use crate::print::expr::ctype;
-use crate::print::index::window_range;
+use crate::print::index::{mean_factor, window_range};
 use crate::print::{Source, expr};
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
 pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
-    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != WindowKind::Max));
+    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind == WindowKind::Depthwise));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
     // Adjacent channels are contiguous.
     let width = if !bytes && channels.is_multiple_of(VECTOR_WIDTH) { VECTOR_WIDTH } else { 1 };
@@ -52,7 +52,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     };
     let step = match kind {
         WindowKind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
-        WindowKind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
+        WindowKind::Mean(_) => lanes(&|v| format!("acc{v} += v{v};")),
         // Four rows share a word. The corrections before them are only for unsigned byte multiplication.
         WindowKind::Depthwise if bytes => format!(
             "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
@@ -81,8 +81,8 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         w.kernel,
         load("v", "X", at),
     );
-    if *kind == WindowKind::Mean {
-        let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
+    if let WindowKind::Mean(divisor) = *kind {
+        let _ = writeln!(c, "    const f32 factor = {};", mean_factor(divisor, h, w, "x"));
         let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
     }
     let p = NodePrinter { body, width };

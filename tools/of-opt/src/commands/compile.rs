@@ -81,14 +81,14 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
 
 fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) -> String {
     let s = compiled.summary();
-    let left_out = s.left_out.iter().map(|l| {
+    let not_native = s.not_native.iter().map(|l| {
         json!({"op": l.op, "backend": l.backend, "location": l.location.to_string(), "reason": l.reason.to_string()})
     });
     let report = json!({
         "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
         "programs": compiled.programs, "ops": compiled.ops, "steps": s.steps, "kernels": s.kernels,
         "kernels_compiled": s.compiled, "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
-        "memory_depends_on": open_extents(compiled.plan()), "without_native_code": left_out.collect::<Vec<_>>(),
+        "memory_depends_on": open_extents(compiled.plan()), "without_native_code": not_native.collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
 }
