@@ -8,6 +8,7 @@ mod exit;
 mod expected;
 mod logging;
 mod model_file;
+mod page;
 mod panics;
 mod placement_report;
 mod progress;

@@ -6,7 +6,7 @@ use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_driver::mesh::{self, RankSelection, add_alternatives};
 use of_driver::prepare::{main_func, run_passes, verify};
-use of_driver::{Backends, Observer, checkpoint, error, io_error, shapes};
+use of_driver::{Backends, Observer, checkpoint, error, shapes};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
+use crate::page::{self, Kind, Page, Track};
 use crate::{exit, placement_report};
 use of_driver::count;
 
@@ -110,11 +111,8 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         // The timeline is that of the chosen alternatives.
         let mut chosen = own.clone();
         chosen.funcs.insert("main".into(), func.clone());
-        let rows = super::simulate::timeline_rows(&chosen, &source, &mesh, name, console)?;
-        let title = format!("{} on {name}", source.module.name);
-        let page = of_sharding::html::page(&title, &model, &decision, &rows);
-        of_files::write(path, page).map_err(|e| io_error(path, "written", &e))?;
-        return Ok(());
+        let (tracks, step) = super::simulate::predicted_tracks(&chosen, &source, &mesh, name, console)?;
+        return layout_page(&source.module.name, name, &model, &decision, &tracks, step).write(path);
     }
     if c.json {
         return console.print(&as_json(name, &model, &decision));
@@ -132,6 +130,30 @@ fn as_json(name: &str, model: &Sharding<'_>, decision: &decide::Decision) -> Str
     });
     let report = json!({"mesh": name, "seconds": decision.cost, "bound_seconds": decision.bound, "memory_bytes": decision.memory, "values": values.collect::<Vec<_>>()});
     format!("{report:#}\n")
+}
+
+/// The page of `--html`. `step` are the seconds that the simulator predicts.
+fn layout_page(
+    model_name: &str,
+    mesh: &str,
+    model: &Sharding<'_>,
+    d: &decide::Decision,
+    tracks: &[Track],
+    step: f64,
+) -> Page {
+    let mut page = Page::new(format!("{model_name} on {mesh}"));
+    page.fact("step, simulated", Kind::Seconds, step, "the compiled ranks: fused kernels, memory, overhead, waiting");
+    page.fact("step, cost model", Kind::Seconds, d.cost, "what the search minimises: each op and transfer alone");
+    page.fact("lower bound", Kind::Seconds, d.bound, "of the cost model, for any layouts");
+    page.fact("memory of a device", Kind::Bytes, d.memory, "values, weights and gradients");
+    page.fact("ranks", Kind::Number, model.mesh.devices(), "");
+    let note = "The simulator runs the compiled tasks of each kind of rank with the runtime's actors. Its step is not the \
+                sum of the cost model, which knows neither fusion nor the overhead of tasks.";
+    page.timeline("Timeline of a step", note, tracks);
+    page.memory("Memory of a rank", tracks, Some(model.mesh.memory));
+    page::layouts::add(&mut page, model, d);
+    page::model::add(&mut page, model.func);
+    page
 }
 
 /// Every op that a requested backend does not run, with the reason.
