@@ -11,7 +11,7 @@ use crate::kernel::extent::Extent;
 pub enum Kind {
     /// The largest element.
     Max,
-    /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
+    /// The sum divided by a number for each output point; these are the second argument (`[H, W]` of the output).
     Mean,
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
     /// are those of [`quads`], the sum is i32, and every window is inside the input.

@@ -41,8 +41,9 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let mut first = vec![self.operand(x)?];
             if let Some(counts) = counts {
-                let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(BufferRef::Weight(self.constants.computed("pool factors", factors)?)));
+                // A quotient, as the op defines it. The sum of no elements is zero.
+                let counts: Vec<f32> = counts.iter().map(|c| c.max(1.0) as f32).collect();
+                first.push(Operand::whole(BufferRef::Weight(self.constants.computed("pool counts", counts)?)));
             }
             self.finish(group, source, &image.body, first, flops)
         })())

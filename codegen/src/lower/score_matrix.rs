@@ -31,7 +31,7 @@ impl Lowering<'_, '_> {
         if at(&found.products[0]) > at(&found.products[1]) {
             return Err("its products are in another order".into());
         }
-        let body = body(self.g, &Group::of(inside, Shape::Elementwise, dims.clone()), &self.roles, 0);
+        let body = body(self.g, &Group::of(inside, Shape::Elementwise, dims.clone()), &self.roles, 0, &self.kept);
         if let Some(why) = expr::unprintable(&body) {
             return Err(why);
         }

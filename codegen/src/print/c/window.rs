@@ -15,6 +15,8 @@ use crate::print::index::window_range;
 
 /// Maximum terms of the sums of a block that are unrolled.
 const UNROLLED: usize = 128;
+/// Maximum product of strides of windows whose input is prefetched.
+const FARTHEST: usize = 16;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
@@ -147,8 +149,8 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
         let _ = writeln!(c, "        {sum} acc{p} = {first};");
     }
     let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
-    let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
-    let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
+    let read = (0..size).flat_map(|p| (0..w.kernel).map(move |k| p * w.stride + k * w.dilation));
+    let columns: Vec<usize> = std::collections::BTreeSet::from_iter(read).into_iter().collect();
     if quartered(spec) {
         quarters(spec, size, &columns, part.as_deref(), padded, c);
     } else {
@@ -176,7 +178,8 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 /// addresses, which the hardware does not prefetch.
 fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
-    if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
+    let far = h.stride.saturating_mul(w.stride) > FARTHEST;
+    if far || spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
         return;
     }
     let first = reach(h, 1) + 1;
@@ -295,7 +298,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
 /// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
     if spec.kind == Kind::Mean {
-        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
+        let _ = writeln!(c, "        acc /= SPLAT(W[y * {} + {x}]);", spec.w.output);
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {

@@ -82,8 +82,8 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         load("v", "X", at),
     );
     if *kind == Kind::Mean {
-        let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
-        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
+        let _ = writeln!(c, "    const f32 count = W[y * {} + x];", w.output);
+        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} /= count;")));
     }
     let p = Points { body, width };
     let at = |l: usize| {
