@@ -26,7 +26,7 @@ const OTHERS: &[Other] = &[
     Other {
         name: "kernels of sums, products and convolutions",
         exactness: Exactness::SumOrder,
-        what: "lanes and tiles are summed apart; ONNX leaves the order open",
+        what: "elements of a vector and tiles are summed apart; ONNX leaves the order open",
     },
     Other {
         name: "Winograd's algorithm (`--winograd`)",

@@ -29,7 +29,7 @@ from runtime import outcomes, session
 LONGEST = 60  # seconds a model
 NODES = 10
 PLACES = (1, 1, 8, 8)  # last places by which operands move, in runs that measure the noise
-STEP = 64  # how much further a result moves in the latter runs, where it is beside a step of a rounding
+STEP = 64  # how much further a result moves in the latter runs, where it is near a step of a rounding
 
 
 def generator():
@@ -70,7 +70,7 @@ def perturbed(x, random, places):
 
 
 def noise_of(model, inputs, results):
-    """How far each result moves where inputs and weights do by their last places; infinite beside a step."""
+    """How far each result moves where inputs and weights do by their last places; infinite near a step."""
     near, far = [np.zeros(r.shape) for r in results], [np.zeros(r.shape) for r in results]
     for n, places in enumerate(PLACES):
         random = np.random.default_rng(n)
