@@ -6,8 +6,10 @@
 mod build;
 mod declare;
 mod estimate;
+pub mod exactness;
 pub mod interpret;
 pub mod list;
+pub mod maps;
 mod op;
 pub mod op_registry;
 pub mod sample;

@@ -13,6 +13,7 @@ pub mod cse;
 pub mod dce;
 pub mod differentiate;
 pub mod egraph;
+pub mod exactness;
 pub mod expand_composites;
 pub mod fold_constants;
 pub mod infer_shapes;
@@ -36,6 +37,8 @@ pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
 mod syntax;
+#[cfg(test)]
+mod test_values;
 mod unified_diff;
 mod verify;
 

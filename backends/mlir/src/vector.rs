@@ -426,12 +426,15 @@ mod tests {
         let roles = Roles::of(g, g.entry(), g.args());
         let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
         let nest = |group: &fuse::Group| match group.kind {
-            GroupKind::Elementwise => {
-                Some(Nest::Elementwise { body: body::body(g, group, &roles, 0), dims: group.space.clone() })
-            }
-            GroupKind::Rowwise(inner) => {
-                Some(Nest::RowWise { body: body::body(g, group, &roles, inner), dims: group.space.clone(), inner })
-            }
+            GroupKind::Elementwise => Some(Nest::Elementwise {
+                body: body::body(g, group, &roles, 0, &std::collections::HashSet::new()),
+                dims: group.space.clone(),
+            }),
+            GroupKind::Rowwise(inner) => Some(Nest::RowWise {
+                body: body::body(g, group, &roles, inner, &std::collections::HashSet::new()),
+                dims: group.space.clone(),
+                inner,
+            }),
             _ => None,
         };
         groups.iter().filter_map(nest).collect()

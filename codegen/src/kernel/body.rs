@@ -62,9 +62,21 @@ pub struct Body {
     pub nodes: Vec<TypedNode>,
     /// Stores: a value of the graph and the node that computes it.
     pub stores: Vec<(ValueId, usize)>,
+    /// Whether every operation is rounded on its own, because results are rounded to integers or compared afterwards: products
+    /// and sums are not fused.
+    pub unfused: bool,
 }
 
 impl Body {
+    /// Whether a sum that reads node `n` must not be fused with it: a product, or its negation.
+    pub fn keeps_product(&self, n: usize) -> bool {
+        match &self.nodes[n].node {
+            Node::Op(ScalarOp::Mul, _) => self.unfused,
+            Node::Op(ScalarOp::Neg, args) => self.keeps_product(args[0]),
+            _ => false,
+        }
+    }
+
     /// Adds a node and returns its index.
     pub fn push(&mut self, node: Node, dtype: DType, per_row: bool) -> usize {
         self.nodes.push(TypedNode { node, dtype, per_row });

@@ -21,6 +21,7 @@ use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
+use of_ops::exactness::rounded_values;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
@@ -117,6 +118,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
     let mut l = Lowering {
         g: graph,
         roles: Roles::of(graph, graph.entry(), graph.args()),
+        kept: rounded_values(graph),
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
@@ -136,6 +138,8 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
 pub(crate) struct Lowering<'g, 'b> {
     g: &'g Graph,
     roles: Roles,
+    /// Values that must keep every bit.
+    kept: HashSet<ValueId>,
     isa: &'b Isa,
     /// Capabilities of kernels for the instruction set.
     caps: Capabilities,
@@ -572,7 +576,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &self.roles, inner);
+        let b = body(self.g, group, &self.roles, inner, &self.kept);
         match unsupported_reason(&b) {
             Some(why) => Err(why),
             None => Ok(b),

@@ -31,7 +31,8 @@ impl Lowering<'_, '_> {
         if at(&found.products[0]) > at(&found.products[1]) {
             return Err("its products are in another order".into());
         }
-        let body = body(self.g, &Group::of(inside, GroupKind::Elementwise, dims.clone()), &self.roles, 0);
+        let group = Group::of(inside, GroupKind::Elementwise, dims.clone());
+        let body = body(self.g, &group, &self.roles, 0, &self.kept);
         if let Some(why) = expr::unsupported_reason(&body) {
             return Err(why);
         }

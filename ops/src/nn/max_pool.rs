@@ -114,7 +114,7 @@ impl Op for MaxPool {
             let to = &mut best[plane * area_out..][..area_out];
             let at = &mut at[plane * area_out..][..area_out];
             seen.fill(false);
-            for r in runs.iter().flatten() {
+            for r in runs.iter().flat_map(|(_, list)| list) {
                 for i in 0..r.len {
                     let (o, p) = (r.output + i, r.input + i * step);
                     // NaN wins, as in the elementwise maximum.

@@ -14,17 +14,17 @@ use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
 use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
-    code!("batch-norm", batch_norm, batch_norm_example),
-    code!("conv-mul", conv_mul, conv_mul_example),
-    code!("conv-add", conv_add, conv_add_example),
-    code!("conv-merge", merge, merge_example),
-    code!("conv-enlarge", enlarge, enlarge_example),
-    code!("conv-concat", concat, concat_example),
-    code!("conv-sum", sum, sum_example),
-    code!("conv-parts", parts, parts_example),
-    code!("pool-concat", pool_concat, pool_concat_example),
-    code!("conv-groups", groups, groups_example),
-    code!("pool-map", pool_map, pool_map_example),
+    code!("batch-norm", SumOrder, batch_norm, batch_norm_example),
+    code!("conv-mul", SumOrder, conv_mul, conv_mul_example),
+    code!("conv-add", SumOrder, conv_add, conv_add_example),
+    code!("conv-merge", Exact, merge, merge_example),
+    code!("conv-enlarge", SumOrder, enlarge, enlarge_example),
+    code!("conv-concat", Exact, concat, concat_example),
+    code!("conv-sum", SumOrder, sum, sum_example),
+    code!("conv-parts", SumOrder, parts, parts_example),
+    code!("pool-concat", Exact, pool_concat, pool_concat_example),
+    code!("conv-groups", SumOrder, groups, groups_example),
+    code!("pool-map", ZeroSign, pool_map, pool_map_example),
 ];
 
 /// A convolution with all window parameters as numbers.

@@ -169,6 +169,7 @@ fn convert(x: String, from: DType, to: DType) -> String {
 /// One node on vectors; operands are the variables `name(i)`.
 pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) -> String) -> String {
     let a = |i: usize| name(args[i]);
+    let term = |i: usize| if body.keeps_product(args[i]) { format!("vrounded({})", a(i)) } else { a(i) };
     let constant = |i: usize| match body.nodes[args[i]].node {
         Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
         _ => None,
@@ -215,8 +216,8 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Not => format!("~{}", a(0)),
         IsNan => format!("({0} != {0})", a(0)),
         IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
-        Add => format!("{} + {}", a(0), a(1)),
-        Sub => format!("{} - {}", a(0), a(1)),
+        Add => format!("{} + {}", term(0), term(1)),
+        Sub => format!("{} - {}", term(0), term(1)),
         Mul => format!("{} * {}", a(0), a(1)),
         Div => match body.nodes[args[1]].node {
             Node::Const(c) => quotient(&a(0), c as f32),

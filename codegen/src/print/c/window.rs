@@ -11,10 +11,12 @@ use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
-use crate::print::index::{mean_factor, window_range};
+use crate::print::index::{mean_count, window_range};
 
 /// Maximum terms of the sums of a block that are unrolled.
 const MAX_UNROLLED_TERMS: usize = 128;
+/// Maximum product of strides of windows whose input is prefetched.
+const MAX_PREFETCHED_STRIDES: usize = 16;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
@@ -150,8 +152,8 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
         let _ = writeln!(c, "        {sum} acc{p} = {first};");
     }
     let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
-    let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
-    let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
+    let read = (0..size).flat_map(|p| (0..w.kernel).map(move |k| p * w.stride + k * w.dilation));
+    let columns: Vec<usize> = std::collections::BTreeSet::from_iter(read).into_iter().collect();
     if uses_vnni(spec) {
         vnni_sums(spec, size, &columns, part.as_deref(), padded, c);
     } else {
@@ -179,7 +181,8 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 /// addresses, which the hardware does not prefetch.
 fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
-    if spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * spec.c * 4 <= L2_BYTES / 2 {
+    let far = h.stride.saturating_mul(w.stride) > MAX_PREFETCHED_STRIDES;
+    if far || spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * spec.c * 4 <= L2_BYTES / 2 {
         return;
     }
     let first = reach(h, 1) + 1;
@@ -298,7 +301,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
 /// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
     if let WindowKind::Mean(divisor) = spec.kind {
-        let _ = writeln!(c, "        acc *= SPLAT({});", mean_factor(divisor, &spec.h, &spec.w, x));
+        let _ = writeln!(c, "        acc /= SPLAT({});", mean_count(divisor, &spec.h, &spec.w, x));
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {

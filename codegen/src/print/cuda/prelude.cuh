@@ -8,6 +8,17 @@ typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 #define CALLED INLINE
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
+/* Sums whose terms are rounded before, products among them. */
+#ifdef SHIM
+template <class T> INLINE T one_rounded(T x) { __asm__("" : "+m"(x)); return x; }
+template <class T> INLINE T one_sum(T a, T b) { return one_rounded(a) + one_rounded(b); }
+template <class T> INLINE T one_difference(T a, T b) { return one_rounded(a) - one_rounded(b); }
+#else
+INLINE f32 one_sum(f32 a, f32 b) { return __fadd_rn(a, b); }
+INLINE f64 one_sum(f64 a, f64 b) { return __dadd_rn(a, b); }
+INLINE f32 one_difference(f32 a, f32 b) { return __fsub_rn(a, b); }
+INLINE f64 one_difference(f64 a, f64 b) { return __dsub_rn(a, b); }
+#endif
 
 /* Arguments. A kernel declares the bytes of each (SIZES), for the bounds checks of the shim. */
 #ifndef SHIM

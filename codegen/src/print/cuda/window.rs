@@ -9,7 +9,7 @@ use crate::kernel::window::{Window, WindowKind};
 use crate::print::cuda::launch::thread_per_index;
 use crate::print::cuda::node_printer::{NodePrinter, VECTOR_WIDTH, pointers};
 use crate::print::expr::ctype;
-use crate::print::index::{mean_factor, window_range};
+use crate::print::index::{mean_count, window_range};
 use crate::print::{Source, expr};
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
@@ -82,8 +82,8 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         load("v", "X", at),
     );
     if let WindowKind::Mean(divisor) = *kind {
-        let _ = writeln!(c, "    const f32 factor = {};", mean_factor(divisor, h, w, "x"));
-        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
+        let _ = writeln!(c, "    const f32 count = {};", mean_count(divisor, h, w, "x"));
+        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} /= count;")));
     }
     let p = NodePrinter { body, width };
     let at = |l: usize| {
