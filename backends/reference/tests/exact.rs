@@ -29,7 +29,7 @@ fn run(f: &Func, inputs: &[Value], isa: &'static Isa) -> Result<Vec<Value>, RunE
     let plan = support::compile_for(&support::after_passes(module), &options).and_then(|c| Ok(c.open()?));
     let plan = Arc::new(plan.unwrap_or_else(|d| panic!("{d}")));
     let mut session =
-        Session::new(plan, 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).expect("a session");
+        Session::new(plan, 0, Options { threads: 1, ..Options::default() }, &[Arc::new(Reference)]).expect("a session");
     let out = session.run(inputs.iter().map(|v| to_runtime(v).expect("a value")).collect())?;
     Ok(out.iter().map(|v| from_runtime(v).expect("a value")).collect())
 }

@@ -126,8 +126,8 @@ fn padding_is_not_allocated() {
         let most = MOST * values.map(|v| bytes_of(f.graph.ty(*v))).sum::<usize>() + ALIGNED;
         assert!(peak <= most, "{what}: the plan takes {peak} bytes, more than {most}");
         let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
-        let mut session =
-            Session::new(plan, 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).expect("a session");
+        let mut session = Session::new(plan, 0, Options { threads: 1, ..Options::default() }, &[Arc::new(Reference)])
+            .expect("a session");
         let got = session.run(inputs.iter().map(|v| to_runtime(v).expect("a value")).collect()).expect("a run");
         let got: Vec<Value> = got.iter().map(|v| from_runtime(v).expect("a value")).collect();
         assert_close(what, &got, &want, Tolerance::of_largest(2e-6));

@@ -60,7 +60,7 @@ const REPLACED: &[Word] = &[
     Word::new("backend-for", "pin", &[]),
     Word::new("cuda:shim", "cuda:emulated", &[]),
     Word::new("cuda-shim", "cuda-emulated", &[]),
-    Word::new("register", "register", &[]),
+    Word::new("regst", "register", &[]),
     Word::new("of_left_out", "OF_ATTR_ABSENT", &[]),
     Word::new("tell-extents", "bind-shape-symbols", &[]),
     Word::new("tell_extents", "bind_shape_symbols", &[]),
