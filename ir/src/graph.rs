@@ -98,7 +98,7 @@ pub(crate) struct RegionData {
 }
 
 /// Tensors of more elements are data, not shapes.
-const LONGEST_SHAPE: usize = 64;
+const MAX_SHAPE_LENGTH: usize = 64;
 
 /// The body of a function: one region of ops in execution order, with regions nested in ops.
 ///
@@ -307,7 +307,7 @@ impl Graph {
     /// Whether a value may hold dimensions: an integer tensor of rank 0 or 1, and not too long. Longer tensors are data.
     fn may_be_shape(&self, value: ValueId) -> bool {
         let Some(t) = self.ty(value).as_tensor() else { return false };
-        let short = |d: &Dim| d.as_const().is_none_or(|n| n <= LONGEST_SHAPE as i64);
+        let short = |d: &Dim| d.as_const().is_none_or(|n| n <= MAX_SHAPE_LENGTH as i64);
         !t.dtype.is_float() && t.shape.as_ref().is_none_or(|s| s.len() <= 1 && s.iter().all(short))
     }
 

@@ -8,7 +8,7 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Expand, MOST_AXES};
+use of_ops::movement::{Concat, Expand, MAX_AXES};
 use of_ops::nn::Resize;
 use of_ops::structural::{Constant, ShapeOf};
 
@@ -68,7 +68,7 @@ fn as_bound_extents(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>
     }
     let Some(&[count]) = dims(g, v).as_deref() else { return Ok(None) };
     // The empty tensor has an axis more.
-    if count == 0 || count >= MOST_AXES || g.ty(v).as_tensor().is_none_or(|t| t.dtype != DType::I64) {
+    if count == 0 || count >= MAX_AXES || g.ty(v).as_tensor().is_none_or(|t| t.dtype != DType::I64) {
         return Ok(None);
     }
     if let Some((concat, joined)) = def::<Concat>(g, v) {

@@ -18,7 +18,7 @@ use of_ops::structural::{Constant, NoneValue, ShapeOf};
 const MAX_PHASES: usize = 4096;
 
 /// The most elements of an axis for each element of the result and of its input, with a stride for each input.
-const MOST_CROPPED: i64 = 8;
+const MAX_CROP_RATIO: i64 = 8;
 
 /// Geometry of one spatial axis.
 struct Axis {
@@ -144,7 +144,7 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
         let taps = ((kernel - 1) * dilation + 1).div_ceil(stride);
         // A result that is mostly cropped would be allocated whole.
         let known = o.output[i].as_const().zip(o.input[i].as_const());
-        if known.is_some_and(|(x, y)| (x + 2 * taps as i64) * s > MOST_CROPPED * (y + x * s)) {
+        if known.is_some_and(|(x, y)| (x + 2 * taps as i64) * s > MAX_CROP_RATIO * (y + x * s)) {
             return None;
         }
         Some(Axis {

@@ -18,9 +18,9 @@ pub fn dims(g: &Graph, v: ValueId) -> Option<Vec<usize>> {
 /// The number that every element of a constant has.
 pub fn splat(g: &Graph, v: ValueId) -> Option<f64> {
     /// Larger constants are data: scanning them costs more than it gains.
-    const LARGEST: usize = 1 << 16;
+    const MAX_ELEMENTS: usize = 1 << 16;
     let t = g.constant(v)?;
-    if t.is_empty() || t.len() > LARGEST {
+    if t.is_empty() || t.len() > MAX_ELEMENTS {
         return None;
     }
     match t.elements() {

@@ -41,7 +41,7 @@ pass_options! {
 /// Relative difference of costs that is ignored, for free ops such as views.
 const SMALL: f64 = 1e-4;
 /// One day: the upper limit of time options.
-const MOST_SECONDS: f64 = 86400.0;
+const MAX_SECONDS: f64 = 86400.0;
 
 /// The pass.
 pub struct Optimize;
@@ -100,7 +100,7 @@ impl Total {
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));
             for run in segments(rw.graph(), block, options.segment) {
-                let exact = Duration::from_secs_f64(options.exact.min(MOST_SECONDS)).saturating_sub(self.solving);
+                let exact = Duration::from_secs_f64(options.exact.min(MAX_SECONDS)).saturating_sub(self.solving);
                 let alternatives = options.alternatives;
                 let task = SegmentConfig { rules, target, limits, exact, kept: &kept, alternatives };
                 if let Some(o) = optimize(&mut rw, &run, &task)? {

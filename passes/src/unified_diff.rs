@@ -8,7 +8,7 @@ use std::fmt::Write;
 const CONTEXT: usize = 3;
 
 /// Texts with more changed lines are shown as one replaced with the other.
-const MOST_EDITS: usize = 2000;
+const MAX_EDITS: usize = 2000;
 
 /// A line of the difference: from the old text, from the new one, or from both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub fn unified_diff(old: &str, new: &str) -> String {
     out
 }
 
-/// A shortest list of edits, if it is not longer than [`MOST_EDITS`].
+/// A shortest list of edits, if it is not longer than [`MAX_EDITS`].
 fn edits(old: &[&str], new: &[&str]) -> Vec<Edit> {
     let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (a, b) = (&old[head..], &new[head..]);
@@ -75,7 +75,7 @@ fn edits(old: &[&str], new: &[&str]) -> Vec<Edit> {
 /// Myers' greedy algorithm; `None` where there are too many edits.
 fn shortest(a: &[&str], b: &[&str]) -> Option<Vec<Edit>> {
     let (n, m) = (a.len() as isize, b.len() as isize);
-    let most = (a.len() + b.len()).min(MOST_EDITS) as isize;
+    let most = (a.len() + b.len()).min(MAX_EDITS) as isize;
     // The furthest x on diagonal k = x - y, for each number of edits.
     let mut furthest: Vec<Vec<isize>> = Vec::new();
     for d in 0..=most {

@@ -42,7 +42,7 @@ struct Memory {
 const MAX_FREE: usize = 256;
 
 /// Free memory up to this many bytes is always kept.
-const KEPT: usize = 1 << 20;
+const MAX_FREE_BYTES: usize = 1 << 20;
 
 /// Free memory may take this many times what values took when they took most: values of different sizes come and go, and
 /// a run that finds the blocks of the one before it touches no new page.
@@ -63,7 +63,7 @@ impl Memory {
     fn keep(&mut self, block: AlignedBytes) {
         self.bytes += block.capacity();
         self.free.push_back(block);
-        while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(KEPT) {
+        while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(MAX_FREE_BYTES) {
             let Some(oldest) = self.free.pop_front() else { break };
             self.bytes -= oldest.capacity();
         }
@@ -194,17 +194,17 @@ mod tests {
 
     #[test]
     fn free_memory_is_used_again_and_bounded() {
-        let mut memory = Memory { most: 2 * KEPT, ..Memory::default() };
-        let block = AlignedBytes::zeroed(KEPT);
+        let mut memory = Memory { most: 2 * MAX_FREE_BYTES, ..Memory::default() };
+        let block = AlignedBytes::zeroed(MAX_FREE_BYTES);
         let at = block.as_ptr();
         memory.keep(block);
-        assert_eq!(memory.take(KEPT / 4), None, "much larger than what is asked for");
-        assert_eq!(memory.take(KEPT - 100).map(|b| (b.as_ptr(), b.len())), Some((at, KEPT - 100)));
+        assert_eq!(memory.take(MAX_FREE_BYTES / 4), None, "much larger than what is asked for");
+        assert_eq!(memory.take(MAX_FREE_BYTES - 100).map(|b| (b.as_ptr(), b.len())), Some((at, MAX_FREE_BYTES - 100)));
         // A value that grows: each block is too small for the next.
         for n in 1..20 {
-            assert_eq!(memory.take(n * KEPT / 2), None);
-            memory.keep(AlignedBytes::zeroed(n * KEPT / 4));
-            assert!(memory.bytes <= 4 * KEPT);
+            assert_eq!(memory.take(n * MAX_FREE_BYTES / 2), None);
+            memory.keep(AlignedBytes::zeroed(n * MAX_FREE_BYTES / 4));
+            assert!(memory.bytes <= 4 * MAX_FREE_BYTES);
             assert_eq!(memory.bytes, memory.free.iter().map(AlignedBytes::capacity).sum::<usize>());
         }
     }

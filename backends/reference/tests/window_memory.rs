@@ -13,7 +13,7 @@ use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans as support;
 
 /// Memory of a plan for each byte of operands and results, and for alignment.
-const MOST: usize = 32;
+const MAX_RATIO: usize = 32;
 const ALIGNED: usize = 1 << 14;
 
 const CONV: &str = "auto_pad = \"NOTSET\", channels_last = false";
@@ -123,7 +123,7 @@ fn padding_is_not_allocated() {
         let peak = plan.plan().programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0) as usize;
         let terminator = f.graph.walk().pop().expect("a terminator");
         let values = f.graph.args().iter().chain(&f.graph.op(terminator).operands);
-        let most = MOST * values.map(|v| bytes_of(f.graph.ty(*v))).sum::<usize>() + ALIGNED;
+        let most = MAX_RATIO * values.map(|v| bytes_of(f.graph.ty(*v))).sum::<usize>() + ALIGNED;
         assert!(peak <= most, "{what}: the plan takes {peak} bytes, more than {most}");
         let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
         let mut session = Session::new(plan, 0, Options { threads: 1, ..Options::default() }, &[Arc::new(Reference)])

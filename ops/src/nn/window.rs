@@ -8,7 +8,7 @@ use of_ir::{Dim, DimFn, OpError};
 const LIMIT: i64 = 1 << 31;
 
 /// Most elements of one window.
-const LARGEST_WINDOW: usize = 1 << 26;
+const MAX_WINDOW: usize = 1 << 26;
 
 /// One window position after another along each spatial axis; every list has one entry an axis.
 ///
@@ -119,7 +119,7 @@ impl WindowAttrs<'_> {
             return Err(OpError::attr(format!("a window of {} axes does not fit {rank} spatial axes", kernel.len())));
         }
         let kernel = sizes("kernel", kernel, rank, 1, 1)?;
-        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > LARGEST_WINDOW) {
+        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > MAX_WINDOW) {
             return Err(OpError::attr(format!("a window of {kernel:?} elements is too large")));
         }
         let [strides, dilations, begin, end] = self.lists(rank)?;

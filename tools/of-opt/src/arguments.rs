@@ -120,12 +120,12 @@ pub struct Codegen {
 }
 
 /// More threads than any machine has cores.
-const MOST_THREADS: usize = 4096;
+const MAX_THREADS: usize = 4096;
 
 /// A number of threads.
 fn threads(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
-    number.ok_or_else(|| format!("threads are a number from 0 to {MOST_THREADS}"))
+    let number = text.parse().ok().filter(|n| *n <= MAX_THREADS);
+    number.ok_or_else(|| format!("threads are a number from 0 to {MAX_THREADS}"))
 }
 
 impl Codegen {

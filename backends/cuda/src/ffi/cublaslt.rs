@@ -39,7 +39,7 @@ functions! {
 }
 
 /// The largest alignment of a matrix that the library considers.
-const MOST_ALIGNED: Address = 256;
+const MAX_ALIGNMENT: Address = 256;
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
@@ -256,7 +256,7 @@ impl CublasLt {
             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ];
         for (what, address) in alignments.into_iter().zip(addresses) {
-            let aligned = (1u32 << address.trailing_zeros().min(31)).min(MOST_ALIGNED as u32);
+            let aligned = (1u32 << address.trailing_zeros().min(31)).min(MAX_ALIGNMENT as u32);
             set(what, (&raw const aligned).cast(), size_of::<u32>())?;
         }
         Ok(d)

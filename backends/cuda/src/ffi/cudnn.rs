@@ -44,7 +44,7 @@ functions! {
 /// An upper bound on the notes of an engine.
 const NOTES: usize = 32;
 /// The largest alignment of a tensor that the library considers.
-const MOST_ALIGNED: Address = 16;
+const MAX_ALIGNMENT: Address = 16;
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
@@ -300,7 +300,7 @@ impl Graph<'_> {
         };
         let d = Descriptor::new(self.api, CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         let (id, address) = (self.made.len() as i64 + 1, self.args.get(self.ids.len()).copied().unwrap_or_default());
-        let aligned = 1i64 << address.trailing_zeros().min(MOST_ALIGNED.trailing_zeros());
+        let aligned = 1i64 << address.trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
         d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, &[element])?;
         d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, &dims.map(|n| n as i64))?;
         d.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, &strides.map(|n| n as i64))?;
@@ -308,7 +308,7 @@ impl Graph<'_> {
         d.set(
             CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT,
             CUDNN_TYPE_INT64,
-            &[if argument { aligned } else { MOST_ALIGNED as i64 }],
+            &[if argument { aligned } else { MAX_ALIGNMENT as i64 }],
         )?;
         if argument {
             self.ids.push(id);

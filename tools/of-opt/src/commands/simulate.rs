@@ -66,7 +66,7 @@ pub struct Simulate {
 }
 
 /// A task that takes so many times as long is later than anybody waits for.
-const MOST_JITTER: f64 = 1e6;
+const MAX_JITTER: f64 = 1e6;
 
 /// Executes the subcommand.
 ///
@@ -76,8 +76,8 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     let Some(sharding) = c.codegen.mesh_options() else {
         return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
     };
-    if !(0.0..=MOST_JITTER).contains(&c.jitter) {
-        return Err(exit::usage(format!("--jitter is a number from 0 to {MOST_JITTER}")).into());
+    if !(0.0..=MAX_JITTER).contains(&c.jitter) {
+        return Err(exit::usage(format!("--jitter is a number from 0 to {MAX_JITTER}")).into());
     }
     c.limits.check()?;
     let spec = MeshSpec::named(&sharding.mesh)?;

@@ -218,8 +218,8 @@ fn bounded_to(rows: impl IntoIterator<Item = Value>, most: usize) -> (Vec<Value>
 
 /// Text of at most this many characters, so that a row has a bounded size.
 pub fn shortened(text: &str) -> String {
-    const MOST: usize = 160;
-    match text.char_indices().nth(MOST) {
+    const MAX_LENGTH: usize = 160;
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.into(),
     }
