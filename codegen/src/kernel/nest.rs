@@ -129,3 +129,30 @@ pub enum Nest {
     /// The kernel of a user op.
     User(UserKernel),
 }
+
+impl Nest {
+    /// The name of its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Nest::Elementwise { .. } => "elementwise",
+            Nest::Rows { .. } => "rows",
+            Nest::Contraction { .. } => "contraction",
+            Nest::Attention(_) => "attention",
+            Nest::ScoreMatrix(_) => "score_matrix",
+            Nest::Window { .. } => "window",
+            Nest::Winograd { .. } => "winograd",
+            Nest::Reduce { .. } => "reduce",
+            Nest::Partial { .. } => "partial",
+            Nest::Copy { .. } => "copy",
+            Nest::Pad { .. } => "pad",
+            Nest::Gather(_) => "gather",
+            Nest::Indexed(_) => "indexed",
+            Nest::Scatter(_) => "scatter",
+            Nest::RoiAlign(_) => "roi_align",
+            Nest::Walk(_) => "walk",
+            Nest::ShapeValues { .. } => "shape_values",
+            Nest::CopyScalar(_) => "copy_scalar",
+            Nest::User(_) => "user",
+        }
+    }
+}
