@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::{
-    Cache, CompileOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
+    Cache, CompileOptions, CpuCode, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
 };
 
 use crate::quantity;
@@ -68,6 +68,9 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
+    /// Where the machine code of kernels for the CPU comes from. -v lists what 'machine' compiles from C all the same, and why
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
@@ -130,6 +133,7 @@ impl Codegen {
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
+            cpu_code: self.cpu_code.map_or(CpuCode::C, CpuCodeArg::code),
             precision: self.precision(),
             calibration: self.calibration.clone(),
             mesh: self.mesh_options(),
@@ -181,6 +185,7 @@ impl Codegen {
             ("--precision", self.precision.is_some()),
             ("--target", self.target.is_some()),
             ("--no-winograd", self.no_winograd),
+            ("--cpu-code", self.cpu_code.is_some()),
             ("--backend", !self.backend.is_empty()),
             ("--backend-for", !self.backend_for.is_empty()),
             ("--time-limit", self.time_limit.is_some()),
@@ -203,6 +208,24 @@ pub enum SearchArg {
     Rewrites,
     /// Which values of the forward pass are kept for the backward pass, and which are recomputed
     Recompute,
+}
+
+/// Sources of machine code for CPUs.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuCodeArg {
+    /// The machine's C compiler
+    C,
+    /// The emitter of this program, for elementwise and row-wise kernels on AVX2 and AVX-512; the C compiler for others
+    Machine,
+}
+
+impl CpuCodeArg {
+    fn code(self) -> CpuCode {
+        match self {
+            CpuCodeArg::C => CpuCode::C,
+            CpuCodeArg::Machine => CpuCode::Machine,
+        }
+    }
 }
 
 /// Precisions of products and convolutions.

@@ -70,6 +70,8 @@ pub enum Part {
     All,
     /// The first ones: their number, and the vector on the stack with the mask for AVX2.
     First(Var, usize),
+    /// One, whose value all lanes hold.
+    One,
 }
 
 /// Bytes of an element.
@@ -156,7 +158,7 @@ impl Memory<'_> {
             }
             part => {
                 let at = Rm::Mem(Mem::At(self.base(access.base), Some((Rax, size as u8)), 0));
-                self.widen(to, access.dtype, at, part != Part::All);
+                self.widen(to, access.dtype, at, matches!(part, Part::First(..)));
             }
         }
     }
@@ -216,7 +218,7 @@ impl Memory<'_> {
         each(self, Rcx);
         self.asm().alu_imm(Alu::Add, Rcx, 1);
         match part {
-            Part::All => self.asm().alu_imm(Alu::Cmp, Rcx, lanes),
+            Part::All | Part::One => self.asm().alu_imm(Alu::Cmp, Rcx, lanes),
             Part::First(count, _) => self.asm().alu(Alu::Cmp, Rcx, Rm::Mem(count.mem())),
         }
         self.asm().jump_if(Cond::Less, top);
@@ -227,6 +229,11 @@ impl Memory<'_> {
         let (base, size) = (self.base(base), bytes(dtype));
         let at = Mem::At(base, Some((Rax, size as u8)), 0);
         match self.part {
+            Part::One => {
+                self.narrow(from, dtype, Frame::vector_mem(0), false);
+                self.asm().load_element(Rdx, Frame::vector_mem(0), size);
+                self.asm().store_element(Mem::at(base, 0), Rdx, size);
+            }
             Part::First(_, mask) if !self.frame.asm.evex() && size == 4 => {
                 let spare = self.spare;
                 self.asm().vector(LOAD, Args::new(spare, 0, Rm::Mem(Frame::vector_mem(mask))));

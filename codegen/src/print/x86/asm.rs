@@ -283,7 +283,7 @@ impl Asm {
         self.modrm(mask, Rm::Reg(from as u8), &[]);
     }
 
-    /// Clears the upper halves of the vector registers, as the calling convention of code without VEX prefixes expects.
+    /// Clears the upper parts of the vector registers, as the calling convention of code without VEX prefixes expects.
     pub fn vzeroupper(&mut self) {
         self.code.extend([0xc5, 0xf8, 0x77]);
     }

@@ -105,6 +105,10 @@ pub enum Inst {
     Store(usize, DType, Value),
     /// The accumulator with this number.
     Accumulator(usize),
+    /// Writes a slot of the frame.
+    Keep(usize, Value),
+    /// Exchanges groups of so many lanes with their neighbours.
+    Exchange(Value, usize),
     /// Replaces the accumulator with this number.
     Accumulate(usize, Value),
 }
@@ -115,7 +119,7 @@ impl Inst {
         match *self {
             Inst::Const(_) | Inst::Slot(_) | Inst::Load(_) | Inst::Accumulator(_) => Vec::new(),
             Inst::One(_, a, _) | Inst::Shift(_, a, _) | Inst::RoundF16(a) => vec![a],
-            Inst::Store(_, _, a) | Inst::Accumulate(_, a) => vec![a],
+            Inst::Store(_, _, a) | Inst::Accumulate(_, a) | Inst::Keep(_, a) | Inst::Exchange(a, _) => vec![a],
             Inst::Two(_, a, b) | Inst::Compare(_, a, b) | Inst::CompareInt(_, a, b) => vec![a, b],
             Inst::Fma(a, b, c) | Inst::Fnma(a, b, c) | Inst::Select(a, b, c) => vec![a, b, c],
             Inst::Scale(a, b, c, d) => vec![a, b, c, d],

@@ -1,6 +1,6 @@
 //! The frame of a kernel: its entry and exits, variables of 64 bits, vectors on the stack, and extents that are computed at run time.
 //!
-//! Variables lie below rbp, vectors above rsp, which is a multiple of 64. Scalar code is evaluated in rax, with rcx and rdx as
+//! Variables are below rbp, vectors above rsp, which is a multiple of 64. Scalar code is evaluated in rax, with rcx and rdx as
 //! temporaries; it runs once a row, so simplicity counts.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const SAVED: i32 = 40;
 pub struct Var(i32);
 
 impl Var {
-    /// Where it lies.
+    /// Its place in memory.
     pub fn mem(self) -> Mem {
         Mem::at(Rbp, -SAVED - 8 * self.0)
     }
@@ -39,6 +39,8 @@ pub struct Frame {
     reserve: usize,
     symbols: Vec<(Arc<str>, Var)>,
     args: Var,
+    /// Scratch memory.
+    pub scratch: Var,
     /// The next iteration of the outer loop.
     pub row: Var,
     end: Var,
@@ -59,12 +61,14 @@ impl Frame {
         asm.alu_imm(Alu::Sub, Rsp, 0);
         let reserve = asm.position();
         asm.alu_imm(Alu::And, Rsp, -VECTOR);
-        let (args, row, end) = (Var(1), Var(2), Var(3));
+        let (args, row, end, scratch) = (Var(1), Var(2), Var(3), Var(4));
         let (symbols, unbound) = Default::default();
-        let mut f = Frame { asm, vars: 3, vectors: 1, reserve, symbols, args, row, end, exit, mismatch, unbound };
+        let mut f =
+            Frame { asm, vars: 4, vectors: 1, reserve, symbols, args, scratch, row, end, exit, mismatch, unbound };
         f.asm.store(args.mem(), Rdi);
         f.asm.store(row.mem(), Rsi);
         f.asm.store(end.mem(), Rdx);
+        f.asm.store(scratch.mem(), Rcx);
         if !p.symbols.is_empty() {
             f.asm.load(Rcx, Mem::at(Rdi, 8 * p.arguments as i32));
         }
@@ -118,7 +122,7 @@ impl Frame {
         self.vectors as usize - 1
     }
 
-    /// Where a vector lies.
+    /// The place of a vector in memory.
     pub fn vector_mem(slot: usize) -> Mem {
         Mem::at(Rsp, VECTOR * slot as i32)
     }

@@ -16,6 +16,7 @@ pub mod functions;
 pub mod points;
 pub mod registers;
 pub mod row;
+mod rows;
 
 use crate::isa::Isa;
 use crate::kernel::nest::Nest;
@@ -33,6 +34,7 @@ pub fn emit(nest: &Nest, prologue: &Prologue, isa: &Isa) -> Result<Vec<u8>, Stri
     };
     match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims, prologue, avx512),
+        Nest::Rows { body, dims, inner } => rows::rows(body, dims, *inner, prologue, avx512),
         _ => Err(format!("no code is emitted for kernels of the kind {}", nest.kind())),
     }
 }

@@ -19,6 +19,10 @@ const TERNARY: Op = op(1, 3, 0x25);
 const BLEND: Op = op(1, 3, 0x4a);
 const SCALE: Op = op(1, 2, 0x2c);
 const SHIFT: Op = op(1, 1, 0x72);
+/// Lanes within each 128 bits, and parts of 128 bits.
+const SHUFFLE: Op = op(0, 1, 0xc6);
+const SHUFFLE_PARTS: Op = op(1, 3, 0x23);
+const EXCHANGE_PARTS: Op = op(1, 3, 0x06);
 const NARROW_F16: Op = op(1, 3, 0x1d);
 const WIDEN_F16: Op = op(1, 2, 0x13);
 /// `dst = first * dst + rm`, and `dst = first * rm + dst`.
@@ -50,6 +54,11 @@ impl<'a> Points<'a> {
         let free: Vec<u8> = (0..spare).filter(|r| !accumulators.contains(r)).collect();
         let pins = pins(block, &free);
         Points { block, loads, stores, accumulators, pins, free, spare }
+    }
+
+    /// The same without registers that the loop keeps.
+    pub fn unpinned(self) -> Points<'a> {
+        Points { pins: Pins::new(), ..self }
     }
 
     /// Loads what stays in registers during the loop.
@@ -188,6 +197,15 @@ impl Emitter<'_, '_> {
                 let from = self.operand(v);
                 self.copy(self.points.accumulators[k], from);
             }
+            Inst::Keep(slot, v) => {
+                let from = self.register(v);
+                self.vector(STORE, Args::new(from, 0, Rm::Mem(Frame::vector_mem(slot))));
+            }
+            Inst::Exchange(v, lanes) => {
+                let from = self.register(v);
+                let to = self.result();
+                self.exchange(to, from, lanes);
+            }
             Inst::Two(op, a, b) => {
                 let (first, rm) = (self.register(a), self.operand(b));
                 let to = self.result();
@@ -223,6 +241,19 @@ impl Emitter<'_, '_> {
 
     fn memory(&mut self) -> Memory<'_> {
         Memory { frame: self.f, spare: self.points.spare, part: self.part }
+    }
+
+    fn exchange(&mut self, to: u8, from: u8, lanes: usize) {
+        const OPPOSITE: u8 = 0b0100_1110;
+        const NEXT: u8 = 0b1011_0001;
+        let (op, imm) = match lanes {
+            1 => (SHUFFLE, NEXT),
+            2 => (SHUFFLE, OPPOSITE),
+            4 if self.points.block.avx512 => (SHUFFLE_PARTS, NEXT),
+            4 => (EXCHANGE_PARTS, 1),
+            _ => (SHUFFLE_PARTS, OPPOSITE),
+        };
+        self.vector(op, Args { imm: Some(imm), ..Args::new(to, from, Rm::Reg(from)) });
     }
 
     fn shift(&mut self, how: Shift, a: Value, by: u8) {

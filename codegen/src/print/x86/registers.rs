@@ -157,6 +157,6 @@ impl<'b> Registers<'b> {
 impl Inst {
     /// Whether it computes a value.
     pub fn has_value(&self) -> bool {
-        !matches!(self, Inst::Store(..) | Inst::Accumulate(..))
+        !matches!(self, Inst::Store(..) | Inst::Accumulate(..) | Inst::Keep(..))
     }
 }

@@ -17,7 +17,8 @@ pub struct Row {
     count: Var,
     whole: Var,
     rest: Var,
-    mask: usize,
+    /// The mask of the last elements, as lanes.
+    pub mask: usize,
     /// Ones, then zeros: masks for AVX2.
     masks: usize,
     lanes: i32,
@@ -52,20 +53,22 @@ impl Row {
 
     /// Sets the mask of the last elements, whose number is in rax.
     fn tail_mask(&self, f: &mut Frame) {
+        let spare = if f.asm.evex() { 31 } else { 15 };
         if f.asm.evex() {
             f.asm.mov(Rcx, Rax);
             f.asm.mov_imm(Rdx, 1);
             f.asm.shl_cl(Rdx);
             f.asm.alu_imm(Alu::Sub, Rdx, 1);
-            return f.asm.kmovw(TAIL, Rdx);
+            f.asm.kmovw(TAIL, Rdx);
+            f.asm.vector(op(2, 2, 0x38), Args::new(spare, 0, Rm::Reg(TAIL)));
+            return f.asm.vector(op(0, 1, 0x11), Args::new(spare, 0, Rm::Mem(Frame::vector_mem(self.mask))));
         }
-        const SPARE: u8 = 15;
         let table = Mem::Data(self.masks + 4 * self.lanes as usize);
         f.asm.lea(Rcx, table);
         f.asm.shl_imm(Rax, 2);
         f.asm.alu(Alu::Sub, Rcx, Rm::Reg(Rax as u8));
-        f.asm.vector(op(0, 1, 0x10), Args::new(SPARE, 0, Rm::Mem(Mem::at(Rcx, 0))));
-        f.asm.vector(op(0, 1, 0x11), Args::new(SPARE, 0, Rm::Mem(Frame::vector_mem(self.mask))));
+        f.asm.vector(op(0, 1, 0x10), Args::new(spare, 0, Rm::Mem(Mem::at(Rcx, 0))));
+        f.asm.vector(op(0, 1, 0x11), Args::new(spare, 0, Rm::Mem(Frame::vector_mem(self.mask))));
     }
 
     /// The loop over the elements.
@@ -108,9 +111,16 @@ pub fn point(f: &mut Frame, access: &Access, arg: usize) {
     f.asm.imul_imm(Rax, bytes(access.dtype) as i32);
     f.argument(Rcx, arg);
     f.asm.alu(Alu::Add, Rax, Rm::Reg(Rcx as u8));
-    match access.base {
-        Base::Register(r) => f.asm.mov(r, Rax),
-        Base::Frame(var) => f.asm.store(var.mem(), Rax),
+    access.base.set(f);
+}
+
+impl Base {
+    /// Sets the address to rax.
+    pub fn set(self, f: &mut Frame) {
+        match self {
+            Base::Register(r) => f.asm.mov(r, Rax),
+            Base::Frame(var) => f.asm.store(var.mem(), Rax),
+        }
     }
 }
 
