@@ -12,7 +12,6 @@ pub mod extract;
 pub mod fuse;
 pub mod isa;
 pub mod kernel;
-pub mod library;
 mod limits;
 pub mod lower;
 pub mod mesh;
@@ -23,6 +22,7 @@ pub mod rewrite;
 pub mod specialize;
 pub mod toolchain;
 mod transfer;
+pub mod vendor_libraries;
 
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};

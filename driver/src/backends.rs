@@ -104,7 +104,7 @@ impl Backends {
         if let Some(mlir) = all.compilers.iter_mut().find(|b| b.name() == of_mlir::NAME) {
             *mlir = Arc::new(Mlir::new(isa(options.target.isa.as_deref())?));
         }
-        let wrong = |what: String| error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
+        let wrong = |what: String| error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:emulated");
         let named = options.placement.backends.iter().filter_map(|name| cuda_arch(name));
         let mut archs: Vec<&str> = options.target.cuda.as_deref().into_iter().chain(named).collect();
         archs.dedup();
@@ -187,6 +187,6 @@ fn pin(text: &str) -> Result<Pin, Diagnostics> {
         Some((op, backend)) if !op.is_empty() && !backend.is_empty() => {
             Ok(Pin { op: op.into(), backend: backend.into() })
         }
-        _ => Err(error(Code::INPUT, format!("--backend-for {text}: OP=BACKEND is expected")).into()),
+        _ => Err(error(Code::INPUT, format!("--pin {text}: OP=BACKEND is expected")).into()),
     }
 }

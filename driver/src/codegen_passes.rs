@@ -4,7 +4,7 @@
 
 use of_codegen::Isa;
 use of_codegen::isa::Language;
-use of_codegen::rewrite::{narrow_contractions, separate_score_matrices};
+use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
 use of_passes::{Manager, Pass, PassContext, each_func, pass_options, register_pass};
@@ -15,7 +15,7 @@ use crate::options::CompileOptions;
 use crate::prepare::module_of;
 
 pass_options! {
-    /// Options of `narrow-contractions` and `separate-score-matrices`.
+    /// Options of `fold-widening-into-contractions` and `duplicate-shared-attention-ops`.
     pub struct IsaOptions {
         /// Instruction set, such as avx512bf16 or sm_90; empty for the best of this machine
         isa: String = String::new(),
@@ -36,18 +36,18 @@ impl IsaOptions {
     }
 }
 
-/// `narrow-contractions`: contractions of widened 16-bit floats multiply these directly.
-pub struct NarrowContractions;
+/// `fold-widening-into-contractions`: contractions of widened 16-bit floats multiply these directly.
+pub struct FoldWideningIntoContractions;
 
-impl Pass for NarrowContractions {
-    const NAME: &'static str = "narrow-contractions";
+impl Pass for FoldWideningIntoContractions {
+    const NAME: &'static str = "fold-widening-into-contractions";
     const SUMMARY: &'static str =
         "contractions of widened 16-bit floats multiply these directly, where the instruction set does";
     type Options = IsaOptions;
     fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let isa = options.isa()?;
         each_func(module, |f| {
-            if let Some(narrow) = narrow_contractions::narrowed(f, isa)? {
+            if let Some(narrow) = fold_widening_into_contractions::narrowed(f, isa)? {
                 *f = narrow;
             }
             Ok(())
@@ -55,18 +55,18 @@ impl Pass for NarrowContractions {
     }
 }
 
-/// `separate-score-matrices`: each recomputed score matrix gets its own copies of shared ops.
-pub struct SeparateScoreMatrices;
+/// `duplicate-shared-attention-ops`: each recomputed score matrix gets its own copies of shared ops.
+pub struct DuplicateSharedAttentionOps;
 
-impl Pass for SeparateScoreMatrices {
-    const NAME: &'static str = "separate-score-matrices";
+impl Pass for DuplicateSharedAttentionOps {
+    const NAME: &'static str = "duplicate-shared-attention-ops";
     const SUMMARY: &'static str =
         "each score matrix that a GPU recomputes in the gradient of attention gets its own copies of shared ops";
     type Options = IsaOptions;
     fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let isa = options.isa()?;
         each_func(module, |f| {
-            if let Some(separate) = separate_score_matrices::separated(f, isa) {
+            if let Some(separate) = duplicate_shared_attention_ops::separated(f, isa) {
                 *f = separate;
             }
             Ok(())
@@ -76,8 +76,8 @@ impl Pass for SeparateScoreMatrices {
 
 /// Makes both passes known to pipelines.
 pub fn register() {
-    register_pass(NarrowContractions::ENTRY);
-    register_pass(SeparateScoreMatrices::ENTRY);
+    register_pass(FoldWideningIntoContractions::ENTRY);
+    register_pass(DuplicateSharedAttentionOps::ENTRY);
 }
 
 /// Runs both passes on functions for the CPU, before code generation. The CUDA backend rewrites the functions of its subgraphs itself:
@@ -98,8 +98,8 @@ pub(crate) fn run(
     for func in funcs {
         let mut single = module_of(func.clone(), module);
         let mut manager = Manager::default();
-        manager.add::<NarrowContractions>(IsaOptions { isa: isa.name.into() });
-        manager.add::<SeparateScoreMatrices>(IsaOptions { isa: isa.name.into() });
+        manager.add::<FoldWideningIntoContractions>(IsaOptions { isa: isa.name.into() });
+        manager.add::<DuplicateSharedAttentionOps>(IsaOptions { isa: isa.name.into() });
         manager.settings.reproducers.clone_from(&options.reproducers);
         manager.checkpoint = checkpoint(&Activity::default(), &options.limits);
         let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
@@ -119,7 +119,7 @@ mod tests {
     fn registered_passes_are_found_by_name() {
         register();
         register();
-        for name in [NarrowContractions::NAME, SeparateScoreMatrices::NAME] {
+        for name in [FoldWideningIntoContractions::NAME, DuplicateSharedAttentionOps::NAME] {
             assert!(Manager::parse(&format!("{name}{{isa=avx512bf16}}")).is_ok());
             assert_eq!(of_passes::passes().iter().filter(|p| p.name() == name).count(), 1);
         }

@@ -5,7 +5,7 @@ use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
-use of_ops::boxing::Place;
+use of_ops::boxing::ShardingConstraint;
 use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
@@ -109,8 +109,8 @@ fn shard(
         manager.append(SHARDING_PIPELINE)?;
         add_alternatives(&mut manager, &mesh.search, &mesh.mesh)?;
     } else if !mesh.search.is_empty() {
-        let what = "the types of results fix the layouts already: --search has nothing to choose";
-        return Err(error(Code::SBP, what).hint("leave out --search, or the layouts").into());
+        let what = "the types of results fix the layouts already: --joint-search has nothing to choose";
+        return Err(error(Code::SBP, what).hint("leave out --joint-search, or the layouts").into());
     }
     let (stages, microbatches) = mesh.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     let name = &mesh.mesh;
@@ -178,10 +178,10 @@ pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled,
     generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
 }
 
-/// Whether the types of results of ops have layouts. Results of `of.place` do not count: their layouts stay in any case.
+/// Whether the types of results of ops have layouts. Results of `of.sharding_constraint` do not count: their layouts stay in any case.
 fn results_have_layouts(g: &Graph) -> bool {
     let has_layout = |v: &of_ir::ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.sbp.is_some());
-    let ops = g.region_ops(g.entry()).filter(|op| g.op(*op).name() != Place::NAME);
+    let ops = g.region_ops(g.entry()).filter(|op| g.op(*op).name() != ShardingConstraint::NAME);
     ops.into_iter().any(|op| g.op(op).results.iter().any(has_layout))
 }
 

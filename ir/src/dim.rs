@@ -166,6 +166,45 @@ impl Dim {
         out
     }
 
+    /// The symbol that the value of the dimension determines: the only one that is not `known`, as a factor of one term.
+    pub fn determines(&self, known: &dyn Fn(&str) -> bool) -> Option<Arc<str>> {
+        let unknown = self.symbols().into_iter().filter(|s| !known(s)).collect::<Vec<_>>();
+        let [symbol] = unknown.as_slice() else { return None };
+        let contains = |atom: &Atom| match atom {
+            Atom::Symbol(s) => s == symbol,
+            Atom::Call(_, ab) => ab.0.symbols().contains(symbol) || ab.1.symbols().contains(symbol),
+        };
+        let mut found = self.terms.iter().flat_map(|(m, _)| m).filter(|a| contains(a));
+        let alone = matches!(found.next(), Some(Atom::Symbol(_))) && found.next().is_none();
+        (alone && !self.is_unknown()).then(|| symbol.clone())
+    }
+
+    /// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is a natural number.
+    pub fn solve(&self, n: i64) -> Option<(Arc<str>, Option<i64>)> {
+        let [(mono, a)] = self.terms.as_slice() else { return None };
+        let [Atom::Symbol(s)] = mono.as_slice() else { return None };
+        let rest = n.checked_sub(self.constant)?;
+        let value = rest.checked_div(*a).filter(|v| *v >= 0 && v.checked_mul(*a) == Some(rest));
+        Some((s.clone(), value))
+    }
+
+    /// The values of symbols for which `dims` have the values `n`, as far as they determine them.
+    pub fn solve_all(dims: &[(&Dim, i64)]) -> BTreeMap<Arc<str>, i64> {
+        let mut found = BTreeMap::new();
+        loop {
+            let before = found.len();
+            for (dim, n) in dims {
+                let rest = dim.substitute(&|s| found.get(s).map(|n| Dim::from(*n)));
+                if let Some((symbol, Some(value))) = rest.solve(*n) {
+                    found.insert(symbol, value);
+                }
+            }
+            if found.len() == before {
+                return found;
+            }
+        }
+    }
+
     /// Replaces each symbol by the result of `f`; `None` keeps the symbol.
     pub fn substitute(&self, f: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         let mut sum = Dim::from(self.constant);
@@ -412,6 +451,21 @@ impl fmt::Display for Dim {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn extents_determine_symbols() {
+        let [n, m] = ["N", "M"].map(Dim::symbol);
+        let product = &(&n * &m) + &n;
+        let none = |_: &str| false;
+        let only_n = |s: &str| s == "N";
+        assert_eq!((&n * &Dim::from(4i64)).determines(&none).as_deref(), Some("N"));
+        assert_eq!((product.determines(&none), product.determines(&only_n).as_deref()), (None, Some("M")));
+        assert_eq!((&n * &n).determines(&none), None);
+        assert_eq!(Dim::call(DimFn::FloorDiv, &n, &Dim::from(2i64)).determines(&none), None);
+        let found = Dim::solve_all(&[(&product, 12), (&(&n + &Dim::from(1i64)), 4)]);
+        assert_eq!((found.get("N"), found.get("M")), (Some(&3), Some(&3)));
+        assert_eq!((&n * &Dim::from(4i64)).solve(6), Some(("N".into(), None)));
+    }
 
     #[test]
     fn canonical_form_proves_equality() {

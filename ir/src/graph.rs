@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use indexmap::IndexSet;
 use of_diag::Location;
 use smallvec::SmallVec;
 
@@ -242,7 +243,7 @@ impl Graph {
 
     /// The values from outside that the ops in the regions of `op` read, each once, in the order of the ops.
     pub fn captured(&self, op: OpId) -> Vec<ValueId> {
-        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut Vec<ValueId>) {
+        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut IndexSet<ValueId>) {
             for op in g.region_ops(region) {
                 let data = g.op(op);
                 for v in &data.operands {
@@ -250,17 +251,17 @@ impl Graph {
                         ValueDef::Arg(region, _) => region,
                         ValueDef::Result(op, _) => g.op(op).parent,
                     };
-                    if g.encloses(from, outer) && !out.contains(v) {
-                        out.push(*v);
+                    if g.encloses(from, outer) {
+                        out.insert(*v);
                     }
                 }
                 data.regions.iter().for_each(|r| visit(g, *r, outer, out));
             }
         }
-        let mut out = Vec::new();
+        let mut out = IndexSet::new();
         let data = self.op(op);
         data.regions.iter().for_each(|r| visit(self, *r, data.parent, &mut out));
-        out
+        out.into_iter().collect()
     }
 
     /// An op as its declaration sees it.

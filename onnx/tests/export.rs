@@ -276,11 +276,11 @@ fn ops_without_onnx_equivalent_are_legalized() {
 fn unexportable_ops_are_refused_with_a_hint() {
     let fail = text(
         "func @main() -> (tensor<2xf32>) {
-           %y = of.fail {message = \"no\", ty = tensor<2xf32>} : () -> tensor<2xf32>
+           %y = of.trap {message = \"no\", result_type = tensor<2xf32>} : () -> tensor<2xf32>
            of.return %y : (tensor<2xf32>) -> ()
          }",
     );
-    refused_with(&fail, &ExportOptions::default(), &["of.fail"]);
+    refused_with(&fail, &ExportOptions::default(), &["of.trap"]);
     let conv = text(
         "func @main(%x: tensor<1x2x4x4xi32>, %w: tensor<3x2x1x1xi32>) -> (tensor<1x3x4x4xi32>) {
            %y = of.conv %x, %w {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\",
@@ -520,7 +520,7 @@ fn missing_broadcasts_are_exported_explicitly() {
     let m = text(
         "func @main(%x: tensor<1x1x4x4xf32>) -> (tensor<1x1x4x4xf32>) {
            %y = of.max_pool %x {auto_pad = \"SAME_UPPER\", ceil_mode = false, channels_last = false,
-             dilations = array<i64>, indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
+             dilations = array<i64>, return_indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
              strides = array<i64>} : (tensor<1x1x4x4xf32>) -> tensor<1x1x4x4xf32>
            of.return %y : (tensor<1x1x4x4xf32>) -> ()
          }",

@@ -22,7 +22,7 @@ pub enum ScalarOp {
     Round,
     Sqrt,
     Rsqrt,
-    Recip,
+    Reciprocal,
     Exp,
     Log,
     Sin,
@@ -42,7 +42,7 @@ pub enum ScalarOp {
     Sigmoid,
     /// Bool to bool.
     Not,
-    BitNot,
+    BitwiseNot,
     /// Any float to bool.
     IsNan,
     /// Any float to bool, either sign.
@@ -65,9 +65,9 @@ pub enum ScalarOp {
     And,
     Or,
     Xor,
-    BitAnd,
-    BitOr,
-    BitXor,
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
     Shl,
     Shr,
     // comparisons: two operands of one type to bool
@@ -104,8 +104,8 @@ impl ScalarOp {
         use ScalarOp::*;
         match self {
             Select => 3,
-            Add | Sub | Mul | Div | Mod | Fmod | Pow | Max | Min | And | Or | Xor | BitAnd | BitOr | BitXor | Shl
-            | Shr | Eq | Ne | Lt | Le | Gt | Ge => 2,
+            Add | Sub | Mul | Div | Mod | Fmod | Pow | Max | Min | And | Or | Xor | BitwiseAnd | BitwiseOr
+            | BitwiseXor | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge => 2,
             _ => 1,
         }
     }

@@ -57,7 +57,7 @@ pub fn apply(op: ScalarOp, dtype: DType, args: &[Num]) -> Num {
         Round => x.round_ties_even(),
         Sqrt => x.sqrt(),
         Rsqrt => 1.0 / x.sqrt(),
-        Recip => 1.0 / x,
+        Reciprocal => 1.0 / x,
         Exp => x.exp(),
         Log => x.ln(),
         Sin => x.sin(),
@@ -112,7 +112,7 @@ pub fn apply(op: ScalarOp, dtype: DType, args: &[Num]) -> Num {
         Ge => return truth(x >= y),
         Select => return if a.truth() { b } else { args[2] },
         Cast(_) => return a,
-        BitNot | BitAnd | BitOr | BitXor | Shl | Shr => f64::NAN,
+        BitwiseNot | BitwiseAnd | BitwiseOr | BitwiseXor | Shl | Shr => f64::NAN,
     })
 }
 
@@ -152,10 +152,10 @@ fn integer(op: ScalarOp, dtype: DType, x: i128, y: i128) -> Option<i128> {
         Or => i128::from(x != 0 || y != 0),
         Xor => i128::from((x != 0) != (y != 0)),
         Not => i128::from(x == 0),
-        BitNot => !x,
-        BitAnd => x & y,
-        BitOr => x | y,
-        BitXor => x ^ y,
+        BitwiseNot => !x,
+        BitwiseAnd => x & y,
+        BitwiseOr => x | y,
+        BitwiseXor => x ^ y,
         // A shift by the width or more leaves nothing but the sign.
         Shl => {
             if (0..i128::from(bits)).contains(&y) {

@@ -96,7 +96,7 @@ pub fn scalar_flops(s: ScalarOp) -> f64 {
     use ScalarOp::*;
     match s {
         s if s.max_error().is_some() => ELEMENTARY,
-        Sqrt | Rsqrt | Recip | Div | Mod | Fmod => 4.0,
+        Sqrt | Rsqrt | Reciprocal | Div | Mod | Fmod => 4.0,
         _ => 1.0,
     }
 }

@@ -4,13 +4,13 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Graph, OpError, OpId, RegionId, Rewriter, TensorType, Type};
 use of_ops::OpSpec;
 use of_ops::control::If;
-use of_ops::structural::Fail;
+use of_ops::structural::Trap;
 
 /// Re-infers every op of `func`, inner regions first, and refines the types of its results.
 ///
 /// # Errors
 /// Every op that does not accept its operands, e.g. because a given shape does not suit the model. Within a branch such
-/// an op becomes `of.fail` instead.
+/// an op becomes `of.trap` instead.
 pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
     let mut order = Vec::new();
     post_order(&func.graph, func.graph.entry(), &mut order);
@@ -21,7 +21,7 @@ pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
         let data = rw.graph().op(op);
         let d = e.at(data.name(), &data.loc);
         if !data.def.traits().terminator && in_branch(rw.graph(), op) {
-            fail_instead(&mut rw, op, &d)?;
+            trap_instead(&mut rw, op, &d)?;
         } else {
             errors.0.push(d);
         }
@@ -35,16 +35,16 @@ fn in_branch(g: &Graph, op: OpId) -> bool {
     std::iter::successors(parent(op), |op| parent(*op)).any(|op| g.op(op).name() == If::NAME)
 }
 
-/// Replaces an op by `of.fail`. A model may choose branches by shape: a branch that does not fit fails only if it is
+/// Replaces an op by `of.trap`. A model may choose branches by shape: a branch that does not fit fails only if it is
 /// taken.
-fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
+fn trap_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
     tracing::info!("{why}; the branch cannot be taken");
     rw.rewrite(op, &[]);
     let mut values = Vec::new();
     let results = rw.graph().op(op).results.clone();
     for v in results {
         let ty = rw.graph().ty(v).clone();
-        values.push(rw.create_one(Fail { message: why.message.as_str().into(), ty }, &[])?);
+        values.push(rw.create_one(Trap { message: why.message.as_str().into(), result_type: ty }, &[])?);
     }
     rw.replace(op, &values);
     Ok(())

@@ -13,10 +13,13 @@ pub mod cse;
 pub mod dce;
 pub mod differentiate;
 pub mod egraph;
+pub mod exactness;
 pub mod expand_composites;
 pub mod fold_constants;
 pub mod infer_shapes;
+pub mod legalize_float16;
 mod list;
+pub mod loop_append_to_scan_output;
 mod manager;
 pub mod matchers;
 pub mod optimize;
@@ -33,17 +36,18 @@ pub mod rules;
 pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
-pub mod stack_appends;
 mod syntax;
+#[cfg(test)]
+mod test_values;
+mod unified_diff;
 mod verify;
-pub mod widen_floats;
 
 pub use list::{
     BindShapeSymbols, Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions,
-    FoldConstants, InferShapes, PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, WidenFloats, find,
-    passes, register_pass,
+    FoldConstants, InferShapes, LegalizeFloat16, LoopAppendToScanOutput, PASSES, QuantizeContractions, ScanToLoop,
+    Specialize, find, passes, register_pass,
 };
-pub use manager::{BROKEN_PASS, Checkpoint, Manager, Progress, Settings};
+pub use manager::{Checkpoint, Manager, Progress, Settings};
 pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};

@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 
+use crate::canonicalize::CanonicalizeOptions;
 use crate::expand_composites::{expand_composites, warn_dropped_alternatives};
 use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
@@ -29,6 +30,8 @@ list! {
     crate::sharding::InferSbp,
     InferShapes,
     crate::sharding::InsertBoxing,
+    LegalizeFloat16,
+    LoopAppendToScanOutput,
     crate::optimize::Optimize,
     crate::print::Print,
     QuantizeContractions,
@@ -36,9 +39,7 @@ list! {
     ScanToLoop,
     crate::sharding::Shard,
     Specialize,
-    StackAppends,
     crate::verify::Verify,
-    WidenFloats,
 }
 
 /// Passes of other crates, which depend on what this crate does not know.
@@ -81,18 +82,29 @@ macro_rules! func_passes {
 }
 
 func_passes! {
-    Canonicalize: "canonicalize", "applies local rewrites that help on every target" => crate::canonicalize::canonicalize;
     ChannelsLast: "channels-last", "converts convolutions and pools to NHWC and sinks transposes" => crate::channels_last::channels_last;
     Cse: "cse", "eliminates common subexpressions" => |f| { crate::cse::cse(f); Ok(()) };
     Dce: "dce", "eliminates dead code: ops whose results have no readers" => |f| { crate::dce::dce(f); Ok(()) };
     Differentiate: "differentiate", "replaces gradients by the ops that compute them (reverse mode)" => crate::differentiate::differentiate;
     FoldConstants: "fold-constants", "evaluates ops that depend only on constants and shapes" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "repeats shape inference and refines types" => crate::infer_shapes::infer_shapes;
-    StackAppends: "stack-appends", "replaces concatenation in a loop by a scan output" => crate::stack_appends::stack_appends;
+    LoopAppendToScanOutput: "loop-append-to-scan-output", "replaces concatenation in a loop by a scan output" => crate::loop_append_to_scan_output::loop_append_to_scan_output;
     BindShapeSymbols: "bind-shape-symbols", "binds computed extents to shape symbols before the op that needs them" => crate::bind_shape_symbols::bind_shape_symbols;
     ScanToLoop: "scan-to-loop", "lowers scans to loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "rewrites contractions of dequantized operands as integer contractions" => crate::quantize_contractions::quantize_contractions;
-    WidenFloats: "widen-floats", "computes reductions and contractions of 16-bit floats in f32" => crate::widen_floats::widen_floats;
+    LegalizeFloat16: "legalize-float16", "computes reductions and contractions of 16-bit floats in f32" => crate::legalize_float16::legalize_float16;
+}
+
+/// `canonicalize`: applies local rewrites that help on every target.
+pub struct Canonicalize;
+
+impl Pass for Canonicalize {
+    const NAME: &'static str = "canonicalize";
+    const SUMMARY: &'static str = "applies local rewrites that help on every target";
+    type Options = CanonicalizeOptions;
+    fn run(options: &CanonicalizeOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| crate::canonicalize::canonicalize(f, options))
+    }
 }
 
 pass_options! {

@@ -36,7 +36,7 @@ pub const PIPELINES: &[Pipeline] = &[
     },
     Pipeline {
         name: CPU_PIPELINE,
-        text: "quantize-contractions,primitives,widen-floats,scan-to-loop,stack-appends,bind-shape-symbols,channels-last,simplify",
+        text: "quantize-contractions,primitives,legalize-float16,scan-to-loop,loop-append-to-scan-output,bind-shape-symbols,channels-last,simplify",
         summary: "what the CPU code generator takes",
     },
     Pipeline {

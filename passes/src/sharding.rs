@@ -114,7 +114,7 @@ pub struct InsertBoxing;
 
 impl Pass for InsertBoxing {
     const NAME: &'static str = "insert-boxing";
-    const SUMMARY: &'static str = "lowers layout changes (of.place) to collectives";
+    const SUMMARY: &'static str = "lowers layout changes (of.sharding_constraint) to collectives";
     type Options = MeshOptions;
 
     fn run(options: &MeshOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {

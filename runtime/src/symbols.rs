@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use of_plan::{Extent, Program, Regst};
+use of_plan::{Extent, Program, Register, Solution};
 
 /// The value of an unbound symbol.
 const UNKNOWN: i64 = -1;
@@ -30,39 +30,68 @@ impl Symbols {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
     }
 
-    /// Compares the extents of a value with those of its register, and binds the symbols among them. The error says
-    /// which dimension does not fit.
-    pub fn bind(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
-        if regst.extents.is_empty() {
-            return Ok(());
+    /// Binds the symbols that the extents of a value determine; whether there are any. With `free`, a symbol on which an
+    /// extent does not depend, because its factor is 0, is bound to 0.
+    pub fn learn(&self, register: &Register, dims: &[i64], free: bool) -> bool {
+        let mut learnt = false;
+        if register.extents.len() != dims.len() {
+            return learnt;
         }
-        if regst.extents.len() != dims.len() {
-            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), regst.extents.len()));
-        }
-        for (extent, &dim) in regst.extents.iter().zip(dims) {
-            if let Some(value) = extent.as_symbol().and_then(|symbol| self.values.get(symbol as usize)) {
-                // Only the first value binds; others must agree with it, which is checked below.
-                let _ = value.compare_exchange(UNKNOWN, dim, Ordering::AcqRel, Ordering::Acquire);
+        for (extent, &dim) in register.extents.iter().zip(dims).filter(|(extent, _)| !extent.terms.is_empty()) {
+            let (symbol, value) = match extent.as_symbol() {
+                Some(symbol) => (symbol, dim),
+                None => match extent.solve(dim, &self.values()) {
+                    Some(Solution::One(symbol, value)) => (symbol, value),
+                    Some(Solution::Any(symbol)) if free => (symbol, 0),
+                    _ => continue,
+                },
+            };
+            if let Some(bound) = self.values.get(symbol as usize) {
+                // Only the first value binds; others must agree with it, which `check` compares.
+                learnt |= bound.compare_exchange(UNKNOWN, value, Ordering::AcqRel, Ordering::Acquire).is_ok();
             }
         }
+        learnt
+    }
+
+    /// Compares the extents of a value with those of its register. The error says which dimension does not fit.
+    pub fn check(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
+        if register.extents.is_empty() {
+            return Ok(());
+        }
+        if register.extents.len() != dims.len() {
+            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), register.extents.len()));
+        }
         let values = self.values();
-        for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
-            // An extent of unbound symbols is checked when they are bound.
-            if let Some(expected) = extent.eval(&values)
-                && expected != dim
-            {
-                let what = self.name(extent);
-                return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
+        for (axis, (extent, &dim)) in register.extents.iter().zip(dims).enumerate() {
+            match extent.eval(&values) {
+                Some(expected) if expected != dim => {
+                    let what = self.name(extent);
+                    return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
+                }
+                Some(_) => {}
+                // An extent of several unbound symbols cannot be checked.
+                None if extent.solve(dim, &values) == Some(Solution::None) => {
+                    let text = extent.text(&self.names);
+                    return Err(format!("has extent {dim} at dimension {axis}, which `{text}` never is"));
+                }
+                None => {}
             }
         }
         Ok(())
     }
 
+    /// Binds the symbols that the extents of a value determine, and compares the extents with those of its register.
+    pub fn bind(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
+        self.learn(register, dims, true);
+        self.check(register, dims)
+    }
+
     /// The extents of a value that is about to be allocated.
-    pub fn dims(&self, regst: &Regst) -> Result<Vec<i64>, String> {
+    pub fn dims(&self, register: &Register) -> Result<Vec<i64>, String> {
         let values = self.values();
-        let dims = regst.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
-        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", regst.name))
+        let dims = register.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
+        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", register.name))
     }
 
     fn name(&self, extent: &Extent) -> String {

@@ -2,7 +2,7 @@
 //!
 //! A transfer is a sequence of collectives, each of which changes the layout. The cheapest sequence is a shortest path
 //! in the graph of layouts. Each step costs what its algorithm costs: `a` rounds of latency and `b` bytes through the
-//! slowest link that takes part. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+//! slowest link that takes part. Source: Thakur, Rabenseifner, Gropp, "Optimization of CollectiveKind Communication
 //! Operations in MPICH" (2005).
 
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use crate::layout::{self, Layout};
 
 /// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Collective {
+pub enum CollectiveKind {
     /// Each device keeps a slice of its copy: `B -> S`. Nothing is sent.
-    Slice,
+    LocalSlice,
     /// A value becomes partial: one device keeps its elements, the others hold the neutral element: `B -> P`, `S -> P`.
     /// Nothing is sent.
-    Embed,
+    ToPartial,
     /// Every device gets the concatenation of all parts: `S -> B`.
     AllGather,
     /// Partial values are reduced, and each device gets a slice: `P -> S`.
@@ -31,20 +31,20 @@ pub enum Collective {
     AllToAll,
     /// Each device fetches the elements that it lacks from a device that has them. It covers layouts that no step along
     /// one mesh axis connects; neither layout is partial on the mesh axes involved.
-    Exchange,
+    Reshard,
 }
 
-impl Collective {
+impl CollectiveKind {
     /// Name of the collective, as in op names.
     pub const fn name(self) -> &'static str {
         match self {
-            Collective::Slice => "slice",
-            Collective::Embed => "embed",
-            Collective::AllGather => "all_gather",
-            Collective::ReduceScatter => "reduce_scatter",
-            Collective::AllReduce => "all_reduce",
-            Collective::AllToAll => "all_to_all",
-            Collective::Exchange => "exchange",
+            CollectiveKind::LocalSlice => "local_slice",
+            CollectiveKind::ToPartial => "to_partial",
+            CollectiveKind::AllGather => "all_gather",
+            CollectiveKind::ReduceScatter => "reduce_scatter",
+            CollectiveKind::AllReduce => "all_reduce",
+            CollectiveKind::AllToAll => "all_to_all",
+            CollectiveKind::Reshard => "reshard",
         }
     }
 }
@@ -53,7 +53,7 @@ impl Collective {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
     /// The collective.
-    pub collective: Collective,
+    pub collective: CollectiveKind,
     /// The mesh axes that take part.
     pub axes: SmallVec<[usize; 4]>,
     /// The layout after the step.
@@ -80,7 +80,7 @@ struct Algorithm {
 
 struct Transition {
     to: usize,
-    collective: Collective,
+    collective: CollectiveKind,
     axes: SmallVec<[usize; 4]>,
     algorithms: SmallVec<[Algorithm; 2]>,
 }
@@ -224,7 +224,7 @@ fn transitions(
     out
 }
 
-type Costed = (Collective, SmallVec<[usize; 4]>, SmallVec<[Algorithm; 2]>);
+type Costed = (CollectiveKind, SmallVec<[usize; 4]>, SmallVec<[Algorithm; 2]>);
 
 /// The collective along mesh axis `a` that changes the layout there. `None` where a later mesh axis splits the same
 /// tensor axis: then slices along `a` are not contiguous in the layout.
@@ -234,12 +234,12 @@ fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout
         return None;
     }
     let collective = match (from[a], to[a]) {
-        (Sbp::Broadcast, Sbp::Split(_)) => Collective::Slice,
-        (Sbp::Broadcast | Sbp::Split(_), Sbp::Partial(_)) => Collective::Embed,
-        (Sbp::Split(_), Sbp::Broadcast) => Collective::AllGather,
-        (Sbp::Split(_), Sbp::Split(_)) => Collective::AllToAll,
-        (Sbp::Partial(_), Sbp::Split(_)) => Collective::ReduceScatter,
-        (Sbp::Partial(_), Sbp::Broadcast) => Collective::AllReduce,
+        (Sbp::Broadcast, Sbp::Split(_)) => CollectiveKind::LocalSlice,
+        (Sbp::Broadcast | Sbp::Split(_), Sbp::Partial(_)) => CollectiveKind::ToPartial,
+        (Sbp::Split(_), Sbp::Broadcast) => CollectiveKind::AllGather,
+        (Sbp::Split(_), Sbp::Split(_)) => CollectiveKind::AllToAll,
+        (Sbp::Partial(_), Sbp::Split(_)) => CollectiveKind::ReduceScatter,
+        (Sbp::Partial(_), Sbp::Broadcast) => CollectiveKind::AllReduce,
         // Through a layout without partial values.
         (Sbp::Partial(_), Sbp::Partial(_)) | (Sbp::Broadcast, Sbp::Broadcast) => return None,
     };
@@ -256,15 +256,15 @@ fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout
     let rounds = if shape[a].is_power_of_two() { p.log2() } else { p - 1.0 };
     let others = (p - 1.0) / p;
     let algorithms = match collective {
-        Collective::Slice | Collective::Embed => smallvec![algorithm(0.0, 0.0)],
-        Collective::AllGather => smallvec![algorithm(rounds, others * after)],
-        Collective::ReduceScatter => smallvec![algorithm(rounds, others * before)],
-        Collective::AllReduce => smallvec![
+        CollectiveKind::LocalSlice | CollectiveKind::ToPartial => smallvec![algorithm(0.0, 0.0)],
+        CollectiveKind::AllGather => smallvec![algorithm(rounds, others * after)],
+        CollectiveKind::ReduceScatter => smallvec![algorithm(rounds, others * before)],
+        CollectiveKind::AllReduce => smallvec![
             // Reduce-scatter and all-gather. For short messages recursive doubling.
             algorithm(2.0 * rounds, 2.0 * others * before),
             algorithm(p.log2().ceil(), p.log2().ceil() * before),
         ],
-        Collective::AllToAll | Collective::Exchange => smallvec![algorithm(p - 1.0, others * before)],
+        CollectiveKind::AllToAll | CollectiveKind::Reshard => smallvec![algorithm(p - 1.0, others * before)],
     };
     Some((collective, smallvec![a], algorithms))
 }
@@ -318,7 +318,7 @@ fn exchange(
         per_byte: most * rest / bandwidth,
         sent: mean * rest * devices as f64,
     };
-    (Collective::Exchange, axes, smallvec![algorithm])
+    (CollectiveKind::Reshard, axes, smallvec![algorithm])
 }
 
 /// Results of [`missing_share`] by mesh axes and layouts along them.
@@ -358,7 +358,7 @@ pub fn overlap(a: &[(usize, usize)], b: &[(usize, usize)]) -> Vec<(usize, usize)
 ///
 /// An element that is partial on `k` devices needs at least `k - 1` messages to combine. Each device that must have it,
 /// except one that combines it, needs one more. Along one mesh axis this gives `p - 1` for all-gather and
-/// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication:
+/// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "CollectiveKind communication:
 /// theory, practice, and experience", 2007). Where `to` is partial, one device along the axis must have the element.
 /// Where both layouts are partial in the same way, the parts may also stay uncombined.
 pub fn lower_bound(mesh: &[usize], from: &Layout, to: &Layout) -> f64 {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::boxing::Place;
+use of_ops::boxing::ShardingConstraint;
 use of_ops::structural::Alternatives;
 
 use crate::assignment::Assignment;
@@ -260,10 +260,10 @@ pub fn prepare(model: &Model<'_>, d: &Decision) -> PreparedDecision {
     }
 }
 
-/// Writes a decision into the types of `func`, with an `of.place` for every transfer.
+/// Writes a decision into the types of `func`, with an `of.sharding_constraint` for every transfer.
 ///
 /// # Errors
-/// None in practice: `of.place` accepts every tensor.
+/// None in practice: `of.sharding_constraint` accepts every tensor.
 pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<(), Diagnostics> {
     let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
     let outputs = func.graph.outputs().to_vec();
@@ -283,7 +283,7 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
     // A shared transfer is placed once, and all its readers use the result.
     let mut shared: HashMap<ValueId, ValueId> = HashMap::new();
     for t in &written.transfers {
-        let place = Place { to: sbp(&t.to) };
+        let place = ShardingConstraint { sharding: sbp(&t.to) };
         match t.reader {
             None => {
                 let uses = rw.graph().uses(t.value).to_vec();
@@ -301,8 +301,8 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
                 }
                 shared.insert(t.value, placed);
             }
-            // An annotated `of.place` is itself the transfer.
-            Some((op, _)) if rw.graph().op(op).name() == Place::NAME => {}
+            // An annotated `of.sharding_constraint` is itself the transfer.
+            Some((op, _)) if rw.graph().op(op).name() == ShardingConstraint::NAME => {}
             Some((op, operand)) => {
                 rw.rewrite(op, &[]);
                 let from = rw.graph().op(op).operands[operand];
@@ -317,7 +317,7 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
         let Some(t) = rw.graph().ty(from).as_tensor() else { continue };
         let same = t.sbp.as_ref().is_some_and(|s| s.axes == *to);
         rw.rewrite(terminator, &[]);
-        let value = if same { from } else { rw.create_one(Place { to: sbp(to) }, &[from])? };
+        let value = if same { from } else { rw.create_one(ShardingConstraint { sharding: sbp(to) }, &[from])? };
         rw.set_operand(terminator, i, value);
     }
     select_alternatives(&mut rw, &written.selected);

@@ -1,33 +1,35 @@
-//! Lowers every `of.place` to the collectives of its transfer.
+//! Lowers every `of.sharding_constraint` to the collectives of its transfer.
 
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attrs, Func, NdSbp, NewOp, OpDef, OpId, PartialKind, Rewriter, Type, ValueId};
-use of_ops::boxing::{AllGather, AllReduce, AllToAll, Embed, Exchange, Place, ReduceScatter, Send, TakeSlice};
+use of_ops::boxing::{
+    AllGather, AllReduce, AllToAll, LocalSlice, ReduceScatter, Reshard, Send, ShardingConstraint, ToPartial,
+};
 use of_ops::{OpSpec, list};
 
-use crate::boxing::{Collective, Router, Step};
+use crate::boxing::{CollectiveKind, Router, Step};
 use crate::cross_mesh::{self, Endpoint};
 use crate::{Meshes, cost, layout};
 
 /// The op of a collective.
-pub fn op_name(c: Collective) -> &'static str {
+pub fn op_name(c: CollectiveKind) -> &'static str {
     match c {
-        Collective::Slice => TakeSlice::NAME,
-        Collective::Embed => Embed::NAME,
-        Collective::AllGather => AllGather::NAME,
-        Collective::ReduceScatter => ReduceScatter::NAME,
-        Collective::AllReduce => AllReduce::NAME,
-        Collective::AllToAll => AllToAll::NAME,
-        Collective::Exchange => Exchange::NAME,
+        CollectiveKind::LocalSlice => LocalSlice::NAME,
+        CollectiveKind::ToPartial => ToPartial::NAME,
+        CollectiveKind::AllGather => AllGather::NAME,
+        CollectiveKind::ReduceScatter => ReduceScatter::NAME,
+        CollectiveKind::AllReduce => AllReduce::NAME,
+        CollectiveKind::AllToAll => AllToAll::NAME,
+        CollectiveKind::Reshard => Reshard::NAME,
     }
 }
 
 /// The collective of an op.
-pub fn collective(name: &str) -> Option<Collective> {
-    use Collective as C;
-    let all = [C::Slice, C::Embed, C::AllGather, C::ReduceScatter, C::AllReduce, C::AllToAll, C::Exchange];
+pub fn collective(name: &str) -> Option<CollectiveKind> {
+    use CollectiveKind as C;
+    let all = [C::LocalSlice, C::ToPartial, C::AllGather, C::ReduceScatter, C::AllReduce, C::AllToAll, C::Reshard];
     all.into_iter().find(|c| op_name(*c) == name)
 }
 
@@ -49,7 +51,7 @@ impl NewOp for CollectiveOp {
 /// Routers by name of the mesh, rank of the tensor, and kinds of partial values.
 type Routers = HashMap<(String, usize, Vec<PartialKind>), Router>;
 
-/// Replaces every `of.place` in `func` by the steps of the fastest transfer on its mesh, or between two meshes. Returns
+/// Replaces every `of.sharding_constraint` in `func` by the steps of the fastest transfer on its mesh, or between two meshes. Returns
 /// the number of steps.
 ///
 /// # Errors
@@ -60,7 +62,7 @@ pub fn insert_boxing(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnost
     let mut steps = 0;
     let mut rw = Rewriter::new(&mut func.graph, "insert-boxing");
     for op in rw.graph().walk() {
-        if rw.graph().op(op).name() == Place::NAME {
+        if rw.graph().op(op).name() == ShardingConstraint::NAME {
             match lower(&mut rw, op, meshes, &mut routers) {
                 Ok(n) => steps += n,
                 Err(d) => errors.0.push(d),
@@ -74,7 +76,7 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     let data = rw.graph().op(op);
     let loc = data.loc.clone();
     let (value, result): (ValueId, ValueId) = (data.operands[0], data.results[0]);
-    let wrong = |what: &str| Diagnostic::error(Code::SBP, loc.clone(), format!("'of.place': {what}"));
+    let wrong = |what: &str| Diagnostic::error(Code::SBP, loc.clone(), format!("'of.sharding_constraint': {what}"));
     let sbp = |v: ValueId| match rw.graph().ty(v) {
         Type::Tensor(t) => t.sbp.clone(),
         _ => None,
@@ -127,13 +129,13 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     }
     rw.rewrite(op, &[]);
     let (mut value, count) = (value, ops.len());
-    for (name, axes, to) in ops {
+    for (name, axes, sharding) in ops {
         let def = list::decl(name).ok_or_else(|| wrong("unknown op of the transfer"))?;
         let mut attrs = Attrs::new();
         if let Some(axes) = axes {
             attrs.put("axes", axes);
         }
-        attrs.put("to", to);
+        attrs.put("sharding", sharding);
         value = rw.create_one(CollectiveOp { def: def.as_def(), attrs }, &[value])?;
     }
     rw.replace(op, &[value]);

@@ -40,6 +40,61 @@ pub struct Microbatches {
     pub(crate) reads_as: HashMap<(OpId, usize), Sbp>,
 }
 
+/// The layout along the microbatches in which `op` reads an operand of layout `made`.
+pub(crate) fn read_layout(
+    g: &Graph,
+    reads_as: &HashMap<(OpId, usize), Sbp>,
+    op: OpId,
+    operand: usize,
+    made: Sbp,
+) -> Sbp {
+    match (reads_as.get(&(op, operand)), made) {
+        (Some(how), _) => *how,
+        (None, Sbp::Partial(_)) => Sbp::Broadcast,
+        (None, _) if g.op(op).def.traits().terminator => made,
+        (None, _) => Sbp::Broadcast,
+    }
+}
+
+/// Checks that every operand is of the same microbatch, replicated, or an accumulated partial value. `layout` is that of a value
+/// along the microbatches.
+///
+/// # Errors
+/// When microbatches depend on one another in another way, or an op with regions would have to be split.
+pub(crate) fn check(
+    g: &Graph,
+    layout: &dyn Fn(ValueId) -> Sbp,
+    reads_as: &HashMap<(OpId, usize), Sbp>,
+) -> Result<(), Diagnostic> {
+    let is_constant = |v: ValueId| g.def_op(v).is_some_and(|op| g.op(op).def.traits().constant);
+    for op in g.region_ops(g.entry()) {
+        let data = g.op(op);
+        let mut varies = data.results.iter().any(|v| layout(*v) != Sbp::Broadcast);
+        for (i, v) in data.operands.iter().enumerate() {
+            let made = layout(*v);
+            let ask = read_layout(g, reads_as, op, i, made);
+            varies |= ask != Sbp::Broadcast;
+            let fits = made == ask
+                || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
+                || (is_constant(*v) && !matches!(ask, Sbp::Partial(_)));
+            if !fits {
+                let what = format!(
+                    "'{}' reads with layout {ask} along the microbatches a value of layout {made}",
+                    data.name()
+                );
+                let d = Diagnostic::error(Code::SBP, data.loc.clone(), what);
+                return Err(d.note("microbatches are independent; only partial values are accumulated over them"));
+            }
+        }
+        let captures = g.captured(op).into_iter().any(|v| layout(v) != Sbp::Broadcast);
+        if !data.def.traits().terminator && ((!data.regions.is_empty() && varies) || captures) {
+            let what = format!("'{}' has regions, which cannot be split into microbatches", data.name());
+            return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
+        }
+    }
+    Ok(())
+}
+
 impl Microbatches {
     /// A single microbatch.
     pub fn one(func: &Func) -> Microbatches {
@@ -112,8 +167,9 @@ impl Microbatches {
                 model = other;
             }
         }
-        if found.is_none() {
-            // The unrolling names the dependence between microbatches.
+        let dependent = found.is_none();
+        if dependent {
+            // Layouts with a transfer between microbatches, which `check` names.
             model = Model::new(&own, &mesh).map_err(one)?;
             found = Some(decide::decide(&model, mesh.memory, &Effort::default())?);
         }
@@ -133,7 +189,11 @@ impl Microbatches {
             None => Sbp::Broadcast,
         };
         let values = d.assignment.layouts.iter().map(how).collect();
-        Ok(Microbatches { count, values, reads_as })
+        let all = Microbatches { count, values, reads_as };
+        if dependent {
+            check(g, &|v| all.value(v), &all.reads_as)?;
+        }
+        Ok(all)
     }
 
     /// The kind of each value of `g`, by position in the arena.

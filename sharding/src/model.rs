@@ -350,7 +350,7 @@ impl<'a> Model<'a> {
         if let Some(c) = self.classes.get(&class) {
             return Ok(c.clone());
         }
-        let all = if data.name() == "of.place" {
+        let all = if data.name() == "of.sharding_constraint" {
             self.place_candidates(op)
         } else if is_alias(data.name()) {
             self.alias_candidates(op)
@@ -375,7 +375,7 @@ impl<'a> Model<'a> {
         let work = cost::work(g, op, self.mesh);
         let sizes: Vec<f64> =
             data.operands.iter().chain(&data.results).map(|v| self.transfers(*v).map_or(0.0, |t| t.bytes)).collect();
-        let free = data.name() == "of.place" || is_alias(data.name());
+        let free = data.name() == "of.sharding_constraint" || is_alias(data.name());
         let seconds = kept
             .iter()
             .map(|c| {
@@ -389,7 +389,7 @@ impl<'a> Model<'a> {
         Ok(choices)
     }
 
-    /// An annotated `of.place`: operand and result have its layout.
+    /// An annotated `of.sharding_constraint`: operand and result have its layout.
     fn place_candidates(&self, op: OpId) -> Vec<Candidate> {
         let asked = self.graph().op(op).results.first().and_then(|v| self.annotation(*v));
         let one = |l: &Layout| Candidate {
@@ -443,7 +443,7 @@ impl<'a> Model<'a> {
             let list: Vec<String> = candidates::signatures(g, op, *devices).iter().map(ToString::to_string).collect();
             d = d.note(format!("along mesh axis {axis} of {devices} devices it allows {}", list.join("; ")));
         }
-        d.hint("annotate another layout, or add 'of.place' after the op")
+        d.hint("annotate another layout, or add 'of.sharding_constraint' after the op")
     }
 
     /// An edge from the node that decides the layout of `v` for its readers to `node`, whose labels read it in these

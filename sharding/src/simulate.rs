@@ -2,7 +2,7 @@
 
 use of_ir::{PartialKind, Sbp};
 
-use crate::boxing::{Collective, overlap};
+use crate::boxing::{CollectiveKind, overlap};
 use crate::layout::{self, Layout};
 
 /// The part of a tensor on one device, in row-major order.
@@ -122,7 +122,7 @@ pub fn step(
     parts: &[Part],
     from: &Layout,
     to: &Layout,
-    collective: Collective,
+    collective: CollectiveKind,
     axes: &[usize],
     mesh: &[usize],
     dims: &[usize],
@@ -132,7 +132,7 @@ pub fn step(
     for group in groups(mesh, axes) {
         let own: Vec<&Part> = group.iter().map(|r| &parts[*r]).collect();
         let (values, moved) = match (collective, axes) {
-            (Collective::Exchange, _) => exchange(&group, parts, from, to, mesh, dims),
+            (CollectiveKind::Reshard, _) => exchange(&group, parts, from, to, mesh, dims),
             (_, [axis]) => along(&own, from[*axis], to[*axis], collective),
             _ => (own.into_iter().cloned().collect(), 0),
         };
@@ -162,16 +162,19 @@ fn groups(mesh: &[usize], axes: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// A collective of one group along one mesh axis.
-fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part>, usize) {
+fn along(own: &[&Part], from: Sbp, to: Sbp, collective: CollectiveKind) -> (Vec<Part>, usize) {
     let p = own.len();
-    let kind =
-        if let Sbp::Partial(k) = if collective == Collective::Embed { to } else { from } { Some(k) } else { None };
+    let kind = if let Sbp::Partial(k) = if collective == CollectiveKind::ToPartial { to } else { from } {
+        Some(k)
+    } else {
+        None
+    };
     let dim = |s: Sbp| if let Sbp::Split(d) = s { usize::from(d) } else { 0 };
     match collective {
-        Collective::Slice => ((0..p).map(|i| own[i].read(&own[i].slice(dim(to), p, i))).collect(), 0),
-        Collective::Embed => (embed(own, from, kind.unwrap_or(PartialKind::Sum)), 0),
-        Collective::AllGather => all_gather(own, dim(from)),
-        Collective::AllToAll => {
+        CollectiveKind::LocalSlice => ((0..p).map(|i| own[i].read(&own[i].slice(dim(to), p, i))).collect(), 0),
+        CollectiveKind::ToPartial => (embed(own, from, kind.unwrap_or(PartialKind::Sum)), 0),
+        CollectiveKind::AllGather => all_gather(own, dim(from)),
+        CollectiveKind::AllToAll => {
             // Device i sends slice j along the new axis to device j.
             let pieces = |j: usize| own.iter().map(|x| x.read(&x.slice(dim(to), p, j))).collect::<Vec<_>>();
             let mut sent = 0;
@@ -183,8 +186,8 @@ fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part
             }
             (out, sent)
         }
-        Collective::ReduceScatter => reduce_scatter(own, dim(to), kind.unwrap_or(PartialKind::Sum)),
-        Collective::AllReduce => {
+        CollectiveKind::ReduceScatter => reduce_scatter(own, dim(to), kind.unwrap_or(PartialKind::Sum)),
+        CollectiveKind::AllReduce => {
             // Reduce-scatter and all-gather of the flat list of elements.
             let dims = own.first().map_or(Vec::new(), |x| x.dims.clone());
             let flat: Vec<Part> = own.iter().map(|x| Part { dims: vec![x.data.len()], data: x.data.clone() }).collect();
@@ -192,7 +195,7 @@ fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part
             let (whole, second) = all_gather(&slices.iter().collect::<Vec<_>>(), 0);
             (whole.into_iter().map(|x| Part { dims: dims.clone(), data: x.data }).collect(), first + second)
         }
-        Collective::Exchange => (own.iter().map(|x| (*x).clone()).collect(), 0),
+        CollectiveKind::Reshard => (own.iter().map(|x| (*x).clone()).collect(), 0),
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use of_diag::{Code, Diagnostic};
 use of_ir::{Blob, Func, Graph, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::boxing::{Place, Send, Transfer};
+use of_ops::boxing::{Send, ShardingConstraint, Transfer};
 use of_ops::structural::Constant;
 
 use crate::Meshes;
@@ -184,7 +184,7 @@ impl RankBuilder<'_> {
             let y = rw.create_one(transfer, &operands)?;
             return self.bind_results(rw, op, &[y]);
         }
-        if data.name() == Place::NAME {
+        if data.name() == ShardingConstraint::NAME {
             return Err(error("layout changes must be lowered to collectives first").hint("run 'insert-boxing' before"));
         }
         if !data.regions.is_empty() {
@@ -248,8 +248,8 @@ impl RankBuilder<'_> {
             dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
             from: self.on_all_ranks(from),
             to: self.on_all_ranks(to),
-            part: to_i64s(self.part(y)?),
-            stages: Vec::new(),
+            local_shape: to_i64s(self.part(y)?),
+            stage_ranks: Vec::new(),
         })
     }
 
@@ -301,8 +301,8 @@ impl RankBuilder<'_> {
             dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
             from,
             to,
-            part: to_i64s(part),
-            stages: to_i64s(vec![a.axis, a.index, b.index]),
+            local_shape: to_i64s(part),
+            stage_ranks: to_i64s(vec![a.axis, a.index, b.index]),
         };
         let result = rw.create_one(transfer, &[source])?;
         if self.is_here(y) { self.bind_results(rw, op, &[result]) } else { Ok(()) }

@@ -44,7 +44,7 @@ fn mlir(with_tests: bool) -> Result<(), String> {
 fn deny() -> Result<(), String> {
     let found = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
     if found {
-        return run(cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]));
+        return run(cargo().args(["deny", "check", "licenses", "bans", "sources"]));
     }
     let missing = "cargo-deny is not installed ('cargo install --locked cargo-deny')";
     let required =

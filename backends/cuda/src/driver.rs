@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_codegen::library::Library;
+use of_codegen::vendor_libraries::VendorLibrary;
 use of_runtime::{RankContext, Stopped};
 
 use crate::program::DeviceProgram;
@@ -38,24 +38,24 @@ pub enum DriverError {
     /// The program calls a library that the machine does not have.
     #[error(
         "{} was not found ({why}); install it next to CUDA's libraries, name its file in {}, or compile the model without +{}",
-        .library.title(), .library.variable(), .library.name()
+        .library.display_name(), .library.env_var(), .library.name()
     )]
     NoLibrary {
         /// Name of the library.
-        library: Library,
+        library: VendorLibrary,
         /// Why it could not be loaded.
         why: String,
     },
     /// Ranks communicate through NCCL, which the machine does not have.
     #[error(
-        "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --backend-for \
+        "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --pin \
          of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     NoNccl(String),
     /// NCCL needs one GPU for each rank.
     #[error(
         "ranks {0} and {1} would exchange on one GPU, which NCCL does not do; run it on a machine with more, or compile the \
-         model with --backend-for of.transfer=native, which takes what passes between ranks through the memory of the host"
+         model with --pin of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     SharedDevice(u32, u32),
     /// An input is kept by another driver, so the program cannot access it.

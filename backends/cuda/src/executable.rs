@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_codegen::isa::SHIM;
-use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
+use of_codegen::isa::CUDA_EMULATED;
+use of_plan::{Arg, BackendTransfer, ElementType, PlanFile};
 use of_runtime::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, StepTime,
     Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
@@ -62,7 +62,7 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
             return Err(LoadError::Payload("it reads past the end of a value on the device".into()));
         }
     }
-    let (emulated, device) = (program.isa.starts_with(SHIM), target.device);
+    let (emulated, device) = (program.isa.starts_with(CUDA_EMULATED), target.device);
     let driver: &dyn Driver = match target.driver {
         Some(driver) => &**driver,
         None if emulated => &EmulatedDriver,
@@ -104,7 +104,7 @@ pub(crate) struct DeviceExecutable {
     /// The spans of the program, with the times of the last run.
     times: Vec<StepTime>,
     /// The transfers in which it takes part, in order.
-    pub rendezvous: Vec<Rendezvous>,
+    pub rendezvous: Vec<BackendTransfer>,
 }
 
 impl DeviceExecutable {

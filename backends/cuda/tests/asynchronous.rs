@@ -76,7 +76,7 @@ impl Text {
     }
 
     fn place(&mut self, v: usize, to: Layout) -> usize {
-        self.value(to, &format!("of.place %v{v} {{to = {}}}", to.sbp()), &[v])
+        self.value(to, &format!("of.sharding_constraint %v{v} {{sharding = {}}}", to.sbp()), &[v])
     }
 
     /// The function; its results are the values without readers.

@@ -16,7 +16,7 @@ use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, OpId, Sbp};
 use of_ops::sample::Rng;
-use of_plan::Rendezvous;
+use of_plan::BackendTransfer;
 use of_runtime::{Options, Session};
 use of_sharding::layout;
 
@@ -24,7 +24,7 @@ use of_sharding::layout;
 const AROUND: &str = r#"
 func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) {
   %a = of.matmul %x, %w : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
-  %h = of.place %a {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %h = of.sharding_constraint %a {sharding = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
   %y = of.matmul %h, %a : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
   of.return %y : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> ()
 }
@@ -36,7 +36,7 @@ const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %
   %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
 
 fn everything() {
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     for (mesh, shape, dims, dtype) in
         [("cpu[3]", &[3][..], [6, 5], "f32"), ("cpu[2x2]", &[2, 2], [7, 4], "f32"), ("cpu[4]", &[4], [5, 8], "i32")]
     {
@@ -112,7 +112,7 @@ impl Backend for Picky {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 3) == 0 { Err("not today".into()) } else { self.0.claims(graph, op) }
     }
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(rendezvous, mesh) }
     }
@@ -137,15 +137,20 @@ fn ranks_rendezvous_with_different_subgraphs_on_each_gpu() {
     let (rows, whole) = ("tensor<8x12xf32, #of.sbp<@m, [S(0)]>>", format!("tensor<8x12xf32, #of.sbp<@m, [{b}]>>"));
     for i in 0..5 {
         ops += &format!("  %a{i} = of.tanh %x{i} : ({rows}) -> {rows}\n");
-        ops += &format!("  %b{i} = of.place %a{i} {{to = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n");
+        ops += &format!(
+            "  %b{i} = of.sharding_constraint %a{i} {{sharding = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n"
+        );
         ops += &format!("  %c{i} = of.sigmoid %b{i} : ({whole}) -> {whole}\n");
-        ops += &format!("  %x{} = of.place %c{i} {{to = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n", i + 1);
+        ops += &format!(
+            "  %x{} = of.sharding_constraint %c{i} {{sharding = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n",
+            i + 1
+        );
     }
     let text = format!("func @main(%x0: {rows}) -> ({rows}) {{\n{ops}  of.return %x5 : ({rows}) -> ()\n}}\n");
     let module = module("cpu[3]", &text);
     let (mut inside, mut outside) = (0, 0);
     for seed in 0..12 {
-        let picky = Picky(Cuda::new("shim", cache()).unwrap(), AtomicU64::new(seed * 1000));
+        let picky = Picky(Cuda::new("emulated", cache()).unwrap(), AtomicU64::new(seed * 1000));
         let plan = plan(&module, "cpu[3]", (1, 1), &picky, &[]);
         (inside, outside) = (inside + transfers(&plan).0, outside + transfers(&plan).1);
         compare(&format!("seed {seed}"), &module, &plan);
@@ -158,7 +163,7 @@ fn transfers_in_native_code_use_host_memory() {
     if !emulated() {
         return;
     }
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     let network = module("cpu[2]", NETWORK);
     let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
     let plan = plan(&network, "cpu[2]", (1, 1), &shim, &native);
@@ -175,11 +180,11 @@ fn a_failing_rank_stops_its_peers() {
     let text = r#"
 func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
   %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
-  %y = of.place %g {to = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
+  %y = of.sharding_constraint %g {sharding = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
   of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &shim, &[]);
     assert_eq!(transfers(&plan), (1, 0));
     let mut session = session(&plan).unwrap();
@@ -279,7 +284,7 @@ fn exchanges_run_between_recorded_segments() {
     let library = library.to_str().unwrap();
     for (nccl, devices, failure, words) in [
         (library, "2", "", &["it agrees", "rank 1 of 2: all-reduce 1024 all-gather 4096\n"][..]),
-        ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--backend-for of.transfer=native"]),
+        ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--pin of.transfer=native"]),
         (library, "1", "", &["refused: ", "ranks 0 and 1 would exchange on one GPU"]),
         (library, "2", "no id", &["refused: ", "ncclGetUniqueId failed: a call of the system failed"]),
         (library, "2", "no join", &["refused: ", "ncclCommInitRank failed"]),

@@ -89,7 +89,7 @@ impl Backend for Mlir {
         let failed = |why: String| Diagnostic::error(ErrorCode::CODEGEN, func.loc.clone(), format!("mlir: {why}"));
         if let Some(s) = specialize::unbound_symbols(func).first() {
             return Err(failed(format!("no input of the subgraph has the extent '{s}'"))
-                .hint("give it a number with --shape, or more to another backend with --backend-for"));
+                .hint("give it a number with --shape, or more to another backend with --pin"));
         }
         if !specialize::is_fixed(func) {
             return Ok(Payload::Open(Box::new(func.clone())).write());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::Target;
-use of_codegen::isa::SHIM;
+use of_codegen::isa::CUDA_EMULATED;
 use of_ir::{DType, Elements, Func, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -237,9 +237,9 @@ fn narrowed(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> 
 
 /// What a plan has in memory as f32.
 fn wide(plan: &PlanFile) -> Vec<String> {
-    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).filter(|r| r.dtype() == ElementType::F32);
+    let registers = plan.plan().programs.iter().flat_map(|p| &p.registers).filter(|r| r.dtype() == ElementType::F32);
     let weights = plan.plan().weights.iter().filter(|w| w.dtype() == ElementType::F32 && w.dims.iter().any(|d| *d > 1));
-    regsts.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
+    registers.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
 }
 
 fn plan_for(f: &Func, isa: &'static Isa) -> PlanFile {
@@ -260,7 +260,7 @@ fn check_function(what: &str, isa: &'static Isa, f: &Func, inputs: &[Value], ker
     }
     let plan = Arc::new(plan);
     for threads in [1, 2] {
-        let options = Options { threads, profile: false };
+        let options = Options { threads, profile: false, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
         let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -283,7 +283,7 @@ fn gradient(case: Case, seed: u64) -> (Func, Vec<Value>) {
 /// Tensors of the plan that have one number for each row and key of each head.
 fn tables(plan: &PlanFile, case: Case) -> Vec<String> {
     let is_table = |dims: &[i64]| dims == [case.batch, case.heads, case.rows, case.keys].map(|n| n as i64);
-    let all = plan.plan().programs.iter().flat_map(|p| &p.regsts);
+    let all = plan.plan().programs.iter().flat_map(|p| &p.registers);
     all.filter(|r| is_table(&r.dims)).map(|r| r.name.clone()).collect()
 }
 
@@ -292,7 +292,7 @@ fn gradients_of_attention_have_no_scores_in_memory() {
     if emulated_gpu().is_none() {
         return;
     }
-    let isa = Isa::by_name(SHIM).unwrap();
+    let isa = Isa::by_name(CUDA_EMULATED).unwrap();
     for (seed, (name, case)) in cases().into_iter().enumerate() {
         let (f, inputs) = gradient(case, seed as u64);
         check_function(name, isa, &f, &inputs, None, 2e-5);
@@ -326,7 +326,7 @@ fn attention_is_one_kernel_on_cpus() {
 #[test]
 fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
     let isa = Isa::host();
-    if !available(&CPU_BF16, isa.multiplies(DType::BF16).then_some(()).ok_or(isa.name)) {
+    if !available(&CPU_BF16, isa.contracts_natively(DType::BF16).then_some(()).ok_or(isa.name)) {
         return;
     }
     for (seed, (name, case)) in cases().into_iter().enumerate() {
@@ -352,7 +352,7 @@ fn attention_is_one_kernel_on_an_emulated_gpu() {
             if i > 0 && (seed + i) % 3 > 0 {
                 continue;
             }
-            let isa = Isa::by_name(&format!("{SHIM}{kind}")).unwrap();
+            let isa = Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap();
             let open = (seed + i) % 4 == 1;
             let (rows, keys) = if open { ("rows", "keys") } else { ("", "") };
             let what = format!("{name} on {}, open: {open}", isa.name);
@@ -370,7 +370,7 @@ fn attention_to_16_bit_floats_reads_and_writes_those() {
     let kinds = ["", "+tf32", "+bf16", "+f16"];
     for (seed, (name, case)) in cases().into_iter().enumerate() {
         let (dtype, tolerance) = if seed % 2 == 0 { (DType::F16, 2e-3) } else { (DType::BF16, 1.6e-2) };
-        let isa = Isa::by_name(&format!("{SHIM}{}", kinds[seed % kinds.len()])).unwrap();
+        let isa = Isa::by_name(&format!("{CUDA_EMULATED}{}", kinds[seed % kinds.len()])).unwrap();
         let open = seed % 4 == 1;
         let (f, inputs) = narrowed(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
         let what = format!("{name} of {dtype} on {}, open: {open}", isa.name);

@@ -48,7 +48,7 @@ fn emitted(f: &Func, isa: &'static Isa) -> Result<Option<PlanFile>, String> {
     if let Some(n) = first.not_emitted.first() {
         return Err(format!("{}: {}", n.kind, n.reason));
     }
-    if first.kernels.is_empty() || !first.inner.is_empty() || !first.left_out.is_empty() {
+    if first.kernels.is_empty() || !first.inner.is_empty() || !first.not_native.is_empty() {
         return Ok(None);
     }
     let (_, second) = lowered(&f, isa);
@@ -61,7 +61,7 @@ fn emitted(f: &Func, isa: &'static Isa) -> Result<Option<PlanFile>, String> {
 }
 
 fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false };
+    let options = Options { threads, profile: false, ..Default::default() };
     let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()

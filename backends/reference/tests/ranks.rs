@@ -6,7 +6,7 @@ use of_codegen::Isa;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh, rewrite};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
-use of_ops::boxing::Place;
+use of_ops::boxing::ShardingConstraint;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Gelu, Mul, Tanh};
 use of_ops::movement::{Gather, Reshape, Transpose};
@@ -111,7 +111,13 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
 }
 
 fn session(plan: &Arc<PlanFile>) -> MeshSession {
-    MeshSession::new(Arc::clone(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).unwrap()
+    MeshSession::new(
+        Arc::clone(plan),
+        0,
+        Options { threads: 1, profile: false, ..Default::default() },
+        &[Arc::new(Reference)],
+    )
+    .unwrap()
 }
 
 fn random(ty: &Type, rng: &mut Rng) -> Value {
@@ -159,7 +165,7 @@ fn every_pair_of_layouts() {
             let x = b.input("x", tensor_of(&dims, from));
             let mut outputs = Vec::new();
             for to in all.iter().filter(|l| layout::fits(l, &shape, &dims)) {
-                let y = b.op(Place { to: sbp(to).unwrap() }, &[x]).unwrap();
+                let y = b.op(ShardingConstraint { sharding: sbp(to).unwrap() }, &[x]).unwrap();
                 outputs.push((layout::show(to), y));
             }
             let named: Vec<(&str, ValueId)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
@@ -180,14 +186,14 @@ fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool)
         }
         let Value::Tensor(value) = random(&tensor_of(&dims, &[]), &mut rng) else { unreachable!() };
         let v = b.op(Constant { value }, &[]).unwrap();
-        b.op(Place { to: sbp(axes).unwrap() }, &[v]).unwrap()
+        b.op(ShardingConstraint { sharding: sbp(axes).unwrap() }, &[v]).unwrap()
     };
     let first = weight(&mut b, "w1", [24, hidden], w1);
     let second = weight(&mut b, "w2", [hidden, 40], w2);
     let h = b.op(MatMul {}, &[input, first]).unwrap();
     let a = b.op(Tanh {}, &[h]).unwrap();
     let out = b.op(MatMul {}, &[a, second]).unwrap();
-    let out = b.op(Place { to: sbp(y).unwrap() }, &[out]).unwrap();
+    let out = b.op(ShardingConstraint { sharding: sbp(y).unwrap() }, &[out]).unwrap();
     b.finish(&[("y", out)]).unwrap()
 }
 
@@ -228,7 +234,7 @@ fn long_sums_take_two_steps() {
     for (dims, steps) in [([10, 9], 1), ([600, 40], 2), ([201, 100], 2), ([603, 67], 2)] {
         let mut b = Builder::new();
         let x = b.input("x", tensor_of(&dims, &[Sbp::Partial(PartialKind::Sum)]));
-        let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[x]).unwrap();
+        let y = b.op(ShardingConstraint { sharding: sbp(&[B]).unwrap() }, &[x]).unwrap();
         let module = b.finish(&[("y", y)]).unwrap();
         for mesh in ["cpu[3]", "cpu[4]"] {
             let plan = check("long", &module, mesh);
@@ -264,7 +270,7 @@ fn all_reduce_max_of_partial_maxima() {
     let x = b.input("x", tensor_of(&[6, 10], &[split(1)]));
     let axes = b.op(Constant { value: Tensor::from_i64s(&[1]) }, &[]).unwrap();
     let y = b.op(ReduceMax { keepdims: true }, &[x, axes]).unwrap();
-    let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[y]).unwrap();
+    let y = b.op(ShardingConstraint { sharding: sbp(&[B]).unwrap() }, &[y]).unwrap();
     let module = b.finish(&[("y", y)]).unwrap();
     for mesh in ["cpu[2]", "cpu[4]"] {
         check("maxima", &module, mesh);
@@ -288,7 +294,7 @@ fn a_layer_of_experts() {
     let four = shape(&mut b, &[4, 4, 6, 16]);
     let u = b.op(Reshape { allowzero: true }, &[e, four]).unwrap();
     let y = b.op(Transpose { perm: Some(vec![1, 0, 2, 3]) }, &[u]).unwrap();
-    let y = b.op(Place { to: sbp(&[split(0)]).unwrap() }, &[y]).unwrap();
+    let y = b.op(ShardingConstraint { sharding: sbp(&[split(0)]).unwrap() }, &[y]).unwrap();
     let module = b.finish(&[("y", y)]).unwrap();
     for mesh in ["cpu[2]", "cpu[4]"] {
         let plan = check("experts", &module, mesh);
@@ -307,7 +313,7 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
     let norm = |b: &mut Builder, name: &str, v: ValueId| {
         let scale = b.input(&format!("{name}.scale"), tensor_of(&[HIDDEN], whole));
         let bias = b.input(&format!("{name}.bias"), tensor_of(&[HIDDEN], whole));
-        b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[v, scale, bias])
+        b.op(LayerNorm { axis: -1, epsilon: 1e-5, return_stats: false }, &[v, scale, bias])
     };
     let input = b.input("x", tensor_of(&[4, 6, HIDDEN], x));
     let n = norm(&mut b, "norm1", input)?;
@@ -335,7 +341,7 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
     let w = b.input("down", tensor_of(&[4 * HIDDEN, HIDDEN], row));
     let y = b.op(MatMul {}, &[h, w])?;
     let y = b.op(Add {}, &[x1, y])?;
-    let y = b.op(Place { to: sbp(x).unwrap() }, &[y])?;
+    let y = b.op(ShardingConstraint { sharding: sbp(x).unwrap() }, &[y])?;
     Ok(b.finish(&[("y", y)]).unwrap())
 }
 
@@ -366,7 +372,7 @@ fn a_rank_that_fails_stops_all_with_one_error() {
     let sbp0 = sbp(&[split(0)]);
     let index = b.input("index", Type::Tensor(TensorType { sbp: sbp0, ..TensorType::fixed(DType::I64, &[4]) }));
     let y = b.op(Gather { axis: 0 }, &[table, index]).unwrap();
-    let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[y]).unwrap();
+    let y = b.op(ShardingConstraint { sharding: sbp(&[B]).unwrap() }, &[y]).unwrap();
     let module = b.finish(&[("y", y)]).unwrap();
     let plan = plan(&module, "cpu[4]");
     let mut session = session(&plan);

@@ -7,7 +7,7 @@ use of_codegen::physical::element_type;
 use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Func, Graph, OpId};
-use of_plan::{ArgSource, ElementType, Group, Rendezvous, Transfer};
+use of_plan::{ArgSource, BackendTransfer, ElementType, Group, Transfer};
 use of_runtime::{
     ExecError, Executable, LoadContext, LoadError, Loader, RankContext, Tensor, Value, ValueMut, ValueRef,
 };
@@ -59,7 +59,7 @@ impl Backend for Serialized {
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
 
-    fn exchanges(&self, _rendezvous: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _rendezvous: &BackendTransfer, _mesh: &[usize]) -> Result<(), String> {
         Err(format!(
             "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
         ))
@@ -108,13 +108,13 @@ impl Backend for Xla {
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("xla: {why}"));
         if let Some(s) = specialize::unbound_symbols(func).first() {
             return Err(failed(format!("no input of the subgraph has the extent '{s}'"))
-                .hint("give it a number with --shape, or more to another backend with --backend-for"));
+                .hint("give it a number with --shape, or more to another backend with --pin"));
         }
         payload::payload(func).map(|p| p.write()).map_err(failed)
     }
 
     /// Collectives are between replicas of one program, each of which is a rank.
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         if buffer_type(rendezvous.dtype()).is_none() {
             return Err(format!("XLA takes no {}", rendezvous.dtype()));
         }

@@ -132,7 +132,7 @@ fn ranks_with_different_programs_exchange_on_the_host() {
     let uneven = module(
         "cpu[2]",
         &format!(
-            "func @main(%x: {rows}) -> ({whole}) {{\n  %t = of.tanh %x : ({rows}) -> {rows}\n  %y = of.place %t {{to = \
+            "func @main(%x: {rows}) -> ({whole}) {{\n  %t = of.tanh %x : ({rows}) -> {rows}\n  %y = of.sharding_constraint %t {{sharding = \
              #of.sbp<@m, [B]>}} : ({rows}) -> {whole}\n  of.return %y : ({whole}) -> ()\n}}\n"
         ),
     );
@@ -156,8 +156,8 @@ fn all_reduce_propagates_nan() {
   %axes = of.constant {{value = dense<0> : tensor<1xi64>}} : () -> tensor<1xi64>
   %p = of.reduce_{kind} %x, %axes {{keepdims = false}} : ({rows}, tensor<1xi64>) -> {partial}
   %q = of.reduce_{kind} %x, %axes {{keepdims = false}} : ({rows}, tensor<1xi64>) -> {partial}
-  %y = of.place %p {{to = #of.sbp<@m, [B]>}} : ({partial}) -> {whole}
-  %z = of.place %q {{to = #of.sbp<@m, [S(0)]>}} : ({partial}) -> {slices}
+  %y = of.sharding_constraint %p {{sharding = #of.sbp<@m, [B]>}} : ({partial}) -> {whole}
+  %z = of.sharding_constraint %q {{sharding = #of.sbp<@m, [S(0)]>}} : ({partial}) -> {slices}
   of.return %y, %z : ({whole}, {slices}) -> ()
 }}
 "
@@ -197,7 +197,7 @@ fn a_failing_rank_stops_its_clique() {
 func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
   %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
   %h = of.tanh %g : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
-  %y = of.place %h {to = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
+  %y = of.sharding_constraint %h {sharding = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
   of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;

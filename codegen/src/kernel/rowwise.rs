@@ -45,7 +45,7 @@ fn is_expensive(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
     use ScalarOp::*;
     match &body.nodes[i].node {
         Node::Op(op, args) => {
-            matches!(op, Exp | Log | Tanh | Erf | Sigmoid | Sin | Cos | Sqrt | Rsqrt | Div | Recip)
+            matches!(op, Exp | Log | Tanh | Erf | Sigmoid | Sin | Cos | Sqrt | Rsqrt | Div | Reciprocal)
                 || args
                     .iter()
                     .any(|a| !body.nodes[*a].per_row && stages[*a] == stage && is_expensive(body, *a, stage, stages))

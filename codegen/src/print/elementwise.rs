@@ -6,7 +6,7 @@ use crate::kernel::space;
 use crate::kernel::space::Space;
 
 /// Minimum elements of an iteration over a flat space.
-pub const CHUNK: usize = 4096;
+pub const CHUNK_ELEMENTS: usize = 4096;
 
 /// How many elements an iteration computes.
 pub enum Length {
@@ -20,7 +20,7 @@ impl Length {
     /// Iterations of the outer loop.
     pub fn rows(&self, s: &Space) -> Extent {
         match self {
-            Length::Chunk(all) => all.div_ceil(&CHUNK.into()),
+            Length::Chunk(all) => all.div_ceil(&CHUNK_ELEMENTS.into()),
             Length::Whole(_) => s.dims[..s.dims.len() - 1].iter().product(),
         }
     }
@@ -32,7 +32,7 @@ pub fn schedule(body: &Body, dims: &[Extent]) -> (Space, Length) {
     strides.push(space::row_major(dims));
     let s = in_chunks(space::collapse(dims, &strides));
     let length = match s.dims.as_slice() {
-        [all] if all.number().is_none_or(|n| n > CHUNK) => Length::Chunk(all.clone()),
+        [all] if all.number().is_none_or(|n| n > CHUNK_ELEMENTS) => Length::Chunk(all.clone()),
         dims => Length::Whole(dims.last().cloned().unwrap_or_else(|| 1usize.into())),
     };
     (s, length)
@@ -42,11 +42,11 @@ pub fn schedule(body: &Body, dims: &[Extent]) -> (Space, Length) {
 fn in_chunks(mut s: Space) -> Space {
     if let [n] = s.dims.as_slice()
         && let Some(n) = n.number()
-        && n > CHUNK
-        && n.is_multiple_of(CHUNK)
+        && n > CHUNK_ELEMENTS
+        && n.is_multiple_of(CHUNK_ELEMENTS)
     {
-        s.dims = vec![(n / CHUNK).into(), CHUNK.into()];
-        s.strides.iter_mut().for_each(|v| *v = vec![&v[0] * CHUNK, v[0].clone()]);
+        s.dims = vec![(n / CHUNK_ELEMENTS).into(), CHUNK_ELEMENTS.into()];
+        s.strides.iter_mut().for_each(|v| *v = vec![&v[0] * CHUNK_ELEMENTS, v[0].clone()]);
     }
     s
 }

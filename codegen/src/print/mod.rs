@@ -2,6 +2,7 @@
 //!
 //! A printer is a subfolder and a case of [`printer`]. The files of this folder are shared by the printers of the C family.
 
+mod axis_scan;
 pub mod c;
 pub mod cuda;
 mod elementwise;
@@ -13,7 +14,6 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
-mod walk;
 pub mod x86;
 
 pub use printer::{Capabilities, Printer};
@@ -29,7 +29,7 @@ pub fn printer(language: Language) -> &'static dyn Printer {
     match language {
         Language::C => &c::C,
         Language::Cuda => &cuda::Cuda,
-        Language::Shim => &cuda::Shim,
+        Language::CudaEmulated => &cuda::Emulated,
     }
 }
 

@@ -9,15 +9,15 @@ use of_ir::Func;
 
 use crate::isa::Isa;
 
-pub mod narrow_contractions;
-pub mod separate_score_matrices;
+pub mod duplicate_shared_attention_ops;
+pub mod fold_widening_into_contractions;
 
 /// The function after all rewrites for `isa`, in the order of the driver's passes: for callers that compile without the driver.
 ///
 /// # Errors
 /// When a new op is invalid, which is a bug.
 pub fn for_isa<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
-    let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
-    let separate = separate_score_matrices::separated(&func, isa);
+    let func = fold_widening_into_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let separate = duplicate_shared_attention_ops::separated(&func, isa);
     Ok(separate.map_or(func, Cow::Owned))
 }

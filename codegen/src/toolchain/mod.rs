@@ -90,7 +90,7 @@ pub enum CompileError {
 pub fn flags(isa: &Isa) -> Vec<&'static str> {
     match isa.language {
         Language::C => [FLAGS, C, isa.flags].concat(),
-        Language::Shim => [FLAGS, shim::FLAGS, isa.flags].concat(),
+        Language::CudaEmulated => [FLAGS, shim::FLAGS, isa.flags].concat(),
         Language::Cuda => [nvrtc::FLAGS, isa.flags].concat(),
     }
 }

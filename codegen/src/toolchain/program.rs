@@ -16,7 +16,7 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(30);
 fn names(language: Language) -> (&'static str, &'static str) {
     match language {
         Language::C => ("CC", "cc"),
-        Language::Shim | Language::Cuda => ("CXX", "c++"),
+        Language::CudaEmulated | Language::Cuda => ("CXX", "c++"),
     }
 }
 

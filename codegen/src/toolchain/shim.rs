@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::isa::{Isa, Language, SHIM};
+use crate::isa::{CUDA_EMULATED, Isa, Language};
 use crate::toolchain;
 
 /// Additional flags of the C++ compiler.
@@ -13,11 +13,11 @@ pub const FLAGS: &[&str] = &["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-f
 /// # Errors
 /// The reason why it is unavailable.
 pub fn isa() -> Result<&'static Isa, String> {
-    let isa = Isa::by_name(SHIM).filter(|i| i.arch == std::env::consts::ARCH);
+    let isa = Isa::by_name(CUDA_EMULATED).filter(|i| i.arch == std::env::consts::ARCH);
     let isa = isa.ok_or("the emulated GPU needs an x86-64 machine")?;
-    static COMPILES: LazyLock<bool> = LazyLock::new(|| toolchain::Program::find(Language::Shim).is_ok());
+    static COMPILES: LazyLock<bool> = LazyLock::new(|| toolchain::Program::find(Language::CudaEmulated).is_ok());
     if !*COMPILES {
-        let program = toolchain::spelled(Language::Shim);
+        let program = toolchain::spelled(Language::CudaEmulated);
         return Err(format!("there is no C++ compiler '{program}' for the emulated GPU"));
     }
     Ok(isa)

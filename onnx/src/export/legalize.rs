@@ -5,8 +5,8 @@ use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, Va
 use of_ops::contraction::Einsum;
 use of_ops::control::{If, Loop, OptionalOf, Scan};
 use of_ops::elementwise::{
-    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Lt, Mod, Ne, Neg, Not, PRelu, Pow, Recip, Round, Rsqrt,
-    Select, Shl, Shr, Sqrt, Sub, Xor,
+    Add, And, BitwiseNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Lt, Mod, Ne, Neg, Not, PRelu, Pow, Reciprocal, Round,
+    Rsqrt, Select, Shl, Shr, Sqrt, Sub, Xor,
 };
 use of_ops::list::as_op;
 use of_ops::ml::{PairwiseCoupling, TreeEnsemble};
@@ -73,7 +73,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     match b.rw.graph().op(op).name() {
         Rsqrt::NAME => b.replace(|b, v| {
             let root = b.op(Sqrt {}, &[v[0]])?;
-            b.op(Recip {}, &[root])
+            b.op(Reciprocal {}, &[root])
         }),
         Ne::NAME => b.replace(|b, v| {
             let equal = b.op(Eq {}, &[v[0], v[1]])?;
@@ -341,7 +341,7 @@ fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         let optional = |v: ValueId| matches!(rw.graph().ty(v), Type::Optional(_));
         if optional(arg) && !optional(given) {
             rw.rewrite(end, &[]);
-            let held = rw.create_one(OptionalOf { ty: None }, &[given])?;
+            let held = rw.create_one(OptionalOf { element_type: None }, &[given])?;
             rw.set_operand(end, i - 1, held);
             changed = true;
         }
@@ -417,12 +417,12 @@ fn modulo(b: &mut Build<'_, '_>, x: ValueId, y: ValueId, dtype: DType) -> BuildR
 fn shift_right(b: &mut Build<'_, '_>, x: ValueId, n: ValueId, dtype: DType) -> BuildResult {
     let zero = b.number(0.0, dtype)?;
     let negative = b.op(Lt {}, &[x, zero])?;
-    let turned = b.op(BitNot {}, &[x])?;
+    let turned = b.op(BitwiseNot {}, &[x])?;
     let size = b.op(Select {}, &[negative, turned, x])?;
     let (size, n) = (b.cast(size, unsigned(dtype))?, b.cast(n, unsigned(dtype))?);
     let shifted = b.op(Shr {}, &[size, n])?;
     let shifted = b.cast(shifted, dtype)?;
-    let turned = b.op(BitNot {}, &[shifted])?;
+    let turned = b.op(BitwiseNot {}, &[shifted])?;
     b.op(Select {}, &[negative, turned, shifted])
 }
 

@@ -114,10 +114,21 @@ pub fn export_model(module: &Module, options: &ExportOptions) -> Result<ModelPro
     Ok(model(module, func, options, Weights::default())?.0)
 }
 
+/// The bytes of an ONNX model.
+///
+/// # Errors
+/// As [`export_model`].
+pub fn export_bytes(module: &Module, options: &ExportOptions) -> Result<Vec<u8>, Diagnostics> {
+    Ok(export_model(module, options)?.encode_to_vec())
+}
+
 fn entry(module: &Module) -> Result<&Func, Diagnostics> {
-    module.main().ok_or_else(|| {
-        let what = format!("the module has {} functions and none is called 'main'", module.funcs.len());
-        Diagnostic::error(Code::NAME, Location::Unknown, what).into()
+    // No op calls a function, so all but one would be dropped.
+    module.main().filter(|_| module.funcs.len() == 1).ok_or_else(|| {
+        let names: Vec<String> = module.funcs.keys().map(|name| format!("@{name}")).collect();
+        let what =
+            format!("the module has {} functions, and an ONNX model holds one: {}", names.len(), names.join(", "));
+        Diagnostic::error(Code::NAME, Location::Unknown, what).hint("keep one function in a text").into()
     })
 }
 

@@ -1,7 +1,7 @@
 //! Boxing: transfers of tensors between layouts on a mesh, as ops of the graph.
 //!
 //! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
-//! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`], and [`Transfer`], which
+//! hold before and after in the types. The pass `insert-boxing` makes all but [`ShardingConstraint`], and [`Transfer`], which
 //! occurs in per-rank functions. [`Send`] is the one between meshes.
 
 mod transfer;
@@ -19,22 +19,22 @@ pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
-    /// The same tensor in the layout `to` on the mesh: a manual annotation.
+    /// User sharding constraint: reshards the tensor to `sharding`.
     ///
-    /// The pass `insert-boxing` puts the transfers in its place.
-    pub struct Place = "of.place" [Structural] {
+    /// The pass `insert-boxing` replaces it by transfers.
+    pub struct ShardingConstraint = "of.sharding_constraint" [Structural] {
         operands: (x),
         results: (y),
-        attrs: { to: NdSbp },
+        attrs: { sharding: NdSbp },
     }
     samples: |_seed| None;
 }
 
-impl Op for Place {
-    op_basics!(Place);
+impl Op for ShardingConstraint {
+    op_basics!(ShardingConstraint);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.to.clone()), ..cx.tensor(0)?.clone() })])
+        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.sharding.clone()), ..cx.tensor(0)?.clone() })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -43,11 +43,11 @@ impl Op for Place {
 }
 
 op! {
-    /// The same tensor on another mesh: each of its devices receives its part, as `to` says, from devices that have it.
+    /// The same tensor on another mesh: each of its devices receives its part, as `sharding` says, from devices that have it.
     pub struct Send = "of.send" [Structural] {
         operands: (x),
         results: (y),
-        attrs: { to: NdSbp },
+        attrs: { sharding: NdSbp },
     }
     samples: |_seed| None;
 }
@@ -59,13 +59,13 @@ impl Op for Send {
         let t = cx.tensor(0)?;
         let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
         let Some(from) = &t.sbp else { return wrong("the operand has no layout on a mesh".into()) };
-        if from.mesh == self.to.mesh {
-            return wrong(format!("{from} and {} are of one mesh", self.to));
+        if from.mesh == self.sharding.mesh {
+            return wrong(format!("{from} and {} are of one mesh", self.sharding));
         }
-        if from.axes.iter().chain(&self.to.axes).any(|s| matches!(s, Sbp::Partial(_))) {
-            return wrong(format!("partial values are not sent: {from} to {}", self.to));
+        if from.axes.iter().chain(&self.sharding.axes).any(|s| matches!(s, Sbp::Partial(_))) {
+            return wrong(format!("partial values are not sent: {from} to {}", self.sharding));
         }
-        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.to.clone()), ..t.clone() })])
+        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.sharding.clone()), ..t.clone() })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -84,7 +84,7 @@ macro_rules! collectives {
                     /// The mesh axes along which devices take part.
                     axes: Vec<i64>,
                     /// The placement of the result.
-                    to: NdSbp,
+                    sharding: NdSbp,
                 },
             }
             samples: |_seed| None;
@@ -94,7 +94,7 @@ macro_rules! collectives {
             op_basics!($name);
 
             fn infer(&self, cx: &OpView<'_>) -> Inferred {
-                transfer(cx, &self.axes, &self.to, |$from, $to| $fits)
+                transfer(cx, &self.axes, &self.sharding, |$from, $to| $fits)
             }
 
             fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -111,17 +111,17 @@ collectives! {
     AllReduce = "of.all_reduce" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Broadcast));
     /// Slices along one axis of the tensor become slices along another: `S(i) -> S(j)` along one mesh axis.
     AllToAll = "of.all_to_all" |from, to| matches!((from, to), (Sbp::Split(a), Sbp::Split(b)) if a != b);
-    /// Values count as one device's part of the whole: `B -> P` or `S -> P` along one mesh axis; nothing is sent.
-    Embed = "of.embed" |from, to| matches!((from, to), (Sbp::Split(_) | Sbp::Broadcast, Sbp::Partial(_)));
+    /// Reinterprets local values as partial values: `B -> P` or `S -> P` along one mesh axis. No communication.
+    ToPartial = "of.to_partial" |from, to| matches!((from, to), (Sbp::Split(_) | Sbp::Broadcast, Sbp::Partial(_)));
     /// Every device fetches the elements it lacks from a device that has them, along several mesh axes.
-    Exchange = "of.exchange" |from, to| !matches!(from, Sbp::Partial(_)) && !matches!(to, Sbp::Partial(_));
+    Reshard = "of.reshard" |from, to| !matches!(from, Sbp::Partial(_)) && !matches!(to, Sbp::Partial(_));
     /// Partial values are combined and every device gets a slice: `P -> S` along one mesh axis.
     ReduceScatter = "of.reduce_scatter" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Split(_)));
     /// Every device takes its slice of what it has: `B -> S` along one mesh axis; nothing is sent.
-    TakeSlice = "of.take_slice" |from, to| matches!((from, to), (Sbp::Broadcast, Sbp::Split(_)));
+    LocalSlice = "of.local_slice" |from, to| matches!((from, to), (Sbp::Broadcast, Sbp::Split(_)));
 }
 
-/// The type of the result: that of the operand, as `to` says. Layouts differ along `axes` alone, each time in a way for
+/// The type of the result: that of the operand, as `sharding` says. Layouts differ along `axes` alone, each time in a way for
 /// which `fits` holds.
 fn transfer(cx: &OpView<'_>, axes: &[i64], to: &NdSbp, fits: impl Fn(Sbp, Sbp) -> bool) -> Inferred {
     let t = cx.tensor(0)?;

@@ -27,10 +27,10 @@ op! {
             /// The target placement.
             to: NdSbp,
             /// Extents of the rank's part after.
-            part: Vec<i64>,
+            local_shape: Vec<i64>,
             /// Between stages: the mesh axis that indexes them, the stage that sends, the stage that receives. Ranks of other
             /// stages have nothing of the tensor; none where all ranks along the axes have a part before and after.
-            stages: Vec<i64>,
+            stage_ranks: Vec<i64>,
         },
     }
     samples: |_seed| None;
@@ -47,7 +47,7 @@ impl Op for Transfer {
                 "string tensors are on every rank and cannot be transferred",
             ));
         }
-        let part: Option<Vec<usize>> = self.part.iter().map(|d| usize::try_from(*d).ok()).collect();
+        let part: Option<Vec<usize>> = self.local_shape.iter().map(|d| usize::try_from(*d).ok()).collect();
         let part = part.ok_or_else(|| OpError::new(of_diag::Code::SHAPE, "an extent is negative"))?;
         Ok(vec![Type::Tensor(TensorType::fixed(t.dtype, &part))])
     }

@@ -6,20 +6,20 @@ use super::loop_::bool_value;
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// An optional that holds the operand, or nothing of type `ty` without it.
+    /// An optional that holds the operand, or nothing of type `element_type` without it.
     pub struct OptionalOf = "of.optional" [Structural, onnx: "Optional"] {
         operands: (x?),
         results: (o),
         attrs: {
             /// Type of the value that is not there.
-            ty: Option<Type>,
+            element_type: Option<Type>,
         },
     }
     samples: |_seed| None;
 }
 
 op! {
-    /// The value of an optional; a value that is no optional is its own value.
+    /// The value of an optional; non-optional values pass through.
     pub struct OptionalGetElement = "of.optional_get_element" [Structural, onnx: "OptionalGetElement"] {
         operands: (o),
         results: (x),
@@ -29,7 +29,7 @@ op! {
 }
 
 op! {
-    /// Whether an optional holds a value; a value that is no optional counts as one, an operand left out does not.
+    /// Whether an optional holds a value; a non-optional value counts as one, an operand left out does not.
     pub struct OptionalHasElement = "of.optional_has_element" [Structural, onnx: "OptionalHasElement"] {
         operands: (o?),
         results: (b),
@@ -42,7 +42,7 @@ impl Op for OptionalOf {
     op_basics!(OptionalOf);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        let inner = cx.ty(0).or(self.ty.as_ref());
+        let inner = cx.ty(0).or(self.element_type.as_ref());
         let inner = inner.ok_or_else(|| OpError::attr("an empty optional needs a type"))?;
         Ok(vec![Type::Optional(Box::new(inner.clone()))])
     }
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn optional_has_element() {
         let x: Value = Tensor::scalar(1i64).into();
-        let full = run(&OptionalOf { ty: None }, std::slice::from_ref(&x)).unwrap();
-        let empty = run(&OptionalOf { ty: Some(Type::fixed(DType::I64, &[])) }, &[]).unwrap();
+        let full = run(&OptionalOf { element_type: None }, std::slice::from_ref(&x)).unwrap();
+        let empty = run(&OptionalOf { element_type: Some(Type::fixed(DType::I64, &[])) }, &[]).unwrap();
         assert_eq!(run(&OptionalGetElement {}, &full).unwrap(), std::slice::from_ref(&x));
         assert!(run(&OptionalGetElement {}, &empty).is_err());
         let has = |v: &[Value]| run(&OptionalHasElement {}, v).unwrap() == [bool_value(true).unwrap()];

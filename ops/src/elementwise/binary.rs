@@ -180,11 +180,11 @@ binary! {
     /// Logical and.
     And = "of.and" And Bool in 0.0..1.0 ["And"];
     /// Bitwise and.
-    BitAnd = "of.bit_and" BitAnd Int in -9.0..9.0 ["BitwiseAnd"];
+    BitwiseAnd = "of.bitwise_and" BitwiseAnd Int in -9.0..9.0 ["BitwiseAnd"];
     /// Bitwise or.
-    BitOr = "of.bit_or" BitOr Int in -9.0..9.0 ["BitwiseOr"];
+    BitwiseOr = "of.bitwise_or" BitwiseOr Int in -9.0..9.0 ["BitwiseOr"];
     /// Bitwise exclusive or.
-    BitXor = "of.bit_xor" BitXor Int in -9.0..9.0 ["BitwiseXor"];
+    BitwiseXor = "of.bitwise_xor" BitwiseXor Int in -9.0..9.0 ["BitwiseXor"];
     /// a / b; integers truncate towards zero.
     Div = "of.div" Div Number in 0.5..3.0 ["Div"] grad |cx, g| {
         let ga = cx.div(g, cx.operands[1])?;

@@ -20,4 +20,4 @@ pub use is_inf::IsInf;
 pub use select::Select;
 pub use swiglu::SwiGlu;
 pub use unary::*;
-pub use variadic::{Clip, MaxOf, MeanOf, MinOf, PRelu, SumOf};
+pub use variadic::{Clip, PRelu, VariadicMax, VariadicMean, VariadicMin, VariadicSum};

@@ -109,7 +109,7 @@ fn signatures(op: ScalarOp, cx: &OpView<'_>) -> Vec<SbpSignature> {
             partial(PartialKind::Max, PartialKind::Min);
             partial(PartialKind::Min, PartialKind::Max);
         }
-        ScalarOp::Recip => partial(PartialKind::Prod, PartialKind::Prod),
+        ScalarOp::Reciprocal => partial(PartialKind::Prod, PartialKind::Prod),
         // Increasing functions commute with max and min.
         ScalarOp::Exp
         | ScalarOp::Log
@@ -218,7 +218,7 @@ unary! {
         Some(cx.div(g, d)?)
     };
     /// Bitwise complement.
-    BitNot = "of.bit_not" BitNot Int in -9.0..9.0 ["BitwiseNot"];
+    BitwiseNot = "of.bitwise_not" BitwiseNot Int in -9.0..9.0 ["BitwiseNot"];
     /// Smallest integer not below x.
     Ceil = "of.ceil" Ceil Number in -2.0..2.0 ["Ceil"] grad |_cx, _g| jumps()?;
     /// cos x
@@ -255,7 +255,7 @@ unary! {
     /// Logical negation.
     Not = "of.not" Not Bool in 0.0..1.0 ["Not"];
     /// 1 / x
-    Recip = "of.recip" Recip Float in 0.3..3.0 ["Reciprocal"] grad |cx, g| {
+    Reciprocal = "of.reciprocal" Reciprocal Float in 0.3..3.0 ["Reciprocal"] grad |cx, g| {
         let y2 = cx.mul(cx.results[0], cx.results[0])?;
         let p = cx.mul(g, y2)?;
         Some(cx.neg(p)?)

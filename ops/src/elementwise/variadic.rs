@@ -68,13 +68,13 @@ macro_rules! variadic {
 
 variadic! {
     /// The largest of all operands.
-    MaxOf = "of.max_of" ["Max"] Max, false;
+    VariadicMax = "of.variadic_max" ["Max"] Max, false;
     /// The mean of all operands.
-    MeanOf = "of.mean_of" ["Mean"] Add, true;
+    VariadicMean = "of.variadic_mean" ["Mean"] Add, true;
     /// The smallest of all operands.
-    MinOf = "of.min_of" ["Min"] Min, false;
+    VariadicMin = "of.variadic_min" ["Min"] Min, false;
     /// The sum of all operands.
-    SumOf = "of.sum_of" ["Sum"] Add, false;
+    VariadicSum = "of.variadic_sum" ["Sum"] Add, false;
 }
 
 op! {

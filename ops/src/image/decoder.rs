@@ -67,6 +67,25 @@ const FORMATS: &[(&[u8], &str, Decode)] = &[
     (b"P7", "PNM", pnm::decode),
 ];
 
+/// A decoded picture: rows of pixels of three bytes, red first.
+pub struct Picture {
+    /// Pixels of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width * 3` bytes.
+    pub pixels: Vec<u8>,
+}
+
+/// The picture in a file, in any format that `of.image_decoder` reads.
+///
+/// # Errors
+/// When the bytes are no picture, or one that is damaged or too large.
+pub fn decode_rgb(file: &[u8]) -> Result<Picture, String> {
+    let Rgb { width, height, pixels } = decode(file, MOST_BYTES)?;
+    Ok(Picture { width, height, pixels })
+}
+
 /// The picture in a file, of at most `most` bytes.
 fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
     let begins =

@@ -7,5 +7,5 @@ mod tree_ensemble;
 
 pub use label_map::LabelMap;
 pub use pairwise_coupling::PairwiseCoupling;
-pub use post_transform::{Probit, SoftmaxZero};
+pub use post_transform::{Probit, SoftmaxIgnoreZero};
 pub use tree_ensemble::TreeEnsemble;

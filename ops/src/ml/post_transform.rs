@@ -1,4 +1,4 @@
-//! `of.softmax_zero` and `of.probit`: transforms of scores that other operators do not have.
+//! `of.softmax_ignore_zero` and `of.probit`: transforms of scores that other operators do not have.
 
 use of_ir::{OpError, OpView, Rewriter, Sbp, SbpSignature, Type, ValueId};
 
@@ -11,7 +11,7 @@ op! {
     /// Softmax along the last axis in which a score of zero keeps weight zero.
     ///
     /// A row of zeros alone becomes a half everywhere. Source: ai.onnx.ml, SOFTMAX_ZERO as its implementations have it.
-    pub struct SoftmaxZero = "of.softmax_zero" [Composite] {
+    pub struct SoftmaxIgnoreZero = "of.softmax_ignore_zero" [Composite] {
         operands: (x),
         results: (y),
         attrs: {},
@@ -19,7 +19,7 @@ op! {
     samples: |seed| {
         let mut r = Rng::new(seed);
         let Ok(dims) = <[usize; 2]>::try_from(r.dims(2, 1, 4)) else { return None };
-        Some((vec![r.f32s(&dims)], SoftmaxZero {}))
+        Some((vec![r.f32s(&dims)], SoftmaxIgnoreZero {}))
     };
 }
 
@@ -59,8 +59,8 @@ fn splits(axes: usize) -> Vec<SbpSignature> {
     (0..axes.min(255)).map(|a| SbpSignature::new(&[Sbp::Split(a as u8)], &[Sbp::Split(a as u8)])).collect()
 }
 
-impl Op for SoftmaxZero {
-    op_basics!(SoftmaxZero);
+impl Op for SoftmaxIgnoreZero {
+    op_basics!(SoftmaxIgnoreZero);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if cx.tensor(0)?.rank() == Some(0) {

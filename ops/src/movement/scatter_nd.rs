@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, Shape, TensorType, Type, ValueId};
 
-use super::scatter_gradient::ScatterPair;
+use super::scatter_gradient::{ScatterPair, adds};
 use super::{GatherNd, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -110,6 +110,9 @@ impl Op for ScatterNd {
         if matches!(&*self.reduction, "add" | "none") {
             let sum = Sbp::Partial(of_ir::PartialKind::Sum);
             out.push(SbpSignature::new(&[sum, Sbp::Broadcast, sum], &[sum]));
+        }
+        if &*self.reduction == "add" {
+            out.extend((0..outer).filter_map(split).flat_map(|part| adds(cx, part)));
         }
         out
     }

@@ -2,18 +2,18 @@
 
 mod alternatives;
 mod constant;
-mod fail;
 mod none;
 mod optimization_barrier;
 mod shape_of;
 mod size;
 mod terminators;
+mod trap;
 
 pub use alternatives::Alternatives;
 pub use constant::Constant;
-pub use fail::Fail;
 pub use none::NoneValue;
 pub use optimization_barrier::OptimizationBarrier;
 pub use shape_of::ShapeOf;
 pub use size::Size;
 pub use terminators::{Return, Yield};
+pub use trap::Trap;

@@ -12,7 +12,8 @@ use crate::egraph::language::Node;
 use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
 use crate::egraph::view::{Equation, Term, View};
 
-pub const RULES: &[Rule] = &[code!("fold", fold, fold_example), code!("neutral", neutral, neutral_example)];
+pub const RULES: &[Rule] =
+    &[code!("fold", Exact, fold, fold_example), code!("neutral", ZeroSign, neutral, neutral_example)];
 
 /// Most elements of operands and results.
 const LARGEST: usize = 64;

@@ -1,4 +1,4 @@
-//! Writes pipeline stages and microbatches into a function: one copy of an op per microbatch, and an `of.place` between
+//! Writes pipeline stages and microbatches into a function: one copy of an op per microbatch, and an `of.sharding_constraint` between
 //! stages.
 //!
 //! Ops on split or partial values are repeated per microbatch; other ops run once. Partial values are accumulated
@@ -13,7 +13,7 @@ use of_diag::Code;
 use of_diag::Diagnostic;
 use of_ir::{Attr, Func, Graph, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, Place};
+use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, ShardingConstraint};
 use of_ops::elementwise::{Add, Max, Min, Mul};
 use of_ops::structural::Constant;
 use of_ops::training::CARRIED;
@@ -22,7 +22,7 @@ use super::StagedFunction;
 use super::schedule::schedule;
 use crate::cut_points::Phases;
 use crate::decide;
-use crate::microbatches::Microbatches;
+use crate::microbatches::{self, Microbatches};
 use crate::spmd::{localize_shape_operand, slice_constant};
 
 /// Writes stages and microbatches into `func`. `names` has the mesh of each stage.
@@ -97,7 +97,7 @@ impl<'a> Unroller<'a> {
         }
         for op in g.region_ops(g.entry()) {
             let data = g.op(op);
-            // An inserted `of.place` belongs to the stage of its operand.
+            // An inserted `of.sharding_constraint` belongs to the stage of its operand.
             let known = staged.ops.get(op.index()).copied().filter(|_| !inserted(g, microbatches, staged, op));
             let stage = known.unwrap_or_else(|| data.operands.first().map_or(0, |v| b.stage_of_value[v.index()]));
             b.stage_of_op[op.index()] = stage;
@@ -109,11 +109,11 @@ impl<'a> Unroller<'a> {
                 };
             }
         }
-        b.check()?;
+        microbatches::check(g, &|v| b.layouts[v.index()], &b.reads_as)?;
         Ok(b)
     }
 
-    /// The microbatch layout of the result of an inserted `of.place`: accumulated where all readers need the total.
+    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total.
     fn placed(&mut self, result: ValueId, operand: ValueId, op: OpId) -> Sbp {
         let made = self.layouts[operand.index()];
         let whole = |u: &of_ir::Use| self.read_layout(u.op, u.operand as usize, made) == Sbp::Broadcast;
@@ -127,46 +127,11 @@ impl<'a> Unroller<'a> {
 
     /// The microbatch layout in which `op` reads an operand of layout `made`.
     fn read_layout(&self, op: OpId, operand: usize, made: Sbp) -> Sbp {
-        match (self.reads_as.get(&(op, operand)), made) {
-            (Some(how), _) => *how,
-            (None, Sbp::Partial(_)) => Sbp::Broadcast,
-            (None, _) if self.g.op(op).def.traits().terminator => made,
-            (None, _) => Sbp::Broadcast,
-        }
+        microbatches::read_layout(self.g, &self.reads_as, op, operand, made)
     }
 
     fn is_constant(&self, v: ValueId) -> bool {
         self.g.def_op(v).is_some_and(|op| self.g.op(op).def.traits().constant)
-    }
-
-    /// Checks that every operand is of the same microbatch, replicated, or an accumulated partial value.
-    fn check(&self) -> Result<(), Diagnostic> {
-        for op in self.g.region_ops(self.g.entry()) {
-            let data = self.g.op(op);
-            for (i, v) in data.operands.iter().enumerate() {
-                let made = self.layouts[v.index()];
-                let ask = self.read_layout(op, i, made);
-                let fits = made == ask
-                    || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
-                    || (self.is_constant(*v) && !matches!(ask, Sbp::Partial(_)));
-                if !fits {
-                    let what = format!(
-                        "'{}' reads with layout {ask} along the microbatches a value of layout {made}",
-                        data.name()
-                    );
-                    let d = Diagnostic::error(Code::SBP, data.loc.clone(), what);
-                    return Err(d.note("microbatches are independent; only partial values are accumulated over them"));
-                }
-            }
-            let inside = self.g.captured(op);
-            if (!data.regions.is_empty() && self.varies(op))
-                || inside.iter().any(|v| self.layouts[v.index()] != Sbp::Broadcast)
-            {
-                let what = format!("'{}' has regions, which cannot be split into microbatches", data.name());
-                return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
-            }
-        }
-        Ok(())
     }
 
     /// Whether an op runs once per microbatch.
@@ -275,7 +240,7 @@ impl<'a> Unroller<'a> {
                     own.into_iter().chain(needed.get(&(*v, TOTAL)).copied()).min()
                 });
                 let when = match readers.min() {
-                    Some(first) if g.op(*op).name() == Place::NAME => first.max(start(*op, t)),
+                    Some(first) if g.op(*op).name() == ShardingConstraint::NAME => first.max(start(*op, t)),
                     _ => start(*op, t),
                 };
                 for key in self.reads(*op, t) {
@@ -383,7 +348,7 @@ impl<'a> Unroller<'a> {
                     };
                     let loc = self.g.def_op(v).map_or(&self.func.loc, |op| &self.g.op(op).loc);
                     rw.set_location(loc.clone());
-                    let sent = rw.create_one(Place { to }, &[from])?;
+                    let sent = rw.create_one(ShardingConstraint { sharding: to }, &[from])?;
                     self.made.insert(key, sent);
                 }
             }
@@ -493,11 +458,11 @@ impl<'a> Unroller<'a> {
             }
             let copy = rw.clone_op(g, op, &mut map);
             rw.graph().op(copy).results.to_vec()
-        } else if data.name() == Place::NAME {
+        } else if data.name() == ShardingConstraint::NAME {
             let Type::Tensor(TensorType { sbp: Some(to), .. }) = self.ty(data.results[0], stage) else {
                 return Err(self.error(data.results[0], "the result of a transfer has no layout"));
             };
-            vec![rw.create_one(Place { to }, &operands)?]
+            vec![rw.create_one(ShardingConstraint { sharding: to }, &operands)?]
         } else {
             localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
             let made = rw.create((data.def, data.attrs.clone()), &operands)?;
@@ -559,8 +524,8 @@ impl<'a> Unroller<'a> {
     }
 }
 
-/// Whether [`decide::write`] inserted the op: an `of.place` that the search did not know.
+/// Whether [`decide::write`] inserted the op: an `of.sharding_constraint` that the search did not know.
 fn inserted(g: &Graph, microbatches: &Microbatches, staged: &StagedFunction, op: OpId) -> bool {
-    g.op(op).name() == Place::NAME
+    g.op(op).name() == ShardingConstraint::NAME
         && (op.index() >= staged.ops.len() || g.op(op).results.iter().any(|v| v.index() >= microbatches.values.len()))
 }

@@ -16,7 +16,7 @@ of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K]
 of-fuzz [--graphs N] [--seed S] --onnx DIR
 
 Checks the graphs of the seeds S to S + N - 1 (1 to 1000): text, passes, and for every K-th graph (1) native code.
-OF_FUZZ_ISA names another instruction set than this machine's best: cuda-shim is the emulated GPU.
+OF_FUZZ_ISA names another instruction set than this machine's best: cuda-emulated is the emulated GPU.
 Failures are made small and printed. --seed S --graphs 1 repeats one, --seed S --show prints it.
 
 With --onnx the graphs become models in DIR/SEED, with their inputs and outputs as ONNX's test data has them, and

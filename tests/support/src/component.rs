@@ -51,8 +51,8 @@ pub const MLIR: Component = Component {
 pub const MLIR_OPT: Component =
     Component { name: "mlir-opt", what: "mlir-opt", install: "apt-get install mlir-22-tools" };
 /// The GPU that the CPU emulates: kernels for GPUs, compiled by a C++ compiler.
-pub const CUDA_SHIM: Component = Component {
-    name: "cuda-shim",
+pub const CUDA_EMULATED: Component = Component {
+    name: "cuda-emulated",
     what: "a compiler that builds kernels for the emulated GPU",
     install: "apt-get install g++, on x86-64 or aarch64",
 };
@@ -73,7 +73,7 @@ pub const ALL: [&Component; 12] = [
     &JAXLIB,
     &MLIR,
     &MLIR_OPT,
-    &CUDA_SHIM,
+    &CUDA_EMULATED,
     &BROWSER,
     &CPU_BF16,
     &OBJDUMP,

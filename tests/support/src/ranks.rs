@@ -68,7 +68,7 @@ pub fn planned(
 
 /// A session of all ranks of a plan.
 pub fn session(plan: &Arc<PlanFile>, loader: &Arc<dyn Loader>) -> Result<MeshSession, SessionError> {
-    let options = Options { threads: 1, profile: false };
+    let options = Options { threads: 1, profile: false, ..Default::default() };
     MeshSession::new(Arc::clone(plan), 0, options, std::slice::from_ref(loader))
 }
 
@@ -132,7 +132,8 @@ pub fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> 
         let (mut ops, mut names, mut types) = (String::new(), Vec::new(), Vec::new());
         for (i, to) in all.iter().enumerate() {
             let sbp = format!("#of.sbp<@m, {}>", layout::show(to));
-            ops += &format!("  %y{i} = of.place %n {{to = {sbp}}} : ({}) -> {}\n", ty(from), ty(to));
+            ops +=
+                &format!("  %y{i} = of.sharding_constraint %n {{sharding = {sbp}}} : ({}) -> {}\n", ty(from), ty(to));
             names.push(format!("%y{i}"));
             types.push(ty(to));
         }
@@ -151,7 +152,8 @@ pub fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> 
 pub fn moved(mesh: &str, dims: &str, from: &str, to: &str) -> Module {
     let (from, to) = (format!("#of.sbp<@m, [{from}]>"), format!("#of.sbp<@m, [{to}]>"));
     let (a, b) = (format!("tensor<{dims}xf32, {from}>"), format!("tensor<{dims}xf32, {to}>"));
-    let ops = format!("%n = of.neg %x : ({a}) -> {a}\n  %y = of.place %n {{to = {to}}} : ({a}) -> {b}");
+    let ops =
+        format!("%n = of.neg %x : ({a}) -> {a}\n  %y = of.sharding_constraint %n {{sharding = {to}}} : ({a}) -> {b}");
     module(mesh, &format!("func @main(%x: {a}) -> ({b}) {{\n  {ops}\n  of.return %y : ({b}) -> ()\n}}\n"))
 }
 
@@ -180,7 +182,7 @@ pub fn embedded(from: &Layout) -> Module {
         let ty = |sbp: &str| format!("tensor<4x3x5x{dtype}, {sbp}>");
         let (before, after) = (ty(&sbp(&layout::show(from).to_string())), ty(&to));
         args += &format!(", %x{i}: {before}");
-        ops += &format!("  %y{i} = of.place %x{i} {{to = {to}}} : ({before}) -> {after}\n");
+        ops += &format!("  %y{i} = of.sharding_constraint %x{i} {{sharding = {to}}} : ({before}) -> {after}\n");
         names.push(format!("%y{i}"));
         types.push(after);
     }
@@ -196,8 +198,8 @@ func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.s
   %a = of.matmul %x, %w1 : (tensor<32x24xf32, #of.sbp<@m, [B]>>, tensor<24x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
   %r = of.relu %a : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
   %p = of.matmul %r, %w2 : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>, tensor<64x32xf32, #of.sbp<@m, [S(0)]>>) -> tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>
-  %y = of.place %p {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
-  %h = of.place %r {to = #of.sbp<@m, [B]>} : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [B]>>
+  %y = of.sharding_constraint %p {sharding = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %h = of.sharding_constraint %r {sharding = #of.sbp<@m, [B]>} : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [B]>>
   of.return %y, %h : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;

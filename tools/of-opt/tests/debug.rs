@@ -54,7 +54,7 @@ impl Bench {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/debug/broken.c");
         build(&source, &library, &format!("-DFAULT={}", fault as i32));
         bench.options = vec!["--library".into(), library.display().to_string()];
-        bench.options.extend(ops.iter().map(|op| format!("--backend-for=of.{op}=broken")));
+        bench.options.extend(ops.iter().map(|op| format!("--pin=of.{op}=broken")));
         bench
     }
 
@@ -193,7 +193,7 @@ fn a_wrong_kernel_of_a_user_op_is_found() {
     assert_ne!(swish, wrong);
     let library = bench.path("libswish.so");
     build(&bench.write("swish.c", &wrong), &library, "-O2");
-    bench.options = vec!["--target=cuda:shim".into(), "--library".into(), library.display().to_string()];
+    bench.options = vec!["--target=cuda:emulated".into(), "--library".into(), library.display().to_string()];
     let model = std::fs::read_to_string(root().join("examples/user-op/swish.of")).unwrap();
     let model = bench.write("m.of", &model.replace("demo.swish", "clib.swish"));
     let report = bench.debug(&model, "reference", &["-o", "small.onnx"]);

@@ -140,7 +140,7 @@ fn an_op_that_moves_to_another_backend_is_a_move() {
   of.return %y : (tensor<4x8xf32>) -> ()
 }
 ";
-    let pinned = ["--isa=x86-64", "--threads=1", "--backend-for=of.mul=reference"];
+    let pinned = ["--isa=x86-64", "--threads=1", "--pin=of.mul=reference"];
     let dir = plans((chain, &BASE[..2]), (chain, &pinned));
     let report = diff_json(&dir);
     let moved: Vec<&Value> =

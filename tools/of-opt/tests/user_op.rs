@@ -73,7 +73,7 @@ fn documented_commands_build_and_run_an_external_op() {
     let built = Path::new(env!("CARGO_BIN_EXE_of-opt")).parent().and_then(Path::parent).unwrap();
     let mut runs = Vec::new();
     for line in commands.lines() {
-        if line.contains("cuda:shim") && emulated_gpu().is_none() {
+        if line.contains("cuda:emulated") && emulated_gpu().is_none() {
             continue;
         }
         let line = line
@@ -197,7 +197,7 @@ fn c_library_defines_an_op() {
     assert!(sharded.contains("clib.swish") && sharded.contains("tensor<?(N)x8xf32>"), "{sharded}");
     assert!(said(&["ops", "clib.swish", "--library", library], dir.path()).contains("alpha"));
     if emulated_gpu().is_some() {
-        let on = ["run", own, "--shape", "N=4", "--target", "cuda:shim", "--library", library];
+        let on = ["run", own, "--shape", "N=4", "--target", "cuda:emulated", "--library", library];
         close(&said(&on, dir.path()), &plain);
     }
     // What the op refuses is an error with its words.

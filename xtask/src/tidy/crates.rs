@@ -104,6 +104,8 @@ struct Crate {
     /// Crates of the workspace that it needs to build, and those that its tests need.
     needs: BTreeSet<String>,
     tests_need: BTreeSet<String>,
+    /// What the registry would refuse.
+    unpublishable: Vec<String>,
 }
 
 /// Everything that is wrong.
@@ -113,6 +115,9 @@ struct Crate {
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let crates = crates(root)?;
     let mut wrong = graph(&crates);
+    wrong.extend(
+        crates.iter().flat_map(|c| c.unpublishable.iter().map(|why| format!("{}/Cargo.toml: {why}", c.folder))),
+    );
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let rules = architecture.split_once(RULES).ok_or(format!("ARCHITECTURE.md has no line '{RULES}'"))?.1;
     // The indented lines below.
@@ -190,6 +195,21 @@ fn against(rules: &str, crates: &[Crate]) -> Vec<String> {
     wrong
 }
 
+/// Why a registry would refuse a crate: a missing field, or a dependency with a version that is not published.
+fn unpublishable(package: &Value, unpublished: &BTreeSet<&str>) -> Vec<String> {
+    if package["publish"].is_array() {
+        return Vec::new();
+    }
+    let fields = ["description", "license", "repository"].iter().filter(|f| package[**f].is_null());
+    let mut wrong: Vec<String> = fields.map(|f| format!("a published crate has no {f}")).collect();
+    let needs = package["dependencies"].as_array().into_iter().flatten();
+    let unpublished = needs.filter(|d| d["name"].as_str().is_some_and(|n| unpublished.contains(n)));
+    // Cargo omits dev-dependencies without a version from a package.
+    let refused = unpublished.filter(|d| d["kind"] != "dev" || d["req"] != "*");
+    wrong.extend(refused.map(|d| format!("{} is not published; only tests may need it, without a version", d["name"])));
+    wrong
+}
+
 fn crates(root: &Path) -> Result<Vec<Crate>, String> {
     let out = cargo()
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -202,6 +222,7 @@ fn crates(root: &Path) -> Result<Vec<Crate>, String> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata gives no packages")?;
     let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
     let names: BTreeSet<String> = packages.iter().map(|p| text(&p["name"])).collect();
+    let unpublished = packages.iter().filter(|p| p["publish"].is_array()).filter_map(|p| p["name"].as_str()).collect();
     let mut out = Vec::new();
     for p in packages {
         let manifest = text(&p["manifest_path"]);
@@ -221,6 +242,7 @@ fn crates(root: &Path) -> Result<Vec<Crate>, String> {
             folder: folder.to_string_lossy().replace('\\', "/"),
             needs: needs(false),
             tests_need: needs(true),
+            unpublishable: unpublishable(p, &unpublished),
         });
     }
     Ok(out)
@@ -232,7 +254,30 @@ mod tests {
 
     fn of(name: &str, folder: &str, needs: &[&str], tests_need: &[&str]) -> Crate {
         let set = |l: &[&str]| l.iter().map(|s| (*s).to_string()).collect();
-        Crate { name: name.into(), folder: folder.into(), needs: set(needs), tests_need: set(tests_need) }
+        Crate {
+            name: name.into(),
+            folder: folder.into(),
+            needs: set(needs),
+            tests_need: set(tests_need),
+            unpublishable: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn unpublishable_crates_are_reported() {
+        let package = serde_json::json!({
+            "publish": null, "description": "Text", "license": "Apache-2.0", "repository": null,
+            "dependencies": [
+                { "name": "support", "kind": "dev", "req": "*" },
+                { "name": "support", "kind": null, "req": "*" },
+                { "name": "support", "kind": "dev", "req": "^0.1.0" },
+                { "name": "serde", "kind": null, "req": "^1" },
+            ],
+        });
+        let refused = "\"support\" is not published; only tests may need it, without a version";
+        let unpublished = BTreeSet::from(["support"]);
+        assert_eq!(unpublishable(&package, &unpublished), ["a published crate has no repository", refused, refused]);
+        assert!(unpublishable(&serde_json::json!({ "publish": [] }), &unpublished).is_empty());
     }
 
     #[test]

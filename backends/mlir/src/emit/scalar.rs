@@ -36,7 +36,11 @@ impl Scalars<'_> {
         let (float, signed) = (dtype.is_float(), dtype.is_signed_int());
         let truth = dtype == DType::Bool;
         let none = || Err(format!("{f:?} of {dtype} is not supported by the MLIR printer"));
-        if truth && !matches!(f, Not | BitNot | And | Or | Xor | BitAnd | BitOr | BitXor | Eq | Ne | Select | Max | Min)
+        if truth
+            && !matches!(
+                f,
+                Not | BitwiseNot | And | Or | Xor | BitwiseAnd | BitwiseOr | BitwiseXor | Eq | Ne | Select | Max | Min
+            )
         {
             return none();
         }
@@ -58,12 +62,12 @@ impl Scalars<'_> {
             Exp | Log | Sin | Cos | Tanh | Erf | Sigmoid | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh
             | Atanh | Pow => return none(),
             Sqrt if float => self.op("math.sqrt", &[x]),
-            Rsqrt | Recip if float => {
+            Rsqrt | Reciprocal if float => {
                 let by = if f == Rsqrt { self.op("math.sqrt", &[x]) } else { x.clone() };
                 let one = self.number(dtype, 1.0);
                 self.op("arith.divf", &[&one, &by])
             }
-            Sqrt | Rsqrt | Recip => return none(),
+            Sqrt | Rsqrt | Reciprocal => return none(),
             Ceil | Floor | Round if !float => x.clone(),
             Ceil => self.op("math.ceil", &[x]),
             Floor => self.op("math.floor", &[x]),
@@ -78,7 +82,7 @@ impl Scalars<'_> {
                 self.select(&low, &minus, x)
             }
             Sign => self.sign(x),
-            Not | BitNot => {
+            Not | BitwiseNot => {
                 let ones = self.number(
                     dtype,
                     if truth {
@@ -107,9 +111,9 @@ impl Scalars<'_> {
             Mod => self.modulo(x, y),
             Max => self.op(pick("arith.maximumf", "arith.maxsi", "arith.maxui"), &[x, y]),
             Min => self.op(pick("arith.minimumf", "arith.minsi", "arith.minui"), &[x, y]),
-            And | BitAnd => self.op("arith.andi", &[x, y]),
-            Or | BitOr => self.op("arith.ori", &[x, y]),
-            Xor | BitXor => self.op("arith.xori", &[x, y]),
+            And | BitwiseAnd => self.op("arith.andi", &[x, y]),
+            Or | BitwiseOr => self.op("arith.ori", &[x, y]),
+            Xor | BitwiseXor => self.op("arith.xori", &[x, y]),
             Shl | Shr => self.shift(f, x, y),
             Eq => self.compare(pick("oeq", "eq", "eq"), x, y),
             Ne => self.compare(pick("une", "ne", "ne"), x, y),

@@ -61,12 +61,12 @@ pub fn apply(e: &mut Emitter<'_>, f: ScalarOp, args: &[Val]) -> Result<Val, Stri
             e.binary("minimum", x, &one)
         }
         Sign => e.unary("sign", x),
-        Recip if float => {
+        Reciprocal if float => {
             let one = e.full_like(x, 1.0);
             e.binary("divide", &one, x)
         }
-        Recip => return Err(format!("Recip of {dtype}")),
-        Not | BitNot => e.unary("not", x),
+        Reciprocal => return Err(format!("Reciprocal of {dtype}")),
+        Not | BitwiseNot => e.unary("not", x),
         IsNan => e.compare("NE", x, x),
         IsInf if float => {
             let (abs, inf) = (e.unary("abs", x), e.full_like(x, f64::INFINITY));
@@ -78,9 +78,9 @@ pub fn apply(e: &mut Emitter<'_>, f: ScalarOp, args: &[Val]) -> Result<Val, Stri
         Mul => e.binary("multiply", x, y.ok_or_else(missing)?),
         Max => e.binary("maximum", x, y.ok_or_else(missing)?),
         Min => e.binary("minimum", x, y.ok_or_else(missing)?),
-        And | BitAnd => e.binary("and", x, y.ok_or_else(missing)?),
-        Or | BitOr => e.binary("or", x, y.ok_or_else(missing)?),
-        Xor | BitXor => e.binary("xor", x, y.ok_or_else(missing)?),
+        And | BitwiseAnd => e.binary("and", x, y.ok_or_else(missing)?),
+        Or | BitwiseOr => e.binary("or", x, y.ok_or_else(missing)?),
+        Xor | BitwiseXor => e.binary("xor", x, y.ok_or_else(missing)?),
         Shl => e.binary("shift_left", x, y.ok_or_else(missing)?),
         Shr if dtype.is_signed_int() => e.binary("shift_right_arithmetic", x, y.ok_or_else(missing)?),
         Shr => e.binary("shift_right_logical", x, y.ok_or_else(missing)?),

@@ -10,7 +10,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::space::Space;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
-use crate::print::elementwise::{CHUNK, Length, schedule};
+use crate::print::elementwise::{CHUNK_ELEMENTS, Length, schedule};
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
@@ -33,7 +33,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
         }
         Length::Chunk(n) => {
             pointers(body, &s, true, &mut c);
-            let _ = writeln!(c, "    const i64 count = dim_min({CHUNK}, {n} - row * {CHUNK});");
+            let _ = writeln!(c, "    const i64 count = dim_min({CHUNK_ELEMENTS}, {n} - row * {CHUNK_ELEMENTS});");
             "count".into()
         }
     };
@@ -71,7 +71,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     }
     c.push_str("  }\n");
     let grain = match length {
-        Length::Whole(n) => (CHUNK / n.guess().max(1)).max(1) as i64,
+        Length::Whole(n) => (CHUNK_ELEMENTS / n.size_hint().max(1)).max(1) as i64,
         Length::Chunk(_) => 1,
     };
     Source::new(c, rows, grain)
@@ -94,7 +94,7 @@ fn pointers(body: &Body, s: &Space, chunks: bool, c: &mut String) {
         let t = ctype(dtype);
         let cst = if read { "const " } else { "" };
         let at = match strides {
-            [step] if chunks => format!("row * {}", step * CHUNK),
+            [step] if chunks => format!("row * {}", step * CHUNK_ELEMENTS),
             _ => index::flat_offset(outer, &strides[..outer.len()], "row"),
         };
         let _ = writeln!(c, "    {cst}{t} *{name} = ({cst}{t} *)args[{arg}] + ({at});");

@@ -8,7 +8,7 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr::function;
+use crate::kernel::expr::is_prelude_function;
 use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
@@ -47,7 +47,7 @@ fn lanes(dtype: DType) -> bool {
 /// Integer functions whose result is no wider than the operands.
 fn int_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitAnd | BitOr | BitXor)
+    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitwiseAnd | BitwiseOr | BitwiseXor)
 }
 
 /// Functions that wrap on overflow.
@@ -57,9 +57,9 @@ fn wraps(op: ScalarOp) -> bool {
 
 fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    let arithmetic = matches!(op, Neg | Abs | Recip | Sign | Add | Sub | Mul | Div | Max | Min);
+    let arithmetic = matches!(op, Neg | Abs | Reciprocal | Sign | Add | Sub | Mul | Div | Max | Min);
     let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
-    function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
+    is_prelude_function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
 /// The C vector type of a node: integers widened to 32 bits, a mask for booleans.
@@ -174,6 +174,7 @@ fn convert(x: String, from: DType, to: DType) -> String {
 /// One node on vectors; operands are the variables `name(i)`.
 pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) -> String) -> String {
     let a = |i: usize| name(args[i]);
+    let term = |i: usize| if body.keeps_product(args[i]) { format!("vrounded({})", a(i)) } else { a(i) };
     let constant = |i: usize| match body.nodes[args[i]].node {
         Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
         _ => None,
@@ -196,7 +197,7 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Round => format!("vround({})", a(0)),
         Sqrt => format!("vsqrt({})", a(0)),
         Rsqrt => format!("SPLAT(1) / vsqrt({})", a(0)),
-        Recip => format!("SPLAT(1) / {}", a(0)),
+        Reciprocal => format!("SPLAT(1) / {}", a(0)),
         Exp => format!("vexp({})", a(0)),
         Log => format!("vlog({})", a(0)),
         Sin => format!("vsin({})", a(0)),
@@ -220,8 +221,8 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Not => format!("~{}", a(0)),
         IsNan => format!("({0} != {0})", a(0)),
         IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
-        Add => format!("{} + {}", a(0), a(1)),
-        Sub => format!("{} - {}", a(0), a(1)),
+        Add => format!("{} + {}", term(0), term(1)),
+        Sub => format!("{} - {}", term(0), term(1)),
         Mul => format!("{} * {}", a(0), a(1)),
         Div => match body.nodes[args[1]].node {
             Node::Const(c) => quotient(&a(0), c as f32),
@@ -235,9 +236,9 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
                 _ => format!("{f}({}, {})", a(0), a(1)),
             }
         }
-        And | BitAnd => format!("{} & {}", a(0), a(1)),
-        Or | BitOr => format!("{} | {}", a(0), a(1)),
-        Xor | BitXor => format!("{} ^ {}", a(0), a(1)),
+        And | BitwiseAnd => format!("{} & {}", a(0), a(1)),
+        Or | BitwiseOr => format!("{} | {}", a(0), a(1)),
+        Xor | BitwiseXor => format!("{} ^ {}", a(0), a(1)),
         Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
         Select => {
             let (x, y) = (a(1), a(2));

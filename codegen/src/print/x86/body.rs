@@ -49,9 +49,9 @@ impl<'b> Values<'b> {
             return Ok(convert(b, v[0], operand, to));
         }
         Ok(match op {
-            And | BitAnd => b.two(two::AND, v[0], v[1]),
-            Or | BitOr => b.two(two::OR, v[0], v[1]),
-            Xor | BitXor => b.two(two::XOR, v[0], v[1]),
+            And | BitwiseAnd => b.two(two::AND, v[0], v[1]),
+            Or | BitwiseOr => b.two(two::OR, v[0], v[1]),
+            Xor | BitwiseXor => b.two(two::XOR, v[0], v[1]),
             Not => b.two_bits(two::XOR, v[0], !0),
             Select => b.select(v[0], v[1], v[2]),
             _ if !is_float(operand) => return integer(b, op, v),
@@ -142,7 +142,7 @@ fn float(b: &mut Block, op: ScalarOp, v: &[Value]) -> Result<Value, String> {
         Floor => b.floor_or_ceil(x, false),
         Round => b.round(x),
         Sqrt => b.one(one::SQRT, x),
-        Rsqrt | Recip => {
+        Rsqrt | Reciprocal => {
             let by = if op == Rsqrt { b.one(one::SQRT, x) } else { x };
             let unit = b.float(1.0);
             b.two(two::DIV, unit, by)

@@ -4,7 +4,7 @@ use crate::kernel::body::{Body, Node};
 use crate::kernel::extent::Extent;
 use crate::kernel::prologue::Prologue;
 use crate::print::c::vector::fits_lanes;
-use crate::print::elementwise::{CHUNK, Length, schedule};
+use crate::print::elementwise::{CHUNK_ELEMENTS, Length, schedule};
 use crate::print::x86::access::{Access, bytes};
 use crate::print::x86::asm::Gp::{Rax, Rcx};
 use crate::print::x86::asm::{Alu, Rm};
@@ -63,7 +63,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], p: &Prologue, avx512: bool) -> 
                 Length::Whole(_) => f.offset(&s.dims[..inner], &strides(i)[..inner]),
                 Length::Chunk(_) => {
                     f.asm.load(Rax, f.row.mem());
-                    f.times(&(&strides(i)[0] * CHUNK));
+                    f.times(&(&strides(i)[0] * CHUNK_ELEMENTS));
                 }
             }
             point(f, access, i);
@@ -77,9 +77,9 @@ pub fn elementwise(body: &Body, dims: &[Extent], p: &Prologue, avx512: bool) -> 
             Length::Chunk(n) => {
                 f.extent(n);
                 f.asm.load(Rcx, f.row.mem());
-                f.asm.imul_imm(Rcx, CHUNK as i32);
+                f.asm.imul_imm(Rcx, CHUNK_ELEMENTS as i32);
                 f.asm.alu(Alu::Sub, Rax, Rm::Reg(Rcx as u8));
-                f.at_most(CHUNK);
+                f.at_most(CHUNK_ELEMENTS);
                 row.start(f);
             }
         }

@@ -34,7 +34,7 @@ pub fn emit(nest: &Nest, prologue: &Prologue, isa: &Isa) -> Result<Vec<u8>, Stri
     };
     match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims, prologue, avx512),
-        Nest::Rows { body, dims, inner } => rows::rows(body, dims, *inner, prologue, avx512),
+        Nest::RowWise { body, dims, inner } => rows::rows(body, dims, *inner, prologue, avx512),
         _ => Err(format!("no code is emitted for kernels of the kind {}", nest.kind())),
     }
 }

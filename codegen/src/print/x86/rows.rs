@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use of_ir::DType;
 
-use crate::kernel::body::{Body, Node, Reduce};
+use crate::kernel::body::{Body, Node, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::prologue::Prologue;
 use crate::kernel::rowwise::{needed_nodes, saved, stages};
@@ -156,7 +156,7 @@ impl Rows<'_> {
     fn walk(&self, f: &mut Frame, stage: usize) -> Result<(), String> {
         let body = self.body;
         let here = |i: usize| self.stages[i] == stage;
-        let sums: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+        let sums: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
             .filter(|(i, ..)| here(*i))
             .collect();
@@ -199,7 +199,7 @@ impl Rows<'_> {
     fn points(
         &self,
         stage: usize,
-        sums: &[(usize, Reduce, usize)],
+        sums: &[(usize, ReduceKind, usize)],
         kept: &[(usize, usize)],
         stored: &[(usize, usize)],
         tail: bool,
@@ -239,21 +239,21 @@ impl Rows<'_> {
 }
 
 /// The neutral element of a reduction.
-fn neutral(kind: Reduce) -> f32 {
+fn neutral(kind: ReduceKind) -> f32 {
     match kind {
-        Reduce::Sum => 0.0,
-        Reduce::Prod => 1.0,
-        Reduce::Max => f32::NEG_INFINITY,
-        Reduce::Min => f32::INFINITY,
+        ReduceKind::Sum => 0.0,
+        ReduceKind::Prod => 1.0,
+        ReduceKind::Max => f32::NEG_INFINITY,
+        ReduceKind::Min => f32::INFINITY,
     }
 }
 
 /// Combines a value with a reduction.
-fn combine(block: &mut Block, kind: Reduce, sum: Value, x: Value) -> Value {
+fn combine(block: &mut Block, kind: ReduceKind, sum: Value, x: Value) -> Value {
     match kind {
-        Reduce::Sum => block.two(two::ADD, sum, x),
-        Reduce::Prod => block.two(two::MUL, sum, x),
-        Reduce::Max => block.extremum(true, sum, x),
-        Reduce::Min => block.extremum(false, sum, x),
+        ReduceKind::Sum => block.two(two::ADD, sum, x),
+        ReduceKind::Prod => block.two(two::MUL, sum, x),
+        ReduceKind::Max => block.extremum(true, sum, x),
+        ReduceKind::Min => block.extremum(false, sum, x),
     }
 }

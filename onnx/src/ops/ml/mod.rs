@@ -8,7 +8,7 @@ mod svm;
 mod trees;
 
 use of_ir::{Attr, AttrValue, DType, Elements, Tensor, ValueId};
-use of_ops::ml::{Probit, SoftmaxZero};
+use of_ops::ml::{Probit, SoftmaxIgnoreZero};
 
 use super::compose::nothing_left;
 use super::entry::ImporterEntry;
@@ -81,7 +81,7 @@ fn transform(cx: &mut Importer<'_, '_>, kind: &str, scores: ValueId) -> Result<V
         "NONE" => Ok(scores),
         "LOGISTIC" => cx.emit_one("Sigmoid", &[Some(scores)], []),
         "SOFTMAX" => cx.emit_one("Softmax", &[Some(scores)], [("axis", Attr::Int(-1))]),
-        "SOFTMAX_ZERO" => Ok(cx.rw.create_one(SoftmaxZero {}, &[scores])?),
+        "SOFTMAX_ZERO" => Ok(cx.rw.create_one(SoftmaxIgnoreZero {}, &[scores])?),
         "PROBIT" => Ok(cx.rw.create_one(Probit {}, &[scores])?),
         other => Err(ImportError::invalid(format!("post_transform '{other}' is not known"))),
     }
