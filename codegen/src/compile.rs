@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::isa::Language;
 use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
-use crate::lower::{Lowered, NotNative, Target, lower};
+use crate::lower::{Lowered, NotEmitted, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
 use crate::physical::{StepKind, async_order};
@@ -78,6 +78,8 @@ pub struct Summary {
     pub kernels: usize,
     /// Kernels that were not in the cache.
     pub compiled: usize,
+    /// Kernels that are compiled from C although machine code was requested.
+    pub not_emitted: Vec<NotEmitted>,
     /// Ops that run on a backend instead of native code.
     pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
@@ -251,6 +253,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     summary.steps += program.tasks.len();
     summary.not_native.extend(l.not_native);
     summary.rejected.extend(l.rejected);
+    summary.not_emitted.extend(l.not_emitted);
     summary.tunable.push(l.tunable);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
@@ -294,7 +297,11 @@ fn kernels(
         })
         .collect();
     let compiler = CachedCompiler::new(options.target.isa, &options.cache);
-    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(|i| compiler.cached(sources[*i])).collect();
+    let known = |i: &usize| match &sources[*i].machine_code {
+        Some(bytes) => Some(Blob { bytes: bytes.clone(), entry: 0 }),
+        None => compiler.cached(sources[*i]),
+    };
+    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(known).collect();
     let mut misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
     if let Some(first) = misses.first() {
         compiler.check().map_err(|e| failure(&e, &origin(distinct[*first])))?;

@@ -14,6 +14,16 @@ pub enum Language {
     CudaEmulated,
 }
 
+/// Where the machine code of kernels for a CPU comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CpuCode {
+    /// Kernels are printed as C, which the machine's C compiler compiles.
+    #[default]
+    C,
+    /// Kernels are emitted in process ([`crate::print::x86`]). A kernel without an emitted form is compiled from C.
+    Machine,
+}
+
 /// An instruction set: compiler flags and required machine features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {

@@ -26,7 +26,7 @@ pub mod vendor_libraries;
 
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
-pub use isa::{Isa, Language};
+pub use isa::{CpuCode, Isa, Language};
 pub use limits::Limits;
 pub use lower::Target;
 pub use mesh::MeshFuncs;

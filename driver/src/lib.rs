@@ -79,6 +79,7 @@ pub use images::ImageOptions;
 pub use mesh::{RankFuncs, RankSelection};
 pub use model::{Model, ModelOrPlan};
 pub use observer::{Activity, Observer, ProgressFn, Silent, checkpoint};
+pub use of_codegen::CpuCode;
 pub use of_codegen::Limits;
 pub use of_codegen::toolchain::cache::Cache;
 pub use of_codegen::toolchain::stop as stop_compilers;

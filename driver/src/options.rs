@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use of_codegen::CpuCode;
 use of_codegen::Limits;
 use of_codegen::toolchain::cache::Cache;
 use of_diag::{Code, Diagnostics};
@@ -20,6 +21,8 @@ pub struct CompileOptions {
     pub pipeline: Option<String>,
     /// Whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
     pub winograd: bool,
+    /// Where the machine code of kernels for the CPU comes from.
+    pub cpu_code: CpuCode,
     /// Precision of products and convolutions.
     pub precision: Precision,
     /// Sets of calibration inputs: folders as [`crate::input_files`] reads them, folders of such folders, or `NAME=FILE`.
@@ -50,6 +53,7 @@ impl Default for CompileOptions {
             target: Target::host(),
             pipeline: None,
             winograd: true,
+            cpu_code: CpuCode::C,
             precision: Precision::Model,
             calibration: Vec::new(),
             mesh: None,

@@ -129,3 +129,30 @@ pub enum Nest {
     /// The kernel of a user op.
     User(UserKernel),
 }
+
+impl Nest {
+    /// The name of its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Nest::Elementwise { .. } => "elementwise",
+            Nest::RowWise { .. } => "row_wise",
+            Nest::Contraction { .. } => "contraction",
+            Nest::Attention(_) => "attention",
+            Nest::ScoreMatrix(_) => "score_matrix",
+            Nest::Window { .. } => "window",
+            Nest::Winograd { .. } => "winograd",
+            Nest::Reduce { .. } => "reduce",
+            Nest::SplitReduction { .. } => "split_reduction",
+            Nest::Copy { .. } => "copy",
+            Nest::Pad { .. } => "pad",
+            Nest::Gather(_) => "gather",
+            Nest::Indexed(_) => "indexed",
+            Nest::Scatter(_) => "scatter",
+            Nest::RoiAlign(_) => "roi_align",
+            Nest::AxisScan(_) => "axis_scan",
+            Nest::ShapeValues { .. } => "shape_values",
+            Nest::CopyScalar(_) => "copy_scalar",
+            Nest::User(_) => "user",
+        }
+    }
+}

@@ -5,6 +5,7 @@
 mod axis_scan;
 pub mod c;
 pub mod cuda;
+mod elementwise;
 pub mod expr;
 pub mod extent;
 pub mod index;
@@ -13,9 +14,12 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
+pub mod x86;
 
 pub use printer::{Capabilities, Printer};
 pub use source::Source;
+
+use std::sync::Arc;
 
 use crate::isa::{Isa, Language};
 use crate::kernel::nest::Nest;
@@ -35,7 +39,8 @@ impl Nest {
     /// # Errors
     /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
-        printer(isa.language).print(self, isa)
+        let source = printer(isa.language).print(self, isa)?;
+        Ok(Source { nest: Some(Arc::new(self.clone())), ..source })
     }
 }
 

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::input_files::Conversion;
 use of_driver::{
-    Cache, CompileOptions, ImageOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target,
-    error,
+    Cache, CompileOptions, CpuCode, ImageOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages,
+    Target, error,
 };
 
 use crate::{exit, quantity};
@@ -70,6 +70,9 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
+    /// Where the machine code of kernels for the CPU comes from. -v lists what 'machine' compiles from C all the same, and why
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
@@ -143,6 +146,7 @@ impl Codegen {
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
+            cpu_code: self.cpu_code.map_or(CpuCode::C, CpuCodeArg::code),
             precision: self.precision(),
             calibration: self.calibration.clone(),
             mesh: self.mesh_options(),
@@ -204,6 +208,7 @@ impl Codegen {
             ("--target", self.target.is_some()),
             ("--isa", self.isa.is_some()),
             ("--no-winograd", self.no_winograd),
+            ("--cpu-code", self.cpu_code.is_some()),
             ("--backend", !self.backend.is_empty()),
             ("--pin", !self.pin.is_empty()),
             ("--min-subgraph-size", self.min_subgraph_size.is_some()),
@@ -227,6 +232,24 @@ pub enum SearchArg {
     Rewrites,
     /// Which values of the forward pass are kept for the backward pass, and which are recomputed
     Recompute,
+}
+
+/// Sources of machine code for CPUs.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuCodeArg {
+    /// The machine's C compiler
+    C,
+    /// The emitter of this program, for elementwise and row-wise kernels on AVX2 and AVX-512; the C compiler for others
+    Machine,
+}
+
+impl CpuCodeArg {
+    fn code(self) -> CpuCode {
+        match self {
+            CpuCodeArg::C => CpuCode::C,
+            CpuCodeArg::Machine => CpuCode::Machine,
+        }
+    }
 }
 
 /// Precisions of products and convolutions.

@@ -9,7 +9,7 @@ mod panels;
 mod reduce;
 mod roi_align;
 mod rowwise;
-mod vector;
+pub(super) mod vector;
 mod window;
 mod winograd;
 

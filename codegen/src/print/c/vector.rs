@@ -13,9 +13,14 @@ use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
 
+/// Whether `body` has a vector form in C.
+pub fn vectorizable(body: &Body) -> bool {
+    fits_lanes(body) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
+}
+
 /// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, booleans, integers of up to 32 bits, and
 /// functions that the prelude has for them.
-pub fn vectorizable(body: &Body) -> bool {
+pub fn fits_lanes(body: &Body) -> bool {
     body.nodes.iter().all(|t| {
         lanes(t.dtype)
             && match &t.node {
@@ -30,7 +35,7 @@ pub fn vectorizable(body: &Body) -> bool {
                 }
                 _ => true,
             }
-    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
+    })
 }
 
 /// Whether this type has a vector form.

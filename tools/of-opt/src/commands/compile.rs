@@ -1,5 +1,6 @@
 //! `of-opt compile`: compiles a model to a plan.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
+    out.extend(g.cpu_code.and_then(|c| c.to_possible_value()).map(|c| format!("--cpu-code={}", c.get_name())));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
     out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
@@ -146,6 +148,7 @@ pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
             console.note(&format!("  memory: {laid_out}a run allocates the values whose size depends on {depends}"));
         }
     }
+    note_not_emitted(s, console);
     note_not_native(s, console);
 }
 
@@ -157,6 +160,22 @@ fn open_extents(plan: &of_plan::Plan) -> Option<String> {
     names.sort_unstable();
     names.dedup();
     (!open.is_empty()).then(|| if names.is_empty() { "the inputs".into() } else { names.join(", ") })
+}
+
+/// Notes the kernels that are compiled from C although machine code was requested.
+fn note_not_emitted(s: &Summary, console: &Console) {
+    let mut groups: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    s.not_emitted.iter().for_each(|n| *groups.entry((n.kind, &n.reason)).or_default() += 1);
+    if groups.is_empty() {
+        return;
+    }
+    let more = if console.verbose > 0 { ":" } else { "; -v lists their kinds and the reasons" };
+    console.note(&format!("  {} compiled from C, not emitted{more}", count(s.not_emitted.len(), "kernel")));
+    if console.verbose > 0 {
+        for ((kind, reason), n) in groups {
+            console.note(&format!("    {n} of the kind {kind}: {reason}"));
+        }
+    }
 }
 
 /// Notes the ops that a backend executes because there is no native code for them.
