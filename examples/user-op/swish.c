@@ -15,14 +15,14 @@ static int32_t say(OfSink sink, const char *text) {
 static int32_t infer(const OfCall *call, OfResults results, OfSink error) {
     const OfTensor *x = &call->operands[0];
     if (x->dtype != OF_F32) return say(error, "x must be of f32");
-    if (!results.give(results.context, 0, x->dtype, x->dims, x->rank)) return say(error, "there is no result 0");
+    if (!results.allocate(results.context, 0, x->dtype, x->dims, x->rank)) return say(error, "there is no result 0");
     return 0;
 }
 
 static int32_t compute(const OfCall *call, OfResults results, OfSink error) {
     const OfTensor *x = &call->operands[0];
     const float alpha = (float)call->attrs[0].number, *from = (const float *)x->data;
-    float *to = (float *)results.give(results.context, 0, x->dtype, x->dims, x->rank);
+    float *to = (float *)results.allocate(results.context, 0, x->dtype, x->dims, x->rank);
     if (!to) return say(error, "there is no place for result 0");
     for (size_t i = 0; i < x->len / sizeof(float); i++) to[i] = from[i] / (1.0f + expf(-alpha * from[i]));
     return 0;

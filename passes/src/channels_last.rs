@@ -38,7 +38,7 @@ pub fn channels_last(func: &mut Func) -> Result<(), Diagnostics> {
         if !changed {
             return Ok(());
         }
-        crate::fold_constants::fold_constants(func)?;
+        crate::fold_constants::fold_constants(func, &Default::default())?;
         crate::canonicalize::canonicalize(func, &Default::default())?;
     }
 }

@@ -9,6 +9,7 @@ use of_ops::{Inputs, Kind, OpSpec, Value};
 
 use crate::infer_shapes::reinfer;
 use crate::matchers::splat;
+use crate::pass_options;
 
 /// Limits of what is evaluated at compile time. They depend on the constants of the function, so that a small file cannot ask for
 /// much memory or time, and weights of any size are converted.
@@ -18,8 +19,13 @@ struct Limits {
     result_bytes: usize,
 }
 
-/// Results of this many bytes are computed in any case; larger ones up to the bytes of all constants.
-const RESULT_BYTES: usize = 16 << 20;
+pass_options! {
+    /// Options of `fold-constants`.
+    pub struct FoldOptions {
+        /// Results of this many bytes are computed in any case; larger ones up to the bytes of all constants
+        result_bytes: usize = 16 << 20,
+    }
+}
 
 /// Ops of more arithmetic stay, unless it is little for each byte of the operands, as where weights are converted. The
 /// interpreter takes a second for this much.
@@ -27,13 +33,13 @@ const MAX_FLOPS: f64 = 134_217_728.0;
 const MAX_FLOPS_PER_BYTE: f64 = 64.0;
 
 impl Limits {
-    fn of(g: &Graph) -> Limits {
+    fn of(g: &Graph, options: &FoldOptions) -> Limits {
         let stored = |op: OpId| {
             let data = g.op(op);
             data.def.constant(&data.attrs).and_then(|t| t.bytes().map(|b| b.len())).unwrap_or(0)
         };
         let all = g.walk().into_iter().map(stored).fold(0, usize::saturating_add);
-        Limits { result_bytes: all.max(RESULT_BYTES) }
+        Limits { result_bytes: all.max(options.result_bytes) }
     }
 }
 
@@ -45,8 +51,8 @@ impl Limits {
 ///
 /// # Errors
 /// None so far: an op that cannot be evaluated stays, and fails at run time.
-pub fn fold_constants(func: &mut Func) -> Result<(), Diagnostics> {
-    let limits = Limits::of(&func.graph);
+pub fn fold_constants(func: &mut Func, options: &FoldOptions) -> Result<(), Diagnostics> {
+    let limits = Limits::of(&func.graph, options);
     let mut rw = Rewriter::new(&mut func.graph, "fold-constants");
     let entry = rw.graph().entry();
     fold_region(&mut rw, entry, &limits)?;

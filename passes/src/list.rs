@@ -8,6 +8,7 @@ use of_ir::Module;
 
 use crate::canonicalize::CanonicalizeOptions;
 use crate::expand_composites::{expand_composites, warn_dropped_alternatives};
+use crate::fold_constants::FoldOptions;
 use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
 
@@ -86,7 +87,6 @@ func_passes! {
     Cse: "cse", "eliminates common subexpressions" => |f| { crate::cse::cse(f); Ok(()) };
     Dce: "dce", "eliminates dead code: ops whose results have no readers" => |f| { crate::dce::dce(f); Ok(()) };
     Differentiate: "differentiate", "replaces gradients by the ops that compute them (reverse mode)" => crate::differentiate::differentiate;
-    FoldConstants: "fold-constants", "evaluates ops that depend only on constants and shapes" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "repeats shape inference and refines types" => crate::infer_shapes::infer_shapes;
     LoopAppendToScanOutput: "loop-append-to-scan-output", "replaces concatenation in a loop by a scan output" => crate::loop_append_to_scan_output::loop_append_to_scan_output;
     BindShapeSymbols: "bind-shape-symbols", "binds computed extents to shape symbols before the op that needs them" => crate::bind_shape_symbols::bind_shape_symbols;
@@ -104,6 +104,18 @@ impl Pass for Canonicalize {
     type Options = CanonicalizeOptions;
     fn run(options: &CanonicalizeOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         each_func(module, |f| crate::canonicalize::canonicalize(f, options))
+    }
+}
+
+/// `fold-constants`: evaluates ops that depend only on constants and shapes.
+pub struct FoldConstants;
+
+impl Pass for FoldConstants {
+    const NAME: &'static str = "fold-constants";
+    const SUMMARY: &'static str = "evaluates ops that depend only on constants and shapes";
+    type Options = FoldOptions;
+    fn run(options: &FoldOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| crate::fold_constants::fold_constants(f, options))
     }
 }
 

@@ -40,8 +40,8 @@ pub fn unified_diff(old: &str, new: &str) -> String {
         advance(&mut at, &mut line, begin);
         let start = line;
         let mut lines = String::new();
-        for i in begin..end {
-            let (sign, text) = match edits[i] {
+        for (i, edit) in edits.iter().enumerate().take(end).skip(begin) {
+            let (sign, text) = match edit {
                 Edit::Keep => (' ', old[line.0]),
                 Edit::Delete => ('-', old[line.0]),
                 Edit::Insert => ('+', new[line.1]),

@@ -30,11 +30,11 @@ fn cost(text: &str, passes: &str, mesh: &MeshSpec) -> (f64, f64) {
 }
 
 /// The passes before, as for a model compiled for a mesh.
-const BEFORE: &str = "simplify,expand-composites,fold-constants,canonicalize,cse,dce";
+const BEFORE: &str = "simplify,expand-composites,fold-constants{result_bytes=1000000000},canonicalize,cse,dce";
 
 /// Composites that `optimize` recognizes are expanded again before layouts are searched.
 fn optimized(target: &str, alternatives: usize) -> String {
-    let after = "expand-composites{keep=[of.alternatives]},fold-constants,dce";
+    let after = "expand-composites{keep=[of.alternatives]},fold-constants{result_bytes=1000000000},dce";
     format!("{BEFORE},optimize{{target={target}, alternatives={alternatives}}},{after}")
 }
 

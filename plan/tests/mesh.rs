@@ -174,7 +174,7 @@ fn parts_must_fit_and_ports_must_be_parts() {
     assert!(findings(&split)[0].1.contains("outputs"));
     let mut few = plan(vec![template(&[gather(1, 4)])], [0, 0]);
     few.meshes[0].shape = vec![3];
-    assert!(findings(&few)[0].1.contains("no shape of 2 ranks"));
+    assert!(findings(&few)[0].1.contains("is not a shape of 2 ranks"));
     let mut lone = plan(vec![template(&[gather(1, 4)])], [0, 0]);
     lone.meshes.clear();
     assert_eq!(findings(&lone), [], "it may be part of another plan");

@@ -2,7 +2,7 @@
 //!
 //! A transfer is a sequence of collectives, each of which changes the layout. The cheapest sequence is a shortest path
 //! in the graph of layouts. Each step costs what its algorithm costs: `a` rounds of latency and `b` bytes through the
-//! slowest link that takes part. Source: Thakur, Rabenseifner, Gropp, "Optimization of CollectiveKind Communication
+//! slowest link that takes part. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
 //! Operations in MPICH" (2005).
 
 use std::collections::HashMap;
@@ -358,7 +358,7 @@ pub fn overlap(a: &[(usize, usize)], b: &[(usize, usize)]) -> Vec<(usize, usize)
 ///
 /// An element that is partial on `k` devices needs at least `k - 1` messages to combine. Each device that must have it,
 /// except one that combines it, needs one more. Along one mesh axis this gives `p - 1` for all-gather and
-/// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "CollectiveKind communication:
+/// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication:
 /// theory, practice, and experience", 2007). Where `to` is partial, one device along the axis must have the element.
 /// Where both layouts are partial in the same way, the parts may also stay uncombined.
 pub fn lower_bound(mesh: &[usize], from: &Layout, to: &Layout) -> f64 {

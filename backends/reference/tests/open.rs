@@ -276,7 +276,7 @@ fn computed_extents_have_native_code() {
         let mut case = Case::new(&format!(
             "func @main(%x: tensor<?(b)x3x?(h*4)x?(w*2 + 1)xf32>) -> (tensor<?x3x?x?xf32>, tensor<?x3x?x?xf32>) {{
   %a = of.avg_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, count_include_pad = {include}}}
-  %m = of.max_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, indices = false, storage_order = 0}}
+  %m = of.max_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, return_indices = false, storage_order = 0}}
   of.return %a, %m
 }}
 "

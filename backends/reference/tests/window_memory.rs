@@ -68,7 +68,7 @@ fn programs() -> Vec<(&'static str, &'static str, &'static str, String)> {
             "%x: tensor<8x2x2x2xf32>",
             "tensor<8x2x1x1xf32>",
             format!(
-                "%y = of.max_pool %x {{kernel = [4000, 4000], strides = [512, 512], pads = [1999, 1999, 2000, 2000], dilations = [1, 1], storage_order = 0, indices = false, {POOL}}}"
+                "%y = of.max_pool %x {{kernel = [4000, 4000], strides = [512, 512], pads = [1999, 1999, 2000, 2000], dilations = [1, 1], storage_order = 0, return_indices = false, {POOL}}}"
             ),
         ),
         (
@@ -84,7 +84,7 @@ fn programs() -> Vec<(&'static str, &'static str, &'static str, String)> {
             "%x: tensor<1x8x2x40xf32>",
             "tensor<1x8x1x1xf32>",
             format!(
-                "%y = of.max_pool %x {{kernel = [1, 2], strides = [1000000000, 1000000000], pads = [0, 0, 0, 0], dilations = [1, 1], storage_order = 0, indices = false, {POOL}}}"
+                "%y = of.max_pool %x {{kernel = [1, 2], strides = [1000000000, 1000000000], pads = [0, 0, 0, 0], dilations = [1, 1], storage_order = 0, return_indices = false, {POOL}}}"
             ),
         ),
         (
@@ -100,7 +100,7 @@ fn programs() -> Vec<(&'static str, &'static str, &'static str, String)> {
 
 fn bytes_of(ty: &Type) -> usize {
     let t = ty.as_tensor().expect("a tensor");
-    t.fixed_dims().expect("fixed").iter().product::<usize>() * t.dtype.bits().expect("a number") as usize / 8
+    t.fixed_dims().expect("fixed").iter().product::<usize>() * t.dtype.bits().expect("a number") / 8
 }
 
 #[test]

@@ -115,7 +115,9 @@ fn plan_bytes(dir: &Path, name: &str, text: &str) -> Option<u64> {
         return Some(std::fs::metadata(&plan).unwrap().len());
     }
     let message = String::from_utf8_lossy(&run.stderr);
-    assert!(message.contains("error[E") && !message.contains("E0502"), "{name}: {message}");
+    // A plan whose values do not fit this machine is refused; a compilation that takes too much memory would be a fault.
+    let compiled_within_limits = !message.contains("E0502") || message.contains("the budget is");
+    assert!(message.contains("error[E") && compiled_within_limits, "{name}: {message}");
     assert!(!plan.exists(), "{name}");
     None
 }

@@ -58,7 +58,7 @@ static int32_t run(void *executable, const OfTensor *inputs, size_t count, OfRes
     if (count != 1) return say(error, "a chain has one input");
     const OfTensor *x = &inputs[0];
     const size_t n = x->len / sizeof(float);
-    float *y = (float *)results.give(results.context, 0, x->dtype, x->dims, x->rank);
+    float *y = (float *)results.allocate(results.context, 0, x->dtype, x->dims, x->rank);
     if (!y) return say(error, "there is no place for the result");
     memcpy(y, x->data, x->len);
     for (size_t i = 0; i < n; i++) {
