@@ -570,12 +570,15 @@ impl Fuser<'_> {
         let last = product(second)?;
         let [weights, values] = self.graph.op(last).operands[..] else { return None };
         let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
-        let is_rows = self.groups[rows].shape == Shape::Rowwise(1);
+        // Groups of other shapes may have no axis.
+        if self.groups[rows].shape != Shape::Rowwise(1) {
+            return None;
+        }
         // Other readers of the rows may read only values of one number a row: the gradient does.
         let numbers = |v: &ValueId| self.value_dims(*v) == row_dims(&self.groups[rows].space, 1);
         let read = self.results(rows);
         let fits = read.iter().all(|v| *v == weights || numbers(v));
-        if !is_rows || !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
+        if !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
             return None;
         }
         let first = self.groups[rows].deps.iter().copied().find(|g| {
