@@ -13,7 +13,7 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::training::CARRIED;
 
-use crate::decide;
+use crate::decide::{self, Decision};
 use crate::mesh::{MeshAxis, MeshSpec};
 use crate::model::{Model, NodeKind};
 use crate::search::Effort;
@@ -112,12 +112,18 @@ impl Microbatches {
                 model = other;
             }
         }
-        if found.is_none() {
-            // The unrolling names the dependence between microbatches.
-            model = Model::new(&own, &mesh).map_err(one)?;
-            found = Some(decide::decide(&model, mesh.memory, &Effort::default())?);
-        }
-        let Some(d) = found else { return Err(error("it cannot be split into microbatches".into())) };
+        let Some(d) = found else {
+            // With all transfers, the search finds a layout, whose transfers are the dependences.
+            let model = Model::new(&own, &mesh).map_err(one)?;
+            let d = decide::decide(&model, mesh.memory, &Effort::default())?;
+            let dependence = Microbatches::from_decision(&model, &d, count).dependence(g);
+            return Err(dependence.unwrap_or_else(|| error("it cannot be split into microbatches".into())));
+        };
+        Ok(Microbatches::from_decision(&model, &d, count))
+    }
+
+    /// The layouts that a search has chosen.
+    fn from_decision(model: &Model<'_>, d: &Decision, count: usize) -> Microbatches {
         let only = |l: &crate::Layout| l.first().copied().unwrap_or(Sbp::Broadcast);
         let mut reads_as = HashMap::new();
         for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
@@ -133,7 +139,20 @@ impl Microbatches {
             None => Sbp::Broadcast,
         };
         let values = d.assignment.layouts.iter().map(how).collect();
-        Ok(Microbatches { count, values, reads_as })
+        Microbatches { count, values, reads_as }
+    }
+
+    /// The first op that needs more of a value than its own microbatch and sums have.
+    fn dependence(&self, g: &Graph) -> Option<Diagnostic> {
+        g.region_ops(g.entry()).find_map(|op| {
+            let operands = g.op(op).operands.iter().enumerate();
+            operands.filter(|(_, v)| !g.def_op(**v).is_some_and(|d| g.op(d).def.traits().constant)).find_map(
+                |(i, v)| {
+                    let (made, ask) = (self.value(*v), *self.reads_as.get(&(op, i))?);
+                    (!is_independent(made, ask)).then(|| dependence(g, op, made, ask))
+                },
+            )
+        })
     }
 
     /// The kind of each value of `g`, by position in the arena.
@@ -169,4 +188,17 @@ impl Microbatches {
     pub(crate) fn value(&self, v: ValueId) -> Sbp {
         self.values.get(v.index()).copied().unwrap_or(Sbp::Broadcast)
     }
+}
+
+/// Whether microbatches remain independent where an op reads a value of layout `made` as `ask`.
+pub(crate) fn is_independent(made: Sbp, ask: Sbp) -> bool {
+    made == ask || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
+}
+
+/// The error for an op through which microbatches depend on one another.
+pub(crate) fn dependence(g: &Graph, op: OpId, made: Sbp, ask: Sbp) -> Diagnostic {
+    let data = g.op(op);
+    let what = format!("'{}' reads with layout {ask} along the microbatches a value of layout {made}", data.name());
+    Diagnostic::error(Code::SBP, data.loc.clone(), what)
+        .note("microbatches are independent; only partial values are accumulated over them")
 }

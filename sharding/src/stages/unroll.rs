@@ -22,7 +22,7 @@ use super::StagedFunction;
 use super::schedule::schedule;
 use crate::cut_points::Phases;
 use crate::decide;
-use crate::microbatches::Microbatches;
+use crate::microbatches::{Microbatches, dependence, is_independent};
 use crate::spmd::{localize_shape_operand, slice_constant};
 
 /// Writes stages and microbatches into `func`. `names` has the mesh of each stage.
@@ -113,12 +113,17 @@ impl<'a> Unroller<'a> {
         Ok(b)
     }
 
-    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total.
+    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total,
+    /// and that of the readers where they read parts of a constant.
     fn placed(&mut self, result: ValueId, operand: ValueId, op: OpId) -> Sbp {
         let made = self.layouts[operand.index()];
-        let whole = |u: &of_ir::Use| self.read_layout(u.op, u.operand as usize, made) == Sbp::Broadcast;
+        let mut asked = self.g.uses(result).iter().map(|u| self.read_layout(u.op, u.operand as usize, made));
         let how = match made {
-            Sbp::Partial(_) if self.g.uses(result).iter().all(whole) => Sbp::Broadcast,
+            Sbp::Partial(_) if asked.all(|ask| ask == Sbp::Broadcast) => Sbp::Broadcast,
+            Sbp::Broadcast if self.is_constant(operand) => match asked.next() {
+                Some(first @ Sbp::Split(_)) if asked.all(|ask| ask == first) => first,
+                _ => made,
+            },
             other => other,
         };
         self.reads_as.insert((op, 0), how);
@@ -146,16 +151,9 @@ impl<'a> Unroller<'a> {
             for (i, v) in data.operands.iter().enumerate() {
                 let made = self.layouts[v.index()];
                 let ask = self.read_layout(op, i, made);
-                let fits = made == ask
-                    || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
-                    || (self.is_constant(*v) && !matches!(ask, Sbp::Partial(_)));
-                if !fits {
-                    let what = format!(
-                        "'{}' reads with layout {ask} along the microbatches a value of layout {made}",
-                        data.name()
-                    );
-                    let d = Diagnostic::error(Code::SBP, data.loc.clone(), what);
-                    return Err(d.note("microbatches are independent; only partial values are accumulated over them"));
+                let slice = self.is_constant(*v) && !matches!(ask, Sbp::Partial(_));
+                if !slice && !is_independent(made, ask) {
+                    return Err(dependence(self.g, op, made, ask));
                 }
             }
             let inside = self.g.captured(op);
