@@ -28,7 +28,7 @@ pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use isa::{Isa, Language};
 pub use limits::Limits;
-pub use lower::Target;
+pub use lower::{LeftOut, Target};
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};
 pub use transfer::rendezvous;

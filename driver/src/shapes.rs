@@ -172,7 +172,7 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
             port.accepts(Some((port.dtype(), &extents)), program)
                 .map_err(|e| error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in extents.iter().enumerate() {
-                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
+                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(&[], *n)) {
                     set_symbol(program, &mut symbols, symbol as usize, n)?;
                 }
             }
@@ -183,7 +183,9 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
         }
     }
     // Symbols that are extents of inputs; results determine the others.
-    let extents = |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)?.as_symbol()).collect::<Vec<_>>();
+    let extents = |p: &Port| {
+        (0..p.dims.len()).filter_map(|a| Some(p.extent(a, program)?.symbols())).flatten().collect::<Vec<_>>()
+    };
     let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
     let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
     open.sort_unstable();

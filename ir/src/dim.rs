@@ -146,6 +146,36 @@ impl Dim {
         }
     }
 
+    /// The symbol whose value follows from the value of the whole and those of the symbols for which `bound` holds: the only
+    /// other symbol of a sum, in which it occurs as a factor alone and at most once in a term.
+    pub fn determines(&self, bound: &dyn Fn(&str) -> bool) -> Option<&Arc<str>> {
+        let mut found: Option<&Arc<str>> = None;
+        for (mono, _) in &self.terms {
+            let mut here = false;
+            for atom in mono {
+                match atom {
+                    Atom::Symbol(s) if bound(s) => {}
+                    Atom::Symbol(s) if here || found.is_some_and(|f| f != s) => return None,
+                    Atom::Symbol(s) => (here, found) = (true, Some(s)),
+                    Atom::Call(_, ab) if ab.0.symbols().iter().chain(&ab.1.symbols()).all(|s| bound(s)) => {}
+                    Atom::Call(..) => return None,
+                }
+            }
+        }
+        found
+    }
+
+    /// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is non-negative.
+    pub fn solve(&self, n: i64) -> Option<(&Arc<str>, Option<i64>)> {
+        let [(mono, a)] = self.terms.as_slice() else { return None };
+        let [Atom::Symbol(s)] = mono.as_slice() else { return None };
+        let rest = n.checked_sub(self.constant);
+        let value = rest.and_then(|rest| {
+            rest.checked_div(*a).filter(|v| *v >= 0 && v.checked_mul(*a).is_some_and(|whole| whole == rest))
+        });
+        Some((s, value))
+    }
+
     /// Every symbol in it, sorted, each once.
     pub fn symbols(&self) -> Vec<Arc<str>> {
         fn walk(d: &Dim, out: &mut Vec<Arc<str>>) {
@@ -427,6 +457,26 @@ mod tests {
         assert!(a.provably_ne(&(&a + &Dim::from(1i64))));
         assert!(!a.provably_ne(&n));
         assert_eq!((&a - &a).as_const(), Some(0));
+    }
+
+    #[test]
+    fn the_value_of_a_linear_dimension_gives_a_symbol() {
+        let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
+        let affine = &(&s * &4i64.into()) + &1i64.into();
+        assert_eq!(affine.solve(9), Some((&"s".into(), Some(2))));
+        assert_eq!(affine.solve(8), Some((&"s".into(), None)));
+        assert_eq!(affine.solve(i64::MIN), Some((&"s".into(), None)));
+        assert_eq!((&b * &s).solve(8), None);
+        let none = |_: &str| false;
+        let first = |name: &str| name == "b";
+        assert_eq!(affine.determines(&none), Some(&"s".into()));
+        assert_eq!((&b * &s).determines(&none), None);
+        assert_eq!((&b * &s).determines(&first), Some(&"s".into()));
+        assert_eq!((&b + &s).determines(&first), Some(&"s".into()));
+        assert_eq!((&s * &s).determines(&none), None);
+        assert_eq!(b.determines(&first), None);
+        assert_eq!(Dim::call(DimFn::FloorDiv, &s, &2i64.into()).determines(&none), None);
+        assert_eq!((&Dim::call(DimFn::FloorDiv, &b, &2i64.into()) + &s).determines(&first), Some(&"s".into()));
     }
 
     #[test]

@@ -70,8 +70,14 @@ impl Frame<'_> {
     fn set(&mut self, v: ValueId, value: Value) {
         let shape = self.graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
         if let (Some(shape), Value::Tensor(t)) = (shape, &value) {
-            let extents = shape.iter().zip(t.dims()).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n as i64)));
-            self.symbols.extend(extents);
+            for (d, n) in shape.iter().zip(t.dims()) {
+                // A loop binds anew in each iteration what the extent alone determines.
+                let known = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
+                let rest = if d.determines(&|_| false).is_some() { d.clone() } else { d.substitute(&known) };
+                if let Some((s, Some(value))) = rest.solve(*n as i64) {
+                    self.symbols.insert(s.clone(), value);
+                }
+            }
         }
         self.values.insert(v, value);
     }

@@ -1,10 +1,9 @@
 //! `specialize`: binds symbolic dimensions to numbers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Dim, Factor, Func, Rewriter, Type};
+use of_ir::{Dim, Func, Rewriter, Type};
 
 use crate::infer_shapes::infer_shapes;
 
@@ -58,7 +57,7 @@ pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindin
             (None, Some(s)) => {
                 bindings.insert(s.to_string(), n);
             }
-            (None, None) => match solve(&known, n) {
+            (None, None) => match known.solve(n) {
                 Some((s, Some(value))) => {
                     bindings.insert(s.to_string(), value);
                 }
@@ -71,16 +70,6 @@ pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindin
         }
     }
     Ok(())
-}
-
-/// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is non-negative.
-fn solve(d: &Dim, n: i64) -> Option<(Arc<str>, Option<i64>)> {
-    let mut terms = d.terms();
-    let ((a, mut factors), None) = (terms.next()?, terms.next()) else { return None };
-    let (Factor::Symbol(s), None) = (factors.next()?, factors.next()) else { return None };
-    let rest = n.checked_sub(d.constant())?;
-    let value = rest.checked_div(a).filter(|v| *v >= 0 && v.checked_mul(a) == Some(rest));
-    Some((s.clone(), value))
 }
 
 fn substitute(d: &Dim, bindings: &Bindings) -> Dim {

@@ -129,13 +129,39 @@ impl Extent {
         }
     }
 
-    /// The one symbol of `a * s + b` and its value where the whole is `n`, if there is one from 0 on.
-    pub fn solve(&self, n: i64) -> Option<(u32, i64)> {
-        let [Term { coefficient, factors }] = self.terms.as_slice() else { return None };
-        let [Factor { symbol: Some(symbol), call: None }] = factors.as_slice() else { return None };
-        let rest = n.checked_sub(self.constant)?;
-        let value = rest.checked_div(*coefficient)?;
-        (value >= 0 && value.checked_mul(*coefficient) == Some(rest)).then_some((*symbol, value))
+    /// The only symbol without a value and the value that makes the whole `n`, if there is one from 0 on. The symbol may occur
+    /// once in a term, next to factors that have values.
+    pub fn solve(&self, symbols: &[i64], n: i64) -> Option<(u32, i64)> {
+        let unbound = |f: &Factor| f.symbol.filter(|s| symbols.get(*s as usize).is_none_or(|value| *value < 0));
+        let (mut unknown, mut slope, mut rest) = (None, 0i64, n.checked_sub(self.constant)?);
+        for term in &self.terms {
+            let (mut product, mut here) = (term.coefficient, false);
+            for factor in &term.factors {
+                match unbound(factor) {
+                    Some(s) if here || unknown.is_some_and(|u| u != s) => return None,
+                    Some(s) => (here, unknown) = (true, Some(s)),
+                    None => product = product.checked_mul(factor.eval(symbols)?)?,
+                }
+            }
+            if here {
+                slope = slope.checked_add(product)?;
+            } else {
+                rest = rest.checked_sub(product)?;
+            }
+        }
+        // Without elements along another axis, every value fits.
+        let value = if slope == 0 { (rest == 0).then_some(0)? } else { rest.checked_div(slope)? };
+        (value >= 0 && value.checked_mul(slope) == Some(rest)).then_some((unknown?, value))
+    }
+
+    /// Every symbol in it.
+    pub fn symbols(&self) -> Vec<u32> {
+        let of = |f: &Factor| match (&f.symbol, &f.call) {
+            (Some(symbol), _) => vec![*symbol],
+            (None, Some(call)) => [call.a.symbols(), call.b.symbols()].concat(),
+            (None, None) => Vec::new(),
+        };
+        self.terms.iter().flat_map(|term| &term.factors).flat_map(of).collect()
     }
 
     /// The extent for people, as of-ir writes a dimension: `2*N + 1`.
@@ -190,7 +216,13 @@ mod tests {
         assert_eq!(e.eval(&[i64::MAX, i64::MAX]), None);
         assert_eq!(n.as_symbol(), Some(0));
         let odd = Extent { constant: 1, terms: vec![Term { coefficient: 2, factors: vec![Factor::of_symbol(3)] }] };
-        assert_eq!((odd.solve(7), odd.solve(6), e.solve(7)), (Some((3, 3)), None, None));
+        let none = [-1; 4];
+        assert_eq!((odd.solve(&none, 7), odd.solve(&none, 6), e.solve(&none, 7)), (Some((3, 3)), None, None));
+        // 3 + 2 * M * ceildiv(N, 4)
+        assert_eq!(e.solve(&[9, -1], 33), Some((1, 5)));
+        assert_eq!((e.solve(&[9, -1], 34), e.solve(&[-1, 5], 33), e.solve(&[9, 5], 33)), (None, None, None));
+        assert_eq!((e.solve(&[0, -1], 3), e.solve(&[0, -1], 4)), (Some((1, 0)), None));
+        assert_eq!(e.symbols(), [1, 0]);
         assert!(e.is_valid(2) && !e.is_valid(1) && e.as_symbol().is_none());
         let zero = Factor::of_call(ExtentFn::Mod, n, Extent::default());
         assert_eq!(Extent { constant: 0, terms: vec![Term { coefficient: 1, factors: vec![zero] }] }.eval(&[1]), None);

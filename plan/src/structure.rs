@@ -152,7 +152,7 @@ pub struct Program {
     #[prost(bool, tag = "10")]
     pub pipelined: bool,
     /// Names of the symbols that extents of objects depend on. The first value of a run whose extent is the symbol
-    /// itself binds the symbol.
+    /// itself, or determines it, binds the symbol.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
     /// Whether it is not an entry point: a task of an earlier program runs it, or the ranks of a mesh do.

@@ -38,14 +38,24 @@ pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value
         problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
     }
     symbols.reset();
-    // Twice: an extent may be a function of a symbol that a later input binds.
-    for (index, (port, value)) in ports.iter().zip(inputs).enumerate().chain(ports.iter().zip(inputs).enumerate()) {
-        if let Some(tensor) = value.as_tensor()
-            && let Some(regst) = program.regsts.get(port.regst as usize)
-        {
+    let tensors: Vec<_> = ports
+        .iter()
+        .zip(inputs)
+        .enumerate()
+        .filter_map(|(index, (port, value))| {
+            Some((index, port, program.regsts.get(port.regst as usize)?, value.as_tensor()?))
+        })
+        .collect();
+    tensors.iter().for_each(|(_, _, regst, tensor)| symbols.bind_named(regst, tensor.dims()));
+    // Until no input binds a further symbol: an extent may depend on a symbol that a later input binds.
+    loop {
+        let before = symbols.values();
+        for (index, port, regst, tensor) in &tensors {
             let learnt = symbols.bind(regst, tensor.dims());
-            learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
+            learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index: *index, problem })?;
+        }
+        if symbols.values() == before {
+            return Ok(());
         }
     }
-    Ok(())
 }

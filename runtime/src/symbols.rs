@@ -30,8 +30,24 @@ impl Symbols {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
     }
 
-    /// Compares the extents of a value with those of its register, and binds the symbols among them. The error says
-    /// which dimension does not fit.
+    /// Binds the symbols that are extents of a value themselves.
+    pub fn bind_named(&self, regst: &Regst, dims: &[i64]) {
+        for (extent, &dim) in regst.extents.iter().zip(dims) {
+            if let Some(symbol) = extent.as_symbol() {
+                self.learn(symbol, dim);
+            }
+        }
+    }
+
+    /// Only the first value binds; [`Symbols::bind`] checks that others agree with it.
+    fn learn(&self, symbol: u32, value: i64) {
+        if let Some(own) = self.values.get(symbol as usize) {
+            let _ = own.compare_exchange(UNKNOWN, value, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Compares the extents of a value with those of its register, and binds the symbols whose values follow. The error
+    /// says which dimension does not fit.
     pub fn bind(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
         if regst.extents.is_empty() {
             return Ok(());
@@ -39,23 +55,36 @@ impl Symbols {
         if regst.extents.len() != dims.len() {
             return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), regst.extents.len()));
         }
-        for (extent, &dim) in regst.extents.iter().zip(dims) {
-            if let Some(value) = extent.as_symbol().and_then(|symbol| self.values.get(symbol as usize)) {
-                // Only the first value binds; others must agree with it, which is checked below.
-                let _ = value.compare_exchange(UNKNOWN, dim, Ordering::AcqRel, Ordering::Acquire);
-            }
+        self.bind_named(regst, dims);
+        // An extent may be solved for one symbol once another extent has bound the rest.
+        for _ in dims {
+            let values = self.values();
+            let solved = regst.extents.iter().zip(dims).filter_map(|(extent, &dim)| extent.solve(&values, dim));
+            solved.for_each(|(symbol, value)| self.learn(symbol, value));
         }
         let values = self.values();
         for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
             // An extent of unbound symbols is checked when they are bound.
-            if let Some(expected) = extent.eval(&values)
-                && expected != dim
-            {
-                let what = self.name(extent);
-                return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
+            match extent.eval(&values) {
+                Some(expected) if expected != dim => {
+                    let what = self.name(extent);
+                    return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
+                }
+                None if self.is_never(extent, &values, dim) => {
+                    let text = extent.text(&self.names);
+                    return Err(format!("has extent {dim} at dimension {axis}, which `{text}` never is"));
+                }
+                _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Whether an extent of one unbound symbol has no solution.
+    fn is_never(&self, extent: &Extent, values: &[i64], dim: i64) -> bool {
+        let mut unbound: Vec<u32> = extent.symbols();
+        unbound.retain(|s| values.get(*s as usize).is_some_and(|value| *value < 0));
+        unbound.len() == 1 && extent.as_symbol().is_none() && extent.solve(values, dim).is_none()
     }
 
     /// The extents of a value that is about to be allocated.

@@ -61,9 +61,9 @@ impl Roles {
     /// then computes with it. An op whose results have unbound symbols runs on a backend, which binds them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
         let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
-        for v in inputs {
-            r.bind(graph, *v, None);
-        }
+        inputs.iter().for_each(|v| r.bind_named(graph, *v, None));
+        // Until no input binds a further symbol: an extent may depend on a symbol that a later input binds.
+        while inputs.iter().any(|v| r.bind(graph, *v, None)) {}
         let order: Vec<OpId> = graph.region_ops(region).collect();
         for op in &order {
             let role = r.role(graph, *op);
@@ -97,7 +97,10 @@ impl Roles {
     pub fn binders(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
-        let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);
+        let extents = values.clone().filter_map(|v| graph.ty(*v).as_tensor()?.shape.clone());
+        // A kernel also computes with the numbers of shape operands.
+        let numbers = data.operands.iter().filter_map(|v| graph.dims_value(*v));
+        let symbols = extents.chain(numbers).flatten().flat_map(|d| d.symbols());
         symbols.filter_map(|s| self.bound_by.get(&s)?.1).filter(|o| *o != op).collect()
     }
 
@@ -142,13 +145,32 @@ impl Roles {
     }
 
     /// Records `v` as the binder of the symbols that are extents of it.
-    fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
+    fn bind_named(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
         for s in shape.iter().filter_map(Dim::as_symbol) {
-            if !self.symbols.contains(s) {
-                self.symbols.push(s.clone());
-                self.bound_by.insert(s.clone(), (v, op));
-            }
+            self.bind_symbol(s, v, op);
+        }
+    }
+
+    /// Records `v` as the binder of the symbols whose values follow from its extents, and says whether there are any.
+    fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) -> bool {
+        let before = self.symbols.len();
+        self.bind_named(graph, v, op);
+        let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return false };
+        let next = |r: &Roles| {
+            let bound = |s: &str| r.bound_by.contains_key(s);
+            shape.iter().find_map(|d| d.determines(&bound)).cloned()
+        };
+        while let Some(s) = next(self) {
+            self.bind_symbol(&s, v, op);
+        }
+        self.symbols.len() > before
+    }
+
+    fn bind_symbol(&mut self, s: &Arc<str>, v: ValueId, op: Option<OpId>) {
+        if !self.bound_by.contains_key(s) {
+            self.symbols.push(s.clone());
+            self.bound_by.insert(s.clone(), (v, op));
         }
     }
 
@@ -288,7 +310,7 @@ fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
                 return indexed::claims(g, op).map(|()| Role::Single);
             }
             derived(g, op, 1..2)?;
-            known(g, op, 2..data.operands.len()).map(|()| Role::Single)
+            known(g, op, 3..data.operands.len()).map(|()| Role::Single)
         }
         Gather::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),

@@ -8,7 +8,7 @@ use of_ir::DType;
 use crate::kernel::attention::Attention;
 use crate::kernel::body::{Body, Reduce};
 use crate::kernel::contraction::{Contraction, RowAxes, Tile};
-use crate::kernel::copy::{Gather, Piece};
+use crate::kernel::copy::{Fill, Gather, Piece};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::roi_align::RoiAlign;
@@ -104,8 +104,8 @@ pub enum Nest {
         axes: Vec<(Extent, Extent, Extent)>,
         /// Bytes of an element.
         bytes: usize,
-        /// Bits of the elements of the border.
-        fill: u64,
+        /// The elements of the border.
+        fill: Fill,
     },
     /// Rows selected by indices.
     Gather(Gather),

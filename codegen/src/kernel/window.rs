@@ -7,15 +7,42 @@ use crate::isa::Isa;
 use crate::kernel::extent::Extent;
 
 /// The operation on a window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The largest element.
     Max,
-    /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
-    Mean,
+    /// The sum divided by the number of taps that count.
+    Mean(Counted),
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
     /// are those of [`quads`], the sum is i32, and every window is inside the input.
     Depthwise,
+}
+
+/// The taps that count in a mean.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Counted {
+    /// Those inside of the input.
+    Inside,
+    /// Those inside of the padded input, whose extents along both image axes these are.
+    Padded([Extent; 2]),
+}
+
+impl Counted {
+    /// The taps that an average pool with these windows counts.
+    ///
+    /// # Errors
+    /// When there are more than two image axes.
+    pub fn of(w: &Windows<Dim>, count_include_pad: bool) -> Result<Counted, String> {
+        if !count_include_pad {
+            return Ok(Counted::Inside);
+        }
+        let padded = |i: usize| Extent::from(&(&(&w.input[i] + &w.pads_begin[i]) + &w.pads_end[i]));
+        match w.input.len() {
+            1 => Ok(Counted::Padded([1usize.into(), padded(0)])),
+            2 => Ok(Counted::Padded([padded(0), padded(1)])),
+            n => Err(format!("{n} image axes have no native code")),
+        }
+    }
 }
 
 /// A window over one image axis.

@@ -67,13 +67,16 @@ impl Lowering<'_, '_> {
         }
         let binds = |v: &ValueId, s: &Arc<str>| {
             let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
-            shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
+            shape.is_some_and(|d| d.iter().any(|d| d.determines(&|_| false) == Some(s)))
         };
-        let shapes = out.iter().filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
-        let symbols: Vec<Arc<str>> = shapes.flatten().flat_map(Dim::symbols).collect();
-        for s in symbols {
-            if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s))) {
-                out.push(binder);
+        let mut next = 0;
+        while let Some(v) = out.get(next).copied() {
+            next += 1;
+            let shape = self.g.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+            let symbols: Vec<Arc<str>> = shape.into_iter().flatten().flat_map(Dim::symbols).collect();
+            for s in symbols {
+                let binder = self.roles.binder(&s).filter(|b| !out.contains(b) && !out.iter().any(|v| binds(v, &s)));
+                out.extend(binder);
             }
         }
         out

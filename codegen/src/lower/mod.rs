@@ -46,12 +46,12 @@ use crate::library::Libraries;
 use crate::lower::body::body;
 use crate::lower::constants::Constants;
 use crate::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work, dtype_of};
-use crate::place::Refused;
+use crate::place::{INTERPRETED, Refused};
 use crate::print::{Capabilities, Source, printer};
 use crate::{fuse, rendezvous};
 
 /// An op that runs on a backend instead of native code.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct LeftOut {
     /// Name of the op.
     pub op: String,
@@ -61,6 +61,24 @@ pub struct LeftOut {
     pub reason: String,
     /// The backend that claimed it.
     pub backend: &'static str,
+    /// Arithmetic operations and bytes of a run, open extents counted as [`of_ops::work::OPEN`].
+    pub flops: u64,
+    /// See `flops`.
+    pub bytes: u64,
+    /// Whether they depend on open extents.
+    pub open: bool,
+}
+
+impl LeftOut {
+    /// Whether it computes anything but extents: an empty result only binds symbols.
+    pub fn computes(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// The estimated seconds of a run in the interpreter.
+    pub fn seconds(&self) -> f64 {
+        (self.flops.max(self.bytes / 4)) as f64 / INTERPRETED
+    }
 }
 
 /// The target and the options of a compilation.
@@ -219,12 +237,20 @@ impl<'g> Lowering<'g, '_> {
             p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
-        let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
-        Err(Diagnostic::error(
-            Code::CODEGEN,
-            Location::Unknown,
-            format!("the result of '{name}' is read before it is computed"),
-        ))
+        let Some(op) = self.g.def_op(v) else {
+            return Err(Diagnostic::error(Code::CODEGEN, Location::Unknown, "an argument is read before it is fed"));
+        };
+        // Kernels know the numbers of a shape computation from symbols; a backend reads its result.
+        if *self.roles.get(op) == Role::Nothing {
+            if self.roles.is_shape(self.g, op) {
+                self.single(op).map_err(|why| self.bug(op, why))??;
+            } else {
+                self.backend(op, "a backend reads it".into())?;
+            }
+            return self.operand(v);
+        }
+        let name = self.g.op(op).name();
+        Err(self.bug(op, format!("the result of '{name}' is read before it is computed")))
     }
 
     /// The operand of `v` for readers that need its type: an object has the type of `v`.
@@ -734,16 +760,21 @@ impl<'g> Lowering<'g, '_> {
             let payload = self.constants.builder().add_payload(bytes);
             let inputs = sub.inputs.iter().map(|v| self.typed_operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
+            let mut values = data.operands.iter().chain(&data.results);
+            let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
+            let empty = data.results.iter().all(|v| work::elements(self.g.ty(*v)) == 0.0);
+            let moved: f64 = data.operands.iter().chain(&data.results).map(|v| work::bytes(self.g.ty(*v))).sum();
             self.out.left_out.push(LeftOut {
                 op: data.name().to_string(),
                 location: data.loc.clone(),
                 reason: why,
                 backend: backend.name(),
+                flops: if empty { 0 } else { work::of(self.g, op).flops as u64 },
+                bytes: if empty { 0 } else { moved as u64 },
+                open: !fixed,
             });
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
             // The cost model would count a symbol as an arbitrary number.
-            let mut values = data.operands.iter().chain(&data.results);
-            let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
             let work = Work::Backend {
                 backend: backend.name(),

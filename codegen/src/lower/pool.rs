@@ -10,10 +10,10 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Kind, Window, image_axes};
+use crate::kernel::window::{Counted, Kind, Window, image_axes};
 use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
-use crate::physical::{BufferRef, Flops, Operand};
+use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
     pub(super) fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
@@ -27,23 +27,16 @@ impl Lowering<'_, '_> {
         };
         let geometry = geometry.map_err(|e| e.message)?;
         let image = Image::of(&geometry.windows, &geometry.n, &geometry.c, b, &group.space)?;
-        let counts = match average {
-            Some(p) => Some(p.counts(
-                &image.windows.fixed().ok_or("the number of elements of its windows is not known before the run")?,
-            )),
-            None => None,
-        };
         let (h, w) = image_axes(&image.windows)?;
-        let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
+        let kind = match average {
+            Some(p) => Kind::Mean(Counted::of(&image.windows, p.count_include_pad)?),
+            None => Kind::Max,
+        };
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
         Ok((|| {
-            let mut first = vec![self.operand(x)?];
-            if let Some(counts) = counts {
-                let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(BufferRef::Weight(self.constants.computed("pool factors", factors)?)));
-            }
+            let first = vec![self.operand(x)?];
             self.finish(group, source, &image.body, first, flops)
         })())
     }

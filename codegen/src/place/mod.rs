@@ -41,7 +41,7 @@ const FLOPS: f64 = 5e10;
 const BANDWIDTH: f64 = 1e10;
 
 /// Operations a second of ops without native code.
-const INTERPRETED: f64 = 1e8;
+pub(crate) const INTERPRETED: f64 = 1e8;
 
 /// A placement that the user fixed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent::Extent;
-use crate::kernel::window::Axis;
+use crate::kernel::window::{Axis, Counted};
 
 /// A C expression for the offset of an access at the position `flat` (a C variable) of `dims`.
 pub fn flat_offset(dims: &[Extent], strides: &[Extent], flat: &str) -> String {
@@ -79,6 +79,23 @@ pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
         "    const i64 {k}e = {at}i >= {0} ? 0 : ({0} - 1 - {at}i) / {d} + 1, {k}1 = {k}e < {1} ? {k}e : {1};",
         a.input, a.kernel
     );
+}
+
+/// C expressions of the numbers of taps, along lines and along a line, that count in the mean of the window at `y`, `x`, whose
+/// ranges are those of [`window_range`] for `ky` and `kx`.
+pub fn window_counts(counted: &Counted, h: &Axis, w: &Axis) -> [String; 2] {
+    let along = |at: &str, k: &str, a: &Axis, i: usize| match counted {
+        Counted::Inside => format!("dim_max(0, {k}1 - {k}0)"),
+        Counted::Padded(extents) => {
+            let (d, n) = (a.dilation, &extents[i]);
+            let reach = (&a.output - 1usize) * a.stride + (a.kernel - 1) * d;
+            if (n - &reach).number().is_some_and(|left| left > 0) {
+                return a.kernel.to_string();
+            }
+            format!("dim_min({}, ({n} - {at} * {} + {}) / {d})", a.kernel, a.stride, d - 1)
+        }
+    };
+    [along("y", "ky", h, 0), along("x", "kx", w, 1)]
 }
 
 /// C expression of the offset of the batch `batch` (a C variable) of an operand.

@@ -6,14 +6,14 @@ mod resize;
 mod zero_points;
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Func, Graph, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
 use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
-use of_ops::structural::Constant;
+use of_ops::structural::{Constant, ShapeOf};
 
 use crate::builders::{permutation, reshape_to, transpose_by};
 use crate::matchers::holds_all_values;
@@ -247,19 +247,49 @@ fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
-    let Some(to) = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v)) else { return Ok(false) };
+    let Some(kept_axes) = kept_axes(rw.graph(), op) else { return Ok(false) };
     macro_rules! keep {
         ($($op:ident),*) => {$(
             if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
                 rw.rewrite(op, &[]);
                 let kept = rw.create_one($op { keepdims: true }, &operands)?;
-                let new = reshape_to(rw, kept, &to)?;
+                let new = without_axes(rw, op, operands[0], kept, &kept_axes)?;
                 return replace(rw, op, new);
             }
         )*};
     }
     keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
     Ok(false)
+}
+
+/// The axes that a reduction with constant axes does not reduce.
+fn kept_axes(g: &Graph, op: OpId) -> Option<Vec<usize>> {
+    let operands = &g.op(op).operands;
+    let rank = g.ty(*operands.first()?).as_tensor()?.rank()?;
+    let given = match operands.get(1).filter(|v| *g.ty(**v) != Type::None) {
+        Some(v) => ints(g, *v)?,
+        None => Vec::new(),
+    };
+    let reduced = if given.is_empty() { (0..rank).collect() } else { of_ops::shape::axes(&given, rank).ok()? };
+    Some((0..rank).filter(|a| !reduced.contains(a)).collect())
+}
+
+/// The result of a reduction of `x` that keeps its axes, without those that are reduced.
+fn without_axes(
+    rw: &mut Rewriter<'_>,
+    op: OpId,
+    x: ValueId,
+    reduced: ValueId,
+    kept: &[usize],
+) -> Result<ValueId, Diagnostic> {
+    if let Some(to) = dims(rw.graph(), result(rw, op)) {
+        return reshape_to(rw, reduced, &to);
+    }
+    let extent = |a: &usize| ShapeOf { start: Some(*a as i64), end: Some(*a as i64 + 1) };
+    let extents = kept.iter().map(|a| rw.create_one(extent(a), &[x])).collect::<Result<Vec<_>, _>>()?;
+    let to = rw.create_one(Concat { axis: 0 }, &extents)?;
+    // An open extent may be 0, which here does not mean "as in the operand".
+    rw.create_one(Reshape { allowzero: true }, &[reduced, to])
 }
 
 /// map(expand(x), y) = map(x, y) where y has the shape of the result: elementwise ops broadcast their operands

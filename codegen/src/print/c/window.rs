@@ -11,7 +11,7 @@ use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
-use crate::print::index::window_range;
+use crate::print::index::{window_counts, window_range};
 
 /// Maximum terms of the sums of a block that are unrolled.
 const UNROLLED: usize = 128;
@@ -26,7 +26,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind != Kind::Max);
+    let second = usize::from(spec.kind == Kind::Depthwise);
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
@@ -68,6 +68,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         );
     }
     window_range("y", "ky", h, &mut c);
+    let counts = if let Kind::Mean(counted) = &spec.kind { Some(window_counts(counted, h, w)) } else { None };
+    if let Some([along_y, _]) = &counts {
+        let _ = writeln!(c, "    const i64 cy = {along_y};");
+        let _ = writeln!(c, "    const f32 whole = cy > 0 ? (f32)(1.0 / (f64)(cy * {})) : 0;", w.kernel);
+    }
     let _ = writeln!(c, "    for (i64 x = 0; x < {};) {{", w.output);
     window_range("x", "kx", w, &mut c);
     let channels = |print: &dyn Fn(usize, &mut String), c: &mut String| {
@@ -88,6 +93,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         let _ = writeln!(c, "      if (xi >= 0 && xi + {} < {}) {{", reach(w, size), w.input);
         channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
         let _ = writeln!(c, "      x += {size}; continue; }}");
+    }
+    if let Some([_, along_x]) = &counts {
+        let _ = writeln!(c, "      const i64 cx = {along_x};");
+        let (full, other) = (format!("cx == {}", w.kernel), "cy * cx > 0 ? (f32)(1.0 / (f64)(cy * cx)) : 0");
+        let _ = writeln!(c, "      const f32 factor = {full} ? whole : {other};");
     }
     if quartered(spec) {
         channels(&|n, c| block(spec, body, n, 1, isa, c), &mut c);
@@ -167,7 +177,7 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     }
     for p in 0..size {
         let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
-        epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
+        epilogue(spec, body, &format!("(x + {p})"), "whole", part.as_deref(), c);
         c.push_str("        }\n");
     }
 }
@@ -205,9 +215,9 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
         }
         for p in 0..size {
             let x = format!("x{}", p * w.stride + k * w.dilation);
-            let _ = match spec.kind {
+            let _ = match &spec.kind {
                 Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                Kind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
                 Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
@@ -244,7 +254,7 @@ fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, p
 
 /// The initial accumulator of a window.
 fn start(spec: &Window) -> &'static str {
-    match (spec.kind, spec.dtype != DType::F32) {
+    match (&spec.kind, spec.dtype != DType::F32) {
         (Kind::Max, true) => "SPLATI(-128)",
         (_, true) => "{0}",
         (Kind::Max, false) => "SPLAT(-__builtin_inff())",
@@ -260,10 +270,10 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let load = |p: String| vector::load(spec.dtype, &p, &1usize.into(), part.as_deref());
     let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
-    let step = |value: String, tap: String| match spec.kind {
+    let step = |value: String, tap: String| match &spec.kind {
         Kind::Max if bytes => format!("acc = imax(acc, {value});"),
         Kind::Max => format!("acc = vmax({value}, acc);"),
-        Kind::Mean => format!("acc += {value};"),
+        Kind::Mean(_) => format!("acc += {value};"),
         Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
@@ -289,13 +299,13 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         step(load(at), format!("ky * {} + kx", w.kernel))
     );
     c.push_str("        }\n");
-    epilogue(spec, body, "x", part.as_deref(), c);
+    epilogue(spec, body, "x", "factor", part.as_deref(), c);
 }
 
-/// The epilogue of the sum `acc` of the point `x` of the line.
-fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
-    if spec.kind == Kind::Mean {
-        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
+/// The epilogue of the sum `acc` of the point `x` of the line, times `factor` for a mean.
+fn epilogue(spec: &Window, body: &Body, x: &str, factor: &str, part: Option<&str>, c: &mut String) {
+    if matches!(spec.kind, Kind::Mean(_)) {
+        let _ = writeln!(c, "        acc *= SPLAT({factor});");
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {

@@ -9,14 +9,14 @@ use crate::kernel::window::{Kind, Window};
 use crate::print::cuda::launch::each;
 use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::expr::ctype;
-use crate::print::index::window_range;
+use crate::print::index::{window_counts, window_range};
 use crate::print::{Source, expr};
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
 pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
-    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != Kind::Max));
+    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind == Kind::Depthwise));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
     // Adjacent channels are contiguous.
     let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
@@ -52,7 +52,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     };
     let step = match kind {
         Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
-        Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
+        Kind::Mean(_) => lanes(&|v| format!("acc{v} += v{v};")),
         // Four rows share a word. The corrections before them are only for unsigned byte multiplication.
         Kind::Depthwise if bytes => format!(
             "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
@@ -81,8 +81,10 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         w.kernel,
         load("v", "X", at),
     );
-    if *kind == Kind::Mean {
-        let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
+    if let Kind::Mean(counted) = kind {
+        let [cy, cx] = window_counts(counted, h, w);
+        let _ = writeln!(c, "    const i64 count = ({cy}) * ({cx});");
+        c.push_str("    const f32 factor = count > 0 ? (f32)(1.0 / (f64)count) : 0;\n");
         let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
     }
     let p = Points { body, width };

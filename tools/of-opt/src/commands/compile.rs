@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use of_codegen::Summary;
-use of_diag::Diagnostics;
+use of_codegen::{LeftOut, Summary};
+use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, Compiler, Observer, count, io_error};
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
@@ -113,18 +113,40 @@ pub fn note_summary(s: &Summary, console: &Console) {
     note_left_out(s, console);
 }
 
-/// Notes the ops that a backend executes because there is no native code for them.
+/// Most ops that a warning lists.
+const LISTED: usize = 8;
+
+/// Warns of the ops that the interpreter executes because there is no native code for them, the slowest first.
 pub fn note_left_out(s: &Summary, console: &Console) {
-    let n = s.left_out.len();
-    if n == 0 {
-        return;
+    let mut left: Vec<&LeftOut> = s.left_out.iter().filter(|l| l.computes()).collect();
+    left.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
+    if let Some(first) = left.first() {
+        let all: f64 = left.iter().map(|l| l.seconds()).sum();
+        let run = if left.len() == 1 { "runs" } else { "run" };
+        let what =
+            format!("{} {run} on the interpreter, estimated {} a run", count(left.len(), "op"), time(seconds(all)));
+        let mut d = Diagnostic::warning(Code::CODEGEN, first.location.clone(), what);
+        let most = if console.verbose > 0 { left.len() } else { LISTED };
+        for l in left.iter().take(most) {
+            let cost = format!("{}, {} operations, {}", time(seconds(l.seconds())), l.flops, bytes(l.bytes));
+            d.notes.push(format!("{} at {}: {}; {cost}", l.op, l.location, l.reason));
+        }
+        if left.len() > most {
+            d.notes.push(format!("{} more; -v lists them", left.len() - most));
+        }
+        if s.left_out.iter().any(|l| l.open) {
+            d.notes.push(format!("the estimates take an open extent as {}", of_ops::work::OPEN));
+        }
+        console.diagnostic(&d);
     }
-    let more = if console.verbose > 0 { ":" } else { "; -v lists them and the reasons" };
-    let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
-    console.note(&format!("  {n} {ops} {run} without native code{more}"));
     if console.verbose > 0 {
-        for l in &s.left_out {
-            console.note(&format!("    {} on '{}' at {}: {}", l.op, l.backend, l.location, l.reason));
+        for l in s.left_out.iter().filter(|l| !l.computes()) {
+            console.note(&format!("    {} on '{}' at {} tells extents: {}", l.op, l.backend, l.location, l.reason));
         }
     }
+}
+
+/// An estimated time; what no clock counts is none.
+fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)
 }
