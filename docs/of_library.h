@@ -26,11 +26,11 @@ typedef struct { uint32_t dtype, rank; const int64_t *dims; const uint8_t *data;
 #define OF_NO_RANK UINT32_MAX
 #define OF_UNKNOWN INT64_MIN
 
-/* Memory for the results: give(context, index, dtype, dims, rank) returns the memory of result `index`, or null if type or shape do
+/* Memory for the results: allocate(context, index, dtype, dims, rank) returns the memory of result `index`, or null if type or shape do
  * not match. */
 typedef struct {
     void *context;
-    uint8_t *(*give)(void *context, size_t index, uint32_t dtype, const int64_t *dims, uint32_t rank);
+    uint8_t *(*allocate)(void *context, size_t index, uint32_t dtype, const int64_t *dims, uint32_t rank);
     size_t count;
 } OfResults;
 
@@ -42,7 +42,7 @@ enum { OF_ONE = 0, OF_OPTIONAL = 1, OF_VARIADIC = 2 };
 /* An operand or result; results are OF_ONE. */
 typedef struct { const char *name; uint32_t arity; } OfSlot;
 
-enum { OF_LEFT_OUT = 0, OF_ATTR_BOOL = 1, OF_INTEGER = 2, OF_FLOAT = 3, OF_STRING = 4, OF_INTEGERS = 5, OF_FLOATS = 6 };
+enum { OF_ATTR_ABSENT = 0, OF_ATTR_BOOL = 1, OF_INTEGER = 2, OF_FLOAT = 3, OF_STRING = 4, OF_INTEGERS = 5, OF_FLOATS = 6 };
 typedef struct { const char *name; uint32_t kind, optional; } OfAttrSlot;
 /* An attribute's value: bool and integer in `integer`, float in `number`; otherwise `list` has `count` characters, int64_t or double. */
 typedef struct { uint32_t kind; int64_t integer; double number; const void *list; size_t count; } OfAttr;
@@ -72,9 +72,9 @@ typedef struct {
     size_t result_count;
     const OfAttrSlot *attrs;
     size_t attr_count;
-    /* Infers the type of every result through give (which returns no usable memory then, but not null), or refuses. */
+    /* Infers the type of every result through allocate (which returns no usable memory then, but not null), or refuses. */
     int32_t (*infer)(const OfCall *call, OfResults results, OfSink error);
-    /* The CPU kernel: asks give for the memory of every result and writes its elements. */
+    /* The CPU kernel: asks allocate for the memory of every result and writes its elements. */
     int32_t (*compute)(const OfCall *call, OfResults results, OfSink error);
     /* SBP signatures for one mesh axis, one a line: "S(0), B -> P(sum)"; a suffix " / 8" if the number of devices must divide 8. May
      * be null: broadcast only. */
@@ -98,7 +98,7 @@ typedef struct {
     const char *name;           /* of letters, digits, - and _ */
     uint64_t largest_constant;  /* constants of up to this many elements are part of functions; larger ones are inputs */
     double launch;              /* seconds of a call */
-    double bandwidth;           /* bytes a second into and out of its memory; infinite where it shares the host's */
+    double bandwidth;           /* bytes per second into and out of its memory; infinite where it shares the host's */
     /* Claims the op of a function (IR text: the op behind its constants), or writes the reason why not. */
     int32_t (*claims)(OfBytes function, OfSink reason);
     /* Compiles a function of claimed ops (IR text with shapes, placements and constants) to an artifact, which the plan stores. */

@@ -2,7 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId};
-use of_plan::Rendezvous;
+use of_plan::BackendTransfer;
 
 /// A compiler of subgraphs. The run time has a loader of the same name.
 pub trait Backend: Send + Sync {
@@ -21,7 +21,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The reason for the refusal, as one sentence for the user.
-    fn exchanges(&self, _transfer: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _transfer: &BackendTransfer, _mesh: &[usize]) -> Result<(), String> {
         Err("transfers between ranks go through host memory".into())
     }
 
@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync {
     /// Constants of up to this many elements are embedded in compiled functions; larger ones are operands, which the plan stores
     /// once. A function is open when some of its extents are unknown before the run.
     fn largest_constant(&self, _open: bool) -> usize {
-        crate::extract::LARGEST_INLINE
+        crate::extract::MAX_INLINE_ELEMENTS
     }
 
     /// Compiles a function of claimed ops to the bytes that the loader reads.

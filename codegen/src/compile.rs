@@ -11,13 +11,13 @@ use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::isa::Language;
-use crate::kernel::schedule::Scheduled;
+use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
-use crate::lower::{LeftOut, Lowered, Target, lower};
+use crate::lower::{Lowered, NotEmitted, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
-use crate::physical::{Work, async_order};
-use crate::place::Refused;
+use crate::physical::{StepKind, async_order};
+use crate::place::Rejected;
 use crate::print::{Source, printer};
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
@@ -78,12 +78,14 @@ pub struct Summary {
     pub kernels: usize,
     /// Kernels that were not in the cache.
     pub compiled: usize,
+    /// Kernels that are compiled from C although machine code was requested.
+    pub not_emitted: Vec<NotEmitted>,
     /// Ops that run on a backend instead of native code.
-    pub left_out: Vec<LeftOut>,
+    pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
-    pub refused: Vec<Refused>,
+    pub rejected: Vec<Rejected>,
     /// The contractions of each program, in the order of the programs.
-    pub scheduled: Vec<Vec<Scheduled>>,
+    pub tunable: Vec<Vec<TunableContraction>>,
     /// Memory of the largest program, and the proven lower bound for it.
     pub peak_bytes: u64,
     /// See `peak_bytes`.
@@ -230,8 +232,8 @@ fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
         let (name, inner) = (all[at].0.clone(), std::mem::take(&mut all[at].1.inner));
         let first = all.len();
         for step in &mut all[at].1.physical.steps {
-            if let Work::Control { bodies, .. } = &mut step.work {
-                bodies.iter_mut().for_each(|b| b.program += first);
+            if let StepKind::Control { region_calls, .. } = &mut step.kind {
+                region_calls.iter_mut().for_each(|b| b.program += first);
             }
         }
         all.extend(inner.into_iter().enumerate().map(|(i, l)| (format!("{name}/{i}"), l)));
@@ -242,16 +244,17 @@ fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
 
 fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut Summary) -> Program {
     for step in &mut l.physical.steps {
-        if let Work::Kernel { code, .. } = &mut step.work {
+        if let StepKind::Kernel { code, .. } = &mut step.kind {
             *code = codes[*code as usize];
         }
     }
     async_order::order(&mut l.physical);
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
-    summary.left_out.extend(l.left_out);
-    summary.refused.extend(l.refused);
-    summary.scheduled.push(l.scheduled);
+    summary.not_native.extend(l.not_native);
+    summary.rejected.extend(l.rejected);
+    summary.not_emitted.extend(l.not_emitted);
+    summary.tunable.push(l.tunable);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
     }
@@ -266,8 +269,8 @@ fn origin(lowered: &[(String, Lowered)], kernel: usize) -> String {
             index -= l.kernels.len();
             continue;
         }
-        let runs = |work: &Work| matches!(work, Work::Kernel { code, .. } if *code as usize == index);
-        let step = l.physical.steps.iter().find(|s| runs(&s.work));
+        let runs = |kind: &StepKind| matches!(kind, StepKind::Kernel { code, .. } if *code as usize == index);
+        let step = l.physical.steps.iter().find(|s| runs(&s.kind));
         let from = step.map(|s| s.locations.join(", ")).filter(|f| !f.is_empty()).unwrap_or("an unknown place".into());
         return format!("kernel '{}' from {from}", l.names[index]);
     }
@@ -294,7 +297,11 @@ fn kernels(
         })
         .collect();
     let compiler = CachedCompiler::new(options.target.isa, &options.cache);
-    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(|i| compiler.cached(sources[*i])).collect();
+    let known = |i: &usize| match &sources[*i].machine_code {
+        Some(bytes) => Some(Blob { bytes: bytes.clone(), entry: 0 }),
+        None => compiler.cached(sources[*i]),
+    };
+    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(known).collect();
     let mut misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
     if let Some(first) = misses.first() {
         compiler.check().map_err(|e| failure(&e, &origin(distinct[*first])))?;

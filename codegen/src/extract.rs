@@ -7,7 +7,7 @@ use of_ir::{Attrs, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::structural::Return;
 
 /// Constants of up to this many elements are copied into the function; larger ones stay operands and are shared as weights.
-pub const LARGEST_INLINE: usize = 64;
+pub const MAX_INLINE_ELEMENTS: usize = 64;
 
 /// A subgraph as a function.
 pub struct Extracted {
@@ -24,7 +24,7 @@ pub struct Extracted {
 /// # Panics
 /// Never for ops of one region in execution order.
 pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
-    extract_with(graph, ops, LARGEST_INLINE)
+    extract_with(graph, ops, MAX_INLINE_ELEMENTS)
 }
 
 /// As [`extract`], with constants of up to `largest_constant` elements as part of the function.

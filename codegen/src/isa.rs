@@ -14,6 +14,16 @@ pub enum Language {
     CudaEmulated,
 }
 
+/// Where the machine code of kernels for a CPU comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CpuCode {
+    /// Kernels are printed as C, which the machine's C compiler compiles.
+    #[default]
+    C,
+    /// Kernels are emitted in process ([`crate::print::x86`]). A kernel without an emitted form is compiled from C.
+    Machine,
+}
+
 /// An instruction set: compiler flags and required machine features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
@@ -30,16 +40,16 @@ pub struct Isa {
     /// CPU features by rustc's names; on a GPU the features that its kernels may use.
     pub features: &'static [&'static str],
     /// 16-bit float types that contractions multiply directly from memory, accumulating in f32.
-    pub half_products: &'static [DType],
+    pub native_16bit_contractions: &'static [DType],
     /// Architecture by rustc's name.
     pub arch: &'static str,
 }
 
 /// Bytes of a cache line.
-pub const LINE: usize = 64;
+pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Bytes of a core's L2 cache, which kernels are tiled for.
-pub const SECOND_CACHE: usize = 1 << 20;
+pub const L2_BYTES: usize = 1 << 20;
 
 /// The baseline of x86-64, available on every such machine.
 const BASELINE: Isa = Isa {
@@ -49,7 +59,7 @@ const BASELINE: Isa = Isa {
     registers: 16,
     flags: &[],
     features: &[],
-    half_products: &[],
+    native_16bit_contractions: &[],
     arch: "x86_64",
 };
 
@@ -65,7 +75,7 @@ pub const ISAS: &[Isa] = &[
         registers: 16,
         flags: &["-mavx2", "-mfma", "-mf16c"],
         features: &["avx2", "fma", "f16c"],
-        half_products: &[],
+        native_16bit_contractions: &[],
         arch: "x86_64",
     },
     BASELINE,
@@ -76,7 +86,7 @@ pub const ISAS: &[Isa] = &[
         registers: 32,
         flags: &[],
         features: &["neon"],
-        half_products: &[],
+        native_16bit_contractions: &[],
         arch: "aarch64",
     },
     gpu("sm_80", SM_80, &[]),
@@ -128,8 +138,17 @@ const AVX512_FLAGS: &[&str] = &[
 /// An instruction set of 512-bit vectors with the first `count` features of [`AVX512`].
 const fn avx512(name: &'static str, count: usize) -> Isa {
     let (features, flags) = (AVX512.split_at(count).0, AVX512_FLAGS.split_at(1 + count).0);
-    let half_products: &[DType] = if count == AVX512.len() { &[DType::BF16] } else { &[] };
-    Isa { name, language: Language::C, lanes: 16, registers: 32, flags, features, half_products, arch: "x86_64" }
+    let native_16bit_contractions: &[DType] = if count == AVX512.len() { &[DType::BF16] } else { &[] };
+    Isa {
+        name,
+        language: Language::C,
+        lanes: 16,
+        registers: 32,
+        flags,
+        features,
+        native_16bit_contractions,
+        arch: "x86_64",
+    }
 }
 
 /// A GPU, or without flags the emulated one, with the requested precisions. `tf32` multiplies f32 on tensor cores with ten bits
@@ -137,8 +156,8 @@ const fn avx512(name: &'static str, count: usize) -> Isa {
 /// Sums are f32.
 const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
     let (language, arch) = if flags.is_empty() { (Language::CudaEmulated, "x86_64") } else { (Language::Cuda, "cuda") };
-    let half_products = &[DType::F16, DType::BF16];
-    Isa { name, language, lanes: 1, registers: 255, flags, features, half_products, arch }
+    let native_16bit_contractions = &[DType::F16, DType::BF16];
+    Isa { name, language, lanes: 1, registers: 255, flags, features, native_16bit_contractions, arch }
 }
 
 impl Isa {
@@ -158,15 +177,15 @@ impl Isa {
     }
 
     /// Whether one instruction multiplies four pairs of bytes and adds the products exactly.
-    pub fn multiplies_bytes(&self) -> bool {
+    pub fn has_byte_dot_product(&self) -> bool {
         self.features.contains(&"avx512vnni")
     }
 
     /// Whether it multiplies floats of this type directly from memory, accumulating in f32.
-    pub fn multiplies(&self, dtype: DType) -> bool {
+    pub fn contracts_natively(&self, dtype: DType) -> bool {
         match dtype {
             DType::F32 => true,
-            _ => self.half_products.contains(&dtype),
+            _ => self.native_16bit_contractions.contains(&dtype),
         }
     }
 }
@@ -194,7 +213,7 @@ fn has(feature: &str) -> bool {
 
 /// How tensor cores multiply operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Products {
+pub enum MmaPrecision {
     /// f32, rounded to ten bits of mantissa.
     Tf32,
     /// f32, each operand split into the sum of two such numbers; the product of the small parts is omitted.
@@ -207,16 +226,16 @@ pub enum Products {
     Half(DType),
 }
 
-impl Products {
+impl MmaPrecision {
     /// How tensor cores of `isa` multiply floats of this type, if they do.
-    pub fn of(isa: &Isa, dtype: DType) -> Option<Products> {
+    pub fn of(isa: &Isa, dtype: DType) -> Option<MmaPrecision> {
         match isa.features {
-            _ if matches!(dtype, DType::F16 | DType::BF16) => Some(Products::Half(dtype)),
+            _ if matches!(dtype, DType::F16 | DType::BF16) => Some(MmaPrecision::Half(dtype)),
             _ if dtype != DType::F32 => None,
-            ["tf32"] => Some(Products::Tf32),
-            ["tf32x3"] => Some(Products::Tf32x3),
-            ["bf16"] => Some(Products::Bf16),
-            ["f16"] => Some(Products::F16),
+            ["tf32"] => Some(MmaPrecision::Tf32),
+            ["tf32x3"] => Some(MmaPrecision::Tf32x3),
+            ["bf16"] => Some(MmaPrecision::Bf16),
+            ["f16"] => Some(MmaPrecision::F16),
             _ => None,
         }
     }

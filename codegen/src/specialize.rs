@@ -2,7 +2,6 @@
 //!
 //! Plans are compiled ahead of time (AOT); a backend that compiles during a run (JIT) specializes here.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_ir::text::PrintOptions;
@@ -30,27 +29,16 @@ pub fn read(payload: &[u8]) -> Result<Func, String> {
 /// # Errors
 /// When an input's rank or extent does not match the function's type, or a symbol stays unbound.
 pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String> {
-    let mut bound: HashMap<Arc<str>, i64> = HashMap::new();
-    let mut extents: Vec<(Dim, i64)> = Vec::new();
+    let mut extents: Vec<(&Dim, i64)> = Vec::new();
     for (v, dims) in func.graph.args().iter().zip(inputs) {
         let shape = func.graph.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
         let (Some(shape), Some(dims)) = (shape, dims) else { continue };
         if shape.len() != dims.len() {
             return Err(format!("an input has rank {}, it must be {}", dims.len(), shape.len()));
         }
-        extents.extend(shape.iter().cloned().zip(dims.iter().copied()));
+        extents.extend(shape.iter().zip(dims.iter().copied()));
     }
-    // Until no extent binds a further symbol: one may depend on a symbol that a later one binds.
-    loop {
-        let known = |s: &str| bound.get(s).map(|n| Dim::from(*n));
-        let rest = extents.iter().map(|(d, n)| (d.substitute(&known), *n));
-        let solved = rest.filter_map(|(d, n)| d.solve(n).and_then(|(s, value)| Some((s.clone(), value?))));
-        let solved: Vec<_> = solved.collect();
-        if solved.is_empty() {
-            break;
-        }
-        bound.extend(solved);
-    }
+    let bound = Dim::solve_all(&extents);
     let number = |s: &str| bound.get(s).map(|n| Dim::from(*n));
     let out = substituted(func, &number);
     for (v, dims) in out.graph.args().iter().zip(inputs) {
@@ -67,17 +55,17 @@ pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String
 /// Binds all symbols to arbitrary numbers, to test whether an op can be printed once its extents are known.
 pub fn with_sample_extents(func: &Func) -> Func {
     /// A typical extent other than 1, which could broadcast.
-    const SOME: i64 = 4;
-    substituted(func, &|_| Some(Dim::from(SOME)))
+    const SAMPLE_EXTENT: i64 = 4;
+    substituted(func, &|_| Some(Dim::from(SAMPLE_EXTENT)))
 }
 
 /// Symbols of results that no input binds.
 pub fn unbound_symbols(func: &Func) -> Vec<Arc<str>> {
     let symbols = |v: ValueId| func.graph.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
-    let extents: Vec<Dim> = func.graph.args().iter().flat_map(|v| symbols(*v)).collect();
     let mut bound: Vec<Arc<str>> = Vec::new();
-    while let Some(s) = extents.iter().find_map(|d| d.determines(&|s| bound.iter().any(|b| &**b == s))) {
-        bound.push(s.clone());
+    let inputs: Vec<Dim> = func.graph.args().iter().flat_map(|v| symbols(*v)).collect();
+    while let Some(s) = inputs.iter().find_map(|d| d.determines(&|s| bound.iter().any(|b| **b == *s))) {
+        bound.push(s);
     }
     let all = (0..func.graph.value_slots()).filter_map(|i| func.graph.value_at(i)).flat_map(symbols);
     let mut out: Vec<Arc<str>> = all.flat_map(|d| d.symbols()).filter(|s| !bound.contains(s)).collect();

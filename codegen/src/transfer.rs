@@ -4,7 +4,7 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{Graph, OpId};
 use of_ops::boxing::Transfer;
 use of_ops::list::as_op;
-use of_plan::{AxisLayout, Rendezvous};
+use of_plan::{AxisLayout, BackendTransfer};
 
 use crate::backend::Backend;
 use crate::mesh::{EXCHANGED, EXCHANGED_HINT, axis_layout};
@@ -14,7 +14,7 @@ use crate::physical::element_type;
 ///
 /// # Errors
 /// When ranks cannot exchange such values.
-pub fn rendezvous(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnostic> {
+pub fn rendezvous(g: &Graph, op: OpId) -> Result<(BackendTransfer, Vec<usize>), Diagnostic> {
     let data = g.op(op);
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
     let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
@@ -40,7 +40,7 @@ pub fn rendezvous(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagn
         from: layout(&own.from, 1),
         to: layout(&own.to, 2),
     };
-    Ok((Rendezvous { transfer, dtype: element_type(dtype) as i32 }, mesh))
+    Ok((BackendTransfer { transfer, dtype: element_type(dtype) as i32 }, mesh))
 }
 
 /// Whether a backend executes a rank's share of an `of.transfer`.

@@ -69,6 +69,8 @@ codes! {
     EXTERNAL_DATA = "E0303";
     /// A pass or pipeline that is unknown or wrongly configured.
     PIPELINE = "E0401";
+    /// A pass panicked or left a module that does not verify: a bug of the pass.
+    PASS_BUG = "E0402";
     /// Code generation failed.
     CODEGEN = "E0501";
     /// A limit on time or memory is exceeded.

@@ -14,26 +14,100 @@ use crate::tensor_files as values;
 pub struct Tolerance {
     /// Of the expected number's size.
     pub relative: f64,
-    /// Of any number.
-    pub absolute: f64,
+    /// Of any number; `None` takes [`DEFAULT_ABSOLUTE`] times the scale of the output, the median of the sizes of its
+    /// expected numbers that are not 0. A median ignores the few huge numbers of a mask.
+    pub absolute: Option<f64>,
+}
+
+/// The default of [`Tolerance::absolute`], relative to the scale of an output. Numbers near 0 are often differences of larger
+/// ones, and have the rounding errors of those.
+pub const DEFAULT_ABSOLUTE: f64 = 1e-4;
+
+/// How an output compares with what is expected.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Name of the output.
+    pub name: String,
+    /// What differs beyond the tolerance.
+    pub difference: Option<String>,
+    /// The differences of its numbers; `None` for other values, or for another type.
+    pub errors: Option<Errors>,
+}
+
+/// The differences of an output's numbers, of those that are finite on both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// The largest difference.
+    pub max: f64,
+    /// The mean difference.
+    pub mean: f64,
+    /// The cosine of the angle between both as vectors; 1 where both are 0.
+    pub cosine: f64,
 }
 
 /// Compares results with `output_0.pb`, `output_1.pb` … of a folder, or `.npy`.
 ///
 /// # Errors
-/// When a file is missing or damaged, or a result differs.
-pub fn with_folder(dir: &Path, results: &[(&str, Value)], tolerance: Tolerance) -> Result<(), Diagnostics> {
-    let mut errors = Diagnostics::default();
-    for (i, (name, value)) in results.iter().enumerate() {
+/// When a file is missing or damaged.
+pub fn with_folder(
+    dir: &Path,
+    results: &[(&str, Value)],
+    tolerance: Tolerance,
+) -> Result<Vec<Comparison>, Diagnostics> {
+    let one = |(i, (name, value)): (usize, &(&str, Value))| {
         let pb = dir.join(format!("output_{i}.pb"));
         let path = if pb.is_file() { pb } else { dir.join(format!("output_{i}.npy")) };
         let expected = values::read(&path, kind(value).as_ref())?.value;
-        if let Err(why) = compare(value, &expected, tolerance) {
-            let what = format!("output '{name}' differs from the expected value: {why}");
-            errors.0.push(error(Code::RUN, what));
-        }
+        let difference = compare(value, &expected, tolerance).err();
+        let errors = match (value, &expected) {
+            (Value::Tensor(a), Value::Tensor(b)) if a.ty() == b.ty() => errors(a, b),
+            _ => None,
+        };
+        Ok(Comparison { name: (*name).into(), difference, errors })
+    };
+    results.iter().enumerate().map(one).collect()
+}
+
+/// The error for outputs that differ.
+///
+/// # Errors
+/// One for each of them.
+pub fn check(comparisons: &[Comparison]) -> Result<(), Diagnostics> {
+    let wrong = |c: &Comparison| {
+        let why = c.difference.as_ref()?;
+        Some(error(Code::RUN, format!("output '{}' differs from the expected value: {why}", c.name)))
+    };
+    Diagnostics(comparisons.iter().filter_map(wrong).collect()).into_result(())
+}
+
+fn errors(got: &Tensor, expected: &Tensor) -> Option<Errors> {
+    let (a, b) = (got.to_f64s()?, expected.to_f64s()?);
+    let pairs = || a.iter().zip(b.iter()).filter(|(a, b)| a.is_finite() && b.is_finite());
+    let (mut max, mut sum, mut n) = (0.0_f64, 0.0, 0_usize);
+    let (mut product, mut own, mut other) = (0.0, 0.0, 0.0);
+    for (a, b) in pairs() {
+        let difference = (a - b).abs();
+        max = max.max(difference);
+        sum += difference;
+        n += 1;
+        product += a * b;
+        own += a * a;
+        other += b * b;
     }
-    errors.into_result(())
+    let lengths = f64::sqrt(own) * f64::sqrt(other);
+    let cosine = if own == 0.0 && other == 0.0 { 1.0 } else { product / lengths.max(f64::MIN_POSITIVE) };
+    Some(Errors { max, mean: sum / n.max(1) as f64, cosine })
+}
+
+/// The median of the sizes of numbers that are finite and not 0; 0 where there are none.
+fn scale(expected: &Tensor) -> f64 {
+    let Some(numbers) = expected.to_f64s() else { return 0.0 };
+    let mut sizes: Vec<f64> = numbers.iter().map(|x| x.abs()).filter(|x| x.is_finite() && *x > 0.0).collect();
+    if sizes.is_empty() {
+        return 0.0;
+    }
+    let middle = sizes.len() / 2;
+    *sizes.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// The type that a file is read as: that of the result.
@@ -64,8 +138,9 @@ fn tensors(got: &Tensor, expected: &Tensor, t: Tolerance) -> Result<(), String> 
         return Err(format!("it is {}, not {}", Type::from(got.ty()), Type::from(expected.ty())));
     }
     let relative = if got.dtype() == DType::BF16 { t.relative.max(1.0 / 64.0) } else { t.relative };
+    let absolute = t.absolute.unwrap_or_else(|| DEFAULT_ABSOLUTE * scale(expected));
     let near = |a: f64, b: f64| {
-        a == b || (a.is_nan() && b.is_nan()) || (b.is_finite() && (a - b).abs() <= t.absolute + relative * b.abs())
+        a == b || (a.is_nan() && b.is_nan()) || (b.is_finite() && (a - b).abs() <= absolute + relative * b.abs())
     };
     let wrong = match (got.elements(), expected.elements()) {
         (Elements::Float(a), Elements::Float(b)) => differing(&a, &b, |a, b| near(*a, *b)),
@@ -88,7 +163,7 @@ fn differing<T: std::fmt::Display>(got: &[T], expected: &[T], same: impl Fn(&T, 
 mod tests {
     use super::*;
 
-    const T: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
+    const T: Tolerance = Tolerance { relative: 1e-3, absolute: Some(1e-7) };
 
     fn of(a: &[f32], b: &[f32]) -> Result<(), String> {
         let value = |x: &[f32]| Value::Tensor(Tensor::from_slice(&[x.len()], x).unwrap());
@@ -105,6 +180,28 @@ mod tests {
         );
         assert!(of(&[f32::NAN], &[1.0]).is_err() && of(&[1.0], &[inf]).is_err() && of(&[-inf], &[inf]).is_err());
         assert!(of(&[1.0], &[1.0, 1.0]).unwrap_err().contains("tensor<1xf32>, not tensor<2xf32>"));
+    }
+
+    #[test]
+    fn default_tolerance_follows_the_scale_of_the_output() {
+        let value = |x: &[f32]| Value::Tensor(Tensor::from_slice(&[x.len()], x).unwrap());
+        let near = |a: &[f32], b: &[f32]| compare(&value(a), &value(b), Tolerance { absolute: None, ..T }).is_ok();
+        // A logit near 0 has the rounding error of logits of 100; a mask does not change the scale.
+        assert!(near(&[100.0, 3e-6, -90.0], &[100.0, 0.0, -90.0]));
+        assert!(!near(&[100.0, 0.2, -90.0], &[100.0, 0.0, -90.0]));
+        assert!(!near(&[-3e38, 0.01, 1.0, 1.0], &[-3e38, 0.0, 1.0, 1.0]));
+        assert!(!near(&[2e-9, 1e-9, 1e-9], &[1e-9, 1e-9, 1e-9]), "small outputs are compared as closely");
+        assert!(!near(&[1e-30], &[0.0]));
+    }
+
+    #[test]
+    fn errors_are_summed_up() {
+        let t = |x: &[f32]| Tensor::from_slice(&[x.len()], x).unwrap();
+        let e = errors(&t(&[1.0, 2.0, f32::INFINITY]), &t(&[1.0, 2.5, f32::INFINITY])).unwrap();
+        assert_eq!((e.max, e.mean), (0.5, 0.25));
+        assert!((e.cosine - 6.0 / (5.0_f64.sqrt() * 7.25_f64.sqrt())).abs() < 1e-12);
+        assert_eq!(errors(&t(&[0.0]), &t(&[0.0])).unwrap().cosine, 1.0);
+        assert_eq!(errors(&t(&[1.0, 0.0]), &t(&[0.0, 1.0])).unwrap().cosine, 0.0);
     }
 
     #[test]

@@ -16,12 +16,13 @@ use of_tensorrt::Ranges;
 use crate::backends::Backends;
 use crate::error::error;
 use crate::generate::Generator;
+use crate::input_files::Conversion;
 use crate::mesh::RankSelection;
 use crate::model::Model;
 use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
 use crate::prepare::{main_func, prepare, verify};
-use crate::session::Session;
+use crate::session::{Session, check_memory};
 use crate::{input_files, mesh, precision, shapes, tune};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
@@ -151,7 +152,7 @@ impl<'o> Compiler<'o> {
     /// open: the program accepts every legal shape, and TensorRT's engines those in the ranges.
     fn bindings(&self, func: &Func) -> Result<(Vec<Bindings>, Ranges), Diagnostics> {
         let (mut base, mut ranges) = (Bindings::new(), Ranges::new());
-        input_files::bind(&input_files::read(&self.input_files, func)?, func, &mut base)?;
+        input_files::bind(&input_files::read(&self.input_files, func, &Conversion::default())?, func, &mut base)?;
         shapes::bind_ranges(&self.shapes, func, &mut base, &mut ranges)?;
         let mut all: Vec<Bindings> = Vec::new();
         if self.variants.is_empty() || !base.is_empty() || !ranges.is_empty() {
@@ -264,6 +265,7 @@ fn build(
         None => Schedules::default(),
     };
     let code = Generator { model, options, backends, schedules: &schedules, observer }.compile(&funcs)?;
+    check_memory(code.plan(), options.memory)?;
     let ops = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
     Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
 }
@@ -278,6 +280,7 @@ fn build_mesh(
 ) -> Result<Built, Diagnostics> {
     let funcs = mesh::prepare(&model.module, bindings, mesh, options, RankSelection::All, backends, observer)?;
     let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
+    check_memory(code.plan(), options.memory)?;
     let programs = code.plan().programs.len();
     Ok(Built { code, inputs: inputs_of(main_func(&funcs.module)?), programs, ops: 0 })
 }

@@ -55,6 +55,7 @@ impl Generator<'_> {
             threads: u32::try_from(self.options.worker_threads()).unwrap_or(u32::MAX),
             target: Target {
                 winograd: self.options.winograd,
+                cpu_code: self.options.cpu_code,
                 schedules: self.schedules,
                 ..Target::new(isa(self.options.target.isa.as_deref())?, &compilers)
             },

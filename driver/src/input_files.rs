@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, Type};
+use of_ir::{DType, Elements, Func, Tensor, Type};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
 
 use crate::error::{error, io_error};
+use crate::images::{self, ImageOptions};
 use crate::session::entry_point;
 use crate::tensor_files as values;
 
@@ -19,6 +20,15 @@ pub struct NamedValue {
     pub name: String,
     /// Its value.
     pub value: Value,
+}
+
+/// How the contents of files become values of inputs.
+#[derive(Clone, Debug, Default)]
+pub struct Conversion {
+    /// Whether numbers become the element type of the input.
+    pub cast: bool,
+    /// How pixels become numbers.
+    pub image: ImageOptions,
 }
 
 /// An input that values may be given for.
@@ -38,22 +48,22 @@ enum Key {
 ///
 /// # Errors
 /// When a file cannot be read, or is for no input or for the same as another.
-pub fn read(files: &[String], func: &Func) -> Result<Vec<NamedValue>, Diagnostics> {
+pub fn read(files: &[String], func: &Func, conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
     let ports: Vec<Port> =
         func.inputs.iter().zip(func.input_types()).map(|(n, ty)| Port { name: n.clone(), ty: Some(ty) }).collect();
-    read_ports(files, &ports)
+    read_ports(files, &ports, conversion)
 }
 
 /// Reads a value for every input of a plan, in order.
 ///
 /// # Errors
 /// As [`read`], and when one is missing.
-pub fn read_for_plan(files: &[String], plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
+pub fn read_for_plan(files: &[String], plan: &PlanFile, conversion: &Conversion) -> Result<Vec<Value>, Diagnostics> {
     let program = entry_point(plan)?;
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
     let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(&program))).collect();
-    let given = read_ports(files, &ports)?;
+    let given = read_ports(files, &ports, conversion)?;
     let ordered = order(given, ports.iter().map(|p| p.name.as_str()), &text)?;
     Ok(ordered.into_iter().map(|g| g.value).collect())
 }
@@ -130,9 +140,9 @@ fn order<'a>(
     ).into())
 }
 
-fn read_ports(files: &[String], ports: &[Port]) -> Result<Vec<NamedValue>, Diagnostics> {
+fn read_ports(files: &[String], ports: &[Port], conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
     let mut found: BTreeMap<Key, PathBuf> = BTreeMap::new();
-    let mut given: Vec<(String, Value)> = Vec::new();
+    let mut given: Vec<Given> = Vec::new();
     let mut next = 0;
     for item in files {
         let (name, path) = split(item, ports);
@@ -143,16 +153,82 @@ fn read_ports(files: &[String], ports: &[Port]) -> Result<Vec<NamedValue>, Diagn
         } else {
             let key = name.map_or(Key::Index(next), Key::Name);
             next += usize::from(matches!(key, Key::Index(_)));
-            found.insert(key, path);
+            insert(&mut found, key, path)?;
         }
     }
-    given.extend(values_of(&found, ports)?);
-    let mut seen: BTreeMap<String, ()> = BTreeMap::new();
-    let twice = given.iter().find(|(n, _)| seen.insert(n.clone(), ()).is_some());
-    if let Some((name, _)) = twice {
-        return Err(error(Code::INPUT, format!("input '{name}' is given twice")).into());
+    given.extend(values_of(&found, ports, conversion)?);
+    let mut seen: BTreeMap<&str, &Path> = BTreeMap::new();
+    for Given { name, file, .. } in &given {
+        if let Some(other) = seen.insert(name, file) {
+            return Err(given_twice(&format!("input '{name}'"), other, file));
+        }
     }
-    Ok(given.into_iter().map(|(name, value)| NamedValue { name, value }).collect())
+    let named = |Given { name, value, file }: Given| {
+        let ty = ports.iter().find(|p| p.name == name).and_then(|p| p.ty.as_ref());
+        let value = if conversion.cast { cast(value, ty, &name, &file)? } else { value };
+        Ok(NamedValue { name, value })
+    };
+    given.into_iter().map(named).collect()
+}
+
+/// A value for an input, and the file that it is from.
+struct Given {
+    name: String,
+    value: Value,
+    file: PathBuf,
+}
+
+/// Notes which input a file is for.
+fn insert(found: &mut BTreeMap<Key, PathBuf>, key: Key, path: PathBuf) -> Result<(), Diagnostics> {
+    let what = match &key {
+        Key::Index(i) => format!("input number {i}"),
+        Key::Name(name) => format!("input '{name}'"),
+    };
+    match found.insert(key, path.clone()) {
+        Some(other) => Err(given_twice(&what, &other, &path)),
+        None => Ok(()),
+    }
+}
+
+fn given_twice(what: &str, first: &Path, second: &Path) -> Diagnostics {
+    let what = format!("{what} is given twice: by '{}' and by '{}'", first.display(), second.display());
+    error(Code::INPUT, what).hint("leave out one of them").into()
+}
+
+/// A value as the element type of the input. Floats become integers where they are whole numbers.
+fn cast(value: Value, ty: Option<&Type>, name: &str, file: &Path) -> Result<Value, Diagnostics> {
+    let (Value::Tensor(tensor), Some(to)) = (&value, ty.and_then(Type::as_tensor)) else { return Ok(value) };
+    if tensor.dtype() == to.dtype {
+        return Ok(value);
+    }
+    let refuse = |why: String| {
+        let what =
+            format!("--cast: '{}' for input '{name}' holds {}, not {}", file.display(), tensor.dtype(), to.dtype);
+        Diagnostics::from(error(Code::INPUT, format!("{what}, and {why}")))
+    };
+    let elements = match tensor.elements() {
+        Elements::Str(_) => return Err(refuse("text is no number".into())),
+        _ if to.dtype == DType::String => return Err(refuse("numbers are no text".into())),
+        Elements::Float(v) if to.dtype.is_float() => Elements::Float(v),
+        Elements::Int(v) if to.dtype.is_float() => Elements::Float(v.into_iter().map(|x| x as f64).collect()),
+        Elements::Int(v) => Elements::Int(v),
+        Elements::Float(v) => {
+            let whole = |x: &f64| x.fract() == 0.0 && x.abs() < 1e30;
+            if let Some(x) = v.iter().find(|x| !whole(x)) {
+                return Err(refuse(format!("{x} is no integer")));
+            }
+            Elements::Int(v.into_iter().map(|x| x as i128).collect())
+        }
+    };
+    // Integers that the type cannot hold are wrong, not wrapped.
+    if let Elements::Int(v) = &elements
+        && let Some((least, most)) = to.dtype.int_range()
+        && let Some(x) = v.iter().find(|x| **x < least || **x > most)
+    {
+        return Err(refuse(format!("{x} is out of its range")));
+    }
+    let cast = Tensor::from_elements(to.dtype, tensor.dims().to_vec(), elements).map_err(|e| refuse(e.to_string()))?;
+    Ok(Value::Tensor(cast))
 }
 
 /// `NAME=FILE`, or a file or folder whose name may hold `=`.
@@ -192,10 +268,7 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
             None => continue,
         };
         any = true;
-        if let Some(other) = found.insert(key, path.clone()) {
-            let what = format!("'{}' and '{}' are for the same input", other.display(), path.display());
-            return Err(error(Code::INPUT, what).into());
-        }
+        insert(found, key, path)?;
     }
     if any || ports.is_empty() {
         return Ok(());
@@ -208,18 +281,22 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
 }
 
 /// Arrays of an archive: by name, or `arr_0` … in order.
-fn archive(path: &Path, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
+fn archive(path: &Path, ports: &[Port]) -> Result<Vec<Given>, Diagnostics> {
     let mut out = Vec::new();
     for (name, value) in values::read_npz(path)? {
         let by_index = || ports.get(name.strip_prefix("arr_")?.parse::<usize>().ok()?);
         let port = ports.iter().find(|p| p.name == name).or_else(by_index);
         let Some(port) = port else { return Err(no_input(&Key::Name(name), path, ports)) };
-        out.push((port.name.clone(), value));
+        out.push(Given { name: port.name.clone(), value, file: path.into() });
     }
     Ok(out)
 }
 
-fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
+fn values_of(
+    found: &BTreeMap<Key, PathBuf>,
+    ports: &[Port],
+    conversion: &Conversion,
+) -> Result<Vec<Given>, Diagnostics> {
     let mut out = Vec::new();
     // The names that the files themselves give.
     let mut names_in_files: Vec<Option<String>> = Vec::new();
@@ -229,20 +306,29 @@ fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(Stri
             Key::Name(n) => ports.iter().find(|p| p.name == *n),
         };
         let Some(port) = port else { return Err(no_input(key, path, ports)) };
-        let file = values::read(path, port.ty.as_ref())?;
+        let file = read_value(path, port, conversion)?;
         names_in_files.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
-        out.push((port.name.clone(), file.value));
+        out.push(Given { name: port.name.clone(), value: file.value, file: path.clone() });
     }
     // Names in the files decide when every file has one and they do not conflict.
     let mut names: Vec<&str> = names_in_files.iter().flatten().map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
     if names.len() == out.len() && names.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
-        for ((name, _), own) in out.iter_mut().zip(names_in_files) {
-            *name = own.unwrap_or_default();
+        for (given, own) in out.iter_mut().zip(names_in_files) {
+            given.name = own.unwrap_or_default();
         }
     }
     Ok(out)
+}
+
+/// Reads a file for an input: an image, or what [`values::read`] reads.
+fn read_value(path: &Path, port: &Port, conversion: &Conversion) -> Result<values::Named, Diagnostics> {
+    if images::is_image(path) {
+        let value = Value::Tensor(images::read(path, port.ty.as_ref(), &port.name, &conversion.image)?);
+        return Ok(values::Named { name: None, value });
+    }
+    values::read(path, port.ty.as_ref())
 }
 
 fn no_input(key: &Key, path: &Path, ports: &[Port]) -> Diagnostics {

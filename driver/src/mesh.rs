@@ -109,8 +109,8 @@ fn shard(
         manager.append(SHARDING_PIPELINE)?;
         add_alternatives(&mut manager, &mesh.search, &mesh.mesh)?;
     } else if !mesh.search.is_empty() {
-        let what = "the types of results fix the layouts already: --search has nothing to choose";
-        return Err(error(Code::SBP, what).hint("leave out --search, or the layouts").into());
+        let what = "the types of results fix the layouts already: --joint-search has nothing to choose";
+        return Err(error(Code::SBP, what).hint("leave out --joint-search, or the layouts").into());
     }
     let (stages, microbatches) = mesh.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     let name = &mesh.mesh;

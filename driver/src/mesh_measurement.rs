@@ -58,7 +58,12 @@ fn task_overhead(options: &CompileOptions, observer: &dyn Observer) -> Result<f6
     let _ = writeln!(text, "  of.return %v{CHAIN}\n}}");
     let (plan, mut inputs) = compile_text(&text, options, observer)?;
     let tasks = plan.plan().programs.first().map_or(1, |p| p.tasks.len());
-    let mut session = program_session(plan, 0, &SessionOptions { threads: 1, profile: false }, &Backends::builtin())?;
+    let mut session = program_session(
+        plan,
+        0,
+        &SessionOptions { threads: 1, profile: false, ..Default::default() },
+        &Backends::builtin(),
+    )?;
     let mut outputs = session.new_outputs();
     let mut best = Duration::MAX;
     for _ in 0..200 {
@@ -108,8 +113,12 @@ fn gather(elements: usize, ranks: usize, observer: &dyn Observer) -> Result<f64,
     let mesh = MeshOptions { mesh: format!("cpu[{ranks}]"), ..MeshOptions::default() };
     let options = CompileOptions { threads: 1, mesh: Some(mesh), ..CompileOptions::default() };
     let (plan, inputs): (_, Vec<Value>) = compile_text(&text, &options, observer)?;
-    let mut session =
-        mesh_session(Arc::clone(&plan), 0, &SessionOptions { threads: ranks, profile: true }, &Backends::builtin())?;
+    let mut session = mesh_session(
+        Arc::clone(&plan),
+        0,
+        &SessionOptions { threads: ranks, profile: true, ..Default::default() },
+        &Backends::builtin(),
+    )?;
     let gathers = |t: &&Task| matches!(&t.exec, Some(Exec::Boxing(e)) if e.transfer.from.iter().any(|l| l.kind() == LayoutKind::Split));
     let program = session.template(0).ok_or_else(|| error(of_diag::Code::RUN, "the plan has no program"))?;
     let gathers: Vec<usize> = program.tasks.iter().enumerate().filter(|(_, t)| gathers(t)).map(|(i, _)| i).collect();

@@ -72,7 +72,7 @@ pub fn kernel_time(
 ) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = compile_text(text, options, observer)?;
     let backends = Backends::builtin();
-    let session_options = SessionOptions { threads: method.threads, profile: true };
+    let session_options = SessionOptions { threads: method.threads, profile: true, ..Default::default() };
     let one = || -> Result<Duration, Diagnostics> {
         let mut session = program_session(Arc::clone(&plan), 0, &session_options, &backends)?;
         let (mut inputs, mut outputs) = (inputs.clone(), session.new_outputs());
@@ -111,6 +111,6 @@ pub fn compile_text(
     let model = Model::from_text(text, "microbenchmark", None)?;
     let options = CompileOptions { placement: PlacementOptions::default(), ..options.clone() };
     let built = compile_bound(&model, Default::default(), &options, &Backends::builtin(), observer)?;
-    let inputs = tensor_files::to_runtime_all(random_inputs::for_types(&built.inputs)?)?;
+    let inputs = tensor_files::to_runtime_all(random_inputs::for_types(&built.inputs, None)?)?;
     Ok((Arc::new(built.code.open()?), inputs))
 }

@@ -30,10 +30,14 @@ pub enum ModelOrPlan {
     Plan(Box<PlanFile>),
 }
 
+/// Formats of files that hold a model or plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Format {
+pub enum Format {
+    /// IR text.
     Text,
+    /// An ONNX model.
     Onnx,
+    /// A compiled plan.
     Plan,
 }
 
@@ -63,6 +67,11 @@ impl Model {
     /// # Errors
     /// When the text cannot be parsed.
     pub fn from_text(text: &str, file: &str, folder: Option<&Path>) -> Result<Model, Diagnostics> {
+        if text.trim().is_empty() {
+            return Err(error(Code::SYNTAX, format!("{file} is empty, not IR text"))
+                .hint("export or write it again")
+                .into());
+        }
         Ok(Model::from_module(parse_module(text, file, &of_ops::registry(), folder)?))
     }
 
@@ -106,6 +115,10 @@ pub fn open_for(
     observer: &dyn Observer,
 ) -> Result<ModelOrPlan, Diagnostics> {
     match format(path)? {
+        Format::Plan if !initializer_inputs.is_empty() => {
+            let what = "a plan is compiled already: --initializer-input has no effect on it";
+            Err(error(Code::INPUT, what).hint("give --initializer-input to 'compile', or give the model").into())
+        }
         Format::Plan => Ok(ModelOrPlan::Plan(Box::new(open_plan(path)?))),
         Format::Onnx => {
             let mut names: BTreeSet<String> = initializer_inputs.iter().cloned().collect();
@@ -181,15 +194,31 @@ fn sniff(path: &Path) -> Result<Format, Diagnostics> {
     let read = |e: &std::io::Error| Diagnostics::from(io_error(path, "read", e));
     let mut head = Vec::new();
     File::open(path).map_err(|e| read(&e))?.take(4096).read_to_end(&mut head).map_err(|e| read(&e))?;
-    let text = match std::str::from_utf8(&head) {
+    Ok(format_of_bytes(&head))
+}
+
+/// The format of a file that begins with `head`.
+pub fn format_of_bytes(head: &[u8]) -> Format {
+    let text = match std::str::from_utf8(head) {
         Ok(_) => true,
         // A character may be cut off at the end.
         Err(e) => e.error_len().is_none(),
     };
-    if text && !head.contains(&0) {
-        return Ok(Format::Text);
+    if head.starts_with(&of_plan::MAGIC) {
+        Format::Plan
+    } else if text && !head.is_empty() && !head.contains(&0) {
+        Format::Text
+    } else {
+        Format::Onnx
     }
-    Ok(if matches!(PlanFile::open(path), Err(OpenError::NotAPlan)) { Format::Onnx } else { Format::Plan })
+}
+
+/// A plan from bytes that messages call `name`.
+///
+/// # Errors
+/// When they are damaged.
+pub fn plan_from_bytes(bytes: &[u8], name: &str) -> Result<PlanFile, Diagnostics> {
+    PlanFile::from_bytes(bytes).map_err(|e| error(Code::PLAN, format!("{name}: {e}")).into())
 }
 
 /// blake3 of a file.
@@ -200,6 +229,11 @@ pub fn hash(path: &Path) -> Result<[u8; 32], Diagnostics> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_mmap_rayon(path).map_err(|e| io_error(path, "read", &e))?;
     Ok(*hasher.finalize().as_bytes())
+}
+
+/// blake3 of bytes.
+pub fn hash_of_bytes(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
 }
 
 fn file_name(path: &Path) -> String {

@@ -122,5 +122,5 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let compilers = backends.compilers();
     let target = Target::new(isa, &compilers);
     let lowered = lower(module.main()?, &target, &mut builder).ok()?;
-    Some(lowered.left_out.into_iter().map(|l| l.reason).collect())
+    Some(lowered.not_native.into_iter().map(|l| l.reason).collect())
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use of_codegen::CpuCode;
 use of_codegen::Limits;
 use of_codegen::toolchain::cache::Cache;
 use of_diag::{Code, Diagnostics};
@@ -20,6 +21,8 @@ pub struct CompileOptions {
     pub pipeline: Option<String>,
     /// Whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
     pub winograd: bool,
+    /// Where the machine code of kernels for the CPU comes from.
+    pub cpu_code: CpuCode,
     /// Precision of products and convolutions.
     pub precision: Precision,
     /// Sets of calibration inputs: folders as [`crate::input_files`] reads them, folders of such folders, or `NAME=FILE`.
@@ -31,7 +34,9 @@ pub struct CompileOptions {
     /// Autotuning of register tiles by measurement: for how long. `Some(Duration::ZERO)` only takes the schedules that
     /// the cache holds; `None` takes the cost model's choice.
     pub tuning: Option<Duration>,
-    /// Limits on time and memory, checked between passes and kernels.
+    /// The memory budget: the most bytes that the plan's values may take when it runs; `None` is this machine's memory.
+    pub memory: Option<u64>,
+    /// Limits on the compilation's own time and memory, checked between passes and kernels.
     pub limits: Limits,
     /// Where compiled kernels and tuned schedules are kept.
     pub cache: Cache,
@@ -48,11 +53,13 @@ impl Default for CompileOptions {
             target: Target::host(),
             pipeline: None,
             winograd: true,
+            cpu_code: CpuCode::C,
             precision: Precision::Model,
             calibration: Vec::new(),
             mesh: None,
             placement: PlacementOptions::default(),
             tuning: None,
+            memory: None,
             limits: Limits::default(),
             cache: Cache::user(),
             reproducers: Some(std::env::temp_dir()),
@@ -161,20 +168,6 @@ pub struct Stages {
     pub microbatches: i64,
 }
 
-impl Stages {
-    /// Parses `4` or `4x8`: four stages, with eight microbatches.
-    ///
-    /// # Errors
-    /// When the text is neither.
-    pub fn parse(text: &str) -> Result<Stages, String> {
-        let (stages, microbatches) = text.split_once('x').unwrap_or((text, "1"));
-        let number = |t: &str| t.parse().ok().filter(|n| *n > 0);
-        let both = number(stages).zip(number(microbatches));
-        let both = both.map(|(stages, microbatches)| Stages { stages, microbatches });
-        both.ok_or_else(|| "stages are S, or SxM with M microbatches, such as 4x8".into())
-    }
-}
-
 /// Which backends execute which ops. Native code executes the ops that no backend is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementOptions {
@@ -194,4 +187,6 @@ pub struct SessionOptions {
     pub threads: usize,
     /// Whether the session measures the time of every task.
     pub profile: bool,
+    /// The memory budget: the most bytes that the plan's values may take; `None` is this machine's memory.
+    pub memory: Option<u64>,
 }

@@ -142,7 +142,8 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn run(&mut self, func: &Func, set: &str) -> Result<Vec<Value>, Diagnostics> {
-        let values = input_files::in_order(input_files::read(&[set.into()], func)?, func)?;
+        let values =
+            input_files::in_order(input_files::read(&[set.into()], func, &input_files::Conversion::default())?, func)?;
         let mut bindings = Bindings::new();
         input_files::bind(&values, func, &mut bindings)?;
         let inputs = tensor_files::to_runtime_all(values.into_iter().map(|v| v.value).collect())?;
@@ -163,7 +164,7 @@ impl Runner<'_> {
         let funcs = prepare(&module, std::slice::from_ref(bindings), options, backends, *observer)?;
         let generator = Generator { model, options, backends, schedules: &schedule::NONE, observer: *observer };
         let plan = Arc::new(generator.compile(&funcs)?.open()?);
-        let session = SessionOptions { threads: options.worker_threads(), profile: false };
+        let session = SessionOptions { threads: options.worker_threads(), profile: false, ..Default::default() };
         Session::for_inputs(plan, inputs, &session, backends)
     }
 }

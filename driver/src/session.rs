@@ -202,7 +202,7 @@ impl Session {
 }
 
 fn runtime_options(options: &SessionOptions) -> of_runtime::Options {
-    of_runtime::Options { threads: options.threads, profile: options.profile }
+    of_runtime::Options { threads: options.threads, profile: options.profile, memory: options.memory }
 }
 
 /// Opens a runtime session for a program of a plan.
@@ -245,6 +245,30 @@ pub fn mesh_session(
     MeshSession::new(plan, mesh, runtime_options(options), &backends.loaders).map_err(|e| session_error(&e))
 }
 
+/// The hint of errors about the memory budget.
+pub(crate) const BUDGET_HINT: &str =
+    "take smaller shapes, or a machine with more memory: --memory SIZE gives another budget";
+
+/// Checks that a plan fits into a memory budget: each of its programs, and each rank of a mesh, on its own.
+///
+/// # Errors
+/// When one does not; the error names its largest values.
+pub(crate) fn check_memory(plan: &of_plan::Plan, budget: Option<u64>) -> Result<(), Diagnostics> {
+    let budget = budget.unwrap_or_else(of_runtime::machine_memory);
+    let checked = plan.programs.iter().try_for_each(|p| of_runtime::check_memory(std::iter::once((p, 1)), budget));
+    checked.map_err(|e| session_error(&e))
+}
+
+/// Checks that the smallest entry point of a plan fits into a memory budget, before inputs are read.
+///
+/// # Errors
+/// As [`check_memory`].
+pub(crate) fn check_smallest(plan: &PlanFile, budget: Option<u64>) -> Result<(), Diagnostics> {
+    let budget = budget.unwrap_or_else(of_runtime::machine_memory);
+    let smallest = plan.plan().programs.iter().filter(|p| !p.inner).min_by_key(|p| p.peak_bytes);
+    of_runtime::check_memory(smallest.map(|p| (p, 1)).into_iter(), budget).map_err(|e| session_error(&e))
+}
+
 fn session_error(e: &SessionError) -> Diagnostics {
     let code = match e {
         SessionError::Arch { .. }
@@ -252,6 +276,9 @@ fn session_error(e: &SessionError) -> Diagnostics {
         | SessionError::Ranks { .. }
         | SessionError::Backend { .. } => Code::UNSUPPORTED,
         SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,
+        SessionError::MemoryBudget { .. } => {
+            return error(Code::LIMIT, e.to_string()).hint(BUDGET_HINT).into();
+        }
         SessionError::Memory { .. } | SessionError::Thread(_) => Code::RUN,
         SessionError::Combine { .. } => Code::UNSUPPORTED,
         _ => Code::PLAN,
@@ -281,6 +308,9 @@ pub fn run_error(e: &RunError) -> Diagnostics {
         RunError::InputCount { .. } | RunError::Input { .. } => Code::INPUT,
         RunError::Task { source: ExecError::Unsupported(_), .. } => Code::UNSUPPORTED,
         RunError::Task { source: ExecError::Input(_), .. } => Code::INPUT,
+        RunError::Task { source: ExecError::Memory(_), .. } => {
+            return error(Code::LIMIT, e.to_string()).hint(BUDGET_HINT).into();
+        }
         _ => Code::RUN,
     };
     error(code, e.to_string()).into()

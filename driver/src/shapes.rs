@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Type};
 use of_passes::specialize::{Bindings, bind_input, open_symbols};
-use of_plan::{Port, Program};
+use of_plan::{Extent, Port, Program, Solution};
 use of_tensorrt::{Range, Ranges};
 
 use crate::error::error;
@@ -53,7 +53,7 @@ fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ran
     let wrong = |what: String| error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
     let (name, value) = spec.rsplit_once('=').unwrap_or((spec, ""));
     let Ok([min, opt, max]) = <[&str; 3]>::try_from(value.split(':').collect::<Vec<_>>()) else {
-        return Err(wrong(format!("'{value}' is no range (of '{name}')")));
+        return Err(wrong(format!("'{value}' is not a range (of '{name}')")));
     };
     let at = |end: &str| {
         let mut own = bindings.clone();
@@ -79,7 +79,7 @@ fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ran
 /// `NAME=1x3`.
 fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
-        let what = format!("'{spec}' is no shape");
+        let what = format!("'{spec}' is not a shape");
         return Err(error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input"));
     };
     if value.contains(':') {
@@ -87,7 +87,7 @@ fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
         return Err(error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
     }
     let Some(dims) = parse_dims(value) else {
-        let what = format!("'{value}' is no shape (of '{name}')");
+        let what = format!("'{value}' is not a shape (of '{name}')");
         return Err(error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
     };
     Ok((name, dims))
@@ -172,7 +172,8 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
             port.accepts(Some((port.dtype(), &extents)), program)
                 .map_err(|e| error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in extents.iter().enumerate() {
-                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(&[], *n)) {
+                let extent = port.extent(axis, program);
+                if let Some(Solution::One(symbol, n)) = extent.and_then(|e| e.solve(*n, &symbols)) {
                     set_symbol(program, &mut symbols, symbol as usize, n)?;
                 }
             }
@@ -183,9 +184,8 @@ pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> 
         }
     }
     // Symbols that are extents of inputs; results determine the others.
-    let extents = |p: &Port| {
-        (0..p.dims.len()).filter_map(|a| Some(p.extent(a, program)?.symbols())).flatten().collect::<Vec<_>>()
-    };
+    let extents =
+        |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)).flat_map(Extent::symbols).collect::<Vec<_>>();
     let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
     let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
     open.sort_unstable();
@@ -264,7 +264,7 @@ mod tests {
     fn contradictions_and_unknown_names_are_rejected() {
         assert_eq!(bound(&["batch=1", "batch=2"]).unwrap_err(), "dimension 'batch' is given as 1 and as 2");
         assert_eq!(bound(&["q=1"]).unwrap_err(), "the model has no dimension or input 'q'");
-        assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is no shape (of 'x')");
+        assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is not a shape (of 'x')");
         assert!(bound(&["s=3", "x=2x5"]).unwrap_err().contains("it must be 6"));
         assert!(bound(&["x=2x5"]).unwrap_err().contains("never is"));
     }
@@ -284,7 +284,7 @@ mod tests {
         // The second axis is twice as long as `s`, and the same at all ends.
         assert_eq!(ranged(&["x=1x6:2x6:4x6"]), Ok((numbers(&[("s", 3)]), of(&["batch=1:2:4"]))));
         assert_eq!(ranged(&["x=1x2:2x6:4x8"]), Ok((numbers(&[]), of(&["batch=1:2:4", "s=1:3:4"]))));
-        assert_eq!(ranged(&["batch=1:8"]).unwrap_err(), "'1:8' is no range (of 'batch')");
+        assert_eq!(ranged(&["batch=1:8"]).unwrap_err(), "'1:8' is not a range (of 'batch')");
         assert_eq!(ranged(&["batch=8:1:64"]).unwrap_err(), "'batch' has no range 8:1:64");
         assert_eq!(ranged(&["batch=0:1:64"]).unwrap_err(), "'batch' has no range 0:1:64");
         assert_eq!(ranged(&["q=1:2:3"]).unwrap_err(), "the model has no dimension or input 'q'");

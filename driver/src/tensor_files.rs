@@ -27,8 +27,20 @@ pub fn read(path: &Path, ty: Option<&Type>) -> Result<Named, Diagnostics> {
     if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
         return Ok(Named { name: None, value: Value::Tensor(npy::read(path)?) });
     }
-    let (name, value) = of_onnx::tensor_io::read(path, ty)?;
+    let (name, value) = of_onnx::tensor_io::read(path, ty).map_err(|e| {
+        // A file of another kind is more likely than a damaged one.
+        let is_pb = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pb"));
+        if is_pb || e.code == Code::IO { Diagnostics::from(e) } else { not_a_value(path) }
+    })?;
     Ok(Named { name: Some(name).filter(|n| !n.is_empty()), value })
+}
+
+/// The formats of files that hold a value of an input.
+pub(crate) const FORMATS: &str = "values are in .npy, .npz, .pb (ONNX's TensorProto, SequenceProto, OptionalProto), and for images \
+     .png, .jpg, .bmp, .ppm, .tiff, .webp";
+
+fn not_a_value(path: &Path) -> Diagnostics {
+    error(Code::INPUT, format!("'{}' is in no format of values", path.display())).hint(FORMATS).into()
 }
 
 /// Reads all arrays of an archive.
@@ -55,7 +67,7 @@ pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnosti
     match value {
         Value::Tensor(t) => Ok(npy::write(path, t)?),
         _ => {
-            let what = format!("output '{name}' is no tensor, which is all that .npy can hold");
+            let what = format!("output '{name}' is not a tensor, which is all that .npy can hold");
             Err(error(Code::INPUT, what).hint("--output-format pb writes any value").into())
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use of_codegen::Compiled;
 use of_codegen::kernel::contraction::Tile;
-use of_codegen::kernel::schedule::{Scheduled, Schedules};
+use of_codegen::kernel::schedule::{Schedules, TunableContraction};
 use of_codegen::toolchain::{read_private, write_private};
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
@@ -129,7 +129,7 @@ impl Tuner<'_> {
         let compiled = Generator { model, options, backends, schedules, observer }.compile(funcs)?;
         let times = self.times(&compiled)?;
         if self.rounds == 0 {
-            let all = compiled.summary.scheduled.iter().take(funcs.len()).flatten();
+            let all = compiled.summary.tunable.iter().take(funcs.len()).flatten();
             for s in all.filter(|s| cached.get(&s.key).is_none() && times.contains_key(s.key.as_str())) {
                 let untried = Candidates { tiles: s.tiles.clone(), seconds: Vec::new() };
                 self.candidates.entry(s.key.clone()).or_insert(untried);
@@ -148,8 +148,8 @@ impl Tuner<'_> {
     fn times<'s>(&self, compiled: &'s Compiled) -> Result<BTreeMap<&'s str, f64>, Diagnostics> {
         let plan = Arc::new(compiled.open()?);
         let mut times = BTreeMap::new();
-        for (program, scheduled) in compiled.summary.scheduled.iter().take(self.funcs.len()).enumerate() {
-            self.measure(&plan, program, scheduled, &mut times)?;
+        for (program, tunable) in compiled.summary.tunable.iter().take(self.funcs.len()).enumerate() {
+            self.measure(&plan, program, tunable, &mut times)?;
         }
         Ok(times)
     }
@@ -159,14 +159,14 @@ impl Tuner<'_> {
         &self,
         plan: &Arc<PlanFile>,
         program: usize,
-        scheduled: &'s [Scheduled],
+        tunable: &'s [TunableContraction],
         times: &mut BTreeMap<&'s str, f64>,
     ) -> Result<(), Diagnostics> {
         let func = &self.funcs[program].1;
         let types = func.input_types().into_iter().map(Some);
-        let inputs = random_inputs::values(func.inputs.iter().map(String::as_str).zip(types))?;
+        let inputs = random_inputs::values(func.inputs.iter().map(String::as_str).zip(types), self.options.memory)?;
         let mut inputs = tensor_files::to_runtime_all(inputs)?;
-        let options = SessionOptions { threads: self.options.worker_threads(), profile: true };
+        let options = SessionOptions { threads: self.options.worker_threads(), profile: true, ..Default::default() };
         let mut session = program_session(Arc::clone(plan), program, &options, self.backends)?;
         let mut outputs = session.new_outputs();
         let mut run = || session.run_into(&mut inputs, &mut outputs).map_err(|e| run_error(&e));
@@ -179,7 +179,7 @@ impl Tuner<'_> {
             runs += 1;
         }
         for t in session.timings() {
-            for s in scheduled.iter().filter(|s| s.step == t.task) {
+            for s in tunable.iter().filter(|s| s.step == t.task) {
                 *times.entry(&s.key).or_default() += t.min.as_secs_f64();
             }
         }

@@ -1,7 +1,7 @@
 //! A workload: a plan, and a value for each of its inputs, read from files or random.
 
 use of_codegen::Summary;
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
 use of_ops::Value as OpValue;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
@@ -9,13 +9,14 @@ use of_runtime::Value;
 
 use crate::backends::Backends;
 use crate::compiler::compile_bound;
+use crate::error::error;
 use crate::input_files::{self, NamedValue};
 use crate::model::Model;
 use crate::observer::Observer;
 use crate::options::CompileOptions;
 use crate::precision;
 use crate::prepare::{main_func, verify};
-use crate::session::entry_point;
+use crate::session::{check_smallest, entry_point};
 use crate::{random_inputs, shapes, tensor_files};
 
 /// A plan and its inputs, in the order of the plan.
@@ -35,8 +36,12 @@ pub struct InputSource<'a> {
     pub files: &'a [String],
     /// Shape bindings, as [`shapes::bind`] takes them.
     pub shapes: &'a [String],
+    /// How their contents become values.
+    pub conversion: &'a input_files::Conversion,
     /// Whether inputs are random where `files` is empty.
     pub random: bool,
+    /// The most bytes that random inputs may take; `None` is this machine's memory.
+    pub memory: Option<u64>,
 }
 
 impl InputSource<'_> {
@@ -49,12 +54,17 @@ impl InputSource<'_> {
     /// # Errors
     /// When a file cannot be read, or the inputs do not fit.
     pub fn for_plan(&self, plan: PlanFile, observer: &dyn Observer) -> Result<Workload, Diagnostics> {
+        check_smallest(&plan, self.memory)?;
         let values = if self.is_random() {
             let program = entry_point(&plan)?;
             let types = shapes::of_plan(self.shapes, &program, observer)?;
-            random_inputs::values(program.inputs.iter().map(|p| p.name.as_str()).zip(types))?
+            random_inputs::values(program.inputs.iter().map(|p| p.name.as_str()).zip(types), self.memory)?
         } else {
-            input_files::read_for_plan(self.files, &plan)?
+            if !self.shapes.is_empty() {
+                let what = "the shapes of a plan's inputs are those of the files: --shape has no effect together with --inputs";
+                return Err(error(Code::INPUT, what).hint("leave out --shape, or give the model").into());
+            }
+            input_files::read_for_plan(self.files, &plan, self.conversion)?
         };
         Ok(Workload { plan, inputs: tensor_files::to_runtime_all(values)?, summary: None })
     }
@@ -81,7 +91,8 @@ impl InputSource<'_> {
             }
             None
         } else {
-            let ordered: Vec<NamedValue> = input_files::in_order(input_files::read(self.files, func)?, func)?;
+            let ordered: Vec<NamedValue> =
+                input_files::in_order(input_files::read(self.files, func, self.conversion)?, func)?;
             input_files::bind(&ordered, func, &mut bindings)?;
             Some(ordered.into_iter().map(|v| v.value).collect())
         };
@@ -92,9 +103,12 @@ impl InputSource<'_> {
             // A mesh program takes whole inputs, whatever its ranks and microbatches take.
             None if !plan.plan().meshes.is_empty() => {
                 let program = entry_point(&plan)?;
-                random_inputs::values(program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p))))?
+                random_inputs::values(
+                    program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p))),
+                    self.memory,
+                )?
             }
-            None => random_inputs::for_types(&types)?,
+            None => random_inputs::for_types(&types, self.memory)?,
         };
         let inputs = tensor_files::to_runtime_all(values)?;
         Ok(Workload { plan, inputs, summary: Some(summary) })

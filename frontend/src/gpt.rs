@@ -57,7 +57,7 @@ impl Net {
     fn norm(&mut self, x: ValueId, name: String, hidden: usize) -> ValueResult {
         let scale = self.parameter(format!("{name}.scale"), &[hidden])?;
         let bias = self.parameter(format!("{name}.bias"), &[hidden])?;
-        self.b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[x, scale, bias])
+        self.b.op(LayerNorm { axis: -1, epsilon: 1e-5, return_stats: false }, &[x, scale, bias])
     }
 
     fn linear(&mut self, x: ValueId, name: String, from: usize, to: usize) -> ValueResult {

@@ -127,7 +127,7 @@ impl ModelBuilder {
             dilations: vec![],
             ceil_mode: false,
             storage_order: 0,
-            indices: false,
+            return_indices: false,
             auto_pad: "NOTSET".into(),
             channels_last: false,
         };

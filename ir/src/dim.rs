@@ -146,36 +146,6 @@ impl Dim {
         }
     }
 
-    /// The symbol whose value follows from the value of the whole and those of the symbols for which `bound` holds: the only
-    /// other symbol of a sum, in which it occurs as a factor alone and at most once in a term.
-    pub fn determines(&self, bound: &dyn Fn(&str) -> bool) -> Option<&Arc<str>> {
-        let mut found: Option<&Arc<str>> = None;
-        for (mono, _) in &self.terms {
-            let mut here = false;
-            for atom in mono {
-                match atom {
-                    Atom::Symbol(s) if bound(s) => {}
-                    Atom::Symbol(s) if here || found.is_some_and(|f| f != s) => return None,
-                    Atom::Symbol(s) => (here, found) = (true, Some(s)),
-                    Atom::Call(_, ab) if ab.0.symbols().iter().chain(&ab.1.symbols()).all(|s| bound(s)) => {}
-                    Atom::Call(..) => return None,
-                }
-            }
-        }
-        found
-    }
-
-    /// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is non-negative.
-    pub fn solve(&self, n: i64) -> Option<(&Arc<str>, Option<i64>)> {
-        let [(mono, a)] = self.terms.as_slice() else { return None };
-        let [Atom::Symbol(s)] = mono.as_slice() else { return None };
-        let rest = n.checked_sub(self.constant);
-        let value = rest.and_then(|rest| {
-            rest.checked_div(*a).filter(|v| *v >= 0 && v.checked_mul(*a).is_some_and(|whole| whole == rest))
-        });
-        Some((s, value))
-    }
-
     /// Every symbol in it, sorted, each once.
     pub fn symbols(&self) -> Vec<Arc<str>> {
         fn walk(d: &Dim, out: &mut Vec<Arc<str>>) {
@@ -194,6 +164,45 @@ impl Dim {
         out.sort();
         out.dedup();
         out
+    }
+
+    /// The symbol that the value of the dimension determines: the only one that is not `known`, as a factor of one term.
+    pub fn determines(&self, known: &dyn Fn(&str) -> bool) -> Option<Arc<str>> {
+        let unknown = self.symbols().into_iter().filter(|s| !known(s)).collect::<Vec<_>>();
+        let [symbol] = unknown.as_slice() else { return None };
+        let contains = |atom: &Atom| match atom {
+            Atom::Symbol(s) => s == symbol,
+            Atom::Call(_, ab) => ab.0.symbols().contains(symbol) || ab.1.symbols().contains(symbol),
+        };
+        let mut found = self.terms.iter().flat_map(|(m, _)| m).filter(|a| contains(a));
+        let alone = matches!(found.next(), Some(Atom::Symbol(_))) && found.next().is_none();
+        (alone && !self.is_unknown()).then(|| symbol.clone())
+    }
+
+    /// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is a natural number.
+    pub fn solve(&self, n: i64) -> Option<(Arc<str>, Option<i64>)> {
+        let [(mono, a)] = self.terms.as_slice() else { return None };
+        let [Atom::Symbol(s)] = mono.as_slice() else { return None };
+        let rest = n.checked_sub(self.constant)?;
+        let value = rest.checked_div(*a).filter(|v| *v >= 0 && v.checked_mul(*a) == Some(rest));
+        Some((s.clone(), value))
+    }
+
+    /// The values of symbols for which `dims` have the values `n`, as far as they determine them.
+    pub fn solve_all(dims: &[(&Dim, i64)]) -> BTreeMap<Arc<str>, i64> {
+        let mut found = BTreeMap::new();
+        loop {
+            let before = found.len();
+            for (dim, n) in dims {
+                let rest = dim.substitute(&|s| found.get(s).map(|n| Dim::from(*n)));
+                if let Some((symbol, Some(value))) = rest.solve(*n) {
+                    found.insert(symbol, value);
+                }
+            }
+            if found.len() == before {
+                return found;
+            }
+        }
     }
 
     /// Replaces each symbol by the result of `f`; `None` keeps the symbol.
@@ -444,6 +453,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn extents_determine_symbols() {
+        let [n, m] = ["N", "M"].map(Dim::symbol);
+        let product = &(&n * &m) + &n;
+        let none = |_: &str| false;
+        let only_n = |s: &str| s == "N";
+        assert_eq!((&n * &Dim::from(4i64)).determines(&none).as_deref(), Some("N"));
+        assert_eq!((product.determines(&none), product.determines(&only_n).as_deref()), (None, Some("M")));
+        assert_eq!((&n * &n).determines(&none), None);
+        assert_eq!(Dim::call(DimFn::FloorDiv, &n, &Dim::from(2i64)).determines(&none), None);
+        let found = Dim::solve_all(&[(&product, 12), (&(&n + &Dim::from(1i64)), 4)]);
+        assert_eq!((found.get("N"), found.get("M")), (Some(&3), Some(&3)));
+        assert_eq!((&n * &Dim::from(4i64)).solve(6), Some(("N".into(), None)));
+    }
+
+    #[test]
     fn canonical_form_proves_equality() {
         let n = Dim::symbol("N");
         let a = &(&n * &Dim::from(4i64)) + &Dim::from(8i64);
@@ -457,26 +481,6 @@ mod tests {
         assert!(a.provably_ne(&(&a + &Dim::from(1i64))));
         assert!(!a.provably_ne(&n));
         assert_eq!((&a - &a).as_const(), Some(0));
-    }
-
-    #[test]
-    fn the_value_of_a_linear_dimension_gives_a_symbol() {
-        let (b, s) = (Dim::symbol("b"), Dim::symbol("s"));
-        let affine = &(&s * &4i64.into()) + &1i64.into();
-        assert_eq!(affine.solve(9), Some((&"s".into(), Some(2))));
-        assert_eq!(affine.solve(8), Some((&"s".into(), None)));
-        assert_eq!(affine.solve(i64::MIN), Some((&"s".into(), None)));
-        assert_eq!((&b * &s).solve(8), None);
-        let none = |_: &str| false;
-        let first = |name: &str| name == "b";
-        assert_eq!(affine.determines(&none), Some(&"s".into()));
-        assert_eq!((&b * &s).determines(&none), None);
-        assert_eq!((&b * &s).determines(&first), Some(&"s".into()));
-        assert_eq!((&b + &s).determines(&first), Some(&"s".into()));
-        assert_eq!((&s * &s).determines(&none), None);
-        assert_eq!(b.determines(&first), None);
-        assert_eq!(Dim::call(DimFn::FloorDiv, &s, &2i64.into()).determines(&none), None);
-        assert_eq!((&Dim::call(DimFn::FloorDiv, &b, &2i64.into()) + &s).determines(&first), Some(&"s".into()));
     }
 
     #[test]

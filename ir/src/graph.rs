@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use indexmap::IndexSet;
 use of_diag::Location;
 use smallvec::SmallVec;
 
@@ -97,7 +98,7 @@ pub(crate) struct RegionData {
 }
 
 /// Tensors of more elements are data, not shapes.
-const LONGEST_SHAPE: usize = 64;
+const MAX_SHAPE_LENGTH: usize = 64;
 
 /// The body of a function: one region of ops in execution order, with regions nested in ops.
 ///
@@ -242,7 +243,7 @@ impl Graph {
 
     /// The values from outside that the ops in the regions of `op` read, each once, in the order of the ops.
     pub fn captured(&self, op: OpId) -> Vec<ValueId> {
-        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut Vec<ValueId>) {
+        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut IndexSet<ValueId>) {
             for op in g.region_ops(region) {
                 let data = g.op(op);
                 for v in &data.operands {
@@ -250,17 +251,17 @@ impl Graph {
                         ValueDef::Arg(region, _) => region,
                         ValueDef::Result(op, _) => g.op(op).parent,
                     };
-                    if g.encloses(from, outer) && !out.contains(v) {
-                        out.push(*v);
+                    if g.encloses(from, outer) {
+                        out.insert(*v);
                     }
                 }
                 data.regions.iter().for_each(|r| visit(g, *r, outer, out));
             }
         }
-        let mut out = Vec::new();
+        let mut out = IndexSet::new();
         let data = self.op(op);
         data.regions.iter().for_each(|r| visit(self, *r, data.parent, &mut out));
-        out
+        out.into_iter().collect()
     }
 
     /// An op as its declaration sees it.
@@ -306,7 +307,7 @@ impl Graph {
     /// Whether a value may hold dimensions: an integer tensor of rank 0 or 1, and not too long. Longer tensors are data.
     fn may_be_shape(&self, value: ValueId) -> bool {
         let Some(t) = self.ty(value).as_tensor() else { return false };
-        let short = |d: &Dim| d.as_const().is_none_or(|n| n <= LONGEST_SHAPE as i64);
+        let short = |d: &Dim| d.as_const().is_none_or(|n| n <= MAX_SHAPE_LENGTH as i64);
         !t.dtype.is_float() && t.shape.as_ref().is_none_or(|s| s.len() <= 1 && s.iter().all(short))
     }
 

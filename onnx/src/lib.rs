@@ -27,7 +27,7 @@ mod tensor;
 pub mod tensor_io;
 mod types;
 
-pub use export::{ExportOptions, Exported, OLDEST_WRITTEN, export_file, export_model};
+pub use export::{ExportOptions, Exported, OLDEST_WRITTEN, export_bytes, export_file, export_model};
 pub use import::{Imported, NEWEST_OPSET, OLDEST_OPSET};
 pub use load::{import_bytes, import_file, import_with_warnings, initializer_inputs};
 pub use ops::{Operator, Support, operators};

@@ -12,7 +12,7 @@ use crate::proto::{
 };
 
 /// The limit on devices; bounds the allocation for a damaged model.
-const MOST_DEVICES: usize = 1 << 16;
+const MAX_DEVICES: usize = 1 << 16;
 
 /// The device configuration of a mesh.
 pub(crate) fn configuration(name: &str, mesh: &Mesh) -> DeviceConfigurationProto {
@@ -33,12 +33,12 @@ pub(crate) fn configuration(name: &str, mesh: &Mesh) -> DeviceConfigurationProto
 /// # Errors
 /// When the number of devices is invalid.
 pub(crate) fn mesh(proto: &DeviceConfigurationProto) -> Result<Mesh, String> {
-    let n = usize::try_from(proto.num_devices()).ok().filter(|n| (1..=MOST_DEVICES).contains(n));
+    let n = usize::try_from(proto.num_devices()).ok().filter(|n| (1..=MAX_DEVICES).contains(n));
     let n = n.ok_or_else(|| format!("device configuration '{}' has {} devices", proto.name(), proto.num_devices()))?;
     let row = Mesh { devices: "cpu".into(), shape: vec![n], part: None };
     let Some((kind, last)) = proto.device.last().and_then(|d| d.split_once(':')) else { return Ok(row) };
     let Ok(last) = last.split(':').map(str::parse::<usize>).collect::<Result<Vec<_>, _>>() else { return Ok(row) };
-    if last.iter().any(|c| *c >= MOST_DEVICES) {
+    if last.iter().any(|c| *c >= MAX_DEVICES) {
         return Ok(row);
     }
     let mesh = Mesh { devices: kind.into(), shape: last.iter().map(|c| c + 1).collect(), part: None };
@@ -134,10 +134,10 @@ pub(crate) fn decode(spec: &ShardingSpecProto, name: &str, mesh: &Mesh, rank: Op
             None => usize::try_from(d.axis()).map_err(|_| fault("counts axes of a tensor of unknown rank"))?,
         };
         let axis = u8::try_from(axis).map_err(|_| fault("names an axis that no tensor has"))?;
-        let shards = usize::try_from(simple.num_shards()).ok().filter(|n| (1..=MOST_DEVICES).contains(n));
+        let shards = usize::try_from(simple.num_shards()).ok().filter(|n| (1..=MAX_DEVICES).contains(n));
         dims.push((axis, shards.ok_or_else(|| fault("has no valid number of shards"))?));
     }
-    let count = dims.iter().try_fold(1usize, |n, (_, s)| n.checked_mul(*s)).filter(|n| *n <= MOST_DEVICES);
+    let count = dims.iter().try_fold(1usize, |n, (_, s)| n.checked_mul(*s)).filter(|n| *n <= MAX_DEVICES);
     let count = count.ok_or_else(|| fault("has too many shards"))?;
     if count != 1 && spec.device.len() != count {
         return Err(fault(&format!("has {count} shards on {} devices or groups", spec.device.len())));

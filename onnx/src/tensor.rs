@@ -184,7 +184,7 @@ fn typed(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>, Diagnos
 }
 
 /// The largest sparse tensor that is made dense.
-const LARGEST_DENSE: usize = 1 << 28;
+const MAX_DENSE: usize = 1 << 28;
 
 /// A sparse tensor as a dense one.
 pub(crate) fn dense(proto: &SparseTensorProto, external: &External) -> Result<Tensor, Diagnostic> {
@@ -193,7 +193,7 @@ pub(crate) fn dense(proto: &SparseTensorProto, external: &External) -> Result<Te
         tensor(t, external)
     };
     let (dims, n) = dims(&proto.dims)?;
-    if n > LARGEST_DENSE {
+    if n > MAX_DENSE {
         let message = format!("a sparse tensor of {n} elements is too large to be made dense");
         return Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, message));
     }

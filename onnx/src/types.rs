@@ -46,8 +46,8 @@ pub(crate) fn map(proto: &TypeProto, size: &str) -> Option<Result<[Type; 2], Dia
 
 fn shape(proto: &TensorShapeProto) -> Result<Vec<Dim>, Diagnostic> {
     // Far more than any format or library supports; bounds the cost of code quadratic in the rank.
-    const MOST_AXES: usize = 255;
-    if proto.dim.len() > MOST_AXES {
+    const MAX_AXES: usize = 255;
+    if proto.dim.len() > MAX_AXES {
         return Err(invalid(format!("a tensor cannot have {} axes", proto.dim.len())));
     }
     Ok(proto.dim.iter().map(dim).collect())

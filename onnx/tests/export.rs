@@ -520,7 +520,7 @@ fn missing_broadcasts_are_exported_explicitly() {
     let m = text(
         "func @main(%x: tensor<1x1x4x4xf32>) -> (tensor<1x1x4x4xf32>) {
            %y = of.max_pool %x {auto_pad = \"SAME_UPPER\", ceil_mode = false, channels_last = false,
-             dilations = array<i64>, indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
+             dilations = array<i64>, return_indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
              strides = array<i64>} : (tensor<1x1x4x4xf32>) -> tensor<1x1x4x4xf32>
            of.return %y : (tensor<1x1x4x4xf32>) -> ()
          }",

@@ -40,7 +40,7 @@ macro_rules! op {
                 operands: $crate::op!(@slots [] $($operands)*),
                 results: $crate::op!(@slots [] $($results)*),
                 attrs: &[$(of_ir::AttrSlot {
-                    name: stringify!($attr),
+                    name: $crate::attr_name(stringify!($attr)),
                     kind: <$ty as of_ir::AttrValue>::KIND,
                     optional: $crate::is_option(stringify!($ty)),
                 }),*],
@@ -55,7 +55,7 @@ macro_rules! op {
             const DECL: &'static dyn $crate::OpDecl = &$crate::Decl::<$name>::NEW;
             #[allow(unused_variables, reason = "some ops have no attributes or no sample")]
             fn from_attrs(attrs: &of_ir::Attrs) -> Result<Self, of_ir::OpError> {
-                Ok($name { $($attr: attrs.typed(stringify!($attr))?),* })
+                Ok($name { $($attr: attrs.typed($crate::attr_name(stringify!($attr)))?),* })
             }
             #[allow(unused_variables, reason = "some ops have no attributes or no sample")]
             fn sample($seed: u64) -> Option<(Vec<$crate::Value>, Self)> {
@@ -77,7 +77,7 @@ macro_rules! op {
             #[allow(unused_mut, dead_code, reason = "some ops have no attributes")]
             fn attrs_of(&self) -> of_ir::Attrs {
                 let mut a = of_ir::Attrs::new();
-                $(a.put(stringify!($attr), self.$attr.clone());)*
+                $(a.put($crate::attr_name(stringify!($attr)), self.$attr.clone());)*
                 a
             }
         }
@@ -105,6 +105,17 @@ macro_rules! op_basics {
             self.attrs_of()
         }
     };
+}
+
+/// The name of an attribute in the text form: that of its field without the `r#` of a keyword.
+pub const fn attr_name(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        [b'r', b'#', name @ ..] => match std::str::from_utf8(name) {
+            Ok(name) => name,
+            Err(_) => field,
+        },
+        _ => field,
+    }
 }
 
 /// Whether a type's text names an `Option`.

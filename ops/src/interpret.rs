@@ -71,11 +71,9 @@ impl Frame<'_> {
         let shape = self.graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
         if let (Some(shape), Value::Tensor(t)) = (shape, &value) {
             for (d, n) in shape.iter().zip(t.dims()) {
-                // A loop binds anew in each iteration what the extent alone determines.
-                let known = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
-                let rest = if d.determines(&|_| false).is_some() { d.clone() } else { d.substitute(&known) };
-                if let Some((s, Some(value))) = rest.solve(*n as i64) {
-                    self.symbols.insert(s.clone(), value);
+                let rest = d.substitute(&|s| self.symbols.get(s).map(|n| Dim::from(*n)));
+                if let Some((symbol, Some(value))) = rest.solve(*n as i64) {
+                    self.symbols.insert(symbol, value);
                 }
             }
         }

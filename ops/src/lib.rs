@@ -6,8 +6,10 @@
 mod build;
 mod declare;
 mod estimate;
+pub mod exactness;
 pub mod interpret;
 pub mod list;
+pub mod maps;
 mod op;
 pub mod op_registry;
 pub mod sample;
@@ -32,7 +34,7 @@ pub mod structural;
 pub mod training;
 pub mod work;
 
-pub use declare::is_option;
+pub use declare::{attr_name, is_option};
 pub use list::{decl, get, registry};
 pub use op::{
     CudaKernel, Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Launch, Op, OpDecl, OpSpec, Sample, Value,

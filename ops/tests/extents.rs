@@ -13,7 +13,7 @@ use of_test_support::op::{self, is_parameter, one_op};
 const HUGE: usize = 1 << 41;
 
 /// No tensor of a test is larger.
-const LARGEST: usize = 1 << 16;
+const MAX_ELEMENTS: usize = 1 << 16;
 
 /// The operands with extents replaced, equal ones alike; `None` where a tensor would be too large, or nothing changes.
 fn replaced(operands: &[Value], with: impl Fn(usize) -> usize) -> Option<Vec<Value>> {
@@ -23,7 +23,7 @@ fn replaced(operands: &[Value], with: impl Fn(usize) -> usize) -> Option<Vec<Val
             let dims: Vec<usize> = t.dims().iter().map(|d| with(*d)).collect();
             changed |= dims != t.dims();
             let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-            let n = if dims.contains(&0) { 0 } else { n.filter(|n| *n <= LARGEST)? };
+            let n = if dims.contains(&0) { 0 } else { n.filter(|n| *n <= MAX_ELEMENTS)? };
             let again = |i: usize| i % t.len().max(1);
             let elements = match t.elements() {
                 Elements::Float(v) => {

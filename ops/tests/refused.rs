@@ -100,7 +100,7 @@ fn arg_max_of_an_empty_axis_is_refused() {
         ceil_mode: false,
         channels_last: false,
         storage_order: 1,
-        indices: true,
+        return_indices: true,
     };
     let mut graph = Graph::new();
     let entry = graph.entry();

@@ -12,7 +12,7 @@ use of_ir::{DType, Dim, Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::elementwise::{Div, Eq, Max, Select};
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Expand, MOST_AXES, Reshape};
+use of_ops::movement::{Concat, Expand, MAX_AXES, Reshape};
 use of_ops::nn::Resize;
 use of_ops::reduction::ReduceProd;
 use of_ops::structural::{Constant, ShapeOf};
@@ -57,7 +57,7 @@ fn name_input_extents(rw: &mut Rewriter<'_>) {
     let shapes = inputs.iter().filter_map(|v| g.ty(*v).as_tensor()?.shape.clone());
     let extents: Vec<Dim> = shapes.flatten().collect();
     let mut bound: HashSet<Arc<str>> = HashSet::new();
-    while let Some(s) = extents.iter().find_map(|d| d.determines(&|s| bound.contains(s))).cloned() {
+    while let Some(s) = extents.iter().find_map(|d| d.determines(&|s| bound.contains(s))) {
         bound.insert(s);
     }
     let unbound = |d: &Dim| d.symbols().iter().any(|s| !bound.contains(s));
@@ -110,7 +110,7 @@ fn sizes(g: &Graph, op: OpId) -> Option<usize> {
         Reshape::NAME => {
             let count = dims(g, data.operands[1]);
             let known = g.ty(data.operands[0]).as_tensor().is_some_and(|t| t.rank().is_some());
-            (known && count.is_some_and(|c| c[0] > 0 && c[0] < MOST_AXES)).then_some(1)
+            (known && count.is_some_and(|c| c[0] > 0 && c[0] < MAX_AXES)).then_some(1)
         }
         Resize::NAME => {
             let plain = as_op::<Resize>(g, op).is_some_and(|r| &*r.keep_aspect_ratio_policy == "stretch");
@@ -136,7 +136,7 @@ fn as_bound_extents(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>
     }
     let Some(&[count]) = dims(g, v).as_deref() else { return Ok(None) };
     // The empty tensor has an axis more.
-    if count == 0 || count >= MOST_AXES || g.ty(v).as_tensor().is_none_or(|t| t.dtype != DType::I64) {
+    if count == 0 || count >= MAX_AXES || g.ty(v).as_tensor().is_none_or(|t| t.dtype != DType::I64) {
         return Ok(None);
     }
     if let Some((concat, joined)) = def::<Concat>(g, v) {

@@ -39,7 +39,7 @@ pub fn channels_last(func: &mut Func) -> Result<(), Diagnostics> {
             return Ok(());
         }
         crate::fold_constants::fold_constants(func)?;
-        crate::canonicalize::canonicalize(func)?;
+        crate::canonicalize::canonicalize(func, &Default::default())?;
     }
 }
 

@@ -17,6 +17,9 @@ use of_ops::structural::{Constant, NoneValue, ShapeOf};
 /// With more phases, nearly all are only the bias or are cropped; no known network has as many.
 const MAX_PHASES: usize = 4096;
 
+/// The most elements of an axis for each element of the result and of its input, with a stride for each input.
+const MAX_CROP_RATIO: i64 = 8;
+
 /// Geometry of one spatial axis.
 struct Axis {
     stride: usize,
@@ -138,11 +141,17 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
         let beyond = (&(&o.input[i] + &o.pads_begin[i]) - &(&o.output[i] * &Dim::from(stride))).as_const()?;
         let s = i64::try_from(stride).ok()?;
         let after = (beyond + s - 1).div_euclid(s).max(0);
+        let taps = ((kernel - 1) * dilation + 1).div_ceil(stride);
+        // A result that is mostly cropped would be allocated whole.
+        let known = o.output[i].as_const().zip(o.input[i].as_const());
+        if known.is_some_and(|(x, y)| (x + 2 * taps as i64) * s > MAX_CROP_RATIO * (y + x * s)) {
+            return None;
+        }
         Some(Axis {
             stride,
             dilation,
             kernel,
-            taps: ((kernel - 1) * dilation + 1).div_ceil(stride),
+            taps,
             after: usize::try_from(after).ok()?,
             cut: (first, after * s - beyond),
         })

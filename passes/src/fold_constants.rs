@@ -10,8 +10,32 @@ use of_ops::{Inputs, Kind, OpSpec, Value};
 use crate::infer_shapes::reinfer;
 use crate::matchers::splat;
 
-/// Larger results stay ops, unless they are no larger than their operands.
-const LARGEST_RESULT: usize = 512 << 20;
+/// Limits of what is evaluated at compile time. They depend on the constants of the function, so that a small file cannot ask for
+/// much memory or time, and weights of any size are converted.
+struct Limits {
+    /// Larger results stay ops, unless they are no larger than one of their operands. The sum of the operands says nothing: an
+    /// op may read one value twice.
+    result_bytes: usize,
+}
+
+/// Results of this many bytes are computed in any case; larger ones up to the bytes of all constants.
+const RESULT_BYTES: usize = 16 << 20;
+
+/// Ops of more arithmetic stay, unless it is little for each byte of the operands, as where weights are converted. The
+/// interpreter takes a second for this much.
+const MAX_FLOPS: f64 = 134_217_728.0;
+const MAX_FLOPS_PER_BYTE: f64 = 64.0;
+
+impl Limits {
+    fn of(g: &Graph) -> Limits {
+        let stored = |op: OpId| {
+            let data = g.op(op);
+            data.def.constant(&data.attrs).and_then(|t| t.bytes().map(|b| b.len())).unwrap_or(0)
+        };
+        let all = g.walk().into_iter().map(stored).fold(0, usize::saturating_add);
+        Limits { result_bytes: all.max(RESULT_BYTES) }
+    }
+}
 
 /// Replaces every op with known results by constants, and every branch with a known condition by the region that it
 /// runs.
@@ -22,30 +46,31 @@ const LARGEST_RESULT: usize = 512 << 20;
 /// # Errors
 /// None so far: an op that cannot be evaluated stays, and fails at run time.
 pub fn fold_constants(func: &mut Func) -> Result<(), Diagnostics> {
+    let limits = Limits::of(&func.graph);
     let mut rw = Rewriter::new(&mut func.graph, "fold-constants");
     let entry = rw.graph().entry();
-    fold_region(&mut rw, entry)?;
+    fold_region(&mut rw, entry, &limits)?;
     Ok(())
 }
 
-fn fold_region(rw: &mut Rewriter<'_>, region: RegionId) -> Result<(), Diagnostic> {
+fn fold_region(rw: &mut Rewriter<'_>, region: RegionId, limits: &Limits) -> Result<(), Diagnostic> {
     let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
-    fold_ops(rw, ops)
+    fold_ops(rw, ops, limits)
 }
 
-fn fold_ops(rw: &mut Rewriter<'_>, ops: Vec<OpId>) -> Result<(), Diagnostic> {
+fn fold_ops(rw: &mut Rewriter<'_>, ops: Vec<OpId>, limits: &Limits) -> Result<(), Diagnostic> {
     for op in ops {
         if let Some(inner) = inline_branch(rw, op) {
-            fold_ops(rw, inner)?;
+            fold_ops(rw, inner, limits)?;
             continue;
         }
         for region in rw.graph().op(op).regions.clone() {
-            fold_region(rw, region)?;
+            fold_region(rw, region, limits)?;
         }
         // `infer-shapes` reports errors.
         let _ = reinfer(rw, op);
         if foldable(rw, op) {
-            fold(rw, op)?;
+            fold(rw, op, limits)?;
         }
     }
     Ok(())
@@ -69,10 +94,10 @@ fn inline_branch(rw: &mut Rewriter<'_>, op: OpId) -> Option<Vec<OpId>> {
     Some(inner)
 }
 
-fn fold(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+fn fold(rw: &mut Rewriter<'_>, op: OpId, limits: &Limits) -> Result<(), Diagnostic> {
     let values = match from_shapes(rw, op) {
         Some(t) => Some(vec![t]),
-        None => evaluate(rw, op),
+        None => evaluate(rw, op, limits),
     };
     let Some(values) = values else { return Ok(()) };
     rw.rewrite(op, &[]);
@@ -105,26 +130,27 @@ fn from_shapes(rw: &Rewriter<'_>, op: OpId) -> Option<Tensor> {
 }
 
 /// The op's own evaluation on constant operands.
-fn evaluate(rw: &Rewriter<'_>, op: OpId) -> Option<Vec<Tensor>> {
+fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>> {
     let g = rw.graph();
     let data = g.op(op);
     let decl = of_ops::decl(data.name())?;
     if decl.kind() == Kind::Structural && data.operands.is_empty() {
         return None;
     }
-    let mut operand_bytes = 0;
+    let mut largest_operand = 0;
     let mut values = Vec::with_capacity(data.operands.len());
     for v in &data.operands {
         if *g.ty(*v) == Type::None {
             values.push(Value::None);
         } else {
             let t = g.constant(*v).filter(|_| !is_varied(g, *v))?;
-            operand_bytes += t.bytes().map_or(0, |b| b.len());
+            largest_operand = t.bytes().map_or(0, |b| b.len()).max(largest_operand);
             values.push(Value::Tensor(t));
         }
     }
     let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
-    if result_bytes(&types) > LARGEST_RESULT.max(operand_bytes) {
+    let flops = MAX_FLOPS.max(largest_operand as f64 * MAX_FLOPS_PER_BYTE);
+    if result_bytes(&types) > limits.result_bytes.max(largest_operand) || of_ops::work::of(g, op).flops > flops {
         return None;
     }
     let imp = decl.decode(&data.attrs).ok()?;

@@ -21,7 +21,7 @@ pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
         let data = rw.graph().op(op);
         let d = e.at(data.name(), &data.loc);
         if !data.def.traits().terminator && in_branch(rw.graph(), op) {
-            fail_instead(&mut rw, op, &d)?;
+            trap_instead(&mut rw, op, &d)?;
         } else {
             errors.0.push(d);
         }
@@ -37,7 +37,7 @@ fn in_branch(g: &Graph, op: OpId) -> bool {
 
 /// Replaces an op by `of.trap`. A model may choose branches by shape: a branch that does not fit fails only if it is
 /// taken.
-fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
+fn trap_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
     tracing::info!("{why}; the branch cannot be taken");
     rw.rewrite(op, &[]);
     let mut values = Vec::new();

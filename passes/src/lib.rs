@@ -13,6 +13,7 @@ pub mod cse;
 pub mod dce;
 pub mod differentiate;
 pub mod egraph;
+pub mod exactness;
 pub mod expand_composites;
 pub mod fold_constants;
 pub mod infer_shapes;
@@ -36,6 +37,9 @@ pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
 mod syntax;
+#[cfg(test)]
+mod test_values;
+mod unified_diff;
 mod verify;
 
 pub use list::{
@@ -43,7 +47,7 @@ pub use list::{
     FoldConstants, InferShapes, LegalizeFloat16, LoopAppendToScanOutput, PASSES, QuantizeContractions, ScanToLoop,
     Specialize, find, passes, register_pass,
 };
-pub use manager::{BROKEN_PASS, Checkpoint, Manager, Progress, Settings};
+pub use manager::{Checkpoint, Manager, Progress, Settings};
 pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};

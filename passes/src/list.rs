@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 
+use crate::canonicalize::CanonicalizeOptions;
 use crate::expand_composites::{expand_composites, warn_dropped_alternatives};
 use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
@@ -29,6 +30,8 @@ list! {
     crate::sharding::InferSbp,
     InferShapes,
     crate::sharding::InsertBoxing,
+    LegalizeFloat16,
+    LoopAppendToScanOutput,
     crate::optimize::Optimize,
     crate::print::Print,
     QuantizeContractions,
@@ -36,9 +39,7 @@ list! {
     ScanToLoop,
     crate::sharding::Shard,
     Specialize,
-    LoopAppendToScanOutput,
     crate::verify::Verify,
-    LegalizeFloat16,
 }
 
 /// Passes of other crates, which depend on what this crate does not know.
@@ -81,7 +82,6 @@ macro_rules! func_passes {
 }
 
 func_passes! {
-    Canonicalize: "canonicalize", "applies local rewrites that help on every target" => crate::canonicalize::canonicalize;
     ChannelsLast: "channels-last", "converts convolutions and pools to NHWC and sinks transposes" => crate::channels_last::channels_last;
     Cse: "cse", "eliminates common subexpressions" => |f| { crate::cse::cse(f); Ok(()) };
     Dce: "dce", "eliminates dead code: ops whose results have no readers" => |f| { crate::dce::dce(f); Ok(()) };
@@ -93,6 +93,18 @@ func_passes! {
     ScanToLoop: "scan-to-loop", "lowers scans to loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "rewrites contractions of dequantized operands as integer contractions" => crate::quantize_contractions::quantize_contractions;
     LegalizeFloat16: "legalize-float16", "computes reductions and contractions of 16-bit floats in f32" => crate::legalize_float16::legalize_float16;
+}
+
+/// `canonicalize`: applies local rewrites that help on every target.
+pub struct Canonicalize;
+
+impl Pass for Canonicalize {
+    const NAME: &'static str = "canonicalize";
+    const SUMMARY: &'static str = "applies local rewrites that help on every target";
+    type Options = CanonicalizeOptions;
+    fn run(options: &CanonicalizeOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| crate::canonicalize::canonicalize(f, options))
+    }
 }
 
 pass_options! {

@@ -4,24 +4,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_diag::{Code, Diagnostic, Diagnostics, Location, closest};
 use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module};
 
 use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
+use crate::unified_diff::unified_diff;
 use crate::{Configured, PIPELINES, Pass, PassContext, PassRun, Report, find, passes, pipeline, reproducer};
-
-/// A pass panicked or left a module that does not verify: a bug of the pass.
-pub const BROKEN_PASS: Code = Code("E0402");
 
 /// What the manager does besides running passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
+    /// Print the module before these passes; `*` means all.
+    pub print_before: Vec<String>,
     /// Print the module after these passes; `*` means all.
     pub print_after: Vec<String>,
-    /// Print the module after each pass that changes its text. Large constants are not part of the text.
+    /// Print what each pass changes in the module's text, as a unified diff. Large constants are not part of the text.
     pub print_changed: bool,
+    /// Write the module after each pass to a file of this folder, and to the first file the module before all passes.
+    pub print_dir: Option<PathBuf>,
     /// Print modules in the generic form that upstream MLIR reads.
     pub print_generic: bool,
     /// Print the location of every op.
@@ -38,8 +40,10 @@ const VERIFIES: bool = cfg!(debug_assertions);
 impl Default for Settings {
     fn default() -> Self {
         Settings {
+            print_before: Vec::new(),
             print_after: Vec::new(),
             print_changed: false,
+            print_dir: None,
             print_generic: false,
             print_locations: false,
             verify_each: VERIFIES,
@@ -148,24 +152,40 @@ impl Manager {
         let first = self.settings.reproducers.as_ref().map(|_| module.clone());
         let mut text = if self.settings.print_changed { self.print(module) } else { String::new() };
         self.check(0)?;
+        self.write_text(0, "input", module)?;
         for (i, pass) in self.passes.iter().enumerate() {
             let span = tracing::info_span!("pass", name = pass.name());
             let _in = span.enter();
+            if is_named(&self.settings.print_before, pass.name()) {
+                out(&banner("before", pass.name(), &self.print(module)));
+            }
             self.step(i, pass.as_ref(), module, first.as_ref(), &mut report, out)?;
+            self.write_text(i + 1, pass.name(), module)?;
             if self.settings.print_changed {
                 let now = self.print(module);
                 if now != text {
-                    out(&banner(pass.name(), &now));
+                    out(&banner("changes by", pass.name(), &unified_diff(&text, &now)));
                 }
                 text = now;
-            } else if self.settings.print_after.iter().any(|p| p == pass.name() || p == "*") {
-                out(&banner(pass.name(), &self.print(module)));
+            }
+            if is_named(&self.settings.print_after, pass.name()) {
+                out(&banner("after", pass.name(), &self.print(module)));
             }
             self.check(i + 1)?;
         }
         let in_passes = report.passes.iter().map(|p| p.time).sum();
         report.overhead = started.elapsed().saturating_sub(in_passes);
         Ok(report)
+    }
+
+    /// Writes the module after `done` passes to the folder of [`Settings::print_dir`].
+    fn write_text(&self, done: usize, name: &str, module: &Module) -> Result<(), Diagnostic> {
+        let Some(dir) = &self.settings.print_dir else { return Ok(()) };
+        let path = dir.join(format!("{done:02}-{name}.of"));
+        let written = std::fs::create_dir_all(dir).and_then(|()| of_files::write(&path, self.print(module)));
+        written.map_err(|e| {
+            Diagnostic::error(Code::IO, Location::Unknown, format!("'{}' cannot be written: {e}", path.display()))
+        })
     }
 
     /// Calls the checkpoint after `done` passes.
@@ -235,8 +255,8 @@ impl Manager {
 
     /// The error for a pass that broke the module, with a reproducer where enabled.
     fn broken(&self, index: usize, why: String, before: Option<&Module>) -> Diagnostic {
-        let d =
-            Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
+        let d = Diagnostic::error(Code::PASS_BUG, Location::Unknown, why)
+            .note("this is a bug of the pass, not of the model");
         let (Some(dir), Some(before)) = (&self.settings.reproducers, before) else { return d };
         let rest = &self.passes[index..];
         match reproducer::write(dir, rest[0].name(), before, &spell(rest)) {
@@ -257,8 +277,13 @@ fn spell(passes: &[Box<dyn Configured>]) -> String {
     passes.iter().map(|p| show_item(p.name(), &p.options())).collect::<Vec<_>>().join(",")
 }
 
-fn banner(pass: &str, text: &str) -> String {
-    format!("// -----// IR after {pass} //----- //\n{text}\n")
+fn banner(when: &str, pass: &str, text: &str) -> String {
+    format!("// -----// IR {when} {pass} //----- //\n{text}\n")
+}
+
+/// Whether a list of passes to print at names `pass`.
+fn is_named(list: &[String], pass: &str) -> bool {
+    list.iter().any(|p| p == pass || p == "*")
 }
 
 fn count_ops(module: &Module) -> usize {
@@ -268,27 +293,10 @@ fn count_ops(module: &Module) -> usize {
 /// The hint for an unknown pass `name`: the closest known name.
 fn suggest(name: &str) -> String {
     let known = || passes().into_iter().map(|p| p.name()).chain(PIPELINES.iter().map(|p| p.name));
-    let close = known().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2.max(name.len() / 3));
-    match close {
-        Some((_, k)) => format!("did you mean '{k}'? 'of-opt passes' lists them all"),
+    match closest(name, known()) {
+        Some(k) => format!("did you mean '{k}'? 'of-opt passes' lists them all"),
         None => "'of-opt passes' lists them all".into(),
     }
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! of [`crate::rules`] saturate it, and extraction takes the expressions that cost least on the target. This file has
 //! the pass and its options; the e-graph is in [`crate::egraph`].
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Module, RegionId, Rewriter};
+use of_ops::exactness::rounded_values;
 
 use crate::egraph::cost::{MACHINES, Target};
 use crate::egraph::saturate::{Limits, Rules, StopReason};
@@ -31,13 +33,15 @@ pass_options! {
         alternatives: usize = 1,
         /// Seconds for exact extraction by integer programming, with a lower bound; 0 for none
         exact: f64 = 10.0,
+        /// Apply rules that are not exact where results are then rounded to integers or compared, too
+        round_inexact: bool = false,
     }
 }
 
 /// Relative difference of costs that is ignored, for free ops such as views.
 const SMALL: f64 = 1e-4;
 /// One day: the upper limit of time options.
-const MOST_SECONDS: f64 = 86400.0;
+const MAX_SECONDS: f64 = 86400.0;
 
 /// The pass.
 pub struct Optimize;
@@ -91,12 +95,14 @@ impl Total {
         options: &OptimizeOptions,
     ) -> Result<(), Diagnostic> {
         let mut rw = Rewriter::new(&mut func.graph, Optimize::NAME);
+        let kept = if options.round_inexact { HashSet::new() } else { rounded_values(rw.graph()) };
         let mut blocks = vec![rw.graph().entry()];
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));
             for run in segments(rw.graph(), block, options.segment) {
-                let exact = Duration::from_secs_f64(options.exact.min(MOST_SECONDS)).saturating_sub(self.solving);
-                let task = SegmentConfig { rules, target, limits, exact, alternatives: options.alternatives };
+                let exact = Duration::from_secs_f64(options.exact.min(MAX_SECONDS)).saturating_sub(self.solving);
+                let alternatives = options.alternatives;
+                let task = SegmentConfig { rules, target, limits, exact, kept: &kept, alternatives };
                 if let Some(o) = optimize(&mut rw, &run, &task)? {
                     self.add(o);
                 }

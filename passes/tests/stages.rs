@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
+use of_frontend::gpt::{Gpt, training};
 use of_ir::text::parse_module;
-use of_ir::{Func, Module};
+use of_ir::{DType, Func, Module};
 use of_passes::Manager;
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, microbatches, stages};
@@ -128,4 +129,50 @@ fn alternatives_and_stages_are_searched_jointly() {
         found += 1;
     }
     assert!(found > 0, "nothing fits");
+}
+
+/// Cross-entropy of a network with one hidden layer; the gradient of the gather adds up by class.
+const CROSS_ENTROPY: &str = "func @main(%x: tensor<8x12xf32>, %labels: tensor<8x1xi64>, %w0: tensor<12x16xf32>, %w1: tensor<16x10xf32>) -> (tensor<f32>, tensor<12x16xf32>, tensor<16x10xf32>) attributes {of.carried = [-1, 2, 3]} {
+  %a = of.matmul %x, %w0
+  %h = of.tanh %a
+  %l = of.matmul %h, %w1
+  %s = of.log_softmax %l {axis = -1}
+  %p = of.gather_elements %s, %labels {axis = 1}
+  %none = of.none
+  %sum = of.reduce_sum %p, %none {keepdims = false}
+  %loss = of.neg %sum
+  %g0, %g1 = of.gradient %loss, %w0, %w1
+  %n0 = of.sub %w0, %g0
+  %n1 = of.sub %w1, %g1
+  of.return %loss, %n0, %n1
+}
+";
+
+/// What is priced as a pipeline can be written as one.
+#[test]
+fn feasible_pipelines_are_written() {
+    let gpt = Gpt { layers: 2, batch: 8, sequence: 6, hidden: 16, heads: 2, vocabulary: 24, dtype: DType::F32 };
+    let parse = |text: &str| parse_module(text, "step.of", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let steps = [
+        ("GPT", training(&gpt).unwrap_or_else(|d| panic!("{d}"))),
+        ("cross-entropy", parse(CROSS_ENTROPY)),
+        ("layers", parse(&step(4, 64, 32))),
+    ];
+    let (mesh, effort) = (MeshSpec::named("cpu[2]").unwrap(), Effort::default());
+    for (name, mut module) in steps {
+        let passes = Manager::parse("sharding").unwrap();
+        passes.run(&mut module, &mut |_| {}).unwrap_or_else(|d| panic!("{name}: {d}"));
+        let func = &module.funcs["main"];
+        let all = stages::pipelines(func, &mesh, &[2, 4], &effort).unwrap_or_else(|d| panic!("{name}: {d}"));
+        let staged: Vec<_> = all.feasible.iter().filter(|p| p.stages > 1).collect();
+        assert_eq!(staged.len(), 2, "{name}: {:?}", all.infeasible);
+        for p in staged {
+            let mut own = func.clone();
+            let chosen = stages::choose(&mut own, &mesh, p.stages, p.microbatches, &effort)
+                .unwrap_or_else(|d| panic!("{name}: {d}"));
+            let parts = microbatches::Microbatches::of(&own, p.microbatches).unwrap_or_else(|d| panic!("{name}: {d}"));
+            let names: Vec<String> = (0..p.stages).map(|i| format!("stage{i}")).collect();
+            stages::write(&mut own, &chosen, &parts, &names).unwrap_or_else(|d| panic!("{name}: {d}"));
+        }
+    }
 }

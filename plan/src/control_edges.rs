@@ -1,7 +1,7 @@
 //! Control edges for schedulers and memory planners, added to a program as control registers.
 
 use crate::verify::{HappensBefore, successive_blocks};
-use crate::{ControlStorage, Program, Regst, Storage, TaskGraph};
+use crate::{ControlStorage, Program, Register, Storage, TaskGraph};
 
 /// Makes every thread run its tasks in the order of `Program::tasks`: adds a control register between each pair of
 /// tasks that follow one another on a thread and have no edge yet. After that, memory planned by lifetimes over the
@@ -44,18 +44,18 @@ pub fn order_reuse(program: &mut Program) {
 }
 
 fn add_control(program: &mut Program, from: u32, to: u32) {
-    let id = program.regsts.len() as u32;
+    let id = program.registers.len() as u32;
     let producer = program.tasks[from as usize].id;
     let consumer = program.tasks[to as usize].id;
     program.tasks[from as usize].produces.push(id);
     program.tasks[to as usize].consumes.push(id);
-    program.regsts.push(Regst {
+    program.registers.push(Register {
         id,
         name: format!("{}/then", program.tasks[from as usize].name),
         producer,
         consumers: vec![consumer],
-        num: 1,
+        copies: 1,
         storage: Some(Storage::Control(ControlStorage {})),
-        ..Regst::default()
+        ..Register::default()
     });
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program,
-    Regst, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Weight,
+    Register, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -112,11 +112,13 @@ pub struct ProgramText {
     pub inputs: Vec<PortText>,
     pub outputs: Vec<PortText>,
     pub threads: Vec<ThreadText>,
+    /// Symbols that extents of objects depend on; objects are not part of the memory.
+    pub symbols: Vec<String>,
     pub peak_bytes: u64,
     pub lower_bound_bytes: u64,
     pub chunks: Vec<ChunkText>,
     pub tasks: Vec<TaskText>,
-    pub regsts: Vec<RegstText>,
+    pub registers: Vec<RegisterText>,
 }
 
 /// An input or output.
@@ -138,7 +140,7 @@ pub struct ThreadText {
     pub id: u32,
     pub device: String,
     pub stream: u32,
-    pub machine: u32,
+    pub rank: u32,
 }
 
 /// A chunk of memory.
@@ -164,18 +166,20 @@ pub struct TaskText {
     pub produces: Vec<u32>,
     pub flops: u64,
     pub bytes: u64,
+    /// Whether iterations, FLOPs and bytes depend on symbols; the numbers are then 0.
+    pub dynamic: bool,
     pub locations: Vec<String>,
 }
 
 /// A register.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
-pub struct RegstText {
+pub struct RegisterText {
     pub id: u32,
     pub name: String,
     pub dtype: &'static str,
     pub dims: Vec<i64>,
-    pub num: u32,
+    pub copies: u32,
     pub producer: String,
     pub consumers: Vec<String>,
     /// `block`, `object` or `control`.
@@ -251,7 +255,7 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         id: thread.id,
         device: thread.device.clone(),
         stream: thread.stream,
-        machine: thread.machine,
+        rank: thread.rank,
     };
     let graph = TaskGraph::of(program);
     ProgramText {
@@ -260,11 +264,12 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         inputs: program.inputs.iter().map(|port| port_text(port, program)).collect(),
         outputs: program.outputs.iter().map(|port| port_text(port, program)).collect(),
         threads: program.threads.iter().map(thread).collect(),
+        symbols: program.symbols.clone(),
         peak_bytes: program.peak_bytes,
         lower_bound_bytes: program.lower_bound_bytes,
         chunks: program.chunks.iter().map(chunk_text).collect(),
-        tasks: program.tasks.iter().map(|task| task_text(task, code)).collect(),
-        regsts: program.regsts.iter().map(|regst| regst_text(regst, program, graph.as_ref())).collect(),
+        tasks: program.tasks.iter().map(|task| task_text(task, code, &program.symbols)).collect(),
+        registers: program.registers.iter().map(|register| register_text(register, program, graph.as_ref())).collect(),
     }
 }
 
@@ -295,7 +300,7 @@ fn chunk_text(chunk: &Chunk) -> ChunkText {
     ChunkText { id: chunk.id, bytes: chunk.bytes, align: chunk.align }
 }
 
-fn task_text(task: &Task, code: &[KernelCode]) -> TaskText {
+fn task_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> TaskText {
     let (flops, bytes) = match &task.exec {
         Some(Exec::Kernel(exec)) => (exec.flops, exec.bytes),
         Some(Exec::Backend(exec)) => (exec.flops, exec.bytes),
@@ -307,22 +312,27 @@ fn task_text(task: &Task, code: &[KernelCode]) -> TaskText {
         name: task.name.clone(),
         kind: TaskKind::try_from(task.kind).map_or("unknown", TaskKind::name),
         thread: task.thread,
-        exec: exec_text(task, code),
+        exec: exec_text(task, code, symbols),
         consumes: task.consumes.clone(),
         produces: task.produces.clone(),
         flops,
         bytes,
+        dynamic: matches!(&task.exec, Some(Exec::Kernel(exec)) if exec.dynamic.is_some()),
         locations: task.locations.clone(),
     }
 }
 
-fn exec_text(task: &Task, code: &[KernelCode]) -> String {
+fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
     let list = |args: &[Arg]| args.iter().map(arg_text).collect::<Vec<_>>().join(", ");
     match &task.exec {
         None => "join".into(),
         Some(Exec::Kernel(exec)) => {
             let name = code.get(exec.code as usize).map_or("?", |code| &code.name);
-            let (iterations, grain, scratch) = (exec.iterations, exec.grain, exec.scratch_bytes);
+            let iterations = match &exec.dynamic {
+                Some(n) => format!("({})", n.text(symbols)),
+                None => exec.iterations.to_string(),
+            };
+            let (grain, scratch) = (exec.grain, exec.scratch_bytes);
             format!("kernel {name}({}) x{iterations} grain {grain} scratch {scratch}", list(&exec.args))
         }
         Some(Exec::Backend(exec)) => {
@@ -370,7 +380,7 @@ pub fn layout_text(layout: &[AxisLayout]) -> String {
 fn arg_text(arg: &Arg) -> String {
     let base = match arg.source {
         None => "?".into(),
-        Some(ArgSource::Regst(id)) => format!("%{id}"),
+        Some(ArgSource::Register(id)) => format!("%{id}"),
         Some(ArgSource::Weight(index)) => format!("@{index}"),
     };
     let offset = if arg.byte_offset == 0 { String::new() } else { format!("+{}", arg.byte_offset) };
@@ -378,21 +388,21 @@ fn arg_text(arg: &Arg) -> String {
     format!("{base}{offset}{view}")
 }
 
-fn regst_text(regst: &Regst, program: &Program, graph: Option<&TaskGraph>) -> RegstText {
+fn register_text(register: &Register, program: &Program, graph: Option<&TaskGraph>) -> RegisterText {
     let name = |task: u32| program.tasks[task as usize].name.clone();
-    let block = regst.block();
-    let index = regst.id as usize;
-    RegstText {
-        id: regst.id,
-        name: regst.name.clone(),
-        dtype: regst.dtype().name(),
-        dims: regst.dims.clone(),
-        num: regst.num,
+    let block = register.block();
+    let index = register.id as usize;
+    RegisterText {
+        id: register.id,
+        name: register.name.clone(),
+        dtype: register.dtype().name(),
+        dims: register.dims.clone(),
+        copies: register.copies,
         producer: graph.map(|graph| name(graph.producer[index])).unwrap_or_default(),
         consumers: graph
             .map(|graph| graph.consumers[index].iter().map(|&task| name(task)).collect())
             .unwrap_or_default(),
-        storage: match regst.storage {
+        storage: match register.storage {
             Some(Storage::Block(_)) => "block",
             Some(Storage::Object(_)) => "object",
             Some(Storage::Control(_)) => "control",
@@ -402,7 +412,7 @@ fn regst_text(regst: &Regst, program: &Program, graph: Option<&TaskGraph>) -> Re
         offset: block.map(|block| block.offset),
         bytes: block.map(|block| block.bytes),
         lifetime: block.map(|block| (block.first, block.last)),
-        inplace_of: regst.inplace_of.clone(),
+        inplace_of: register.inplace_of.clone(),
     }
 }
 

@@ -63,6 +63,17 @@ pub enum ExtentFn {
     Min = 4,
 }
 
+/// The values of a symbol for which an extent is a given number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Solution {
+    /// A symbol, by its index, and its value.
+    One(u32, i64),
+    /// The extent does not depend on the symbol: its factor is 0.
+    Any(u32),
+    /// No natural number.
+    None,
+}
+
 impl Factor {
     /// A symbol, by its index.
     pub fn of_symbol(index: u32) -> Self {
@@ -129,37 +140,43 @@ impl Extent {
         }
     }
 
-    /// The only symbol without a value and the value that makes the whole `n`, if there is one from 0 on. The symbol may occur
-    /// once in a term, next to factors that have values.
-    pub fn solve(&self, symbols: &[i64], n: i64) -> Option<(u32, i64)> {
-        let unbound = |f: &Factor| f.symbol.filter(|s| symbols.get(*s as usize).is_none_or(|value| *value < 0));
-        let (mut unknown, mut slope, mut rest) = (None, 0i64, n.checked_sub(self.constant)?);
+    /// The one symbol without a value, where the extent is `n` and is linear in that symbol.
+    pub fn solve(&self, n: i64, symbols: &[i64]) -> Option<Solution> {
+        let mut unknown: Option<(u32, i64)> = None;
+        let mut rest = n.checked_sub(self.constant)?;
         for term in &self.terms {
-            let (mut product, mut here) = (term.coefficient, false);
+            if let Some(value) = (Extent { constant: 0, terms: vec![term.clone()] }).eval(symbols) {
+                rest = rest.checked_sub(value)?;
+                continue;
+            }
+            // A second term or factor without a value ends the search.
+            let mut coefficient = term.coefficient;
+            let mut symbol = None;
             for factor in &term.factors {
-                match unbound(factor) {
-                    Some(s) if here || unknown.is_some_and(|u| u != s) => return None,
-                    Some(s) => (here, unknown) = (true, Some(s)),
-                    None => product = product.checked_mul(factor.eval(symbols)?)?,
+                match (factor.eval(symbols), factor.symbol) {
+                    (Some(value), _) => coefficient = coefficient.checked_mul(value)?,
+                    (None, Some(s)) if symbol.is_none() => symbol = Some(s),
+                    _ => return None,
                 }
             }
-            if here {
-                slope = slope.checked_add(product)?;
-            } else {
-                rest = rest.checked_sub(product)?;
+            if unknown.replace((symbol?, coefficient)).is_some() {
+                return None;
             }
         }
-        // Without elements along another axis, every value fits.
-        let value = if slope == 0 { (rest == 0).then_some(0)? } else { rest.checked_div(slope)? };
-        (value >= 0 && value.checked_mul(slope) == Some(rest)).then_some((unknown?, value))
+        let (symbol, coefficient) = unknown?;
+        if coefficient == 0 {
+            return Some(if rest == 0 { Solution::Any(symbol) } else { Solution::None });
+        }
+        let value = rest.checked_div(coefficient)?;
+        let exact = value >= 0 && value.checked_mul(coefficient) == Some(rest);
+        Some(if exact { Solution::One(symbol, value) } else { Solution::None })
     }
 
-    /// Every symbol in it.
+    /// Indices of the symbols in it, those in functions included.
     pub fn symbols(&self) -> Vec<u32> {
-        let of = |f: &Factor| match (&f.symbol, &f.call) {
-            (Some(symbol), _) => vec![*symbol],
-            (None, Some(call)) => [call.a.symbols(), call.b.symbols()].concat(),
-            (None, None) => Vec::new(),
+        let of = |factor: &Factor| match &factor.call {
+            Some(call) => [call.a.symbols(), call.b.symbols()].concat(),
+            None => factor.symbol.into_iter().collect(),
         };
         self.terms.iter().flat_map(|term| &term.factors).flat_map(of).collect()
     }
@@ -217,11 +234,13 @@ mod tests {
         assert_eq!(n.as_symbol(), Some(0));
         let odd = Extent { constant: 1, terms: vec![Term { coefficient: 2, factors: vec![Factor::of_symbol(3)] }] };
         let none = [-1; 4];
-        assert_eq!((odd.solve(&none, 7), odd.solve(&none, 6), e.solve(&none, 7)), (Some((3, 3)), None, None));
-        // 3 + 2 * M * ceildiv(N, 4)
-        assert_eq!(e.solve(&[9, -1], 33), Some((1, 5)));
-        assert_eq!((e.solve(&[9, -1], 34), e.solve(&[-1, 5], 33), e.solve(&[9, 5], 33)), (None, None, None));
-        assert_eq!((e.solve(&[0, -1], 3), e.solve(&[0, -1], 4)), (Some((1, 0)), None));
+        assert_eq!(odd.solve(7, &none), Some(Solution::One(3, 3)));
+        assert_eq!(odd.solve(6, &none), Some(Solution::None));
+        assert_eq!(e.solve(7, &none), None);
+        // With a value of `N`, `e` is 2 * 3 * M + 3; with `N` = 0 it does not depend on `M`.
+        assert_eq!(e.solve(33, &[9, -1]), Some(Solution::One(1, 5)));
+        assert_eq!(e.solve(3, &[0, -1]), Some(Solution::Any(1)));
+        assert_eq!(e.solve(4, &[0, -1]), Some(Solution::None));
         assert_eq!(e.symbols(), [1, 0]);
         assert!(e.is_valid(2) && !e.is_valid(1) && e.as_symbol().is_none());
         let zero = Factor::of_call(ExtentFn::Mod, n, Extent::default());

@@ -118,7 +118,7 @@ impl Port {
 
     /// An open extent as a function of the symbols of its program; nothing where it has no name.
     pub fn extent<'p>(&self, axis: usize, program: &'p Program) -> Option<&'p Extent> {
-        program.regsts.get(self.regst as usize)?.extents.get(axis)
+        program.registers.get(self.register as usize)?.extents.get(axis)
     }
 
     fn dims_text(&self, program: &Program) -> String {

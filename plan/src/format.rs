@@ -12,13 +12,14 @@ use crate::OpenError;
 use crate::checksum::{Checksum, checksum};
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Sections start at multiples of this, so that they can be mapped by page.
 pub const SECTION_ALIGN: u64 = 4096;
 /// Weights and kernels start at multiples of this inside their sections.
 pub const VALUE_ALIGN: u64 = 64;
 
-pub(crate) const MAGIC: [u8; 8] = *b"\x89OFPLAN\n";
+/// The first bytes of every plan.
+pub const MAGIC: [u8; 8] = *b"\x89OFPLAN\n";
 pub(crate) const HEADER_LEN: usize = 48;
 const ENTRY_LEN: usize = 48;
 const MAX_SECTIONS: usize = 16;

@@ -6,7 +6,7 @@
 //! a plan has no timestamps, and every list keeps the order in which it was filled.
 //!
 //! A plan holds one or more [`Program`]s (one for each shape variant of a model), which share weights and kernel code.
-//! A program is a graph of [`Task`]s (actors) joined by [`Regst`]s (registers: buffers or values with one producer and
+//! A program is a graph of [`Task`]s (actors) joined by [`Register`]s (registers: buffers or values with one producer and
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
 //! registers that share memory are never live at the same time.
 //!
@@ -28,6 +28,7 @@ mod extent;
 mod file;
 mod find;
 mod format;
+mod largest_values;
 mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
@@ -47,20 +48,21 @@ pub use control_edges::{chain_threads, order_reuse};
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
-pub use extent::{Call, Extent, ExtentFn, Factor, Term};
+pub use extent::{Call, Extent, ExtentFn, Factor, Solution, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
-pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 pub use mapped_bytes::zeroed_pages;
 pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
-    Program, Regst, Storage, ThreadDesc, Weight,
+    Program, Register, Storage, ThreadDesc, Weight,
 };
 pub use task::{
-    Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec,
-    Rendezvous, Reread, Task, TaskKind, View,
+    Arg, ArgSource, BackendExec, BackendTransfer, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec,
+    KernelExec, PortExec, Reread, Task, TaskKind, View,
 };
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;

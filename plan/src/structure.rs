@@ -135,9 +135,9 @@ pub struct Program {
     /// Memory, allocated once at the start.
     #[prost(message, repeated, tag = "5")]
     pub chunks: Vec<Chunk>,
-    /// Registers; `regsts[i].id == i`.
+    /// Registers; `registers[i].id == i`.
     #[prost(message, repeated, tag = "6")]
-    pub regsts: Vec<Regst>,
+    pub registers: Vec<Register>,
     /// Tasks. The order is topological, and a thread's tasks stand in that thread's preferred order.
     #[prost(message, repeated, tag = "7")]
     pub tasks: Vec<Task>,
@@ -151,8 +151,8 @@ pub struct Program {
     /// memory safety across iterations too.
     #[prost(bool, tag = "10")]
     pub pipelined: bool,
-    /// Names of the symbols that extents of objects depend on. The first value of a run whose extent is the symbol
-    /// itself, or determines it, binds the symbol.
+    /// Names of the symbols that extents of objects depend on. The first value of a run whose extents determine a
+    /// symbol binds it.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
     /// Whether it is not an entry point: a task of an earlier program runs it, or the ranks of a mesh do.
@@ -177,7 +177,7 @@ pub struct Port {
     pub object: bool,
     /// The register that the port's `Feed` task fills or its `Fetch` task reads.
     #[prost(uint32, tag = "5")]
-    pub regst: u32,
+    pub register: u32,
 }
 
 /// A thread that owns tasks.
@@ -194,7 +194,7 @@ pub struct ThreadDesc {
     pub stream: u32,
     /// Machine (rank) that the thread belongs to.
     #[prost(uint32, tag = "4")]
-    pub machine: u32,
+    pub rank: u32,
 }
 
 /// The kind of memory of a chunk.
@@ -226,11 +226,11 @@ pub struct Chunk {
     pub align: u64,
 }
 
-/// A register: what one task produces and others consume. It has `num` copies (registers proper), so that its
+/// A register: what one task produces and others consume. It has `copies` copies (registers proper), so that its
 /// producer can run ahead of its consumers by that many iterations.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Regst {
-    /// Id, its index in `Program::regsts`.
+pub struct Register {
+    /// Id, its index in `Program::registers`.
     #[prost(uint32, tag = "1")]
     pub id: u32,
     /// Logical name: `op/tensor`.
@@ -242,9 +242,9 @@ pub struct Regst {
     /// Raw ids of the tasks that consume it, each once.
     #[prost(uint64, repeated, tag = "4")]
     pub consumers: Vec<u64>,
-    /// How many registers there are (`regst_num`), at least 1.
+    /// How many registers there are (`copies`), at least 1.
     #[prost(uint32, tag = "5")]
-    pub num: u32,
+    pub copies: u32,
     /// Element type.
     #[prost(enumeration = "ElementType", tag = "6")]
     pub dtype: i32,
@@ -276,7 +276,7 @@ pub enum Storage {
     Control(ControlStorage),
 }
 
-/// A fixed location in a chunk. Copy `k` of `num` starts at `offset + k * stride`.
+/// A fixed location in a chunk. Copy `k` of `copies` starts at `offset + k * stride`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Block {
     /// Chunk.
@@ -312,8 +312,8 @@ impl Program {
             Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
             _ => (None, &[][..]),
         };
-        let regst = |exec: &BoxingExec| self.regsts.get(exec.dst as usize).map(|r| r.dtype());
-        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
+        let register = |exec: &BoxingExec| self.registers.get(exec.dst as usize).map(|r| r.dtype());
+        let own = own.map(|exec| (&exec.transfer, register(exec).unwrap_or(ElementType::Unknown)));
         own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
     }
 }
@@ -330,7 +330,7 @@ impl Block {
     }
 }
 
-impl Regst {
+impl Register {
     /// The block, for registers that have one.
     pub fn block(&self) -> Option<&Block> {
         match &self.storage {

@@ -239,12 +239,12 @@ pub struct BackendExec {
     pub bytes: u64,
     /// Transfers that the executable performs itself, in the order of their numbers.
     #[prost(message, repeated, tag = "8")]
-    pub rendezvous: Vec<Rendezvous>,
+    pub rendezvous: Vec<BackendTransfer>,
 }
 
 /// A rendezvous: a transfer that an executable performs.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Rendezvous {
+pub struct BackendTransfer {
     /// What is transferred.
     #[prost(message, required, tag = "1")]
     pub transfer: Transfer,
@@ -294,7 +294,7 @@ pub struct Arg {
 pub enum ArgSource {
     /// A register, by id.
     #[prost(uint32, tag = "1")]
-    Regst(u32),
+    Register(u32),
     /// A weight, by index.
     #[prost(uint32, tag = "2")]
     Weight(u32),
@@ -313,8 +313,8 @@ pub struct View {
 
 impl Arg {
     /// A buffer in a register.
-    pub fn regst(id: u32, byte_offset: u64) -> Self {
-        Self { source: Some(ArgSource::Regst(id)), byte_offset, view: None }
+    pub fn register(id: u32, byte_offset: u64) -> Self {
+        Self { source: Some(ArgSource::Register(id)), byte_offset, view: None }
     }
 
     /// A buffer in a weight.

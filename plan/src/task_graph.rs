@@ -20,8 +20,8 @@ impl TaskGraph {
     pub fn of(program: &Program) -> Option<Self> {
         let index = task_indexes(program);
         let find = |id: &u64| index.get(id).copied();
-        let producer = program.regsts.iter().map(|regst| find(&regst.producer)).collect::<Option<_>>()?;
-        let consumers = program.regsts.iter().map(|regst| regst.consumers.iter().map(find).collect());
+        let producer = program.registers.iter().map(|register| find(&register.producer)).collect::<Option<_>>()?;
+        let consumers = program.registers.iter().map(|register| register.consumers.iter().map(find).collect());
         Some(Self { producer, consumers: consumers.collect::<Option<_>>()? })
     }
 

@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-/// A task id: machine (10 bits), thread (11), local stream (21), task (21), from high to low; the top bit is zero.
+/// A task id: rank (10 bits), thread (11), local stream (21), task (21), from high to low; the top bit is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(u64);
 
 const TASK_BITS: u32 = 21;
 const STREAM_BITS: u32 = 21;
 const THREAD_BITS: u32 = 11;
-const MACHINE_BITS: u32 = 10;
+const RANK_BITS: u32 = 10;
 
 impl TaskId {
     /// Packs the parts; `None` when one does not fit its bits.
-    pub fn new(machine: u32, thread: u32, stream: u32, task: u32) -> Option<Self> {
-        let fits = machine >> MACHINE_BITS == 0
+    pub fn new(rank: u32, thread: u32, stream: u32, task: u32) -> Option<Self> {
+        let fits = rank >> RANK_BITS == 0
             && thread >> THREAD_BITS == 0
             && stream >> STREAM_BITS == 0
             && task >> TASK_BITS == 0;
-        let high = (u64::from(machine) << THREAD_BITS) | u64::from(thread);
+        let high = (u64::from(rank) << THREAD_BITS) | u64::from(thread);
         let low = (u64::from(stream) << TASK_BITS) | u64::from(task);
         fits.then_some(Self((high << (STREAM_BITS + TASK_BITS)) | low))
     }
@@ -33,9 +33,9 @@ impl TaskId {
         self.0
     }
 
-    /// The machine (rank) that runs the task.
-    pub fn machine(self) -> u32 {
-        part(self.0, TASK_BITS + STREAM_BITS + THREAD_BITS, MACHINE_BITS)
+    /// The rank that runs the task.
+    pub fn rank(self) -> u32 {
+        part(self.0, TASK_BITS + STREAM_BITS + THREAD_BITS, RANK_BITS)
     }
 
     /// The thread that owns the task's actor.
@@ -60,7 +60,7 @@ fn part(raw: u64, shift: u32, bits: u32) -> u32 {
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}.{}", self.machine(), self.thread(), self.stream(), self.task())
+        write!(f, "{}.{}.{}.{}", self.rank(), self.thread(), self.stream(), self.task())
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         let id = TaskId::new(1023, 2047, (1 << 21) - 1, (1 << 21) - 1).unwrap();
         assert_eq!(id.raw(), (1 << 63) - 1);
         let id = TaskId::new(3, 5, 7, 9).unwrap();
-        assert_eq!((id.machine(), id.thread(), id.stream(), id.task()), (3, 5, 7, 9));
+        assert_eq!((id.rank(), id.thread(), id.stream(), id.task()), (3, 5, 7, 9));
         assert_eq!(id.to_string(), "3.5.7.9");
         assert_eq!(TaskId::new(1024, 0, 0, 0), None);
         assert_eq!(TaskId::new(0, 0, 0, 1 << 21), None);

@@ -183,7 +183,7 @@ fn descriptions() {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let value: serde_json::Value = serde_json::from_str(&json(&file)).unwrap();
-    assert_eq!(value["programs"][0]["regsts"][2]["lifetime"], serde_json::json!([2, 3]));
+    assert_eq!(value["programs"][0]["registers"][2]["lifetime"], serde_json::json!([2, 3]));
     assert_eq!(value["programs"][0]["tasks"][1]["name"], "double");
 }
 
@@ -193,7 +193,7 @@ fn programs_are_found_by_their_inputs() {
     let mut other = plan.plan().programs[0].clone();
     other.name = "wide".into();
     other.inputs[0].dims = vec![16];
-    other.regsts[0].dims = vec![16];
+    other.registers[0].dims = vec![16];
     plan.add_program(other);
     // The second program is not sound, but the search looks at ports alone.
     let bytes = plan.to_bytes_unverified().unwrap();

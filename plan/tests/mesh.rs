@@ -20,7 +20,7 @@ fn template(transfers: &[Transfer]) -> Program {
     let mut graph = Graph::new("main/0", 1);
     let source = graph.task("in", 0, feed(0));
     let boxing = |(i, t): (usize, &Transfer)| {
-        let exec = BoxingExec { transfer: t.clone(), src: Arg::regst(0, 0), dst: i as u32 + 1 };
+        let exec = BoxingExec { transfer: t.clone(), src: Arg::register(0, 0), dst: i as u32 + 1 };
         graph.task(&format!("gather {i}"), 0, Some(Exec::Boxing(exec)))
     };
     let tasks: Vec<usize> = transfers.iter().enumerate().map(boxing).collect();
@@ -33,8 +33,8 @@ fn template(transfers: &[Transfer]) -> Program {
     graph.port("x", 0, true);
     graph.port("y", transfers.len() as u32, false);
     let mut program = graph.finish();
-    for regst in &mut program.regsts {
-        regst.dims = vec![regst.dims[0] / 4, 4];
+    for register in &mut program.registers {
+        register.dims = vec![register.dims[0] / 4, 4];
     }
     program.inputs[0].dims = vec![2, 4];
     program.outputs[0].dims = vec![4, 4];
@@ -97,16 +97,16 @@ fn ranks_that_would_wait_for_ever_are_refused() {
     assert!(found.iter().any(|(kind, _)| *kind == FindingKind::Deadlock), "{found:?}");
     // No edge says which comes first.
     let mut free = template(&[gather(1, 4), gather(2, 4)]);
-    let id = free.regsts.iter().find(|r| r.is_control() && r.name.starts_with("gather 0")).unwrap().id;
+    let id = free.registers.iter().find(|r| r.is_control() && r.name.starts_with("gather 0")).unwrap().id;
     for task in &mut free.tasks {
         task.consumes.retain(|r| *r != id);
         task.produces.retain(|r| *r != id);
     }
-    free.regsts.retain(|r| r.id != id);
-    for regst in &mut free.regsts {
-        let old = regst.id;
-        regst.id -= u32::from(old > id);
-        let renumber = |list: &mut Vec<u32>| list.iter_mut().filter(|r| **r == old).for_each(|r| *r = regst.id);
+    free.registers.retain(|r| r.id != id);
+    for register in &mut free.registers {
+        let old = register.id;
+        register.id -= u32::from(old > id);
+        let renumber = |list: &mut Vec<u32>| list.iter_mut().filter(|r| **r == old).for_each(|r| *r = register.id);
         free.tasks.iter_mut().for_each(|t| (renumber(&mut t.consumes), renumber(&mut t.produces)).0);
     }
     let found = findings(&plan(vec![free], [0, 0]));
@@ -126,7 +126,7 @@ fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) 
         program.tasks.iter().flat_map(|t| program.transfers(t)).map(|(transfer, _)| transfer.clone()).collect();
     let mut rest = all.iter();
     for (place, count) in boxings(program).into_iter().zip(counts) {
-        let on_backend = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
+        let on_backend = |t: &Transfer| BackendTransfer { transfer: t.clone(), dtype: ElementType::F32 as i32 };
         let rendezvous = rest.by_ref().take(*count).map(on_backend).collect();
         let Some(Exec::Boxing(exec)) = &program.tasks[place].exec else { panic!("no transfer") };
         let (inputs, outputs) = (vec![exec.src.clone()], vec![exec.dst]);

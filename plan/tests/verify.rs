@@ -58,7 +58,7 @@ fn in_place_needs_the_last_reader() {
         let x = graph.block("x", a, readers, 16, 0);
         let y = graph.block("y", c, &[], 16, 0);
         if declare {
-            graph.0.regsts[y as usize].inplace_of = vec![x];
+            graph.0.registers[y as usize].inplace_of = vec![x];
         }
         if ordered {
             graph.control(b, c);
@@ -85,7 +85,7 @@ fn parallel_branches_cannot_share_memory_without_an_order() {
     assert_eq!(only(program).kind, FindingKind::Overlap);
     let (mut program, _) = diamond();
     order_reuse(&mut program);
-    assert_eq!(program.regsts.len(), 4, "one control edge is enough");
+    assert_eq!(program.registers.len(), 4, "one control edge is enough");
     assert_eq!(findings(program), []);
     let (mut program, _) = diamond();
     chain_threads(&mut program);
@@ -163,26 +163,26 @@ fn broken_structures() {
     };
     let has = |kind, change: &dyn Fn(&mut Program)| assert!(kinds(change).contains(&kind), "{kind:?}");
     has(FindingKind::Duplicate, &|p| p.tasks[1].id = p.tasks[0].id);
-    has(FindingKind::Index, &|p| p.regsts[1].id = 7);
-    has(FindingKind::Range, &|p| p.regsts[1].num = 0);
-    has(FindingKind::Ownership, &|p| p.regsts[1].producer = 99);
-    has(FindingKind::Ownership, &|p| p.regsts[1].consumers.clear());
+    has(FindingKind::Index, &|p| p.registers[1].id = 7);
+    has(FindingKind::Range, &|p| p.registers[1].copies = 0);
+    has(FindingKind::Ownership, &|p| p.registers[1].producer = 99);
+    has(FindingKind::Ownership, &|p| p.registers[1].consumers.clear());
     has(FindingKind::Index, &|p| p.tasks[0].produces.push(50));
     has(FindingKind::Duplicate, &|p| p.tasks[0].produces.push(0));
     has(FindingKind::Reserved, &|p| p.tasks[0].kind = TaskKind::Acc as i32);
     has(FindingKind::Type, &|p| p.tasks[0].kind = 77);
     has(FindingKind::Peak, &|p| p.peak_bytes += 1);
     has(FindingKind::Peak, &|p| p.lower_bound_bytes = p.peak_bytes + 1);
-    has(FindingKind::Type, &|p| p.regsts[0].storage = None);
-    has(FindingKind::Type, &|p| p.regsts[0].dtype = 99);
-    has(FindingKind::Range, &|p| p.regsts[0].dims = vec![17]);
-    has(FindingKind::Type, &|p| p.regsts[0].dims = vec![-1]);
+    has(FindingKind::Type, &|p| p.registers[0].storage = None);
+    has(FindingKind::Type, &|p| p.registers[0].dtype = 99);
+    has(FindingKind::Range, &|p| p.registers[0].dims = vec![17]);
+    has(FindingKind::Type, &|p| p.registers[0].dims = vec![-1]);
     has(FindingKind::Index, &|p| p.tasks[0].thread = 5);
     has(FindingKind::Reserved, &|p| p.threads[0].device = "cuda".into());
     has(FindingKind::Index, &|p| p.tasks[0].exec = common::feed(0));
     has(FindingKind::Index, &|p| p.tasks[0].exec = common::kernel(0, vec![], 1));
     let block = |p: &mut Program, change: &dyn Fn(&mut Block)| {
-        let Some(Storage::Block(block)) = &mut p.regsts[0].storage else { panic!() };
+        let Some(Storage::Block(block)) = &mut p.registers[0].storage else { panic!() };
         change(block);
     };
     has(FindingKind::Range, &|p| block(p, &|b| b.offset = u64::MAX - 10));
@@ -203,7 +203,7 @@ fn ports_are_fed_and_fetched_once() {
     assert_eq!(build(|_| ()), None);
     assert_eq!(build(|p| p.tasks[4].exec = None), Some(FindingKind::Ownership));
     assert_eq!(build(|p| p.tasks[0].exec = None), Some(FindingKind::Ownership));
-    assert_eq!(build(|p| p.inputs[0].regst = 2), Some(FindingKind::Ownership));
+    assert_eq!(build(|p| p.inputs[0].register = 2), Some(FindingKind::Ownership));
     assert_eq!(build(|p| p.inputs[0].dims = vec![9]), Some(FindingKind::Type));
     assert_eq!(build(|p| p.inputs[0].object = true), Some(FindingKind::Type));
 }
@@ -219,10 +219,10 @@ fn arguments_stay_inside_their_buffers() {
         builder.add_program(program);
         verify(builder.plan()).err().map(|findings| findings[0].kind)
     };
-    assert_eq!(build(Arg::regst(0, 32)), None);
-    assert_eq!(build(Arg::regst(0, 33)), Some(FindingKind::Range));
-    assert_eq!(build(Arg::regst(0, 3)), Some(FindingKind::Alignment));
-    assert_eq!(build(Arg::regst(3, 0)), Some(FindingKind::Ownership));
+    assert_eq!(build(Arg::register(0, 32)), None);
+    assert_eq!(build(Arg::register(0, 33)), Some(FindingKind::Range));
+    assert_eq!(build(Arg::register(0, 3)), Some(FindingKind::Alignment));
+    assert_eq!(build(Arg::register(3, 0)), Some(FindingKind::Ownership));
     assert_eq!(build(Arg::weight(0, 16)), Some(FindingKind::Range));
     assert_eq!(build(Arg::weight(9, 0)), Some(FindingKind::Index));
     assert_eq!(build(Arg::default()), Some(FindingKind::Index));

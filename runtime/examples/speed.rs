@@ -35,7 +35,9 @@ fn idle_plan(tasks: usize, readers: usize, threads: u32) -> Arc<PlanFile> {
     let mut graph = Graph::new("main", threads);
     graph.task("in", 0, feed(0));
     for number in 0..tasks {
-        let args = (number.saturating_sub(readers - 1)..=number + 1).map(|regst| Arg::regst(regst as u32, 0)).collect();
+        let args = (number.saturating_sub(readers - 1)..=number + 1)
+            .map(|register| Arg::register(register as u32, 0))
+            .collect();
         graph.task(&format!("t{number}"), number as u32 % threads, kernel(code, args, 1));
     }
     graph.task("out", 0, fetch(0));
@@ -58,7 +60,8 @@ fn cost_of_a_task() {
     for (readers, threads) in [(1, 1), (2, 1), (3, 1), (1, 2)] {
         let plan = idle_plan(TASKS, readers, threads);
         let start = Instant::now();
-        let mut session = Session::new(plan, 0, Options { threads: 1, profile: false }, &[]).unwrap();
+        let mut session =
+            Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &[]).unwrap();
         let load = start.elapsed();
         let mut inputs = [Tensor::zeros(ElementType::F32, vec![16]).unwrap().into()];
         let mut outputs = session.new_outputs();

@@ -5,7 +5,7 @@
 //! same code. For asynchronous work it receives [`Msg::Launched`] first; consumers that need not wait for completion are
 //! notified then ([`Actor::notify_at_launch`]).
 //!
-//! Flow control is by credits: an actor may fill as many copies of a register (`regst_num`) as are free. A consumer's
+//! Flow control is by credits: an actor may fill as many copies of a register (`copies`) as are free. A consumer's
 //! acknowledgement ([`Msg::Acked`]) returns the credit. So a producer runs ahead of its consumers by at most that many
 //! iterations; this is the back-pressure.
 //!
@@ -154,17 +154,17 @@ impl Actor {
 
     fn new(program: &Program, graph: &TaskGraph, id: ActorId) -> Self {
         let task = &program.tasks[id as usize];
-        let inputs = task.consumes.iter().map(|&regst| {
-            let producer = graph.producer[regst as usize];
-            let producer_output = index_of(&program.tasks[producer as usize].produces, regst);
+        let inputs = task.consumes.iter().map(|&register| {
+            let producer = graph.producer[register as usize];
+            let producer_output = index_of(&program.tasks[producer as usize].produces, register);
             Input { producer, producer_output, full: 0, received: 0, ended: false }
         });
         let inputs: Vec<_> = inputs.collect();
-        let outputs = task.produces.iter().map(|&regst| {
-            let input_of = |actor: u32| index_of(&program.tasks[actor as usize].consumes, regst);
+        let outputs = task.produces.iter().map(|&register| {
+            let input_of = |actor: u32| index_of(&program.tasks[actor as usize].consumes, register);
             let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), at_launch: false };
-            let consumers = graph.consumers[regst as usize].iter().map(consumer).collect();
-            Output { consumers, pending: vec![0; program.regsts[regst as usize].num as usize] }
+            let consumers = graph.consumers[register as usize].iter().map(consumer).collect();
+            Output { consumers, pending: vec![0; program.registers[register as usize].copies as usize] }
         });
         let unmet = inputs.len().max(1);
         Self {
@@ -347,8 +347,8 @@ impl Actor {
 }
 
 /// The index of a register in a task's list; the plan was verified, so it is there.
-fn index_of(list: &[u32], regst: u32) -> u32 {
-    list.iter().position(|&other| other == regst).unwrap_or(list.len()) as u32
+fn index_of(list: &[u32], register: u32) -> u32 {
+    list.iter().position(|&other| other == register).unwrap_or(list.len()) as u32
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
 use crate::boxing::BoxingCall;
 use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
+use crate::index_operands::index_operands;
 use crate::task_context::{Operand, RegisterRef};
 use crate::{Handle, LoadContext, Loader, RankContext, SessionError, Tensor};
 
@@ -46,12 +47,12 @@ impl<'a> Binder<'a> {
             Some(Exec::Boxing(exec)) => self.boxing(task, exec),
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
-                let to = self.program.inputs.get(port).and_then(|port| self.regst_place(port.regst));
+                let to = self.program.inputs.get(port).and_then(|port| self.register_place(port.register));
                 Ok(BoundTask::Feed { port, to: to.ok_or_else(|| broken(task))? })
             }
             Some(Exec::Fetch(exec)) => {
                 let port = exec.port as usize;
-                let from = self.program.outputs.get(port).and_then(|port| self.regst_place(port.regst));
+                let from = self.program.outputs.get(port).and_then(|port| self.register_place(port.register));
                 Ok(BoundTask::Fetch { port, from: from.ok_or_else(|| broken(task))? })
             }
         }
@@ -60,21 +61,23 @@ impl<'a> Binder<'a> {
     fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<BoundTask, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
         let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
+        let operands = index_operands((self.plan.plan(), self.program), task, exec, |arg| self.buffer(arg));
         if let Some(iterations) = &exec.dynamic {
             let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
             let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
             let args = args.ok_or_else(|| broken(task))?;
-            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone() }));
+            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone(), operands }));
         }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
-        Ok(BoundTask::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+        let call = KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain);
+        Ok(BoundTask::Kernel { call, operands })
     }
 
     fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {
         match self.object(arg) {
-            Some(regst) if task.produces.contains(&regst) => Some(DynamicArg::Write(regst)),
-            Some(regst) => Some(DynamicArg::Read(regst)),
+            Some(register) if task.produces.contains(&register) => Some(DynamicArg::Write(register)),
+            Some(register) => Some(DynamicArg::Read(register)),
             None => self.buffer(arg).map(DynamicArg::Buffer),
         }
     }
@@ -87,7 +90,7 @@ impl<'a> Binder<'a> {
         let loader = loader.ok_or_else(|| self.missing(task, &exec.backend))?;
         let payload = self.plan.payload(exec).ok_or_else(|| broken(task))?;
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
-        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
+        let outputs = exec.outputs.iter().map(|&register| self.register_place(register)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
         let (threads, device, rank_context) = (self.threads, self.device, self.rank_context);
         let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
@@ -98,8 +101,8 @@ impl<'a> Binder<'a> {
             backend: exec.backend.clone(),
             source,
         })?;
-        let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
-        self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
+        let given = exec.outputs.iter().zip(0..).filter_map(|(register, i)| Some((*register, executable.handle(i)?)));
+        self.handles.extend(given.map(|(register, handle)| (register, (&exec.backend[..], handle))));
         let is_async = executable.as_async().is_some();
         Ok(BoundTask::Backend(BackendCall {
             executable,
@@ -113,13 +116,13 @@ impl<'a> Binder<'a> {
 
     /// The handle of an argument that an executable of this backend gave.
     fn handle(&self, arg: &Arg, backend: &str) -> Option<Handle> {
-        let Some(ArgSource::Regst(id)) = arg.source else { return None };
+        let Some(ArgSource::Register(id)) = arg.source else { return None };
         self.handles.get(&id).filter(|(by, _)| *by == backend).map(|(_, handle)| Arc::clone(handle))
     }
 
     fn control(&self, task: &Task, exec: &ControlExec) -> Result<BoundTask, SessionError> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
-        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
+        let outputs = exec.outputs.iter().map(|&register| self.register_place(register)).collect::<Option<_>>();
         let bodies = exec.bodies.iter().map(|body| {
             let program = (self.inner)(body.program as usize)?;
             Ok(Body { program, captures: body.captures.iter().map(|&c| c as usize).collect() })
@@ -152,8 +155,8 @@ impl<'a> Binder<'a> {
 
     fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {
         let rank_context = self.rank_context.ok_or(SessionError::Alone)?;
-        let dtype = self.program.regsts.get(exec.dst as usize).map(|regst| regst.dtype());
-        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::regst(exec.dst, 0))).zip(dtype);
+        let dtype = self.program.registers.get(exec.dst as usize).map(|register| register.dtype());
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::register(exec.dst, 0))).zip(dtype);
         let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
         let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
         let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
@@ -166,20 +169,20 @@ impl<'a> Binder<'a> {
     }
 
     fn object(&self, arg: &Arg) -> Option<u32> {
-        let Some(ArgSource::Regst(id)) = arg.source else {
+        let Some(ArgSource::Register(id)) = arg.source else {
             return None;
         };
-        self.program.regsts.get(id as usize).filter(|regst| regst.is_object()).map(|regst| regst.id)
+        self.program.registers.get(id as usize).filter(|register| register.is_object()).map(|register| register.id)
     }
 
     /// The bytes that an argument names, to the end of its register or weight.
     fn buffer(&self, arg: &Arg) -> Option<Buffer> {
         match arg.source? {
             ArgSource::Weight(index) => self.arena.weight(self.weight(index), arg.byte_offset),
-            ArgSource::Regst(id) => {
-                let regst = self.program.regsts.get(id as usize)?;
-                let block = regst.block()?;
-                let all = self.arena.block(block.chunk, block.offset, block.bytes, block.stride(), regst.num)?;
+            ArgSource::Register(id) => {
+                let register = self.program.registers.get(id as usize)?;
+                let block = register.block()?;
+                let all = self.arena.block(block.chunk, block.offset, block.bytes, block.stride(), register.copies)?;
                 all.skip(arg.byte_offset)
             }
         }
@@ -200,14 +203,14 @@ impl<'a> Binder<'a> {
     }
 
     fn arg_place(&self, arg: &Arg) -> Option<RegisterRef> {
-        if let Some(regst) = self.object(arg) {
-            return Some(RegisterRef::Object(regst));
+        if let Some(register) = self.object(arg) {
+            return Some(RegisterRef::Object(register));
         }
         let (dtype, dims) = match (&arg.view, arg.source?) {
             (Some(view), _) => (view.dtype(), &view.dims),
-            (None, ArgSource::Regst(id)) => {
-                let regst = self.program.regsts.get(id as usize)?;
-                (regst.dtype(), &regst.dims)
+            (None, ArgSource::Register(id)) => {
+                let register = self.program.registers.get(id as usize)?;
+                (register.dtype(), &register.dims)
             }
             (None, ArgSource::Weight(index)) => {
                 let weight = self.plan.plan().weights.get(index as usize)?;
@@ -218,8 +221,8 @@ impl<'a> Binder<'a> {
         Some(RegisterRef::Dense { buffer, dtype, dims: dims.clone() })
     }
 
-    fn regst_place(&self, id: u32) -> Option<RegisterRef> {
-        self.arg_place(&Arg::regst(id, 0))
+    fn register_place(&self, id: u32) -> Option<RegisterRef> {
+        self.arg_place(&Arg::register(id, 0))
     }
 }
 

@@ -8,6 +8,7 @@ use of_plan::Extent;
 use crate::boxing::BoxingCall;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
+use crate::index_operands::{IndexOperand, describe};
 use crate::task_context::{Context, Operand, RegisterRef};
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
@@ -16,7 +17,7 @@ pub(crate) enum BoundTask {
     /// Nothing: the task only joins control edges.
     Join,
     /// A kernel.
-    Kernel(KernelCall),
+    Kernel { call: KernelCall, operands: Vec<IndexOperand> },
     /// A kernel with dynamic shapes.
     Dynamic(DynamicCall),
     /// A backend's executable.
@@ -40,6 +41,7 @@ pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
     pub args: Vec<DynamicArg>,
     pub loop_iterations: Extent,
+    pub operands: Vec<IndexOperand>,
 }
 
 /// An argument of a kernel.
@@ -92,9 +94,9 @@ impl BoundTask {
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         match self {
             BoundTask::Join => Ok(()),
-            BoundTask::Kernel(call) => {
+            BoundTask::Kernel { call, operands } => {
                 let status = call.run(context.iteration, context.pool, context.scratch);
-                status.map_err(|status| context.failed(kernel_error(status)))
+                status.map_err(|status| context.failed(kernel_error(status, operands, context)))
             }
             BoundTask::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.iteration) {
                 true => Ok(()),
@@ -119,21 +121,21 @@ impl DynamicCall {
         let iteration = context.iteration;
         let symbols = context.symbols.values();
         let guards = self.args.iter().map(|arg| match arg {
-            DynamicArg::Read(regst) => context.objects.read(*regst, iteration),
+            DynamicArg::Read(register) => context.objects.read(*register, iteration),
             _ => None,
         });
         let guards: Vec<_> = guards.collect();
         let mut filled = Vec::new();
         for arg in &self.args {
-            if let DynamicArg::Write(regst) = arg {
-                filled.push((*regst, context.room(*regst)?));
+            if let DynamicArg::Write(register) = arg {
+                filled.push((*register, context.room(*register)?));
             }
         }
         let mut to_fill = filled.iter_mut();
         let memory = self.args.iter().zip(&guards).map(|(arg, guard)| match arg {
             DynamicArg::Buffer(buffer) => Ok(Memory::Buffer(buffer)),
-            DynamicArg::Read(regst) => {
-                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*regst))?;
+            DynamicArg::Read(register) => {
+                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*register))?;
                 let bytes = value.as_tensor().and_then(Tensor::bytes);
                 bytes.map(Memory::Read).ok_or_else(|| context.internal("reads a value that has no bytes"))
             }
@@ -147,10 +149,10 @@ impl DynamicCall {
         let loop_iterations =
             loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
         let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
-        status.map_err(|status| context.failed(kernel_error(status)))?;
         drop(memory);
         drop(guards);
-        filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, iteration, tensor.into()));
+        status.map_err(|status| context.failed(kernel_error(status, &self.operands, context)))?;
+        filled.into_iter().for_each(|(register, tensor)| context.objects.write(register, iteration, tensor.into()));
         Ok(())
     }
 }
@@ -200,7 +202,7 @@ fn reading(
     let iteration = context.iteration;
     // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
     let guards = inputs.iter().map(|input| match input {
-        Operand::Register(RegisterRef::Object(regst)) => context.objects.read(*regst, iteration),
+        Operand::Register(RegisterRef::Object(register)) => context.objects.read(*register, iteration),
         _ => None,
     });
     let guards: Vec<_> = guards.collect();
@@ -209,9 +211,9 @@ fn reading(
         (Operand::Register(RegisterRef::Dense { buffer, dtype, dims }), _) => {
             Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(iteration) }))
         }
-        (Operand::Register(RegisterRef::Object(regst)), guard) => {
+        (Operand::Register(RegisterRef::Object(register)), guard) => {
             let value = guard.as_deref().and_then(Option::as_ref);
-            value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
+            value.map(ValueRef::Object).ok_or_else(|| context.empty(*register))
         }
     });
     f(&inputs.collect::<Result<Vec<_>, _>>()?)
@@ -235,8 +237,8 @@ fn writing(
     called(context, || call(&mut places))?;
     drop(places);
     for (output, object) in outputs.iter().zip(objects) {
-        if let RegisterRef::Object(regst) = output {
-            context.store(*regst, object)?;
+        if let RegisterRef::Object(register) = output {
+            context.store(*register, object)?;
         }
     }
     Ok(())
@@ -244,9 +246,9 @@ fn writing(
 
 /// The error for the status of a kernel.
 #[cold]
-fn kernel_error(status: i32) -> ExecError {
+fn kernel_error(status: i32, operands: &[IndexOperand], context: &Context<'_>) -> ExecError {
     match status {
-        1 => ExecError::Input("an index is out of range".into()),
+        1 => ExecError::Input(format!("an index is out of range{}", describe(operands, context))),
         2 => ExecError::Input(
             "extents violate an equality that the plan was compiled for: compile with fixed extents".into(),
         ),

@@ -69,11 +69,11 @@ impl ActorLocations {
     pub fn capacities(&self, program: &Program, graph: &TaskGraph, threads: usize) -> Vec<QueueCapacity> {
         let tasks = program.tasks.len();
         let mut capacities = vec![QueueCapacity { local: tasks, remote: 3 * tasks + 4 * threads }; threads];
-        for regst in &program.regsts {
-            let from = self.thread[graph.producer[regst.id as usize] as usize];
-            for &consumer in &graph.consumers[regst.id as usize] {
+        for register in &program.registers {
+            let from = self.thread[graph.producer[register.id as usize] as usize];
+            for &consumer in &graph.consumers[register.id as usize] {
                 let to = self.thread[consumer as usize];
-                let tokens = regst.num as usize + 1;
+                let tokens = register.copies as usize + 1;
                 for thread in [from, to] {
                     let capacity = &mut capacities[thread as usize];
                     *(if from == to { &mut capacity.local } else { &mut capacity.remote }) += tokens;

@@ -8,7 +8,7 @@ use crate::task_context::{Context, Operand, RegisterRef};
 use crate::{ExecError, RunError, Tensor, Value};
 
 /// A loop that runs longer has no bound.
-const MOST_ITERATIONS: i64 = 1 << 40;
+const MAX_ITERATIONS: i64 = 1 << 40;
 
 /// A program that a branch or loop runs, with its memory and code. [`crate::Session`] implements it.
 pub(crate) trait InnerProgram: Send {
@@ -101,7 +101,7 @@ impl ControlCall {
         let mut stacked: Vec<Stack> = (0..stacks).map(|_| Stack::default()).collect();
         let mut iteration = 0;
         while goes_on && iteration < limit {
-            if iteration >= MOST_ITERATIONS {
+            if iteration >= MAX_ITERATIONS {
                 return Err(context.failed(bad("the loop does not end")));
             }
             inputs[0] = scalar(&scalars.0, &[iteration]).map_err(|e| context.failed(e.into()))?;

@@ -86,6 +86,16 @@ pub enum SessionError {
         /// The weight.
         weight: String,
     },
+    /// The values take more memory than they may.
+    #[error("the values take {needed} of memory, and the budget is {budget}; the largest: {largest}")]
+    MemoryBudget {
+        /// What they take, with a unit.
+        needed: String,
+        /// What they may take, with a unit.
+        budget: String,
+        /// The largest values: name, type, bytes, place.
+        largest: String,
+    },
     /// Memory could not be allocated.
     #[error("cannot get {bytes} bytes of memory for {what}: {source}")]
     Memory {
@@ -134,10 +144,12 @@ pub enum RunError {
         got: usize,
     },
     /// A task failed. The session can run again.
-    #[error("task `{task}` failed: {source}")]
+    #[error("task `{task}` failed{place}: {source}")]
     Task {
         /// The task.
         task: String,
+        /// ` at ` and the locations of its ops, or nothing.
+        place: String,
         /// The underlying error.
         source: ExecError,
     },
@@ -150,12 +162,12 @@ pub enum RunError {
         message: String,
     },
     /// A task gave a value that its register cannot hold, or none.
-    #[error("task `{task}` gave register `{regst}` {problem}")]
+    #[error("task `{task}` gave register `{register}` {problem}")]
     Output {
         /// The task.
         task: String,
         /// The register.
-        regst: String,
+        register: String,
         /// What is wrong.
         problem: String,
     },

@@ -134,12 +134,12 @@ pub struct LoadContext<'a> {
 impl LoadContext<'_> {
     /// The readers of an output, by its number. An object, or a register with several copies, counts as read by other tasks.
     pub fn readers(&self, output: usize) -> Readers {
-        let regst = self.exec.outputs.get(output).and_then(|id| self.program.regsts.get(*id as usize));
-        let Some(regst) = regst.filter(|r| r.num == 1 && r.block().is_some()) else {
+        let register = self.exec.outputs.get(output).and_then(|id| self.program.registers.get(*id as usize));
+        let Some(register) = register.filter(|r| r.copies == 1 && r.block().is_some()) else {
             return Readers { inside: false, outside: true };
         };
         let inside = |t: &&Task| matches!(&t.exec, Some(Exec::Backend(e)) if e.backend == self.exec.backend);
-        let readers = || self.program.tasks.iter().filter(|t| regst.consumers.contains(&t.id));
+        let readers = || self.program.tasks.iter().filter(|t| register.consumers.contains(&t.id));
         Readers { inside: readers().any(|t| inside(&t)), outside: readers().any(|t| !inside(&t)) }
     }
 }
@@ -163,6 +163,9 @@ pub enum ExecError {
     /// The inputs break a rule of an op, such as an index out of range.
     #[error("bad input: {0}")]
     Input(String),
+    /// A value takes more memory than is left of the budget.
+    #[error("{0}")]
+    Memory(String),
     /// Another rank failed, so that this one stopped.
     #[error("another rank stopped")]
     Stopped,

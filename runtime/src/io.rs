@@ -27,7 +27,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Checks the number and the types of the inputs, and binds the shape symbols of their extents.
-pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value]) -> Result<(), RunError> {
+pub(crate) fn check_inputs<'a>(program: &Program, symbols: &Symbols, inputs: &'a [Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
         let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text(program))).collect();
@@ -38,24 +38,18 @@ pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value
         problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
     }
     symbols.reset();
-    let tensors: Vec<_> = ports
-        .iter()
-        .zip(inputs)
-        .enumerate()
-        .filter_map(|(index, (port, value))| {
-            Some((index, port, program.regsts.get(port.regst as usize)?, value.as_tensor()?))
-        })
-        .collect();
-    tensors.iter().for_each(|(_, _, regst, tensor)| symbols.bind_named(regst, tensor.dims()));
-    // Until no input binds a further symbol: an extent may depend on a symbol that a later input binds.
-    loop {
-        let before = symbols.values();
-        for (index, port, regst, tensor) in &tensors {
-            let learnt = symbols.bind(regst, tensor.dims());
-            learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index: *index, problem })?;
-        }
-        if symbols.values() == before {
-            return Ok(());
-        }
+    let tensor = |(index, (port, value)): (usize, (_, &'a Value))| {
+        let port: &Port = port;
+        Some((index, program.registers.get(port.register as usize)?, value.as_tensor()?.dims()))
+    };
+    let tensors = || ports.iter().zip(inputs).enumerate().filter_map(tensor);
+    let learn =
+        |free: bool| tensors().fold(false, |any, (_, register, dims)| symbols.learn(register, dims, free) || any);
+    // An extent may determine a symbol only once a later input binds another.
+    while learn(false) || learn(true) {}
+    for (index, register, dims) in tensors() {
+        let fits = symbols.check(register, dims);
+        fits.map_err(|problem| RunError::Input { input: ports[index].name.clone(), index, problem })?;
     }
+    Ok(())
 }

@@ -32,18 +32,20 @@ impl LaunchNotifications {
             Some(Exec::Backend(exec)) => Some(&exec.backend[..]),
             _ => None,
         };
-        let readers = |regst: &u32| &graph.consumers[*regst as usize];
+        let readers = |register: &u32| &graph.consumers[*register as usize];
         let mut out = Vec::new();
         for (task, producer) in program.tasks.iter().zip(0..).filter(|(_, id)| is_async(*id)) {
-            let control = |regst: &u32| program.regsts[*regst as usize].is_control();
+            let control = |register: &u32| program.registers[*register as usize].is_control();
             // An output without readers cannot delay reuse of its memory, and an object may bind shape symbols.
-            let block = |regst: &u32| program.regsts[*regst as usize].block().is_some() && !readers(regst).is_empty();
-            let settled = task.produces.iter().all(|regst| control(regst) || block(regst));
-            for regst in &task.produces {
-                let has_handle = handles.get(regst).is_some_and(|(by, _)| backend(producer) == Some(by));
+            let block = |register: &u32| {
+                program.registers[*register as usize].block().is_some() && !readers(register).is_empty()
+            };
+            let settled = task.produces.iter().all(|register| control(register) || block(register));
+            for register in &task.produces {
+                let has_handle = handles.get(register).is_some_and(|(by, _)| backend(producer) == Some(by));
                 let same_backend = |to: u32| has_handle && is_async(to) && backend(to) == backend(producer);
-                let at_launch = |to: &&u32| if control(regst) { settled } else { same_backend(**to) };
-                out.extend(readers(regst).iter().filter(at_launch).map(|to| (*regst, *to)));
+                let at_launch = |to: &&u32| if control(register) { settled } else { same_backend(**to) };
+                out.extend(readers(register).iter().filter(at_launch).map(|to| (*register, *to)));
             }
         }
         Self(out)
@@ -52,16 +54,16 @@ impl LaunchNotifications {
     /// Makes the producers' actors notify those consumers at launch.
     pub fn enable(&self, program: &Program, actors: &mut [Actor]) {
         for (task, actor) in program.tasks.iter().zip(actors) {
-            for (output, regst) in task.produces.iter().enumerate() {
-                let consumers = self.0.iter().filter(|(notified, _)| notified == regst);
+            for (output, register) in task.produces.iter().enumerate() {
+                let consumers = self.0.iter().filter(|(notified, _)| notified == register);
                 consumers.for_each(|(_, consumer)| actor.notify_at_launch(output, *consumer));
             }
         }
     }
 
     /// Whether a consumer is notified of a register at launch.
-    fn is_notified(&self, regst: u32, consumer: ActorId) -> bool {
-        self.0.contains(&(regst, consumer))
+    fn is_notified(&self, register: u32, consumer: ActorId) -> bool {
+        self.0.contains(&(register, consumer))
     }
 
     /// Removes the host bytes of values that such executables pass on by handle: they could be written while a consumer is
@@ -73,16 +75,16 @@ impl LaunchNotifications {
         for ((task, work), id) in program.tasks.iter().zip(bound_tasks).zip(0..) {
             let (BoundTask::Backend(call), Some(Exec::Backend(exec))) = (work, &task.exec) else { continue };
             for (operand, arg) in call.inputs.iter_mut().zip(&exec.inputs) {
-                if let (Operand::Register(place), Some(ArgSource::Regst(regst))) = (operand, arg.source)
-                    && self.is_notified(regst, id)
+                if let (Operand::Register(place), Some(ArgSource::Register(register))) = (operand, arg.source)
+                    && self.is_notified(register, id)
                 {
                     place.without_bytes();
-                    call.after.push(graph.producer[regst as usize] as usize);
+                    call.after.push(graph.producer[register as usize] as usize);
                 }
             }
-            for (place, regst) in call.outputs.iter_mut().zip(&exec.outputs) {
-                let readers = &graph.consumers[*regst as usize];
-                if !readers.is_empty() && readers.iter().all(|reader| self.is_notified(*regst, *reader)) {
+            for (place, register) in call.outputs.iter_mut().zip(&exec.outputs) {
+                let readers = &graph.consumers[*register as usize];
+                if !readers.is_empty() && readers.iter().all(|reader| self.is_notified(*register, *reader)) {
                     place.without_bytes();
                 }
             }

@@ -24,8 +24,10 @@ mod cpu;
 mod device;
 mod error;
 mod executable;
+mod index_operands;
 mod io;
 mod launch_notifications;
+mod memory_budget;
 mod mesh_session;
 mod objects;
 mod pool;
@@ -49,6 +51,7 @@ pub use executable::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, StepTime,
     TensorMut, TensorRef, ValueMut, ValueRef,
 };
+pub use memory_budget::{check_memory, machine_memory};
 pub use mesh_session::MeshSession;
 pub use pool::Pool;
 pub use profile::{StepTiming, TaskTiming};

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use of_plan::Program;
+use of_plan::{Program, binary_size};
 
 use crate::device::AlignedBytes;
 use crate::io::lock;
@@ -22,6 +22,8 @@ pub(crate) struct Objects {
     consumers: Vec<u32>,
     any: bool,
     memory: Mutex<Memory>,
+    /// The bytes that live values may take.
+    budget: u64,
 }
 
 /// Free memory of dead values, for reuse.
@@ -40,7 +42,7 @@ struct Memory {
 const MAX_FREE: usize = 256;
 
 /// Free memory up to this many bytes is always kept.
-const KEPT: usize = 1 << 20;
+const MAX_FREE_BYTES: usize = 1 << 20;
 
 /// Free memory may take this many times what values took when they took most: values of different sizes come and go, and
 /// a run that finds the blocks of the one before it touches no new page.
@@ -61,7 +63,7 @@ impl Memory {
     fn keep(&mut self, block: AlignedBytes) {
         self.bytes += block.capacity();
         self.free.push_back(block);
-        while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(KEPT) {
+        while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(MAX_FREE_BYTES) {
             let Some(oldest) = self.free.pop_front() else { break };
             self.bytes -= oldest.capacity();
         }
@@ -87,20 +89,32 @@ impl Slot {
 }
 
 impl Objects {
-    pub fn new(program: &Program) -> Self {
-        let copies = |regst: &of_plan::Regst| if regst.is_object() { regst.num } else { 0 };
-        let slots = program.regsts.iter().map(|regst| (0..copies(regst)).map(|_| Slot::default()).collect());
-        let consumers = program.regsts.iter().map(|regst| regst.consumers.len() as u32);
-        let any = program.regsts.iter().any(of_plan::Regst::is_object);
-        Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default() }
+    /// No values yet; all together may take `budget` bytes.
+    pub fn new(program: &Program, budget: u64) -> Self {
+        let copies = |register: &of_plan::Register| if register.is_object() { register.copies } else { 0 };
+        let slots = program.registers.iter().map(|register| (0..copies(register)).map(|_| Slot::default()).collect());
+        let consumers = program.registers.iter().map(|register| register.consumers.len() as u32);
+        let any = program.registers.iter().any(of_plan::Register::is_object);
+        Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default(), budget }
     }
 
     /// Uninitialised memory of this size: a free block if there is one, else a new allocation.
     pub fn allocate(&self, len: usize) -> Result<AlignedBytes, ExecError> {
-        if let Some(free) = lock(&self.memory).take(len) {
+        let mut memory = lock(&self.memory);
+        if let Some(free) = memory.take(len) {
             return Ok(free);
         }
-        AlignedBytes::try_zeroed(len).map_err(|e| ExecError::Input(format!("a value takes {len} bytes of memory: {e}")))
+        let needed = (memory.live as u64).saturating_add(len as u64);
+        if needed > self.budget {
+            let (own, live) = (binary_size(len as u64), binary_size(memory.live as u64));
+            let budget = binary_size(self.budget);
+            let what =
+                format!("a value takes {own} in addition to live values of {live}, and the memory budget is {budget}");
+            return Err(ExecError::Memory(what));
+        }
+        drop(memory);
+        AlignedBytes::try_zeroed(len)
+            .map_err(|e| ExecError::Memory(format!("a value takes {} of memory: {e}", binary_size(len as u64))))
     }
 
     /// Keeps the memory of a dead value for reuse.
@@ -120,19 +134,19 @@ impl Objects {
         self.any
     }
 
-    fn slot(&self, regst: u32, iteration: u64) -> Option<&Slot> {
-        let copies = self.slots.get(regst as usize).filter(|copies| !copies.is_empty())?;
+    fn slot(&self, register: u32, iteration: u64) -> Option<&Slot> {
+        let copies = self.slots.get(register as usize).filter(|copies| !copies.is_empty())?;
         copies.get((iteration % copies.len() as u64) as usize)
     }
 
     /// The value of a register, to be looked at while the guard lives.
-    pub fn read(&self, regst: u32, iteration: u64) -> Option<RwLockReadGuard<'_, Option<Value>>> {
-        Some(self.slot(regst, iteration)?.value.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn read(&self, register: u32, iteration: u64) -> Option<RwLockReadGuard<'_, Option<Value>>> {
+        Some(self.slot(register, iteration)?.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sets the value of a register.
-    pub fn write(&self, regst: u32, iteration: u64, value: Value) {
-        if let Some(slot) = self.slot(regst, iteration) {
+    pub fn write(&self, register: u32, iteration: u64, value: Value) {
+        if let Some(slot) = self.slot(register, iteration) {
             let mut memory = lock(&self.memory);
             memory.live += size(&value);
             memory.most = memory.most.max(memory.live);
@@ -142,8 +156,8 @@ impl Objects {
     }
 
     /// Takes the value for the caller: moved out for its last consumer, a copy otherwise.
-    pub fn fetch(&self, regst: u32, iteration: u64) -> Option<Value> {
-        let slot = self.slot(regst, iteration)?;
+    pub fn fetch(&self, register: u32, iteration: u64) -> Option<Value> {
+        let slot = self.slot(register, iteration)?;
         if slot.readers.load(Ordering::Acquire) == 1 {
             let value = slot.take();
             let mut memory = lock(&self.memory);
@@ -154,9 +168,9 @@ impl Objects {
     }
 
     /// Records that the producer has acted, before its consumers are notified.
-    pub fn produced(&self, regst: u32, iteration: u64) {
-        if let Some(slot) = self.slot(regst, iteration) {
-            let consumers = self.consumers[regst as usize];
+    pub fn produced(&self, register: u32, iteration: u64) {
+        if let Some(slot) = self.slot(register, iteration) {
+            let consumers = self.consumers[register as usize];
             slot.readers.store(consumers, Ordering::Release);
             if consumers == 0 {
                 self.recycle(slot.take());
@@ -165,8 +179,8 @@ impl Objects {
     }
 
     /// Records that a consumer has acted. The last one frees the value.
-    pub fn consumed(&self, regst: u32, iteration: u64) {
-        if let Some(slot) = self.slot(regst, iteration)
+    pub fn consumed(&self, register: u32, iteration: u64) {
+        if let Some(slot) = self.slot(register, iteration)
             && slot.readers.fetch_sub(1, Ordering::AcqRel) == 1
         {
             self.recycle(slot.take());
@@ -180,17 +194,17 @@ mod tests {
 
     #[test]
     fn free_memory_is_used_again_and_bounded() {
-        let mut memory = Memory { most: 2 * KEPT, ..Memory::default() };
-        let block = AlignedBytes::zeroed(KEPT);
+        let mut memory = Memory { most: 2 * MAX_FREE_BYTES, ..Memory::default() };
+        let block = AlignedBytes::zeroed(MAX_FREE_BYTES);
         let at = block.as_ptr();
         memory.keep(block);
-        assert_eq!(memory.take(KEPT / 4), None, "much larger than what is asked for");
-        assert_eq!(memory.take(KEPT - 100).map(|b| (b.as_ptr(), b.len())), Some((at, KEPT - 100)));
+        assert_eq!(memory.take(MAX_FREE_BYTES / 4), None, "much larger than what is asked for");
+        assert_eq!(memory.take(MAX_FREE_BYTES - 100).map(|b| (b.as_ptr(), b.len())), Some((at, MAX_FREE_BYTES - 100)));
         // A value that grows: each block is too small for the next.
         for n in 1..20 {
-            assert_eq!(memory.take(n * KEPT / 2), None);
-            memory.keep(AlignedBytes::zeroed(n * KEPT / 4));
-            assert!(memory.bytes <= 4 * KEPT);
+            assert_eq!(memory.take(n * MAX_FREE_BYTES / 2), None);
+            memory.keep(AlignedBytes::zeroed(n * MAX_FREE_BYTES / 4));
+            assert!(memory.bytes <= 4 * MAX_FREE_BYTES);
             assert_eq!(memory.bytes, memory.free.iter().map(AlignedBytes::capacity).sum::<usize>());
         }
     }

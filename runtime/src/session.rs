@@ -17,6 +17,7 @@ use crate::control::InnerProgram;
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
 use crate::launch_notifications::LaunchNotifications;
+use crate::memory_budget::check_memory;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
@@ -31,6 +32,15 @@ pub struct Options {
     pub threads: usize,
     /// Whether to take the time of every task.
     pub profile: bool,
+    /// The memory budget: the most bytes that the program's values may take. `None` is what [`crate::machine_memory`] says.
+    pub memory: Option<u64>,
+}
+
+impl Options {
+    /// Bytes that values may take.
+    pub(crate) fn budget(self) -> u64 {
+        self.memory.unwrap_or_else(crate::machine_memory)
+    }
 }
 
 /// A program with its memory, kernels, executables and threads. It runs any number of times.
@@ -97,8 +107,9 @@ impl Session {
         shared: (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
         device: usize,
+        memory: Option<u64>,
     ) -> Result<Self, SessionError> {
-        Self::with(plan, program, Options::default(), shared, loaders, None, device)
+        Self::with(plan, program, Options { memory, ..Options::default() }, shared, loaders, None, device)
     }
 
     fn with(
@@ -116,11 +127,13 @@ impl Session {
         let graph = TaskGraph::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let threads = pool.threads();
 
+        let budget = options.budget();
+        check_memory(std::iter::once((desc, 1)), budget)?;
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
         let inner = |program| -> Result<Box<dyn InnerProgram>, SessionError> {
             let shared = (Arc::clone(&pool), Arc::clone(&code));
-            Ok(Box::new(Self::inner(plan, program, shared, loaders, device)?))
+            Ok(Box::new(Self::inner(plan, program, shared, loaders, device, Some(budget - desc.peak_bytes))?))
         };
         let code = Arc::clone(&code);
         let mut binder =
@@ -132,7 +145,7 @@ impl Session {
         let shared = Arc::new(Shared {
             program,
             ports: Ports::new(desc),
-            objects: Objects::new(desc),
+            objects: Objects::new(desc, budget - desc.peak_bytes),
             symbols: Symbols::new(desc),
             pool: Arc::clone(&pool),
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),

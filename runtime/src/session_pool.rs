@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use of_plan::PlanFile;
 
 use crate::io::lock;
+use crate::memory_budget::check_memory;
 use crate::pool::Pool;
 use crate::session::worker_count;
 use crate::{Loader, Options, RunError, Session, SessionError, Value};
@@ -41,9 +42,13 @@ impl SessionPool {
         let sessions = sessions.max(1);
         let threads = (worker_count(options, plan.plan().environment.threads) / sessions).max(1);
         let code = Session::code(plan)?;
+        // Each session has a share of the budget, as of the workers.
+        let budget = options.budget();
+        check_memory(plan.plan().programs.get(program).map(|desc| (desc, sessions as u64)).into_iter(), budget)?;
+        let share = Some(budget / sessions as u64);
         let session = |_| {
             let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-            Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0)
+            Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0, share)
         };
         let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };

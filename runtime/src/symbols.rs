@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use of_plan::{Extent, Program, Regst};
+use of_plan::{Extent, Program, Register, Solution};
 
 /// The value of an unbound symbol.
 const UNKNOWN: i64 = -1;
@@ -30,68 +30,68 @@ impl Symbols {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
     }
 
-    /// Binds the symbols that are extents of a value themselves.
-    pub fn bind_named(&self, regst: &Regst, dims: &[i64]) {
-        for (extent, &dim) in regst.extents.iter().zip(dims) {
-            if let Some(symbol) = extent.as_symbol() {
-                self.learn(symbol, dim);
+    /// Binds the symbols that the extents of a value determine; whether there are any. With `free`, a symbol on which an
+    /// extent does not depend, because its factor is 0, is bound to 0.
+    pub fn learn(&self, register: &Register, dims: &[i64], free: bool) -> bool {
+        let mut learnt = false;
+        if register.extents.len() != dims.len() {
+            return learnt;
+        }
+        for (extent, &dim) in register.extents.iter().zip(dims).filter(|(extent, _)| !extent.terms.is_empty()) {
+            let (symbol, value) = match extent.as_symbol() {
+                Some(symbol) => (symbol, dim),
+                None => match extent.solve(dim, &self.values()) {
+                    Some(Solution::One(symbol, value)) => (symbol, value),
+                    Some(Solution::Any(symbol)) if free => (symbol, 0),
+                    _ => continue,
+                },
+            };
+            if let Some(bound) = self.values.get(symbol as usize) {
+                // Only the first value binds; others must agree with it, which `check` compares.
+                learnt |= bound.compare_exchange(UNKNOWN, value, Ordering::AcqRel, Ordering::Acquire).is_ok();
             }
         }
+        learnt
     }
 
-    /// Only the first value binds; [`Symbols::bind`] checks that others agree with it.
-    fn learn(&self, symbol: u32, value: i64) {
-        if let Some(own) = self.values.get(symbol as usize) {
-            let _ = own.compare_exchange(UNKNOWN, value, Ordering::AcqRel, Ordering::Acquire);
-        }
-    }
-
-    /// Compares the extents of a value with those of its register, and binds the symbols whose values follow. The error
-    /// says which dimension does not fit.
-    pub fn bind(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
-        if regst.extents.is_empty() {
+    /// Compares the extents of a value with those of its register. The error says which dimension does not fit.
+    pub fn check(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
+        if register.extents.is_empty() {
             return Ok(());
         }
-        if regst.extents.len() != dims.len() {
-            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), regst.extents.len()));
-        }
-        self.bind_named(regst, dims);
-        // An extent may be solved for one symbol once another extent has bound the rest.
-        for _ in dims {
-            let values = self.values();
-            let solved = regst.extents.iter().zip(dims).filter_map(|(extent, &dim)| extent.solve(&values, dim));
-            solved.for_each(|(symbol, value)| self.learn(symbol, value));
+        if register.extents.len() != dims.len() {
+            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), register.extents.len()));
         }
         let values = self.values();
-        for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
-            // An extent of unbound symbols is checked when they are bound.
+        for (axis, (extent, &dim)) in register.extents.iter().zip(dims).enumerate() {
             match extent.eval(&values) {
                 Some(expected) if expected != dim => {
                     let what = self.name(extent);
                     return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
                 }
-                None if self.is_never(extent, &values, dim) => {
+                Some(_) => {}
+                // An extent of several unbound symbols cannot be checked.
+                None if extent.solve(dim, &values) == Some(Solution::None) => {
                     let text = extent.text(&self.names);
                     return Err(format!("has extent {dim} at dimension {axis}, which `{text}` never is"));
                 }
-                _ => {}
+                None => {}
             }
         }
         Ok(())
     }
 
-    /// Whether an extent of one unbound symbol has no solution.
-    fn is_never(&self, extent: &Extent, values: &[i64], dim: i64) -> bool {
-        let mut unbound: Vec<u32> = extent.symbols();
-        unbound.retain(|s| values.get(*s as usize).is_some_and(|value| *value < 0));
-        unbound.len() == 1 && extent.as_symbol().is_none() && extent.solve(values, dim).is_none()
+    /// Binds the symbols that the extents of a value determine, and compares the extents with those of its register.
+    pub fn bind(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
+        self.learn(register, dims, true);
+        self.check(register, dims)
     }
 
     /// The extents of a value that is about to be allocated.
-    pub fn dims(&self, regst: &Regst) -> Result<Vec<i64>, String> {
+    pub fn dims(&self, register: &Register) -> Result<Vec<i64>, String> {
         let values = self.values();
-        let dims = regst.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
-        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", regst.name))
+        let dims = register.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
+        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", register.name))
     }
 
     fn name(&self, extent: &Extent) -> String {

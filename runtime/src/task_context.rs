@@ -49,7 +49,7 @@ impl Context<'_> {
     pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
         match input {
             Operand::Constant(value) => Ok(value.clone()),
-            Operand::Register(RegisterRef::Object(regst)) => self.object(*regst),
+            Operand::Register(RegisterRef::Object(register)) => self.object(*register),
             Operand::Register(RegisterRef::Dense { buffer, dtype, dims }) => {
                 let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.iteration));
                 Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
@@ -60,7 +60,7 @@ impl Context<'_> {
     /// Sets the value of a register that the task produces.
     pub fn put(&self, place: &RegisterRef, value: Value) -> Result<(), RunError> {
         let (buffer, dtype, dims) = match place {
-            RegisterRef::Object(regst) => return self.store(*regst, Some(value)),
+            RegisterRef::Object(register) => return self.store(*register, Some(value)),
             RegisterRef::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
         };
         let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
@@ -78,8 +78,8 @@ impl Context<'_> {
     pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
         match place {
             RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
-            RegisterRef::Object(regst) => {
-                let desc = &self.program.regsts[*regst as usize];
+            RegisterRef::Object(register) => {
+                let desc = &self.program.registers[*register as usize];
                 let bound = self.symbols.values();
                 let open = desc.extents.iter().map(|extent| extent.eval(&bound).unwrap_or(-1));
                 (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
@@ -91,27 +91,37 @@ impl Context<'_> {
         self.program.tasks[self.task].name.clone()
     }
 
+    /// Where the task comes from, for its error; empty where nothing says it.
+    fn place(&self) -> String {
+        /// As many ops of a fused group are named.
+        const NAMED: usize = 3;
+        let all = &self.program.tasks[self.task].locations;
+        let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
+        let named = all[..all.len().min(NAMED)].join(", ");
+        if named.is_empty() { named } else { format!(" at {named}{more}") }
+    }
+
     pub fn failed(&self, source: ExecError) -> RunError {
-        RunError::Task { task: self.name(), source }
+        RunError::Task { task: self.name(), place: self.place(), source }
     }
 
     pub fn internal(&self, what: &str) -> RunError {
         RunError::Internal(format!("task `{}` {what}", self.name()))
     }
 
-    pub fn empty(&self, regst: u32) -> RunError {
-        self.internal(&format!("finds register {regst} empty"))
+    pub fn empty(&self, register: u32) -> RunError {
+        self.internal(&format!("finds register {register} empty"))
     }
 
-    pub fn object(&self, regst: u32) -> Result<Value, RunError> {
-        let guard = self.objects.read(regst, self.iteration);
-        guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
+    pub fn object(&self, register: u32) -> Result<Value, RunError> {
+        let guard = self.objects.read(register, self.iteration);
+        guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(register))
     }
 
     /// Sets the value of an object register, if it fits. `None` is an error: the executable set no value.
-    pub fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
-        let desc = &self.program.regsts[regst as usize];
-        let wrong = |problem: String| RunError::Output { task: self.name(), regst: desc.name.clone(), problem };
+    pub fn store(&self, register: u32, value: Option<Value>) -> Result<(), RunError> {
+        let desc = &self.program.registers[register as usize];
+        let wrong = |problem: String| RunError::Output { task: self.name(), register: desc.name.clone(), problem };
         let value = value.ok_or_else(|| wrong("no value".into()))?;
         if let Some(tensor) = value.as_tensor()
             && desc.dtype() != ElementType::Unknown
@@ -122,25 +132,29 @@ impl Context<'_> {
         if let Some(tensor) = value.as_tensor() {
             self.symbols.bind(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
         }
-        self.objects.write(regst, self.iteration, value);
+        self.objects.write(register, self.iteration, value);
         Ok(())
     }
 
     /// An allocated tensor for an object register whose extents are known by now.
-    pub fn room(&self, regst: u32) -> Result<Tensor, RunError> {
-        let desc = &self.program.regsts[regst as usize];
+    pub fn room(&self, register: u32) -> Result<Tensor, RunError> {
+        let desc = &self.program.registers[register as usize];
         let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
         let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
         let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
         let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
         let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
-        let bytes = bytes.map_err(|error| self.failed(error))?;
+        let named = |error| match error {
+            ExecError::Memory(what) => ExecError::Memory(format!("'{}' {}{dims:?}: {what}", desc.name, desc.dtype())),
+            other => other,
+        };
+        let bytes = bytes.map_err(|error| self.failed(named(error)))?;
         Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 
     /// A value reshaped to the extents of a register, if these are known.
-    pub fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
-        let desc = &self.program.regsts[regst as usize];
+    pub fn shaped(&self, register: u32, value: Value) -> Result<Value, RunError> {
+        let desc = &self.program.registers[register as usize];
         match value {
             Value::Tensor(tensor) if !desc.extents.is_empty() => {
                 let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
@@ -155,7 +169,7 @@ impl Context<'_> {
         let slot = lock(&self.ports.inputs[port]);
         let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
         match to {
-            RegisterRef::Object(regst) => self.store(*regst, Some(value.clone()))?,
+            RegisterRef::Object(register) => self.store(*register, Some(value.clone()))?,
             RegisterRef::Dense { buffer, .. } => {
                 let source = value.as_tensor().and_then(Tensor::bytes);
                 let target = buffer.bytes_mut(self.iteration);
@@ -171,9 +185,9 @@ impl Context<'_> {
     pub fn fetch(&self, port: usize, from: &RegisterRef) -> Result<(), RunError> {
         let mut slot = lock(&self.ports.outputs[port]);
         match from {
-            RegisterRef::Object(regst) => {
-                let value = self.objects.fetch(*regst, self.iteration);
-                *slot = Some(value.ok_or_else(|| self.empty(*regst))?);
+            RegisterRef::Object(register) => {
+                let value = self.objects.fetch(*register, self.iteration);
+                *slot = Some(value.ok_or_else(|| self.empty(*register))?);
             }
             RegisterRef::Dense { buffer, dtype, dims } => {
                 let bytes = buffer.bytes(self.iteration);

@@ -214,7 +214,7 @@ fn acted(shared: &Shared, task: usize, iteration: u64) {
     let objects = &shared.objects;
     if objects.any() {
         let desc = &shared.program().tasks[task];
-        desc.produces.iter().for_each(|&regst| objects.produced(regst, iteration));
-        desc.consumes.iter().for_each(|&regst| objects.consumed(regst, iteration));
+        desc.produces.iter().for_each(|&register| objects.produced(register, iteration));
+        desc.consumes.iter().for_each(|&register| objects.consumed(register, iteration));
     }
 }

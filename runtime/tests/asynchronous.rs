@@ -67,7 +67,8 @@ impl Device {
     }
 
     fn session(&self, plan: &Arc<PlanFile>) -> Session {
-        Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true }, &self.loaders()).unwrap()
+        Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true, ..Default::default() }, &self.loaders())
+            .unwrap()
     }
 }
 
@@ -191,11 +192,11 @@ fn branches(first: &str, second: (&str, &str)) -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, first, vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, first, vec![Arg::register(0, 0)], vec![1]);
     let a = graph.task("first", 0, exec);
-    let exec = backend(&mut plan, second.0, vec![Arg::regst(0, 0)], vec![2]);
+    let exec = backend(&mut plan, second.0, vec![Arg::register(0, 0)], vec![2]);
     let b = graph.task(second.1, 0, exec);
-    let exec = backend(&mut plan, "host", vec![Arg::regst(1, 0), Arg::regst(2, 0)], vec![3]);
+    let exec = backend(&mut plan, "host", vec![Arg::register(1, 0), Arg::register(2, 0)], vec![3]);
     let join = graph.task("join", 0, exec);
     let sink = graph.task("out", 0, fetch(0));
     graph.block("x", source, &[a, b], 4, 0);
@@ -212,11 +213,11 @@ fn line(threads: u32, last: &str) -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", threads);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::register(0, 0)], vec![1]);
     let first = graph.task("first", threads - 1, exec);
-    let exec = backend(&mut plan, "async", vec![Arg::regst(1, 0)], vec![2]);
+    let exec = backend(&mut plan, "async", vec![Arg::register(1, 0)], vec![2]);
     let second = graph.task("second", 0, exec);
-    let exec = backend(&mut plan, last, vec![Arg::regst(2, 0)], vec![3]);
+    let exec = backend(&mut plan, last, vec![Arg::register(2, 0)], vec![3]);
     let third = graph.task("third", threads - 1, exec);
     let sink = graph.task("out", 0, fetch(0));
     for (name, from, to, offset) in
@@ -269,9 +270,9 @@ fn unread_output_keeps_its_memory_until_completion() {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::register(0, 0)], vec![1]);
     let first = graph.task("first", 0, exec);
-    let exec = backend(&mut plan, "host", vec![Arg::regst(0, 0)], vec![2]);
+    let exec = backend(&mut plan, "host", vec![Arg::register(0, 0)], vec![2]);
     let branch = graph.task("branch", 0, exec);
     let sink = graph.task("out", 0, fetch(0));
     graph.block("x", source, &[first, branch], 4, 0);
@@ -293,7 +294,7 @@ fn late_error_names_its_task() {
     for _ in 0..5 {
         let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
         let expected = ExecError::Failed("asked to fail".into());
-        assert_eq!(error, RunError::Task { task: "first".into(), source: expected });
+        assert_eq!(error, RunError::Task { task: "first".into(), place: String::new(), source: expected });
         assert_eq!(floats(&session.run(vec![tensor(&[1.0; 4])]).unwrap()[0]), [4.0; 4]);
     }
     let error = session.run(vec![tensor(&[PANIC; 4])]).unwrap_err();
@@ -351,9 +352,9 @@ fn two_devices() -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "async", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "async", vec![Arg::register(0, 0)], vec![1]);
     let first = graph.task("first", 0, exec);
-    let exec = backend(&mut plan, "other", vec![Arg::regst(0, 0)], vec![2]);
+    let exec = backend(&mut plan, "other", vec![Arg::register(0, 0)], vec![2]);
     let twice = graph.task("twice", 0, exec);
     let sinks = [graph.task("out0", 0, fetch(0)), graph.task("out1", 0, fetch(1))];
     graph.block("x", source, &[first, twice], 4, 0);

@@ -33,13 +33,13 @@ fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
             &format!("work {i}"),
             0,
             Some(Exec::Copy(CopyExec {
-                src: Arg::regst(2 * i as u32, 0),
-                dst: Arg::regst(2 * i as u32 + 1, 0),
+                src: Arg::register(2 * i as u32, 0),
+                dst: Arg::register(2 * i as u32 + 1, 0),
                 bytes: 32,
             })),
         );
         let exec =
-            BoxingExec { transfer: transfer.clone(), src: Arg::regst(2 * i as u32 + 1, 0), dst: 2 * i as u32 + 2 };
+            BoxingExec { transfer: transfer.clone(), src: Arg::register(2 * i as u32 + 1, 0), dst: 2 * i as u32 + 2 };
         let boxing = graph.task(&format!("sum {i}"), 0, Some(Exec::Boxing(exec)));
         graph.block(&format!("a{i}"), last, &[work], 8, 128 * i as u64);
         graph.block(&format!("b{i}"), work, &[boxing], 8, 128 * i as u64 + 64);
@@ -50,8 +50,8 @@ fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
     graph.port("x", 0, true);
     graph.port("y", y, false);
     let mut program = graph.finish();
-    for regst in &mut program.regsts {
-        regst.dtype = dtype as i32;
+    for register in &mut program.registers {
+        register.dtype = dtype as i32;
     }
     program.inputs[0].dtype = dtype as i32;
     program.outputs[0].dtype = dtype as i32;
@@ -85,7 +85,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
 
 fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
     let file = PlanFile::from_builder(plan).unwrap_or_else(|e| panic!("{e}"));
-    MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true }, &[])
+    MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true, ..Default::default() }, &[])
 }
 
 #[test]
@@ -205,12 +205,12 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     };
     for microbatch in 0..microbatches {
         if number > 0 {
-            let exec = BoxingExec { transfer: transfer(number - 1, microbatch), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number - 1, microbatch), src: Arg::register(0, 0), dst: 0 };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
         }
         graph.task("work", 0, None);
         if number + 1 < stages {
-            let exec = BoxingExec { transfer: transfer(number, microbatch), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number, microbatch), src: Arg::register(0, 0), dst: 0 };
             graph.task("send", 0, Some(Exec::Boxing(exec)));
         }
     }

@@ -66,7 +66,7 @@ fn run_into_uses_the_buffers_it_is_given() {
 #[cfg(target_arch = "x86_64")]
 fn profiles_count_calls() {
     let plan = kernel_plan(64, 1, 1);
-    let mut session = Session::new(plan, 0, Options { threads: 1, profile: true }, &[]).unwrap();
+    let mut session = Session::new(plan, 0, Options { threads: 1, profile: true, ..Default::default() }, &[]).unwrap();
     (0..3).for_each(|_| drop(session.run(vec![tensor(&[1.0; 64])]).unwrap()));
     let timings = session.timings();
     assert_eq!(timings.len(), 4);
@@ -96,7 +96,7 @@ fn failures_leave_the_session_usable_and_panics_do_not() {
         for _ in 0..5 {
             let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
             let expected = ExecError::Failed("asked to fail".into());
-            assert_eq!(error, RunError::Task { task: "first".into(), source: expected });
+            assert_eq!(error, RunError::Task { task: "first".into(), place: String::new(), source: expected });
             assert_eq!(floats(&session.run(vec![tensor(&[1.0; 4])]).unwrap()[0]), [3.0; 4]);
         }
         let error = session.run(vec![tensor(&[PANIC; 4])]).unwrap_err();
@@ -122,9 +122,9 @@ fn objects_pass_through() {
     let text = plan.add_weight("text", ElementType::String, &[2], PlanBuilder::encode_strings(&["a", "bc"])).unwrap();
     let mut graph = Graph::new("main", 2);
     let source = graph.task("in", 0, feed(0));
-    let list = backend(&mut plan, "list", vec![Arg::regst(0, 0), Arg::weight(text, 0)], vec![1]);
+    let list = backend(&mut plan, "list", vec![Arg::register(0, 0), Arg::weight(text, 0)], vec![1]);
     let list = graph.task("list", 1, list);
-    let copy = Some(Exec::Copy(CopyExec { src: Arg::regst(0, 0), dst: Arg::regst(2, 0), bytes: 0 }));
+    let copy = Some(Exec::Copy(CopyExec { src: Arg::register(0, 0), dst: Arg::register(2, 0), bytes: 0 }));
     let copy = graph.task("copy", 0, copy);
     let (out0, out1) = (graph.task("out0", 0, fetch(0)), graph.task("out1", 1, fetch(1)));
     graph.object("x", source, &[list, copy], ElementType::F32);
@@ -171,7 +171,8 @@ fn random_graphs_on_threads() {
         let mut random = fastrand::Rng::with_seed(seed);
         let threads = random.u32(1..5);
         let (plan, edges) = random_plan(&mut random, threads, |_| "add-one");
-        let mut session = Session::new(plan, 0, Options { threads: 2, profile: false }, &loaders()).unwrap();
+        let mut session =
+            Session::new(plan, 0, Options { threads: 2, profile: false, ..Default::default() }, &loaders()).unwrap();
         for round in 0..30 {
             let outputs = session.run(vec![tensor(&[round as f32; 4])]).unwrap();
             // Each task adds one to the sum of its inputs.

@@ -11,7 +11,8 @@ use support::*;
 #[test]
 fn callers_get_their_own_results() {
     let plan = backend_plan(2);
-    let pool = SessionPool::new(&plan, 0, Options { threads: 4, profile: false }, 3, &loaders()).unwrap();
+    let pool = SessionPool::new(&plan, 0, Options { threads: 4, profile: false, ..Default::default() }, 3, &loaders())
+        .unwrap();
     std::thread::scope(|scope| {
         for caller in 0..8 {
             let pool = &pool;
@@ -32,7 +33,8 @@ fn callers_get_their_own_results() {
 #[test]
 fn poisoned_sessions_are_removed() {
     let plan = backend_plan(1);
-    let pool = SessionPool::new(&plan, 0, Options { threads: 2, profile: false }, 2, &loaders()).unwrap();
+    let pool = SessionPool::new(&plan, 0, Options { threads: 2, profile: false, ..Default::default() }, 2, &loaders())
+        .unwrap();
     assert!(matches!(pool.run(vec![tensor(&[FAIL; 4])]), Err(RunError::Task { .. })));
     assert!(matches!(pool.run(vec![]), Err(RunError::InputCount { .. })));
     assert!(matches!(pool.run(vec![tensor(&[PANIC; 4])]), Err(RunError::Panic { .. })));

@@ -27,8 +27,8 @@ fn chain(length: usize, threads: u32, num: u32) -> Program {
         graph.task(&format!("t{n}"), n as u32 % threads, None);
     });
     for n in 0..length - 1 {
-        let regst = graph.block(&format!("r{n}"), n, &[n + 1], 16, 64 * 4 * n as u64);
-        graph.0.regsts[regst as usize].num = num;
+        let register = graph.block(&format!("r{n}"), n, &[n + 1], 16, 64 * 4 * n as u64);
+        graph.0.registers[register as usize].copies = num;
     }
     graph.0.pipelined = true;
     graph.finish()
@@ -70,8 +70,8 @@ fn diamonds() {
         let d = graph.task("d", 0, None);
         let mut offset = 0;
         for (name, from, to) in [("x", a, vec![b, c, d]), ("y", b, vec![d]), ("z", c, vec![d]), ("end", d, vec![])] {
-            let regst = graph.block(name, from, &to, 16, offset);
-            graph.0.regsts[regst as usize].num = num;
+            let register = graph.block(name, from, &to, 16, offset);
+            graph.0.registers[register as usize].copies = num;
             offset += 64 * u64::from(num);
         }
         graph.0.pipelined = true;
@@ -166,10 +166,10 @@ fn bad_options_are_refused() {
     let none = SimOptions { iterations: 0, ..SimOptions::default() };
     assert!(matches!(simulate(&program, &none), Err(SimError::Setup { .. })));
     let changes: [fn(&mut Program); 5] = [
-        |program| program.regsts[0].num = 0,
-        |program| program.regsts[0].consumers.clear(),
+        |program| program.registers[0].copies = 0,
+        |program| program.registers[0].consumers.clear(),
         |program| program.tasks[0].produces.push(9),
-        |program| program.regsts[0].producer = 99,
+        |program| program.registers[0].producer = 99,
         |program| program.threads.clear(),
     ];
     for change in changes {

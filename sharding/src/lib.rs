@@ -18,7 +18,6 @@ pub mod cut_points;
 pub mod decide;
 pub mod execute;
 pub mod explain;
-pub mod html;
 pub mod layout;
 pub mod liveness;
 pub mod lower;
@@ -31,7 +30,7 @@ pub mod search;
 pub mod simulate;
 pub mod spmd;
 pub mod stages;
-mod value_names;
+pub mod value_names;
 
 pub use layout::Layout;
 pub use mesh::{CacheLevel, MeshAxis, MeshSpec, PRESETS};

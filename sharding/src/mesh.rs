@@ -15,11 +15,11 @@ use serde::Deserialize;
 /// let text = r#"
 /// device = "cuda"
 /// memory = 80e9                # bytes of a device
-/// bandwidth = 3.35e12          # bytes a second between a device and its memory
+/// bandwidth = 3.35e12          # bytes per second between a device and its memory
 /// flops = { f32 = 6.7e13, f16 = 9.9e14, other = 3.3e13 }
 /// [[axis]]
 /// devices = 4
-/// bandwidth = 5e10             # bytes a second that a device sends along this axis
+/// bandwidth = 5e10             # bytes per second that a device sends along this axis
 /// latency = 8e-6               # seconds until the first byte arrives
 /// [[axis]]
 /// devices = 8

@@ -13,7 +13,7 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::training::CARRIED;
 
-use crate::decide::{self, Decision};
+use crate::decide;
 use crate::mesh::{MeshAxis, MeshSpec};
 use crate::model::{Model, NodeKind};
 use crate::search::Effort;
@@ -38,6 +38,61 @@ pub struct Microbatches {
     pub(crate) values: Vec<Sbp>,
     /// The layouts in which ops read their operands.
     pub(crate) reads_as: HashMap<(OpId, usize), Sbp>,
+}
+
+/// The layout along the microbatches in which `op` reads an operand of layout `made`.
+pub(crate) fn read_layout(
+    g: &Graph,
+    reads_as: &HashMap<(OpId, usize), Sbp>,
+    op: OpId,
+    operand: usize,
+    made: Sbp,
+) -> Sbp {
+    match (reads_as.get(&(op, operand)), made) {
+        (Some(how), _) => *how,
+        (None, Sbp::Partial(_)) => Sbp::Broadcast,
+        (None, _) if g.op(op).def.traits().terminator => made,
+        (None, _) => Sbp::Broadcast,
+    }
+}
+
+/// Checks that every operand is of the same microbatch, replicated, or an accumulated partial value. `layout` is that of a value
+/// along the microbatches.
+///
+/// # Errors
+/// When microbatches depend on one another in another way, or an op with regions would have to be split.
+pub(crate) fn check(
+    g: &Graph,
+    layout: &dyn Fn(ValueId) -> Sbp,
+    reads_as: &HashMap<(OpId, usize), Sbp>,
+) -> Result<(), Diagnostic> {
+    let is_constant = |v: ValueId| g.def_op(v).is_some_and(|op| g.op(op).def.traits().constant);
+    for op in g.region_ops(g.entry()) {
+        let data = g.op(op);
+        let mut varies = data.results.iter().any(|v| layout(*v) != Sbp::Broadcast);
+        for (i, v) in data.operands.iter().enumerate() {
+            let made = layout(*v);
+            let ask = read_layout(g, reads_as, op, i, made);
+            varies |= ask != Sbp::Broadcast;
+            let fits = made == ask
+                || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
+                || (is_constant(*v) && !matches!(ask, Sbp::Partial(_)));
+            if !fits {
+                let what = format!(
+                    "'{}' reads with layout {ask} along the microbatches a value of layout {made}",
+                    data.name()
+                );
+                let d = Diagnostic::error(Code::SBP, data.loc.clone(), what);
+                return Err(d.note("microbatches are independent; only partial values are accumulated over them"));
+            }
+        }
+        let captures = g.captured(op).into_iter().any(|v| layout(v) != Sbp::Broadcast);
+        if !data.def.traits().terminator && ((!data.regions.is_empty() && varies) || captures) {
+            let what = format!("'{}' has regions, which cannot be split into microbatches", data.name());
+            return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
+        }
+    }
+    Ok(())
 }
 
 impl Microbatches {
@@ -112,18 +167,13 @@ impl Microbatches {
                 model = other;
             }
         }
-        let Some(d) = found else {
-            // With all transfers, the search finds a layout, whose transfers are the dependences.
-            let model = Model::new(&own, &mesh).map_err(one)?;
-            let d = decide::decide(&model, mesh.memory, &Effort::default())?;
-            let dependence = Microbatches::from_decision(&model, &d, count).dependence(g);
-            return Err(dependence.unwrap_or_else(|| error("it cannot be split into microbatches".into())));
-        };
-        Ok(Microbatches::from_decision(&model, &d, count))
-    }
-
-    /// The layouts that a search has chosen.
-    fn from_decision(model: &Model<'_>, d: &Decision, count: usize) -> Microbatches {
+        let dependent = found.is_none();
+        if dependent {
+            // Layouts with a transfer between microbatches, which `check` names.
+            model = Model::new(&own, &mesh).map_err(one)?;
+            found = Some(decide::decide(&model, mesh.memory, &Effort::default())?);
+        }
+        let Some(d) = found else { return Err(error("it cannot be split into microbatches".into())) };
         let only = |l: &crate::Layout| l.first().copied().unwrap_or(Sbp::Broadcast);
         let mut reads_as = HashMap::new();
         for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
@@ -139,20 +189,11 @@ impl Microbatches {
             None => Sbp::Broadcast,
         };
         let values = d.assignment.layouts.iter().map(how).collect();
-        Microbatches { count, values, reads_as }
-    }
-
-    /// The first op that needs more of a value than its own microbatch and sums have.
-    fn dependence(&self, g: &Graph) -> Option<Diagnostic> {
-        g.region_ops(g.entry()).find_map(|op| {
-            let operands = g.op(op).operands.iter().enumerate();
-            operands.filter(|(_, v)| !g.def_op(**v).is_some_and(|d| g.op(d).def.traits().constant)).find_map(
-                |(i, v)| {
-                    let (made, ask) = (self.value(*v), *self.reads_as.get(&(op, i))?);
-                    (!is_independent(made, ask)).then(|| dependence(g, op, made, ask))
-                },
-            )
-        })
+        let all = Microbatches { count, values, reads_as };
+        if dependent {
+            check(g, &|v| all.value(v), &all.reads_as)?;
+        }
+        Ok(all)
     }
 
     /// The kind of each value of `g`, by position in the arena.
@@ -188,17 +229,4 @@ impl Microbatches {
     pub(crate) fn value(&self, v: ValueId) -> Sbp {
         self.values.get(v.index()).copied().unwrap_or(Sbp::Broadcast)
     }
-}
-
-/// Whether microbatches remain independent where an op reads a value of layout `made` as `ask`.
-pub(crate) fn is_independent(made: Sbp, ask: Sbp) -> bool {
-    made == ask || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
-}
-
-/// The error for an op through which microbatches depend on one another.
-pub(crate) fn dependence(g: &Graph, op: OpId, made: Sbp, ask: Sbp) -> Diagnostic {
-    let data = g.op(op);
-    let what = format!("'{}' reads with layout {ask} along the microbatches a value of layout {made}", data.name());
-    Diagnostic::error(Code::SBP, data.loc.clone(), what)
-        .note("microbatches are independent; only partial values are accumulated over them")
 }

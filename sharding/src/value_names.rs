@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use of_ir::{Func, OpId, ValueDef, ValueId};
 
 /// A readable name of each value, by position in the arena.
-pub(crate) fn value_names(func: &Func) -> Vec<String> {
+pub fn value_names(func: &Func) -> Vec<String> {
     let g = &func.graph;
     let order: HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
     (0..g.value_slots())

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::workspace::{cargo, of_opt, read, root, run, write};
 
 /// A case that takes longer hangs.
-const LONGEST: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The tolerances of ONNX's own runner.
 const RTOL: f64 = 1e-3;
@@ -178,9 +178,9 @@ fn finish(command: &mut Command) -> Result<Outcome, String> {
         if let Some(status) = child.try_wait().map_err(failed)? {
             break status;
         }
-        if started.elapsed() > LONGEST {
+        if started.elapsed() > TIME_LIMIT {
             child.kill().and_then(|()| child.wait()).map_err(failed)?;
-            return Ok(Outcome::Fail(format!("it takes more than {} s", LONGEST.as_secs())));
+            return Ok(Outcome::Fail(format!("it takes more than {} s", TIME_LIMIT.as_secs())));
         }
         std::thread::sleep(Duration::from_millis(1));
     };

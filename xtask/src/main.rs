@@ -9,6 +9,7 @@ mod cuda;
 mod fuzz;
 mod gpu;
 mod new;
+mod nnsmith;
 mod pjrt_bindings;
 mod pjrt_plugin;
 mod prose;
@@ -34,6 +35,7 @@ cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntim
                                                    writes them: do results agree?
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
+cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
 cargo xtask gpu --out DIR [--mib N]                    the pack that checks and measures a machine with a GPU: 'bash DIR/run.sh';
                                                    at most N MiB (64)
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
+        ["nnsmith", rest @ ..] => nnsmith::nnsmith(rest),
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),

@@ -29,7 +29,7 @@ impl Pack {
     /// The command that runs the pack on the emulated GPU.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("bash");
-        command.arg(self.path("pack/run.sh")).args(["--arch", "shim", "--jobs", "2", "--measure-seconds", "0.01"]);
+        command.arg(self.path("pack/run.sh")).args(["--arch", "emulated", "--jobs", "2", "--measure-seconds", "0.01"]);
         command.arg("--suite").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu_suite.py"));
         command.arg("--work").arg(self.path("work")).args(args);
         command.env("OUT", self.path("out")).env("SUITE_NOTES", self.path("notes")).env("PYTHONDONTWRITEBYTECODE", "1");

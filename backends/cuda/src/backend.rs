@@ -2,12 +2,12 @@
 
 use of_codegen::analysis::roles;
 use of_codegen::isa::{self, Isa, Language};
-use of_codegen::library::{Libraries, Library};
 use of_codegen::toolchain::cache::Cache;
+use of_codegen::vendor_libraries::{VendorLibraries, VendorLibrary};
 use of_codegen::{Backend, CompileOptions, Limits, Overhead, Target, compile, extract, rewrite, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
-use of_plan::{Collective, Rendezvous};
+use of_plan::{BackendTransfer, Collective};
 use of_runtime::identity_element;
 
 use crate::ffi::nccl;
@@ -21,21 +21,21 @@ pub const NAME: &str = "cuda";
 pub struct Cuda {
     isa: &'static Isa,
     /// Libraries whose calls replace kernels.
-    libraries: Libraries,
+    libraries: VendorLibraries,
     cache: Cache,
     limits: Limits,
 }
 
 impl Cuda {
-    /// Creates the compiler for `arch`: `sm_90`, or `shim` for the emulated GPU. A suffix selects the precision of products
+    /// Creates the compiler for `arch`: `sm_90`, or `emulated` for the emulated GPU. A suffix selects the precision of products
     /// (`sm_90+tf32`; see [`isa`]). Last and in any order, `+cublaslt` selects that library for products and `+cudnn` for
     /// convolutions. Compiled kernels are kept in `cache`.
     ///
     /// # Errors
     /// The list of known architectures, where `arch` is not one of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
-        let (arch, libraries) = Libraries::of(arch);
-        let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
+        let (arch, libraries) = VendorLibraries::of(arch);
+        let name = if arch.starts_with("emulated") { format!("cuda-{arch}") } else { arch.to_string() };
         let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
             let known: Vec<_> = isa::ISAS
                 .iter()
@@ -72,18 +72,18 @@ impl Backend for Cuda {
         // Constants are known at compile time, however large they are.
         let func = extract::extract_with(graph, &[op], usize::MAX).func;
         if specialize::is_fixed(&func) {
-            return roles::fixed(graph, op);
+            return roles::check_gpu_compatible(graph, op);
         }
         if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
         let some = specialize::with_sample_extents(&func);
         let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
-        roles::fixed(&some.graph, own.ok_or("it is not there")?)
+        roles::check_gpu_compatible(&some.graph, own.ok_or("it is not there")?)
     }
 
     /// What a library of collectives does, for element types that it supports.
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         let share = Collective::of(&rendezvous.transfer, mesh, 0)?;
         match share.combines {
             Some(_) if !nccl::combines(rendezvous.dtype()) => Err(format!("NCCL cannot reduce {}", rendezvous.dtype())),
@@ -105,7 +105,7 @@ impl Backend for Cuda {
 
     /// Weights are on the device from the start. A function with symbolic extents is text, which has no room for them.
     fn largest_constant(&self, open: bool) -> usize {
-        if open { extract::LARGEST_INLINE } else { usize::MAX }
+        if open { extract::MAX_INLINE_ELEMENTS } else { usize::MAX }
     }
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
@@ -128,14 +128,14 @@ impl Backend for Cuda {
         let func = rewrite::for_isa(func, self.isa)?;
         let compiled = compile(&[("main".into(), &func)], &options)
             .map_err(|mut all| if all.0.is_empty() { broken() } else { all.0.remove(0) })?;
-        let kept = &compiled.summary.refused;
+        let kept = &compiled.summary.rejected;
         for r in kept {
             tracing::info!("{} at {} is a kernel, no call of {}: {}", r.op, r.location, r.backend, r.reason);
         }
-        for library in Library::ALL {
+        for library in VendorLibrary::ALL {
             let count = kept.iter().filter(|r| r.backend == library.name()).count();
             if count > 0 {
-                let what = library.computes();
+                let what = library.op_kinds();
                 tracing::warn!("{what} that are no calls of {}: {count}; -v says which and why", library.name());
             }
         }

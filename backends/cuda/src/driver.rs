@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_codegen::library::Library;
+use of_codegen::vendor_libraries::VendorLibrary;
 use of_runtime::{RankContext, Stopped};
 
 use crate::program::DeviceProgram;
@@ -38,11 +38,11 @@ pub enum DriverError {
     /// The program calls a library that the machine does not have.
     #[error(
         "{} was not found ({why}); install it next to CUDA's libraries, name its file in {}, or compile the model without +{}",
-        .library.title(), .library.variable(), .library.name()
+        .library.display_name(), .library.env_var(), .library.name()
     )]
     NoLibrary {
         /// Name of the library.
-        library: Library,
+        library: VendorLibrary,
         /// Why it could not be loaded.
         why: String,
     },

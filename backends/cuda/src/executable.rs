@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use of_codegen::isa::CUDA_EMULATED;
-use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
+use of_plan::{Arg, BackendTransfer, ElementType, PlanFile};
 use of_runtime::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, StepTime,
     Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
@@ -104,7 +104,7 @@ pub(crate) struct DeviceExecutable {
     /// The spans of the program, with the times of the last run.
     times: Vec<StepTime>,
     /// The transfers in which it takes part, in order.
-    pub rendezvous: Vec<Rendezvous>,
+    pub rendezvous: Vec<BackendTransfer>,
 }
 
 impl DeviceExecutable {

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use of_codegen::library::{Call, Library};
-use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
+use of_codegen::vendor_libraries::{Call, VendorLibrary};
+use of_plan::{Arg, ArgSource, BackendTransfer, Exec, PlanFile, Port, Program, Register, Task};
 use of_runtime::{RankContext, Readers};
 
 /// Buffers on a device start at multiples of this many bytes.
@@ -136,7 +136,7 @@ pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// The transfer.
-    pub rendezvous: Rendezvous,
+    pub rendezvous: BackendTransfer,
     /// Offset and bytes of the rank's part before, on the device.
     pub from: (u64, u64),
     /// Offset and bytes of its part after.
@@ -275,7 +275,8 @@ impl<'a> DeviceProgram<'a> {
     /// Reserves memory for the libraries' workspace, the status words of kernels, and staged inputs and outputs.
     fn reserve(&mut self, source: &Source<'_>, launches: u64) -> Result<(), String> {
         let program = source.program;
-        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if Library::by_name(&e.backend).is_some());
+        let calls =
+            |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if VendorLibrary::by_name(&e.backend).is_some());
         if program.tasks.iter().any(calls) {
             self.workspace = self.memory;
             self.memory += WORKSPACE;
@@ -283,7 +284,7 @@ impl<'a> DeviceProgram<'a> {
         self.statuses.0 = self.memory;
         self.memory += (4 * launches).next_multiple_of(ALIGN);
         // Values that stay on the device need no staging memory.
-        let size = |p: &Port, host: bool| source.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
+        let size = |p: &Port, host: bool| source.register(p.register).map(|(_, n)| if host { n } else { 0 });
         let from_host = |i: usize| source.ends.device_input(i).is_none();
         let to_host = |i: usize| source.ends.readers(i).outside;
         self.inputs = self.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, from_host(i))))?;
@@ -318,19 +319,19 @@ impl<'a> DeviceProgram<'a> {
             Some(Exec::Feed(p)) => self.push_feed(source, p.port as usize)?,
             Some(Exec::Fetch(p)) => self.push_fetch(source, p.port as usize)?,
             Some(Exec::Backend(e)) => {
-                let library = Library::by_name(&e.backend).ok_or("runs on the host")?;
+                let library = VendorLibrary::by_name(&e.backend).ok_or("runs on the host")?;
                 let payload = source.plan.payload(e).ok_or("has no payload")?;
                 let call = Call::read(library, payload).map_err(|why| format!("has no library call: {why}"))?;
-                let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
+                let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::register(*r, 0)).collect();
                 let args = e.inputs.iter().chain(&outputs).map(|a| source.operand(task, a)).collect::<Option<_>>();
                 let args = args.ok_or_else(|| dynamic("calls a library with"))?;
                 self.steps.push(Step::Call { number: self.calls().count(), call, args });
             }
             Some(Exec::Boxing(e)) => {
-                let ends = source.arg(&e.src).zip(source.regst(e.dst));
+                let ends = source.arg(&e.src).zip(source.register(e.dst));
                 let (from, to) = ends.ok_or_else(|| dynamic("transfers"))?;
-                let dtype = source.program.regsts.get(e.dst as usize).map_or(0, |r| r.dtype);
-                let own = Exchange { rendezvous: Rendezvous { transfer: e.transfer.clone(), dtype }, from, to };
+                let dtype = source.program.registers.get(e.dst as usize).map_or(0, |r| r.dtype);
+                let own = Exchange { rendezvous: BackendTransfer { transfer: e.transfer.clone(), dtype }, from, to };
                 match self.steps.last_mut() {
                     Some(Step::Exchange(group)) if own.is_independent(group) => group.push(own),
                     _ => self.steps.push(Step::Exchange(vec![own])),
@@ -343,7 +344,7 @@ impl<'a> DeviceProgram<'a> {
 
     fn push_feed(&mut self, source: &Source<'_>, input: usize) -> Result<(), String> {
         let port = source.program.inputs.get(input).ok_or("has no port")?;
-        let (to, bytes) = source.regst(port.regst).ok_or("feeds no buffer")?;
+        let (to, bytes) = source.register(port.register).ok_or("feeds no buffer")?;
         match source.ends.device_input(input) {
             Some(from) => self.steps.push(Step::CopyIn { input, from, to, bytes }),
             None if bytes > 0 => self.steps.push(Step::Upload { from: self.inputs[input].0, to, bytes }),
@@ -354,7 +355,7 @@ impl<'a> DeviceProgram<'a> {
 
     fn push_fetch(&mut self, source: &Source<'_>, output: usize) -> Result<(), String> {
         let port = source.program.outputs.get(output).ok_or("has no port")?;
-        let (from, bytes) = source.regst(port.regst).ok_or("fetches no buffer")?;
+        let (from, bytes) = source.register(port.register).ok_or("fetches no buffer")?;
         let readers = source.ends.readers(output);
         if readers.inside {
             self.steps.push(Step::CopyOut { output, from, bytes });
@@ -384,7 +385,7 @@ impl<'a> DeviceProgram<'a> {
     fn title(&self, step: &Step) -> String {
         match step {
             Step::Launch { status, .. } => self.names[((status - self.statuses.0) / 4) as usize].clone(),
-            Step::Call { call, .. } => format!("call of {}", call.library().title()),
+            Step::Call { call, .. } => format!("call of {}", call.library().display_name()),
             Step::Upload { .. } => "upload".into(),
             Step::Download { .. } => "download".into(),
             Step::Exchange(_) => "exchange".into(),
@@ -494,8 +495,8 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// Offset and bytes of a register. A register without elements may have any offset.
-    fn regst(&self, id: u32) -> Option<(u64, u64)> {
-        let r: &Regst = self.program.regsts.get(id as usize)?;
+    fn register(&self, id: u32) -> Option<(u64, u64)> {
+        let r: &Register = self.program.registers.get(id as usize)?;
         let bytes = r.dtype().byte_len(&r.dims)?;
         if bytes == 0 {
             return Some((0, 0));
@@ -506,7 +507,7 @@ impl Source<'_> {
     /// Offset and bytes of the value that contains an argument.
     fn value(&self, arg: &Arg) -> Option<(u64, u64)> {
         match arg.source? {
-            ArgSource::Regst(id) => self.regst(id),
+            ArgSource::Register(id) => self.register(id),
             ArgSource::Weight(index) => self.weights.get(index as usize).copied(),
         }
         .filter(|(_, bytes)| arg.byte_offset < *bytes)
@@ -520,7 +521,7 @@ impl Source<'_> {
     /// An argument of a task.
     fn operand(&self, task: &Task, arg: &Arg) -> Option<Operand> {
         let value = self.value(arg)?;
-        let written = matches!(arg.source, Some(ArgSource::Regst(id)) if task.produces.contains(&id));
+        let written = matches!(arg.source, Some(ArgSource::Register(id)) if task.produces.contains(&id));
         Some(Operand { at: value.0 + arg.byte_offset, value, written })
     }
 

@@ -9,9 +9,9 @@ use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
 use of_codegen::Isa;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::library::cublaslt::{Matrix, Product};
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Call, Libraries, Library};
+use of_codegen::vendor_libraries::cublaslt::{Matrix, Product};
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{Call, VendorLibraries, VendorLibrary};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
@@ -170,11 +170,11 @@ fn groups_with_supported_epilogues_become_calls() {
         let (_, _, _, want, kernels) = case;
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let f = of_type(case, dtype);
-            let plan = inside(&f, "shim+cublaslt");
+            let plan = inside(&f, "emulated+cublaslt");
             let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
             assert_eq!((calls(&plan).len(), names.len()), (*want, *kernels), "{name} of {dtype}: {names:?}");
             assert!(calls(&plan).iter().all(|c| c.dtype == dtype), "{name} of {dtype}");
-            let own = inside(&f, "shim");
+            let own = inside(&f, "emulated");
             assert!(calls(&own).is_empty(), "nothing is called that was not asked for");
         }
     }
@@ -187,7 +187,7 @@ fn computed() {
     for (name, case) in CASES {
         for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
             let f = of_type(case, dtype);
-            compare(&format!("{name} of {dtype}"), &f, Arc::new(plan(&f, "shim+cublaslt")), dtype, tolerance);
+            compare(&format!("{name} of {dtype}"), &f, Arc::new(plan(&f, "emulated+cublaslt")), dtype, tolerance);
         }
     }
     // A 1x1 convolution is a product. The library may round f32 operands, as our kernels may.
@@ -200,12 +200,12 @@ func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32
 }
 "#;
     let f = function_of(conv);
-    assert_eq!(calls(&inside(&f, "shim+tf32+cublaslt")).len(), 1);
-    compare("a convolution", &f, Arc::new(plan(&f, "shim+tf32+cublaslt")), DType::F32, 2e-6);
+    assert_eq!(calls(&inside(&f, "emulated+tf32+cublaslt")).len(), 1);
+    compare("a convolution", &f, Arc::new(plan(&f, "emulated+tf32+cublaslt")), DType::F32, 2e-6);
     // Extents known only at run time: the function is compiled at the run, with calls of the library too.
     let open = "func @main(%x: tensor<?(N)x24xf32>, %w: tensor<24x40xf32>) -> (tensor<?(N)x40xf32>) {\n  \
                 %y = of.matmul %x, %w\n  of.return %y\n}\n";
-    let file = plan(&function_of(open), "shim+cublaslt");
+    let file = plan(&function_of(open), "emulated+cublaslt");
     let mut session = Session::new(Arc::new(file), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     for rows in [16, 33, 3] {
         let fixed = function_of(&open.replace("?(N)", &rows.to_string()));
@@ -263,7 +263,7 @@ fn an_emulated_gpu_without_the_library_fails_to_load() {
     }
     let f = of_type(&CASES[0].1, DType::F32);
     let loaders: [Arc<dyn of_runtime::Loader>; 1] = [Arc::new(Device::default())];
-    let error = Session::new(Arc::new(plan(&f, "shim+cublaslt")), 0, Options::default(), &loaders).err().unwrap();
+    let error = Session::new(Arc::new(plan(&f, "emulated+cublaslt")), 0, Options::default(), &loaders).err().unwrap();
     assert!(error.to_string().contains("OF_CUBLASLT names none"), "{error}");
 }
 
@@ -296,7 +296,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
         (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no epilogue with Max"),
     ] {
         let f = function_of(&text);
-        let libraries = Libraries::default().with(Library::CublasLt);
+        let libraries = VendorLibraries::default().with(VendorLibrary::CublasLt);
         let options = CompileOptions::new(
             Target { libraries, ..Target::new(Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap(), &[]) },
             cache(),
@@ -304,7 +304,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
         if !emulated() {
             return;
         }
-        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
+        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.rejected;
         let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };
         assert!(refused.reason.contains(words) && refused.op == "of.matmul", "{words}: {refused:?}");
     }
@@ -316,10 +316,10 @@ fn calls_in_plans_round_trip_or_are_rejected() {
     if !emulated() {
         return;
     }
-    let plan = inside(&of_type(case, DType::F32), "shim+cublaslt");
+    let plan = inside(&of_type(case, DType::F32), "emulated+cublaslt");
     let [call] = calls(&plan)[..] else { panic!("one call") };
-    assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
-    let read = |bytes: &[u8]| Call::read(Library::CublasLt, bytes);
+    assert_eq!((call.scale, call.residual, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
+    let read = |bytes: &[u8]| Call::read(VendorLibrary::CublasLt, bytes);
     assert_eq!(read(&Call::Product(call).write()), Ok(Call::Product(call)));
     let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);

@@ -9,9 +9,9 @@ use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
 use of_codegen::Isa;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::library::cudnn::{Axis, Convolution};
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Call, Libraries, Library};
+use of_codegen::vendor_libraries::cudnn::{Convolution, ConvolutionAxis};
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{Call, VendorLibraries, VendorLibrary};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
@@ -166,23 +166,23 @@ fn groups_with_supported_epilogues_become_calls() {
     for c in CASES {
         for (dtype, known) in [(DType::F32, true), (DType::F32, false), (DType::F16, true), (DType::BF16, false)] {
             let f = of_type(&text(c, known), dtype);
-            let plan = inside(&f, "shim+cudnn");
+            let plan = inside(&f, "emulated+cudnn");
             let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
             // Filters that are not constants are rearranged, unless they are 1x1.
             let copies = if known || c.w.ends_with("x1x1") { 0 } else { 1 };
             assert!(calls(&plan).len() == 1 && names.len() == copies, "{} of {dtype}: {names:?}", c.name);
             assert!(calls(&plan)[0].dtype == dtype, "{} of {dtype}", c.name);
-            assert!(calls(&inside(&f, "shim")).is_empty(), "nothing is called that was not asked for");
+            assert!(calls(&inside(&f, "emulated")).is_empty(), "nothing is called that was not asked for");
         }
     }
-    assert_eq!(calls(&inside(&of_type(&text(&DEPTHWISE, true), DType::F32), "shim+cudnn")).len(), 1);
+    assert_eq!(calls(&inside(&of_type(&text(&DEPTHWISE, true), DType::F32), "emulated+cudnn")).len(), 1);
     // With both libraries, cuBLASLt gets the products and cuDNN all convolutions, 1x1 ones too.
     let points = Case { w: "24x16x1x1", windows: ["1, 1", "0, 0, 0, 0", "1, 1"], ..PLAIN };
     let f = of_type(&text(&points, true), DType::F32);
-    for arch in ["shim+cudnn+cublaslt", "shim+cublaslt+cudnn"] {
+    for arch in ["emulated+cudnn+cublaslt", "emulated+cublaslt+cudnn"] {
         assert_eq!(calls(&inside(&f, arch)).len(), 1, "{arch}");
     }
-    let [Call::Product(_)] = common::calls::calls(&inside(&f, "shim+cublaslt"))[..] else { panic!("a product") };
+    let [Call::Product(_)] = common::calls::calls(&inside(&f, "emulated+cublaslt"))[..] else { panic!("a product") };
 }
 
 /// A network with a residual connection: the library computes the end of each group.
@@ -196,7 +196,7 @@ func @main(%x: tensor<2x3x24x20xf32>) -> (tensor<2x10xf32>) {
   %n = of.constant {value = dense<0.0625> : tensor<16xf32>}
   %s = of.conv %x, %a, %n {strides = [2, 2], pads = [3, 3, 3, 3], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
   %t = of.relu %s
-  %p = of.max_pool %t {kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], dilations = [1, 1], ceil_mode = false, storage_order = 0, indices = false, auto_pad = "NOTSET", channels_last = false}
+  %p = of.max_pool %t {kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], dilations = [1, 1], ceil_mode = false, storage_order = 0, return_indices = false, auto_pad = "NOTSET", channels_last = false}
   %c1 = of.conv %p, %b, %n {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
   %r1 = of.relu %c1
   %c2 = of.conv %r1, %b, %n {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
@@ -237,11 +237,11 @@ fn computed() {
         ] {
             let f = of_type(&text(c, known), dtype);
             let name = format!("{} of {dtype}, known: {known}", c.name);
-            compare(&name, &f, Arc::new(plan(&f, "shim+cudnn")), dtype, tolerance);
+            compare(&name, &f, Arc::new(plan(&f, "emulated+cudnn")), dtype, tolerance);
         }
     }
     let f = of_type(&text(&DEPTHWISE, true), DType::F32);
-    compare("depthwise", &f, Arc::new(plan(&f, "shim+cudnn")), DType::F32, 5e-6);
+    compare("depthwise", &f, Arc::new(plan(&f, "emulated+cudnn")), DType::F32, 5e-6);
     // On tensor cores.
     let residual = ", %r: tensor<2x9x8x24xf32>";
     for (more, activation) in [
@@ -251,9 +251,9 @@ fn computed() {
         ((residual, "%t = of.add %c, %r\n  %y = of.gelu %t {tanh = false}"), Activation::Gelu),
     ] {
         for (dtype, arch, tolerance) in [
-            (DType::F16, "shim+cudnn", 4e-3),
-            (DType::BF16, "shim+cudnn", 3.2e-2),
-            (DType::F32, "shim+tf32+cudnn", 4e-3),
+            (DType::F16, "emulated+cudnn", 4e-3),
+            (DType::BF16, "emulated+cudnn", 3.2e-2),
+            (DType::F32, "emulated+tf32+cudnn", 4e-3),
         ] {
             let f = of_type(&text(&Case { bias: true, more, ..PLAIN }, true), dtype);
             let [call] = calls(&inside(&f, arch))[..] else { panic!("{activation:?} of {dtype} is no call") };
@@ -262,8 +262,8 @@ fn computed() {
         }
     }
     let f = network();
-    assert_eq!(calls(&inside(&f, "shim+cudnn")).len(), 5);
-    compare("a network", &f, Arc::new(plan(&f, "shim+cudnn")), DType::F32, 2e-5);
+    assert_eq!(calls(&inside(&f, "emulated+cudnn")).len(), 5);
+    compare("a network", &f, Arc::new(plan(&f, "emulated+cudnn")), DType::F32, 2e-5);
     println!("all cases agree");
 }
 
@@ -312,7 +312,7 @@ fn an_emulated_gpu_without_the_library_fails_to_load() {
     }
     let f = of_type(&text(&PLAIN, true), DType::F32);
     let loaders: [Arc<dyn of_runtime::Loader>; 1] = [Arc::new(Device::default())];
-    let error = Session::new(Arc::new(plan(&f, "shim+cudnn")), 0, Options::default(), &loaders).err().unwrap();
+    let error = Session::new(Arc::new(plan(&f, "emulated+cudnn")), 0, Options::default(), &loaders).err().unwrap();
     assert!(error.to_string().contains("OF_CUDNN names none"), "{error}");
 }
 
@@ -337,10 +337,10 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
         ),
     ] {
         let f = function_of(&text(&case, false));
-        let libraries = Libraries::default().with(Library::Cudnn);
+        let libraries = VendorLibraries::default().with(VendorLibrary::Cudnn);
         let isa = Isa::by_name(&format!("{CUDA_EMULATED}{kind}")).unwrap();
         let options = CompileOptions::new(Target { libraries, ..Target::new(isa, &[]) }, cache());
-        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
+        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.rejected;
         let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };
         assert!(refused.reason.contains(words) && refused.op == "of.conv", "{words}: {refused:?}");
         assert_eq!(refused.backend, "cudnn");
@@ -353,19 +353,19 @@ fn calls_in_plans_round_trip_or_are_rejected() {
         return;
     }
     let factors = CASES.iter().find(|c| c.name == "factors").unwrap();
-    let plan = inside(&of_type(&text(factors, false), DType::F32), "shim+cudnn");
+    let plan = inside(&of_type(&text(factors, false), DType::F32), "emulated+cudnn");
     let [call] = calls(&plan)[..] else { panic!("one call") };
-    assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), true, Activation::Relu));
-    let read = |c: Convolution| Call::read(Library::Cudnn, &Call::Convolution(c).write());
+    assert_eq!((call.scale, call.residual, call.bias, call.activation), (0.25, Some(-0.5), true, Activation::Relu));
+    let read = |c: Convolution| Call::read(VendorLibrary::Cudnn, &Call::Convolution(c).write());
     assert_eq!(read(call), Ok(Call::Convolution(call)));
-    assert!(Call::read(Library::CublasLt, &Call::Convolution(call).write()).is_err());
+    assert!(Call::read(VendorLibrary::CublasLt, &Call::Convolution(call).write()).is_err());
     let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cudnn-1"[..], b"", b"of-cudnn-1 0 0 0 1 1 1 1"] {
-        assert!(Call::read(Library::Cudnn, bad).is_err());
+        assert!(Call::read(VendorLibrary::Cudnn, bad).is_err());
     }
     // Groups that do not divide the channels, a window that does not fit, stride 0, too many elements, a lone activation.
-    let axis = |change: fn(&mut Axis)| {
+    let axis = |change: fn(&mut ConvolutionAxis)| {
         let mut bad = call;
         change(&mut bad.axes[1]);
         bad

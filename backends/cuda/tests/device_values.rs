@@ -66,9 +66,9 @@ fn subgraphs_read_values_of_others_on_the_device() {
         return;
     }
     for (text, subgraphs) in [(BOTH, 2), (PRIVATE, 2), (MANY, 4), (SLICE, 2)] {
-        compare(text, &plan(text, "shim", subgraphs), &[SQUARE; 3]);
+        compare(text, &plan(text, "emulated", subgraphs), &[SQUARE; 3]);
     }
-    let open = plan(OPEN, "shim", 2);
+    let open = plan(OPEN, "emulated", 2);
     compare(OPEN, &open, &[[[16, 16], [3, 16]], [[16, 16], [5, 16]], [[16, 16], [3, 16]]]);
 }
 

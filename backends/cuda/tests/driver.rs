@@ -54,7 +54,7 @@ fn timed() {
     let plan = Arc::new(common::plan(&common::function_of(text), "sm_90"));
     for timing in [Timing::Whole, Timing::Steps] {
         let loader = Device::default().timed(timing);
-        let options = Options { threads: 1, profile: true };
+        let options = Options { threads: 1, profile: true, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(loader)]).unwrap();
         for _ in 0..2 {
             let tensor =

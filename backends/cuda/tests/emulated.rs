@@ -39,7 +39,7 @@ fn a_gpu_plan_runs_on_the_emulated_gpu() {
     let f = function();
     let mut r = Rng::new(1);
     let mut session =
-        Session::new(Arc::new(plan(&f, "shim")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+        Session::new(Arc::new(plan(&f, "emulated")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     for indices in [[0i64, 5, 2, 2, -1], [3, 3, 0, -6, 1]] {
         let inputs: [Value; 3] =
             [r.f32s(&[6, 40]), r.f32s(&[40, 24]), of_ir::Tensor::from_slice(&[5], &indices).unwrap().into()];
@@ -76,7 +76,7 @@ func @main(%x: tensor<20x40xbf16>, %w: tensor<40x24xbf16>) -> (tensor<20x24xbf16
 "#;
     let f = function_of(text);
     let cache = cache();
-    let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
+    let payload = Cuda::new("emulated", cache).unwrap().compile(&f).unwrap();
     let inside = PlanFile::from_bytes(&payload).unwrap();
     let names: Vec<&str> = inside.plan().code.iter().map(|c| &c.name[..]).collect();
     assert_eq!(names, ["matmul+tanh"]);
@@ -84,7 +84,7 @@ func @main(%x: tensor<20x40xbf16>, %w: tensor<40x24xbf16>) -> (tensor<20x24xbf16
     let inputs = [&[20, 40], &[40, 24]].map(|d| Value::Tensor(r.tensor(of_ir::DType::BF16, d, -1.0, 1.0)));
     let want = interpret::run_graph(&f.graph, &inputs).unwrap();
     let mut session =
-        Session::new(Arc::new(plan(&f, "shim")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+        Session::new(Arc::new(plan(&f, "emulated")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
     let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
     let bytes = got[0].as_tensor().and_then(Tensor::bytes).unwrap();
@@ -134,13 +134,13 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
 "#;
     let mut f = function_of(text);
     let (before, cache) = (f.clone(), cache());
-    let backend = Cuda::new("shim", cache.clone()).unwrap();
+    let backend = Cuda::new("emulated", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];
     let pins = [Pin { op: "of.tanh".into(), backend: place::NATIVE.into() }];
     let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
     assert_eq!(placement.subgraphs.len(), 2, "{placement:?}");
-    assert!(placement.refused.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
+    assert!(placement.rejected.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     let indices: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 3, 2, 4, 1]).unwrap().into();
@@ -176,11 +176,11 @@ func @main(%q: tensor<2x21x8xf32>, %k: tensor<2x35x8xf32>, %v: tensor<2x35x6xf32
 "#,
     );
     let cache = cache();
-    let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
+    let payload = Cuda::new("emulated", cache).unwrap().compile(&f).unwrap();
     let inner = PlanFile::from_bytes(&payload).unwrap();
-    let tables = inner.plan().programs[0].regsts.iter().filter(|r| r.dims == [2, 21, 35]);
+    let tables = inner.plan().programs[0].registers.iter().filter(|r| r.dims == [2, 21, 35]);
     assert_eq!(tables.map(|r| r.name.clone()).collect::<Vec<_>>(), [""; 0]);
-    let file = Arc::new(plan(&f, "shim"));
+    let file = Arc::new(plan(&f, "emulated"));
     let mut session = Session::new(file, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     let mut r = Rng::new(3);
     let inputs: [Value; 4] = [[2, 21, 8], [2, 35, 8], [2, 35, 6], [2, 21, 6]].map(|dims| r.f32s(&dims));
@@ -211,7 +211,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
     let before = before.main().unwrap().clone();
     let mut f = function_of(text);
     let cache = cache();
-    let backend = Cuda::new("shim", cache.clone()).unwrap();
+    let backend = Cuda::new("emulated", cache.clone()).unwrap();
     place::entirely(&mut [&mut f], &backend).unwrap_or_else(|d| panic!("{d}"));
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
@@ -234,10 +234,10 @@ fn steps_are_timed_where_the_loader_measures_them() {
     if !emulated() {
         return;
     }
-    let (plan, mut r) = (Arc::new(plan(&function(), "shim")), Rng::new(3));
+    let (plan, mut r) = (Arc::new(plan(&function(), "emulated")), Rng::new(3));
     for (timing, count) in [(Timing::Off, 0), (Timing::Whole, 1), (Timing::Steps, 3)] {
         let loader = Device::default().timed(timing);
-        let options = Options { threads: 1, profile: true };
+        let options = Options { threads: 1, profile: true, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(loader)]).unwrap();
         for _ in 0..3 {
             let i: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 1, 4, 2, 3]).unwrap().into();
@@ -275,7 +275,7 @@ fn driver_errors_are_reported_at_load() {
     if !emulated() {
         return;
     }
-    let plan = Arc::new(plan(&function(), "shim"));
+    let plan = Arc::new(plan(&function(), "emulated"));
     let error = Session::new(plan, 0, Options::default(), &[Arc::new(Device::with(Arc::new(Full)))]).err().unwrap();
     assert!(error.to_string().contains("7 are free"), "{error}");
 }

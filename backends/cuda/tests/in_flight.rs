@@ -52,7 +52,7 @@ fn plan() -> Arc<PlanFile> {
     let mut graph = Graph::new("main", 1);
     let mut on = |backend: &str, payload: Vec<u8>, from, to| {
         let (offset, len) = plan.add_payload(payload);
-        let (backend, inputs, outputs) = (backend.into(), vec![Arg::regst(from, 0)], vec![to]);
+        let (backend, inputs, outputs) = (backend.into(), vec![Arg::register(from, 0)], vec![to]);
         Some(Exec::Backend(BackendExec { backend, offset, len, inputs, outputs, ..BackendExec::default() }))
     };
     let source = graph.task("in", 0, feed(0));
@@ -66,8 +66,8 @@ fn plan() -> Arc<PlanFile> {
         ("b", second, &[outs[0]], 2),
         ("c", host, &[outs[1]], 3),
     ] {
-        let regst = graph.block(name, from, to, 256, 1024 * at);
-        graph.0.regsts[regst as usize].dims = vec![16, 16];
+        let register = graph.block(name, from, to, 256, 1024 * at);
+        graph.0.registers[register as usize].dims = vec![16, 16];
     }
     graph.port("x", 0, true);
     graph.port("b", 2, false);
@@ -80,7 +80,8 @@ fn plan() -> Arc<PlanFile> {
 
 fn session(plan: &Arc<PlanFile>) -> Session {
     let loaders: [Arc<dyn Loader>; 2] = [Arc::new(Device::default()), Arc::new(Host)];
-    Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true }, &loaders).unwrap_or_else(|e| panic!("{e}"))
+    Session::new(Arc::clone(plan), 0, Options { threads: 1, profile: true, ..Default::default() }, &loaders)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn input(seed: usize) -> (Value, Vec<f32>) {

@@ -16,7 +16,7 @@ use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, OpId, Sbp};
 use of_ops::sample::Rng;
-use of_plan::Rendezvous;
+use of_plan::BackendTransfer;
 use of_runtime::{Options, Session};
 use of_sharding::layout;
 
@@ -36,7 +36,7 @@ const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %
   %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
 
 fn everything() {
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     for (mesh, shape, dims, dtype) in
         [("cpu[3]", &[3][..], [6, 5], "f32"), ("cpu[2x2]", &[2, 2], [7, 4], "f32"), ("cpu[4]", &[4], [5, 8], "i32")]
     {
@@ -112,7 +112,7 @@ impl Backend for Picky {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 3) == 0 { Err("not today".into()) } else { self.0.claims(graph, op) }
     }
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(rendezvous, mesh) }
     }
@@ -150,7 +150,7 @@ fn ranks_rendezvous_with_different_subgraphs_on_each_gpu() {
     let module = module("cpu[3]", &text);
     let (mut inside, mut outside) = (0, 0);
     for seed in 0..12 {
-        let picky = Picky(Cuda::new("shim", cache()).unwrap(), AtomicU64::new(seed * 1000));
+        let picky = Picky(Cuda::new("emulated", cache()).unwrap(), AtomicU64::new(seed * 1000));
         let plan = plan(&module, "cpu[3]", (1, 1), &picky, &[]);
         (inside, outside) = (inside + transfers(&plan).0, outside + transfers(&plan).1);
         compare(&format!("seed {seed}"), &module, &plan);
@@ -163,7 +163,7 @@ fn transfers_in_native_code_use_host_memory() {
     if !emulated() {
         return;
     }
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     let network = module("cpu[2]", NETWORK);
     let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
     let plan = plan(&network, "cpu[2]", (1, 1), &shim, &native);
@@ -184,7 +184,7 @@ func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, 
   of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
-    let shim = Cuda::new("shim", cache()).unwrap();
+    let shim = Cuda::new("emulated", cache()).unwrap();
     let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &shim, &[]);
     assert_eq!(transfers(&plan), (1, 0));
     let mut session = session(&plan).unwrap();

@@ -44,14 +44,14 @@ pub struct TensorView {
 }
 
 /// Allocates memory for result `index` of this type, 64-byte aligned; returns null on failure.
-type Give = unsafe extern "C" fn(*mut c_void, usize, u32, *const i64, u32) -> *mut u8;
+type Allocate = unsafe extern "C" fn(*mut c_void, usize, u32, *const i64, u32) -> *mut u8;
 
 /// The allocator of results.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Results {
     context: *mut c_void,
-    give: Give,
+    allocate: Allocate,
     count: usize,
 }
 
@@ -253,7 +253,7 @@ impl Artifact {
     pub fn run(&mut self, inputs: &[TensorView], given: &mut [Option<Tensor>]) -> Result<(), String> {
         let count = given.len();
         let mut given = given;
-        let results = Results { context: (&raw mut given).cast(), give, count };
+        let results = Results { context: (&raw mut given).cast(), allocate, count };
         // SAFETY: the executable comes from the same table; everything else lives for the call.
         with_sink(|sink| unsafe { (self.table.run)(self.raw, inputs.as_ptr(), inputs.len(), results, sink) }).map(drop)
     }
@@ -266,7 +266,7 @@ impl Drop for Artifact {
     }
 }
 
-unsafe extern "C" fn give(context: *mut c_void, index: usize, dtype: u32, dims: *const i64, rank: u32) -> *mut u8 {
+unsafe extern "C" fn allocate(context: *mut c_void, index: usize, dtype: u32, dims: *const i64, rank: u32) -> *mut u8 {
     // SAFETY: the context is the slice of `Artifact::run`; dims are `rank` numbers, as the interface says.
     let (given, dims) = unsafe {
         let given = &mut **context.cast::<&mut [Option<Tensor>]>();
@@ -411,7 +411,8 @@ unsafe extern "C" fn run(
             let from = t.bytes().ok_or_else(|| format!("result {i} is a string tensor"))?;
             // SAFETY: the caller gives memory for a tensor of this type, or null.
             unsafe {
-                let to = (results.give)(results.context, i, t.dtype() as u32, t.dims().as_ptr(), t.dims().len() as u32);
+                let to =
+                    (results.allocate)(results.context, i, t.dtype() as u32, t.dims().as_ptr(), t.dims().len() as u32);
                 if to.is_null() {
                     return Err(format!("there is no place for result {i}"));
                 }

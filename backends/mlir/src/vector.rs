@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use of_codegen::Isa;
-use of_codegen::kernel::body::{Body, Node, Reduce};
+use of_codegen::kernel::body::{Body, Node, ReduceKind};
 use of_codegen::kernel::extent::numbers;
 use of_codegen::kernel::space::{self, row_major};
 use of_codegen::kernel::{Extent, Nest};
@@ -36,7 +36,7 @@ pub struct Kernel {
 pub fn kernel(nest: &Nest, isa: &Isa) -> Result<Kernel, String> {
     let rows = match nest {
         Nest::Elementwise { body, dims } => Rows::flat(body, dims)?,
-        Nest::Rows { body, dims, inner } => Rows::of(body, dims, *inner)?,
+        Nest::RowWise { body, dims, inner } => Rows::of(body, dims, *inner)?,
         _ => return Err("only elementwise and row-wise nests are supported in the vector dialect".into()),
     };
     let mut printer = Printer { rows: &rows, lanes: isa.lanes, text: Text::new("%v"), reduced: HashMap::new() };
@@ -336,12 +336,12 @@ impl Printer<'_> {
     }
 
     /// A row reduction, splat over all lanes. Lanes are combined at the end; sums of 16-bit floats accumulate in f32.
-    fn reduce(&mut self, args: &[Arg], kind: Reduce, of: usize, dtype: DType) -> Result<Item, String> {
+    fn reduce(&mut self, args: &[Arg], kind: ReduceKind, of: usize, dtype: DType) -> Result<Item, String> {
         let (f, start) = match kind {
-            Reduce::Sum => (ScalarOp::Add, 0.0),
-            Reduce::Prod => (ScalarOp::Mul, 1.0),
-            Reduce::Max => (ScalarOp::Max, f64::NEG_INFINITY),
-            Reduce::Min => (ScalarOp::Min, f64::INFINITY),
+            ReduceKind::Sum => (ScalarOp::Add, 0.0),
+            ReduceKind::Prod => (ScalarOp::Mul, 1.0),
+            ReduceKind::Max => (ScalarOp::Max, f64::NEG_INFINITY),
+            ReduceKind::Min => (ScalarOp::Min, f64::INFINITY),
         };
         if dtype == DType::Bool {
             return Err("reductions of bools are not supported in the vector dialect".into());
@@ -379,18 +379,18 @@ impl Printer<'_> {
         }
         let (float, signed) = (wide.is_float(), wide.is_signed_int());
         let name = match (kind, float) {
-            (Reduce::Sum, _) => "add",
-            (Reduce::Prod, _) => "mul",
-            (Reduce::Max, true) => "maximumf",
-            (Reduce::Min, true) => "minimumf",
-            (Reduce::Max, false) => {
+            (ReduceKind::Sum, _) => "add",
+            (ReduceKind::Prod, _) => "mul",
+            (ReduceKind::Max, true) => "maximumf",
+            (ReduceKind::Min, true) => "minimumf",
+            (ReduceKind::Max, false) => {
                 if signed {
                     "maxsi"
                 } else {
                     "maxui"
                 }
             }
-            (Reduce::Min, false) => {
+            (ReduceKind::Min, false) => {
                 if signed {
                     "minsi"
                 } else {
@@ -398,7 +398,7 @@ impl Printer<'_> {
                 }
             }
         };
-        let free = if float && matches!(kind, Reduce::Sum | Reduce::Prod) { " fastmath<reassoc>" } else { "" };
+        let free = if float && matches!(kind, ReduceKind::Sum | ReduceKind::Prod) { " fastmath<reassoc>" } else { "" };
         let element = stored(wide)?;
         let one = self.name(&format!("vector.reduction <{name}>, {}{free} : {vector} into {element}", so_far.name));
         let all = self.name(&format!("vector.broadcast {one} : {element} to {vector}"));
@@ -409,7 +409,7 @@ impl Printer<'_> {
 #[cfg(test)]
 mod tests {
     use of_codegen::analysis::roles::Roles;
-    use of_codegen::fuse::{self, Shape};
+    use of_codegen::fuse::{self, GroupKind};
     use of_codegen::kernel::expr;
     use of_codegen::lower::body;
     use of_codegen::print::Source;
@@ -425,13 +425,16 @@ mod tests {
     fn nests(g: &Graph) -> Vec<Nest> {
         let roles = Roles::of(g, g.entry(), g.args());
         let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
-        let nest = |group: &fuse::Group| match group.shape {
-            Shape::Elementwise => {
-                Some(Nest::Elementwise { body: body::body(g, group, &roles, 0), dims: group.space.clone() })
-            }
-            Shape::Rowwise(inner) => {
-                Some(Nest::Rows { body: body::body(g, group, &roles, inner), dims: group.space.clone(), inner })
-            }
+        let nest = |group: &fuse::Group| match group.kind {
+            GroupKind::Elementwise => Some(Nest::Elementwise {
+                body: body::body(g, group, &roles, 0, &std::collections::HashSet::new()),
+                dims: group.space.clone(),
+            }),
+            GroupKind::Rowwise(inner) => Some(Nest::RowWise {
+                body: body::body(g, group, &roles, inner, &std::collections::HashSet::new()),
+                dims: group.space.clone(),
+                inner,
+            }),
             _ => None,
         };
         groups.iter().filter_map(nest).collect()
@@ -514,8 +517,8 @@ mod tests {
             let nests = nests(g);
             assert!(!nests.is_empty(), "{text}");
             for nest in &nests {
-                let (Nest::Elementwise { body, .. } | Nest::Rows { body, .. }) = nest else { continue };
-                assert_eq!(expr::unprintable(body), None);
+                let (Nest::Elementwise { body, .. } | Nest::RowWise { body, .. }) = nest else { continue };
+                assert_eq!(expr::unsupported_reason(body), None);
                 let printed = kernel(nest, isa).unwrap_or_else(|why| panic!("{why}\n{text}"));
                 if !crate::COMPILES {
                     continue;

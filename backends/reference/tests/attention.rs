@@ -237,9 +237,9 @@ fn narrowed(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> 
 
 /// What a plan has in memory as f32.
 fn wide(plan: &PlanFile) -> Vec<String> {
-    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).filter(|r| r.dtype() == ElementType::F32);
+    let registers = plan.plan().programs.iter().flat_map(|p| &p.registers).filter(|r| r.dtype() == ElementType::F32);
     let weights = plan.plan().weights.iter().filter(|w| w.dtype() == ElementType::F32 && w.dims.iter().any(|d| *d > 1));
-    regsts.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
+    registers.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
 }
 
 fn plan_for(f: &Func, isa: &'static Isa) -> PlanFile {
@@ -260,7 +260,7 @@ fn check_function(what: &str, isa: &'static Isa, f: &Func, inputs: &[Value], ker
     }
     let plan = Arc::new(plan);
     for threads in [1, 2] {
-        let options = Options { threads, profile: false };
+        let options = Options { threads, profile: false, ..Default::default() };
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
         let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -283,7 +283,7 @@ fn gradient(case: Case, seed: u64) -> (Func, Vec<Value>) {
 /// Tensors of the plan that have one number for each row and key of each head.
 fn tables(plan: &PlanFile, case: Case) -> Vec<String> {
     let is_table = |dims: &[i64]| dims == [case.batch, case.heads, case.rows, case.keys].map(|n| n as i64);
-    let all = plan.plan().programs.iter().flat_map(|p| &p.regsts);
+    let all = plan.plan().programs.iter().flat_map(|p| &p.registers);
     all.filter(|r| is_table(&r.dims)).map(|r| r.name.clone()).collect()
 }
 
@@ -326,7 +326,7 @@ fn attention_is_one_kernel_on_cpus() {
 #[test]
 fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
     let isa = Isa::host();
-    if !available(&CPU_BF16, isa.multiplies(DType::BF16).then_some(()).ok_or(isa.name)) {
+    if !available(&CPU_BF16, isa.contracts_natively(DType::BF16).then_some(()).ok_or(isa.name)) {
         return;
     }
     for (seed, (name, case)) in cases().into_iter().enumerate() {

@@ -29,12 +29,12 @@ fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     module.funcs.insert("main".into(), f.clone());
     let options = CompileOptions::new(Target::new(isa, &[&Reference]), plans::cache());
     let compiled = plans::compile_for(&plans::after_passes(module), &options).unwrap_or_else(|d| panic!("{d}"));
-    let interpreted = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
+    let interpreted = compiled.summary.not_native.iter().map(|l| l.op.clone()).collect();
     (compiled.open().unwrap_or_else(|d| panic!("{d}")), interpreted)
 }
 
 fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false };
+    let options = Options { threads, profile: false, ..Default::default() };
     let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::Target;
 use of_codegen::isa::CUDA_EMULATED;
-use of_codegen::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work};
+use of_codegen::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind};
 use of_codegen::print::Source;
 use of_codegen::{Isa, toolchain};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
@@ -23,7 +23,7 @@ use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans::{self as support, emulated_gpu, nvrtc};
 
 fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
-    let options = Options { threads: 2, profile: false };
+    let options = Options { threads: 2, profile: false, ..Default::default() };
     let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).map_err(|e| e.to_string())?;
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     let out = session.run(inputs).map_err(|e| e.to_string())?;
@@ -45,28 +45,28 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
     let mut builder = PlanBuilder::new(PlanInfo::default(), environment);
     let code = builder.add_kernel("test", isa.name, blob.bytes, blob.entry).unwrap();
     let dims = vec![input.len() as i64];
-    let slot = |name: &str| Slot {
+    let slot = |name: &str| BufferSlot {
         name: name.into(),
         dtype: Some(DType::F32),
         dims: dims.clone(),
         bytes: Some(bytes as u64),
         extents: Vec::new(),
     };
-    let step = |work| Step {
+    let step = |kind| Step {
         name: "test".into(),
         locations: Vec::new(),
-        work,
+        kind,
         flops: Flops::default(),
         bytes: 0,
         reread: None,
     };
     let port = || PortSpec { name: "x".into(), dtype: Some(DType::F32), dims: dims.clone(), object: false };
     let args = vec![Operand::whole(BufferRef::Slot(0)), Operand::whole(BufferRef::Slot(1))];
-    let physical = Physical {
+    let physical = StepGraph {
         slots: vec![slot("x"), slot("y")],
         steps: vec![
-            step(Work::Feed { port: 0, dst: 0 }),
-            step(Work::Kernel {
+            step(StepKind::Feed { port: 0, dst: 0 }),
+            step(StepKind::Kernel {
                 code,
                 args,
                 writes: vec![1],
@@ -75,7 +75,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
                 grain: 2,
                 scratch_bytes: source.scratch_bytes,
             }),
-            step(Work::Fetch { port: 0, src: 1 }),
+            step(StepKind::Fetch { port: 0, src: 1 }),
         ],
         inputs: vec![port()],
         outputs: vec![port()],
@@ -103,7 +103,7 @@ fn the_emulated_gpu_detects_kernel_errors() {
     // Shared memory, barriers, exchanges, votes.
     let reverse = "SHARED(f32, s, THREADS); s[t] = x[e]; __syncthreads(); y[e] = s[THREADS - 1 - t]; __syncthreads();";
     assert_eq!(run(reverse).unwrap()[..2], [255.0, 254.0]);
-    let sum = "SHARED(f32, parts, 8); y[e] = across_block<Sum>(x[e], parts);";
+    let sum = "SHARED(f32, parts, 8); y[e] = block_reduce<Sum>(x[e], parts);";
     assert_eq!(run(sum).unwrap()[0], 255.0 * 128.0);
     let vote =
         "y[e] = __ballot_sync(0xffffffffu, t % 2 == 0) == 0x55555555u ? __shfl_down_sync(0xffffffffu, x[e], 1) : -1;";
@@ -156,9 +156,9 @@ fn planned(isa: &'static Isa, graph: Graph) -> PlanFile {
 /// The f32 tensors in a plan's memory, without scalars.
 fn wide(plan: &PlanFile) -> Vec<String> {
     let many = |dims: &[i64]| dims.iter().any(|d| *d > 1);
-    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).map(|r| (&r.name, r.dtype(), &r.dims));
+    let registers = plan.plan().programs.iter().flat_map(|p| &p.registers).map(|r| (&r.name, r.dtype(), &r.dims));
     let weights = plan.plan().weights.iter().map(|w| (&w.name, w.dtype(), &w.dims));
-    regsts.chain(weights).filter(|(_, t, dims)| *t == ElementType::F32 && many(dims)).map(|x| x.0.clone()).collect()
+    registers.chain(weights).filter(|(_, t, dims)| *t == ElementType::F32 && many(dims)).map(|x| x.0.clone()).collect()
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn pools_agree() {
                     dilations,
                     ceil_mode: false,
                     storage_order,
-                    indices,
+                    return_indices: indices,
                     auto_pad,
                     channels_last: true,
                 };

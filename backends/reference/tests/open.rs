@@ -17,7 +17,7 @@ struct Case {
     module: Module,
     sessions: Vec<(&'static str, Session)>,
     /// Ops without native code.
-    left_out: Vec<String>,
+    not_native: Vec<String>,
 }
 
 impl Case {
@@ -25,16 +25,16 @@ impl Case {
         let parse = || text::parse_module(source, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
         let main = support::after_passes(parse());
         let isas = [Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH), support::emulated_gpu()];
-        let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
+        let (mut sessions, mut not_native) = (Vec::new(), Vec::new());
         for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
             let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
             let compiled = support::compile_for(&main, &options).unwrap_or_else(|d| panic!("{d}"));
-            left_out = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
+            not_native = compiled.summary.not_native.iter().map(|l| l.op.clone()).collect();
             let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
-            let options = Options { threads: 2, profile: false };
+            let options = Options { threads: 2, profile: false, ..Default::default() };
             sessions.push((isa.name, Session::new(plan, 0, options, &[Arc::new(Reference)]).unwrap()));
         }
-        Case { module: parse(), sessions, left_out }
+        Case { module: parse(), sessions, not_native }
     }
 
     /// Compares a run with the interpreter's on the function as it was written.
@@ -110,7 +110,7 @@ fn sizes_in_memory_bind_shape_symbols() {
 }
 ",
     );
-    assert_eq!(case.left_out, ["of.expand", "of.expand"], "the empty tensors that tell the extents");
+    assert_eq!(case.not_native, ["of.expand", "of.expand"], "the empty tensors that tell the extents");
     let mut r = Rng::new(5);
     for (a, b) in [(2, 3), (1, 1), (0, 4), (5, 0)] {
         case.check(&format!("{a}, {b}"), &[r.f32s(&[1, 3]), ints(&[a, b])]);
@@ -124,7 +124,7 @@ fn sizes_in_memory_bind_shape_symbols() {
 fn arithmetic_in_extents_of_inputs_binds_symbols() {
     let mut case = Case::new(
         "func @main(%x: tensor<?(b)x3x?(4*h)x?(w + 1)xf32>, %t: tensor<?(b*s)x5xf32>, %u: tensor<?(p*q)xf32>) -> (tensor<?x3x?x?xf32>, tensor<?x?x5xf32>, tensor<?xf32>, tensor<4xi64>) {
-  %p = of.max_pool %x {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64>, dilations = array<i64>, ceil_mode = true, storage_order = 0, indices = false, auto_pad = \"NOTSET\", channels_last = false}
+  %p = of.max_pool %x {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64>, dilations = array<i64>, ceil_mode = true, storage_order = 0, return_indices = false, auto_pad = \"NOTSET\", channels_last = false}
   %a = of.avg_pool %p {kernel = array<i64: 3, 2>, strides = array<i64: 1, 2>, pads = array<i64: 1, 0, 1, 1>, dilations = array<i64>, ceil_mode = true, count_include_pad = false, auto_pad = \"NOTSET\", channels_last = false}
   %batch = of.shape %x {start = 0, end = 1}
   %rest = of.constant {value = dense<[-1, 5]> : tensor<2xi64>}
@@ -136,7 +136,7 @@ fn arithmetic_in_extents_of_inputs_binds_symbols() {
 }
 ",
     );
-    assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+    assert!(case.not_native.is_empty(), "{:?}", case.not_native);
     let mut r = Rng::new(5);
     for (b, h, w, s, u) in [(1, 1, 3, 2, 6), (3, 2, 8, 1, 1), (2, 5, 6, 7, 35)] {
         let inputs = [r.f32s(&[b, 3, 4 * h, w + 1]), r.f32s(&[b * s, 5]), r.f32s(&[u])];
@@ -163,7 +163,7 @@ fn reshapes_to_computed_shapes_agree_with_the_interpreter() {
 }}
 "
         ));
-        assert_eq!(case.left_out, ["of.expand"], "the empty tensor that tells the extents");
+        assert_eq!(case.not_native, ["of.expand"], "the empty tensor that tells the extents");
         let mut r = Rng::new(6);
         for shape in shapes {
             case.check(&format!("{shape:?}"), &[r.f32s(&[4, 6]), ints(&shape)]);
@@ -189,7 +189,7 @@ fn pads_with_computed_values_agree_with_the_interpreter() {
 }}
 "
         ));
-        assert!(case.left_out.is_empty(), "{ty}: {:?}", case.left_out);
+        assert!(case.not_native.is_empty(), "{ty}: {:?}", case.not_native);
         let dtype = DType::from_mlir_name(ty).unwrap();
         let mut r = Rng::new(8);
         for n in [1, 7, 0] {
@@ -215,7 +215,7 @@ fn resizing_to_computed_sizes_agrees_with_the_interpreter() {
 }}
 "
         ));
-        assert_eq!(case.left_out, ["of.expand"], "{mode} {transform}");
+        assert_eq!(case.not_native, ["of.expand"], "{mode} {transform}");
         for (n, w, a, b) in [(1, 7, 9, 4), (2, 3, 5, 3), (1, 1, 1, 6), (1, 4, 13, 1), (2, 6, 0, 3)] {
             let what = format!("{mode} {transform} {nearest}: {n}x2x5x{w} to {a}x{b}");
             case.check(&what, &[r.f32s(&[n, 2, 5, w]), ints(&[a, b])]);
@@ -236,7 +236,7 @@ fn resizing_keeps_infinities() {
 }}
 "
         ));
-        assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+        assert!(case.not_native.is_empty(), "{:?}", case.not_native);
         let x = Tensor::from_slice(&[3, 2], &[1.0, 2.0, f32::INFINITY, 4.0, 5.0, f32::NEG_INFINITY]).unwrap();
         case.check(mode, &[x.into()]);
     }
@@ -255,7 +255,7 @@ fn roi_ops_of_many_channels_agree_with_the_interpreter() {
 }}
 "
         ));
-        assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+        assert!(case.not_native.is_empty(), "{:?}", case.not_native);
         for n in [0, 1, 4] {
             let corners = r.tensor(DType::F32, &[n, 4], -4.0, 16.0);
             let batch = r.tensor(DType::I64, &[n], -2.0, 2.0);
@@ -316,7 +316,7 @@ fn rows_are_gathered_convolved_and_scattered() {
 }
 ",
     );
-    assert_eq!(case.left_out, ["of.nonzero"]);
+    assert_eq!(case.not_native, ["of.nonzero"]);
     let mut r = Rng::new(17);
     for n in [1, 4, 0] {
         let keep = r.tensor(DType::Bool, &[n], 0.0, 1.0);
@@ -343,4 +343,78 @@ fn fixed_extents_are_viewed_as_symbolic_extents() {
         case.check(&format!("{dims:?}"), &[r.f32s(&dims), r.f32s(&[3, 4])]);
     }
     case.refused(&[r.f32s(&[2, 5]), r.f32s(&[3, 4])]);
+}
+
+/// Extents of inputs may be functions of symbols, which the run solves for the symbols.
+#[test]
+fn computed_extents_have_native_code() {
+    let mut r = Rng::new(17);
+    let pools = "auto_pad = \"NOTSET\", channels_last = false, dilations = [1, 1], kernel = [2, 3], strides = [2, 2]";
+    for (pads, ceil, include) in
+        [([0; 4], false, true), ([1, 1, 0, 1], false, false), ([1, 1, 1, 1], true, true), ([0, 1, 1, 0], true, false)]
+    {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(b)x3x?(h*4)x?(w*2 + 1)xf32>) -> (tensor<?x3x?x?xf32>, tensor<?x3x?x?xf32>) {{
+  %a = of.avg_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, count_include_pad = {include}}}
+  %m = of.max_pool %x {{{pools}, pads = {pads:?}, ceil_mode = {ceil}, return_indices = false, storage_order = 0}}
+  of.return %a, %m
+}}
+"
+        ));
+        assert!(case.not_native.is_empty(), "{:?}", case.not_native);
+        for (b, h, w) in [(1, 1, 1), (2, 3, 4), (1, 2, 20)] {
+            let what = format!("{pads:?}, {ceil}, {include}: {b}, {h}, {w}");
+            case.check(&what, &[r.f32s(&[b, 3, 4 * h, 2 * w + 1])]);
+        }
+        let why = case.refused(&[r.f32s(&[1, 3, 6, 3])]);
+        assert!(why.contains("has extent 6 at dimension 2, which `4*h` never is"), "{why}");
+    }
+}
+
+#[test]
+fn reductions_of_computed_extents_have_native_code() {
+    let mut r = Rng::new(19);
+    for (op, axes, rank) in [("sum", "1", "?x?"), ("max", "0", "?x?"), ("sum", "0, 2", "?"), ("min", "1, 2", "?")] {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n + 1)x?(n*2)x?(b*s)xf32>, %y: tensor<?(b)x4xf32>) -> (tensor<{rank}xf32>, tensor<?(b)x4xf32>) {{
+  %axes = of.constant {{value = dense<[{axes}]> : tensor<{}xi64>}}
+  %a = of.reduce_{op} %x, %axes {{keepdims = false}}
+  %t = of.tanh %y
+  of.return %a, %t
+}}
+",
+            axes.split(',').count()
+        ));
+        assert!(case.not_native.is_empty(), "{op} {axes}: {:?}", case.not_native);
+        for (n, b, s) in [(1, 1, 1), (3, 2, 5), (8, 3, 7)] {
+            let inputs = [r.f32s(&[n + 1, 2 * n, b * s]), r.f32s(&[b, 4])];
+            case.check(&format!("{op} {axes}: {n}, {b}, {s}"), &inputs);
+        }
+        let why = case.refused(&[r.f32s(&[2, 4, 3]), r.f32s(&[3, 4])]);
+        assert!(why.contains("and must have 2"), "{why}");
+    }
+}
+
+/// The first result, a number, is no row of the product's operand.
+#[test]
+fn products_read_results_of_control_flow() {
+    let mut case = Case::new(
+        "func @main(%c: tensor<i1>, %s: tensor<f32>, %x: tensor<4x8xf32>, %v: tensor<8x5xf32>) -> (tensor<f32>, tensor<4x5xf32>) {
+  %number, %rows = of.if %c : (tensor<i1>) -> (tensor<f32>, tensor<4x8xf32>) {
+    %a = of.exp %s
+    %b = of.tanh %x
+    of.yield %a, %b
+  }, {
+    of.yield %s, %x
+  }
+  %y = of.matmul %rows, %v
+  of.return %number, %y
+}
+",
+    );
+    let mut r = Rng::new(23);
+    for c in [1, 0] {
+        let c = Tensor::from_elements(DType::Bool, vec![], of_ir::Elements::Int(vec![c])).unwrap();
+        case.check("a branch", &[c.into(), r.f32s(&[]), r.f32s(&[4, 8]), r.f32s(&[8, 5])]);
+    }
 }

@@ -112,14 +112,15 @@ fn random_claims_preserve_results() {
         count += made.len();
         // Every op is in a subgraph, or has a reason why not.
         let placed: usize = placement.subgraphs.iter().map(|r| r.ops.len()).sum();
-        assert_eq!(placed + placement.refused.len(), placement.ops, "{seed}");
+        assert_eq!(placed + placement.rejected.len(), placement.ops, "{seed}");
         let mut module = Module::default();
         module.funcs.insert("main".into(), f.clone());
         of_ir::verify_module(&module).unwrap_or_else(|d| panic!("{seed}: {d}"));
         close(&format!("{seed}, interpreted"), &interpret::run_graph(&f.graph, &inputs).unwrap(), &want);
         let plan = Arc::new(support::placed(&f, &known, Cache::user()));
         let loaders: [Arc<dyn Loader>; 2] = [Arc::new(Reference), Arc::new(PickyLoader)];
-        let mut session = Session::new(plan, 0, Options { threads: 1, profile: false }, &loaders).unwrap();
+        let mut session =
+            Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &loaders).unwrap();
         let given = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got: Vec<Value> = session.run(given).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect();
         close(&format!("{seed}, compiled"), &got, &want);
@@ -136,7 +137,7 @@ fn unprofitable_subgraphs_are_dropped_unless_requested() {
     let placed =
         place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
     assert!(placed.subgraphs.is_empty());
-    let given_back: Vec<_> = placed.refused.iter().filter(|r| r.reason.contains("not worth a call")).collect();
+    let given_back: Vec<_> = placed.rejected.iter().filter(|r| r.reason.contains("not worth a call")).collect();
     assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--pin of.matmul=picky takes it all the same")));
     let pins = [Pin { op: "matmul".into(), backend: "picky".into() }];
     let mut by_hand = f.clone();

@@ -113,7 +113,13 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
 }
 
 fn session(plan: &Arc<PlanFile>) -> MeshSession {
-    MeshSession::new(Arc::clone(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).unwrap()
+    MeshSession::new(
+        Arc::clone(plan),
+        0,
+        Options { threads: 1, profile: false, ..Default::default() },
+        &[Arc::new(Reference)],
+    )
+    .unwrap()
 }
 
 /// A value of this type: floats from `least` to 1, integers from 0 to 3.
@@ -318,7 +324,7 @@ fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) ->
     let norm = |b: &mut Builder, name: &str, v: ValueId| {
         let scale = b.input(&format!("{name}.scale"), tensor_of(&[HIDDEN], whole));
         let bias = b.input(&format!("{name}.bias"), tensor_of(&[HIDDEN], whole));
-        b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[v, scale, bias])
+        b.op(LayerNorm { axis: -1, epsilon: 1e-5, return_stats: false }, &[v, scale, bias])
     };
     let input = b.input("x", tensor_of(&[4, 6, HIDDEN], x));
     let n = norm(&mut b, "norm1", input)?;
@@ -505,7 +511,7 @@ fn training_steps() -> Vec<(&'static str, Module)> {
       %h = of.tanh %p
       %y = of.matmul %h, %b
       %none = of.none
-      %loss = of.softmax_cross_entropy_loss %y, %t, %none {{{ignored}reduction = \"{reduction}\", log_prob = false}}
+      %loss = of.softmax_cross_entropy_loss %y, %t, %none {{{ignored}reduction = \"{reduction}\", return_log_prob = false}}
       %ga, %gb = of.gradient %loss, %a, %b
       %na = of.sub %a, %ga
       %nb = of.sub %b, %gb
@@ -521,7 +527,7 @@ fn training_steps() -> Vec<(&'static str, Module)> {
       %f = of.reshape %p, %to {allowzero = true}
       %y = of.matmul %f, %b
       %none = of.none
-      %loss = of.softmax_cross_entropy_loss %y, %t, %none {reduction = \"mean\", log_prob = false}
+      %loss = of.softmax_cross_entropy_loss %y, %t, %none {reduction = \"mean\", return_log_prob = false}
       %gk, %gb = of.gradient %loss, %k, %b
       %nk = of.sub %k, %gk
       %nb = of.sub %b, %gb

@@ -21,7 +21,7 @@ pub struct Range {
 pub type Ranges = BTreeMap<String, Range>;
 
 /// Corners of a box are tried one by one.
-const MOST_SYMBOLS: usize = 8;
+const MAX_SYMBOLS: usize = 8;
 
 impl Range {
     /// One value.
@@ -43,7 +43,7 @@ impl Range {
     pub fn of(d: &Dim, ranges: &Ranges) -> Option<Range> {
         let symbols = d.symbols();
         let own: Vec<Range> = symbols.iter().map(|s| ranges.get(&**s).copied()).collect::<Option<_>>()?;
-        if own.len() > MOST_SYMBOLS {
+        if own.len() > MAX_SYMBOLS {
             return None;
         }
         let at = |value: &dyn Fn(usize) -> i64| {

@@ -7,7 +7,7 @@ use of_codegen::physical::element_type;
 use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Func, Graph, OpId};
-use of_plan::{ArgSource, ElementType, Group, Rendezvous, Transfer};
+use of_plan::{ArgSource, BackendTransfer, ElementType, Group, Transfer};
 use of_runtime::{
     ExecError, Executable, LoadContext, LoadError, Loader, RankContext, Tensor, Value, ValueMut, ValueRef,
 };
@@ -59,7 +59,7 @@ impl Backend for Serialized {
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
 
-    fn exchanges(&self, _rendezvous: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _rendezvous: &BackendTransfer, _mesh: &[usize]) -> Result<(), String> {
         Err(format!(
             "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
         ))
@@ -114,7 +114,7 @@ impl Backend for Xla {
     }
 
     /// Collectives are between replicas of one program, each of which is a rank.
-    fn exchanges(&self, rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
         if buffer_type(rendezvous.dtype()).is_none() {
             return Err(format!("XLA takes no {}", rendezvous.dtype()));
         }
@@ -143,7 +143,7 @@ impl Backend for Xla {
 /// Whether an extent of a value determines a symbol.
 fn names(graph: &Graph, v: of_ir::ValueId, symbol: &str) -> bool {
     let shape = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
-    shape.is_some_and(|s| s.iter().any(|d| d.determines(&|_| false).is_some_and(|own| **own == *symbol)))
+    shape.is_some_and(|s| s.iter().any(|d| d.determines(&|_| false).is_some_and(|own| *own == *symbol)))
 }
 
 impl Loader for Xla {

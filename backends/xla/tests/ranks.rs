@@ -132,7 +132,7 @@ fn ranks_with_different_programs_exchange_on_the_host() {
     let uneven = module(
         "cpu[2]",
         &format!(
-            "func @main(%x: {rows}) -> ({whole}) {{\n  %t = of.tanh %x : ({rows}) -> {rows}\n  %y = of.sharding_constraint %t {{to = \
+            "func @main(%x: {rows}) -> ({whole}) {{\n  %t = of.tanh %x : ({rows}) -> {rows}\n  %y = of.sharding_constraint %t {{sharding = \
              #of.sbp<@m, [B]>}} : ({rows}) -> {whole}\n  of.return %y : ({whole}) -> ()\n}}\n"
         ),
     );

@@ -38,7 +38,12 @@ fn plans_may_contain_compiled_programs() {
     place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_subgraph_size: 1 }).unwrap();
     let payload = |f: &Func| placed(f, &[&Serialized], Cache::none());
     let open = |plan: PlanFile| {
-        Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Serialized)])
+        Session::new(
+            Arc::new(plan),
+            0,
+            Options { threads: 1, profile: false, ..Default::default() },
+            &[Arc::new(Serialized)],
+        )
     };
     let mut session = open(payload(&f)).unwrap();
     let x = floats(&[10, 3], 1);
@@ -133,7 +138,7 @@ fn max_pool_indices_are_the_first_maximum() {
             &format!(
                 "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
   %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
-      storage_order = {order}, indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
+      storage_order = {order}, return_indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
   of.return %y, %at
 }}"
             ),

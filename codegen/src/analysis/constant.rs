@@ -4,9 +4,9 @@ use of_ir::{Elements, Graph, ValueId};
 
 /// The value of a constant with one element, or with few and equal elements, if f64 represents it exactly.
 pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
-    const FEW: usize = 4096;
+    const MAX_ELEMENTS: usize = 4096;
     let t = g.constant(v)?;
-    if t.is_empty() || t.len() > FEW {
+    if t.is_empty() || t.len() > MAX_ELEMENTS {
         return None;
     }
     match t.elements() {

@@ -16,14 +16,14 @@ use crate::analysis::pool::arg_max;
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::resize::resize;
 use crate::analysis::roi_align::roi_align;
-use crate::kernel::body::Reduce;
+use crate::kernel::axis_scan::{AxisScan, AxisScanKind, ScanAxis};
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget};
 use crate::kernel::nest::Nest;
-use crate::kernel::walk::{Axis, Walk, WalkKind};
 
 /// Above this k, sorting beats insertion into an ordered list.
-const MOST_KEPT: usize = 256;
+const MAX_TOP_K: usize = 256;
 
 /// Whether this module has a kernel for an op.
 ///
@@ -150,7 +150,7 @@ fn gather_elements(o: &Operands<'_>) -> Result<Nest, String> {
 }
 
 /// Number of axes that an index tuple addresses.
-fn named(indices: &[Extent]) -> Result<usize, String> {
+fn index_depth(indices: &[Extent]) -> Result<usize, String> {
     indices
         .last()
         .and_then(Extent::number)
@@ -160,9 +160,9 @@ fn named(indices: &[Extent]) -> Result<usize, String> {
 fn gather_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, indices) = (o.dims(0), o.dims(1));
     let batch = usize::try_from(o.attrs::<GatherNd>()?.batch_dims).map_err(|e| e.to_string())?;
-    let named = named(&indices)?;
-    from.get(batch..batch + named).ok_or("its indices address too many axes")?;
-    Ok(Nest::Indexed(Indexed::GatherSlices { from, indices, batch, named, index: o.dtype(1), bytes: o.bytes(0) }))
+    let index_depth = index_depth(&indices)?;
+    from.get(batch..batch + index_depth).ok_or("its indices address too many axes")?;
+    Ok(Nest::Indexed(Indexed::GatherSlices { from, indices, batch, index_depth, index: o.dtype(1), bytes: o.bytes(0) }))
 }
 
 /// Padding with elements of the tensor.
@@ -170,7 +170,7 @@ fn pad(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let mode = o.attrs::<Pad>()?.mode;
     let pads = o.known(1)?;
-    let named = match o.g.op(o.op).operands.get(3).filter(|v| *o.g.ty(**v) != Type::None) {
+    let padded_axes = match o.g.op(o.op).operands.get(3).filter(|v| *o.g.ty(**v) != Type::None) {
         Some(v) => o.g.constant(*v).and_then(|t| t.to_i64s()).ok_or("operand 3 is not known before the run")?,
         None => (0..from.len() as i64).collect(),
     };
@@ -181,8 +181,8 @@ fn pad(o: &Operands<'_>) -> Result<Nest, String> {
         other => return Err(format!("padding in mode '{other}' has no native code")),
     };
     let mut axes = Vec::new();
-    for (i, a) in named.iter().enumerate() {
-        let after = pads.get(i + named.len()).ok_or("its pads are too few")?.clone();
+    for (i, a) in padded_axes.iter().enumerate() {
+        let after = pads.get(i + padded_axes.len()).ok_or("its pads are too few")?.clone();
         axes.push(PaddedAxis { axis: axis_of(*a, from.len())?, before: pads[i].clone(), after });
     }
     Ok(Nest::Indexed(Indexed::Pad { from, to, axes, mode, bytes: o.bytes(0) }))
@@ -211,7 +211,7 @@ fn one_hot(o: &Operands<'_>) -> Result<Nest, String> {
 }
 
 /// The reduction of updates into existing elements, if kernels support it for this type.
-fn combine(o: &Operands<'_>, reduction: &str) -> Result<Option<Reduce>, String> {
+fn combine(o: &Operands<'_>, reduction: &str) -> Result<Option<ReduceKind>, String> {
     if reduction == "none" {
         return Ok(None);
     }
@@ -220,10 +220,10 @@ fn combine(o: &Operands<'_>, reduction: &str) -> Result<Option<Reduce>, String> 
         return Err("reductions of booleans have no native code".into());
     }
     match reduction {
-        "add" => Ok(Some(Reduce::Sum)),
-        "mul" => Ok(Some(Reduce::Prod)),
-        "max" => Ok(Some(Reduce::Max)),
-        "min" => Ok(Some(Reduce::Min)),
+        "add" => Ok(Some(ReduceKind::Sum)),
+        "mul" => Ok(Some(ReduceKind::Prod)),
+        "max" => Ok(Some(ReduceKind::Max)),
+        "min" => Ok(Some(ReduceKind::Min)),
         other => Err(format!("the reduction '{other}' has no native code")),
     }
 }
@@ -239,24 +239,24 @@ fn scatter_elements(o: &Operands<'_>) -> Result<Nest, String> {
 fn scatter_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (to, indices, updates) = (o.dims(0), o.dims(1), o.dims(2));
     let combine = combine(o, &o.attrs::<ScatterNd>()?.reduction)?;
-    let named = named(&indices)?;
-    to.get(..named).ok_or("its indices address too many axes")?;
-    let target = ScatterTarget::Slices(named);
+    let index_depth = index_depth(&indices)?;
+    to.get(..index_depth).ok_or("its indices address too many axes")?;
+    let target = ScatterTarget::Slices(index_depth);
     Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.dtype(1), dtype: o.dtype(0), combine }))
 }
 
 fn arg_extremum(o: &Operands<'_>, along: i64, largest: bool, last: bool) -> Result<Nest, String> {
     let dims = o.dims(0);
-    let axis = Axis::of(&dims, axis_of(along, dims.len())?);
-    Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind: WalkKind::ArgExtremum { largest, last } }))
+    let axis = ScanAxis::of(&dims, axis_of(along, dims.len())?);
+    Ok(Nest::AxisScan(AxisScan { axis, dtype: o.number(0)?, kind: AxisScanKind::ArgExtremum { largest, last } }))
 }
 
 fn cumulative_sum(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<CumSum>()?);
     let along = o.known(1)?.first().and_then(|a| a.dim().as_const()).ok_or("its axis is not known before the run")?;
-    let axis = Axis::of(&dims, axis_of(along, dims.len())?);
-    let kind = WalkKind::CumulativeSum { exclusive: attrs.exclusive, reverse: attrs.reverse };
-    Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind }))
+    let axis = ScanAxis::of(&dims, axis_of(along, dims.len())?);
+    let kind = AxisScanKind::CumulativeSum { exclusive: attrs.exclusive, reverse: attrs.reverse };
+    Ok(Nest::AxisScan(AxisScan { axis, dtype: o.number(0)?, kind }))
 }
 
 /// Reductions of integers along adjacent axes; those of floats fuse.
@@ -274,17 +274,21 @@ fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
     }
     let product = |d: &[Extent]| d.iter().product();
     let axis =
-        Axis { outer: product(&dims[..first]), n: product(&dims[first..=last]), inner: product(&dims[last + 1..]) };
-    Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind: WalkKind::Fold(reduce_kind(o.g.op(o.op).name())) }))
+        ScanAxis { outer: product(&dims[..first]), n: product(&dims[first..=last]), inner: product(&dims[last + 1..]) };
+    Ok(Nest::AxisScan(AxisScan {
+        axis,
+        dtype: o.number(0)?,
+        kind: AxisScanKind::Reduce(reduce_kind(o.g.op(o.op).name())),
+    }))
 }
 
 fn top_k(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<TopK>()?);
     let along = axis_of(attrs.axis, dims.len())?;
     let k = o.result()[along].clone();
-    if k.number().is_none_or(|k| k > MOST_KEPT) {
-        return Err(format!("the first k of more than {MOST_KEPT} have no native code"));
+    if k.number().is_none_or(|k| k > MAX_TOP_K) {
+        return Err(format!("the first k of more than {MAX_TOP_K} have no native code"));
     }
-    let kind = WalkKind::TopK { k, largest: attrs.largest };
-    Ok(Nest::Walk(Walk { axis: Axis::of(&dims, along), dtype: o.number(0)?, kind }))
+    let kind = AxisScanKind::TopK { k, largest: attrs.largest };
+    Ok(Nest::AxisScan(AxisScan { axis: ScanAxis::of(&dims, along), dtype: o.number(0)?, kind }))
 }

@@ -6,7 +6,7 @@ use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Slice, Transpose};
 
 use crate::analysis::indexed;
-use crate::kernel::copy::{Fill, Gather as Rows, Piece};
+use crate::kernel::copy::{CopyBox, Fill, Gather as Rows};
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
@@ -23,7 +23,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
     let bytes = g.ty(y).as_tensor().and_then(|t| t.dtype.bits()).map_or(4, |b| b / 8);
     let (own, out) = (row_major(&from), row_major(&to));
     let zero = || Extent::from(0usize);
-    let piece = |dims: Vec<Extent>, start: Extent, steps: Vec<Extent>| Piece {
+    let copy_box = |dims: Vec<Extent>, start: Extent, steps: Vec<Extent>| CopyBox {
         dims,
         arg: 0,
         from: (start, steps),
@@ -40,7 +40,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
                 None => (0..rank).rev().collect(),
             };
             let steps = perm.iter().map(|a| own[*a].clone()).collect();
-            Ok(Nest::Copy { pieces: vec![piece(to.clone(), zero(), steps)], bytes, out: 1 })
+            Ok(Nest::Copy { boxes: vec![copy_box(to.clone(), zero(), steps)], bytes, out: 1 })
         }
         Expand::NAME => {
             let lead = to.len() - from.len();
@@ -50,24 +50,24 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
                     _ => zero(),
                 })
                 .collect();
-            Ok(Nest::Copy { pieces: vec![piece(to.clone(), zero(), steps)], bytes, out: 1 })
+            Ok(Nest::Copy { boxes: vec![copy_box(to.clone(), zero(), steps)], bytes, out: 1 })
         }
         Slice::NAME => {
             let (start, steps) = slice(g, op, &from, &own)?;
-            Ok(Nest::Copy { pieces: vec![piece(to.clone(), start, steps)], bytes, out: 1 })
+            Ok(Nest::Copy { boxes: vec![copy_box(to.clone(), start, steps)], bytes, out: 1 })
         }
         Concat::NAME => {
             let c = as_op::<Concat>(g, op).ok_or("its attributes do not decode")?;
             let axis = of_ops::shape::axis(c.axis, to.len()).map_err(|e| e.message)?;
             let mut at = zero();
-            let mut pieces = Vec::new();
+            let mut boxes = Vec::new();
             for (arg, v) in data.operands.iter().enumerate() {
                 let own = extent::of_value(g, *v);
                 let (from, to) = ((zero(), row_major(&own)), (&at * &out[axis], out.clone()));
                 at = at + &own[axis];
-                pieces.push(Piece { dims: own, arg, from, to });
+                boxes.push(CopyBox { dims: own, arg, from, to });
             }
-            Ok(Nest::Copy { pieces, bytes, out: data.operands.len() })
+            Ok(Nest::Copy { boxes, bytes, out: data.operands.len() })
         }
         Pad::NAME if as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant") => pad(g, op, &from, &to, bytes),
         Gather::NAME => {

@@ -7,7 +7,7 @@ use of_ops::nn::MaxPool;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::Indexed;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::Axis;
+use crate::kernel::window::WindowAxis;
 
 /// The kernel of a max pool with positions: samples and channels are the outer axes.
 ///
@@ -24,7 +24,7 @@ pub fn arg_max(g: &Graph, op: OpId) -> Result<Nest, String> {
     }
     let shape = ty.shape.clone().ok_or("the rank of its input is not known")?;
     let windows = pool.geometry(&shape).map_err(|e| e.message)?.windows;
-    let windows = (0..windows.input.len()).map(|a| Axis::of(&windows, a)).collect();
+    let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
     let input = shape.iter().cloned().map(Extent::from).collect();
     Ok(Nest::Indexed(Indexed::PoolArgMax { input, dims: extent::of_value(g, y), windows }))
 }

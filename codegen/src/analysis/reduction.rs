@@ -4,15 +4,15 @@ use of_ir::{Graph, OpId};
 use of_ops::OpSpec;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd};
 
-use crate::kernel::body::Reduce;
+use crate::kernel::body::ReduceKind;
 
 /// The reduction kind of the op with this name.
-pub fn reduce_kind(name: &str) -> Reduce {
+pub fn reduce_kind(name: &str) -> ReduceKind {
     match name {
-        ReduceMax::NAME => Reduce::Max,
-        ReduceMin::NAME => Reduce::Min,
-        ReduceProd::NAME => Reduce::Prod,
-        _ => Reduce::Sum,
+        ReduceMax::NAME => ReduceKind::Max,
+        ReduceMin::NAME => ReduceKind::Min,
+        ReduceProd::NAME => ReduceKind::Prod,
+        _ => ReduceKind::Sum,
     }
 }
 

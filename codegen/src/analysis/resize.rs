@@ -11,7 +11,7 @@ use crate::kernel::indexed::{Indexed, TapTable, filter_taps};
 use crate::kernel::nest::Nest;
 
 /// Maximum input elements of one result element; with more, resizing axis by axis is faster.
-const MOST_TAPS: usize = 16;
+const MAX_TAPS: usize = 16;
 
 /// The kernel of `of.resize`.
 ///
@@ -51,16 +51,16 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
         if taps.iter().any(|t| t.weights.is_empty()) {
             return Err("elements outside of the region have no native code".into());
         }
-        let each = taps.iter().map(|t| t.weights.len()).max().unwrap_or(1);
-        axes.push(TapTable { axis, taps: taps.into_iter().map(|t| t.weights).collect(), each });
+        let max_taps = taps.iter().map(|t| t.weights.len()).max().unwrap_or(1);
+        axes.push(TapTable { axis, taps: taps.into_iter().map(|t| t.weights).collect(), max_taps });
     }
-    let weighs = axes.iter().any(|a| a.each > 1);
+    let weighs = axes.iter().any(|a| a.max_taps > 1);
     let dtype = g.ty(data.operands[0]).as_tensor().map_or(DType::F32, |t| t.dtype);
     if weighs && dtype != DType::F32 {
         return Err(format!("interpolation of {dtype} has no native code"));
     }
-    if axes.iter().map(|a| a.each).product::<usize>() > MOST_TAPS {
-        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
+    if axes.iter().map(|a| a.max_taps).product::<usize>() > MAX_TAPS {
+        return Err(format!("interpolation from more than {MAX_TAPS} elements has no native code"));
     }
     let (to, bytes) = (extent::of_value(g, data.results[0]), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeByTable { from, to, axes, bytes }))
@@ -82,7 +82,7 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
         Some(t) if !t.is_empty() => t.to_f64s(),
         _ => None,
     };
-    let named: Vec<usize> = match &r.axes {
+    let resized_axes: Vec<usize> = match &r.axes {
         None => (0..from.len()).collect(),
         Some(list) => {
             list.iter().map(|a| of_ops::shape::axis(*a, from.len())).collect::<Result<_, _>>().map_err(|e| e.message)?
@@ -94,16 +94,16 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
         return Err(format!("interpolation of {dtype} has no native code"));
     }
     let mut axes = Vec::new();
-    for (i, a) in named.into_iter().enumerate() {
+    for (i, a) in resized_axes.into_iter().enumerate() {
         let scale = scales.as_ref().and_then(|s| s.get(i)).copied();
         if scale.map_or(scales.is_none() && from[a] == to[a], |s| s == 1.0) {
             continue;
         }
         axes.push((a, scale));
     }
-    if taps.pow(axes.len() as u32) > MOST_TAPS {
-        return Err(format!("interpolation from more than {MOST_TAPS} elements has no native code"));
+    if taps.pow(axes.len() as u32) > MAX_TAPS {
+        return Err(format!("interpolation from more than {MAX_TAPS} elements has no native code"));
     }
     let (from, bytes) = (from.to_vec(), dtype.bits().map_or(4, |b| b / 8));
-    Ok(Nest::Indexed(Indexed::ResizeOpen { from, to, axes, interpolation: how, bytes }))
+    Ok(Nest::Indexed(Indexed::ResizeDynamic { from, to, axes, interpolation: how, bytes }))
 }

@@ -30,8 +30,8 @@ pub fn roi_align(g: &Graph, op: OpId) -> Result<Nest, String> {
         grid: (size(r.output_height)?, size(r.output_width)?),
         samples: Some(size(r.sampling_ratio)?).filter(|n| *n > 0),
         scale: r.spatial_scale,
-        half: &*r.coordinate_transformation_mode == "half_pixel",
-        mean: &*r.mode == "avg",
+        half_pixel: &*r.coordinate_transformation_mode == "half_pixel",
+        average: &*r.mode == "avg",
         index: dtype(2),
     }))
 }

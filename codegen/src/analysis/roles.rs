@@ -57,13 +57,17 @@ pub struct Roles {
 impl Roles {
     /// Finds the role of every op of `region`, whose inputs are `inputs`.
     ///
-    /// A symbol is bound at run time when it is an extent of an input, or of the result of an op that runs before: native code
-    /// then computes with it. An op whose results have unbound symbols runs on a backend, which binds them.
+    /// A symbol is bound at run time when an extent of an input, or of the result of an op that runs before, determines it
+    /// ([`Dim::determines`]): native code then computes with it. An op whose results have unbound symbols runs on a backend,
+    /// which binds them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
         let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
-        inputs.iter().for_each(|v| r.bind_named(graph, *v, None));
-        // Until no input binds a further symbol: an extent may depend on a symbol that a later input binds.
-        while inputs.iter().any(|v| r.bind(graph, *v, None)) {}
+        // An extent may determine a symbol only once a later input binds another.
+        let mut bound = usize::MAX;
+        while bound != r.symbols.len() {
+            bound = r.symbols.len();
+            inputs.iter().for_each(|v| r.bind(graph, *v, None));
+        }
         let order: Vec<OpId> = graph.region_ops(region).collect();
         for op in &order {
             let role = r.role(graph, *op);
@@ -88,7 +92,7 @@ impl Roles {
     }
 
     /// Whether the rank of `ty` is known, and every symbol is bound at run time.
-    pub fn knows(&self, ty: &Type) -> bool {
+    pub fn is_shape_known(&self, ty: &Type) -> bool {
         let shape = ty.as_tensor().and_then(|t| t.shape.as_ref());
         shape.is_some_and(|s| s.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
     }
@@ -144,33 +148,14 @@ impl Roles {
         }
     }
 
-    /// Records `v` as the binder of the symbols that are extents of it.
-    fn bind_named(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
+    /// Records `v` as the binder of the symbols that its extents determine.
+    fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
-        for s in shape.iter().filter_map(Dim::as_symbol) {
-            self.bind_symbol(s, v, op);
-        }
-    }
-
-    /// Records `v` as the binder of the symbols whose values follow from its extents, and says whether there are any.
-    fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) -> bool {
-        let before = self.symbols.len();
-        self.bind_named(graph, v, op);
-        let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return false };
-        let next = |r: &Roles| {
-            let bound = |s: &str| r.bound_by.contains_key(s);
-            shape.iter().find_map(|d| d.determines(&bound)).cloned()
-        };
-        while let Some(s) = next(self) {
-            self.bind_symbol(&s, v, op);
-        }
-        self.symbols.len() > before
-    }
-
-    fn bind_symbol(&mut self, s: &Arc<str>, v: ValueId, op: Option<OpId>) {
-        if !self.bound_by.contains_key(s) {
-            self.symbols.push(s.clone());
-            self.bound_by.insert(s.clone(), (v, op));
+        for dim in shape {
+            if let Some(s) = dim.determines(&|s| self.bound_by.contains_key(s)) {
+                self.symbols.push(s.clone());
+                self.bound_by.insert(s, (v, op));
+            }
         }
     }
 
@@ -217,7 +202,7 @@ impl Roles {
             Type::None => Ok(()),
             Type::Tensor(t) => {
                 let Some(shape) = &t.shape else { return Err("a rank is not known before the run".into()) };
-                if !self.knows(g.ty(v)) {
+                if !self.is_shape_known(g.ty(v)) {
                     return Err("a shape is only known once the op has run".into());
                 }
                 if shape.iter().any(|d| d.as_const() == Some(0)) {
@@ -260,7 +245,7 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 ///
 /// # Errors
 /// The reason why there is none.
-pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
+pub fn check_gpu_compatible(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     let none = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
     let role = none.role(g, op);
@@ -277,7 +262,7 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
             let loads = data.operands.iter().enumerate();
             let loads: Vec<usize> = loads.map(|(i, v)| body.push(Node::Load(i), dtype(*v), false)).collect();
             body.op(scalar, &loads, dtype(data.results[0]), false);
-            expr::unprintable(&body).map_or(Ok(()), Err)
+            expr::unsupported_reason(&body).map_or(Ok(()), Err)
         }
         Role::RowReduce(_) if dtype(data.operands[0]) != DType::F32 => {
             Err("only reductions of f32 rows have native code".into())

@@ -11,30 +11,30 @@ use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::view::View;
+use crate::analysis::view::OperandView;
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 
 /// Maximum number of elementwise ops of a score matrix.
-const LONGEST: usize = 48;
+const MAX_ELEMENTWISE_OPS: usize = 48;
 
 /// Two contractions, the elementwise ops on their results, and the contractions that read those.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ScoreMatrix {
+pub struct ScoreMatrixMatch {
     /// The contractions that compute values of its extents, in the order of the region.
     pub products: [OpId; 2],
     /// Elementwise ops of its extents, in the order of the region.
     pub maps: Vec<OpId>,
     /// The contractions that read it.
-    pub sums: Vec<Sum>,
+    pub sums: Vec<ScoreConsumer>,
     /// Its ops with other readers, in the order of the region.
     pub shared: Vec<OpId>,
 }
 
 /// A contraction of the matrix, or of its transpose, with an operand of one of its contractions.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Sum {
+pub struct ScoreConsumer {
     /// The contraction.
     pub op: OpId,
     /// The value of the matrix that it reads.
@@ -51,9 +51,9 @@ pub struct Sum {
     pub moved_by: Option<OpId>,
 }
 
-impl Sum {
+impl ScoreConsumer {
     /// Whether the last axis of the result is the one that the sums do not reduce.
-    pub fn across(&self) -> bool {
+    pub fn is_transposed(&self) -> bool {
         self.operand == 1
     }
 
@@ -63,7 +63,7 @@ impl Sum {
     }
 }
 
-impl ScoreMatrix {
+impl ScoreMatrixMatch {
     /// All its ops.
     pub fn ops(&self) -> Vec<OpId> {
         let sums = self.sums.iter().flat_map(|s| s.transpose.into_iter().chain([s.op]).chain(s.moved_by));
@@ -78,13 +78,13 @@ impl ScoreMatrix {
 
     /// The movements of its operands that strides can express.
     pub fn movements(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
-        let views = self.reads().into_iter().map(|(op, i)| View::of(g, roles, g.op(op).operands[i]));
+        let views = self.reads().into_iter().map(|(op, i)| OperandView::of(g, roles, g.op(op).operands[i]));
         views.flat_map(|v| v.ops).collect()
     }
 }
 
 /// The score matrices of a region, including those with shared ops.
-pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrix> {
+pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrixMatch> {
     let order: Vec<OpId> = g.region_ops(region).collect();
     let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
     let mut taken: HashSet<OpId> = HashSet::new();
@@ -139,7 +139,7 @@ impl Finder<'_> {
     }
 
     /// The score matrix that contraction `op` reads, if two contractions compute it.
-    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrix> {
+    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrixMatch> {
         if !self.is_product(op) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Finder<'_> {
     }
 
     /// The score matrix that `x` belongs to.
-    fn matrix(&self, x: ValueId) -> Option<ScoreMatrix> {
+    fn matrix(&self, x: ValueId) -> Option<ScoreMatrixMatch> {
         let space = self.dims(x);
         let b = self.inputs(x, &space)?;
         let [first, second] = b.products.iter().map(|p| p.1).collect::<Vec<_>>()[..] else { return None };
@@ -173,7 +173,7 @@ impl Finder<'_> {
             }
         }
         sums.retain(|s| !before.contains(&s.op) && !inside.contains(&s.op));
-        let mut matrix = ScoreMatrix { products, maps, sums, shared: Vec::new() };
+        let mut matrix = ScoreMatrixMatch { products, maps, sums, shared: Vec::new() };
         let all: HashSet<OpId> = matrix.ops().into_iter().collect();
         matrix.shared = self.shared(&inside, &all);
         // At least one of the contractions must have no other readers: otherwise both are computed anyway.
@@ -205,7 +205,7 @@ impl Finder<'_> {
             } else {
                 b.loads.insert(v);
             }
-            if b.products.len() > 2 || b.maps.len() > LONGEST {
+            if b.products.len() > 2 || b.maps.len() > MAX_ELEMENTWISE_OPS {
                 return None;
             }
         }
@@ -245,7 +245,7 @@ impl Finder<'_> {
         (value, operand): (ValueId, usize),
         transpose: Option<OpId>,
         products: [OpId; 2],
-    ) -> Option<Sum> {
+    ) -> Option<ScoreConsumer> {
         if !self.is_product(op) || products.contains(&op) {
             return None;
         }
@@ -257,7 +257,7 @@ impl Finder<'_> {
             _ => None,
         };
         let moved = alone(y).filter(|op| *self.roles.get(*op) == Role::Single);
-        let mut sum = Sum { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
+        let mut sum = ScoreConsumer { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
         let lead = self.dims(value).len() - 2;
         let batch = &self.dims(value)[..lead];
         if self.dims(y).get(..lead) != Some(batch) || self.dims(y).len() != lead + 2 {
@@ -272,10 +272,10 @@ impl Finder<'_> {
     }
 
     /// The layout of an operand of a contraction, through all movements.
-    fn layout(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
-        let view = View::through_shared(self.g, self.roles, v);
+    fn layout(&self, v: ValueId, batch: &[Extent], transposed: bool) -> Option<(ValueId, MatrixLayout)> {
+        let view = OperandView::through_shared(self.g, self.roles, v);
         let float = self.g.ty(view.root).as_tensor().is_some_and(|t| t.dtype == DType::F32);
-        let layout = view.layout(batch, across).ok()?;
+        let layout = view.layout(batch, transposed).ok()?;
         (float && self.g.constant(view.root).is_none()).then_some((view.root, layout))
     }
 }

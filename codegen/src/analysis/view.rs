@@ -15,33 +15,33 @@ use crate::kernel::extent::Extent;
 use crate::kernel::space::{row_major, single_stride};
 
 /// An axis as the axes of the memory that it spans, outermost first: extents and strides in elements.
-pub type Axis = Vec<(Extent, Extent)>;
+pub type StridedAxis = Vec<(Extent, Extent)>;
 
 /// A value as a strided view of another value's memory.
 #[derive(Clone, PartialEq, Debug)]
-pub struct View {
+pub struct OperandView {
     /// The value whose memory it views.
     pub root: ValueId,
     /// Offset of its first element there.
     pub offset: Extent,
     /// Its axes.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<StridedAxis>,
     /// Movement ops between `root` and the value, in order: their results are read only through this view.
     pub ops: Vec<OpId>,
 }
 
-impl View {
+impl OperandView {
     /// The view of `v` through all movement ops without other readers.
-    pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> View {
-        View::traced(g, roles, v, false)
+    pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> OperandView {
+        OperandView::traced(g, roles, v, false)
     }
 
     /// The view of `v` through all movement ops, including those with other readers.
-    pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> View {
-        View::traced(g, roles, v, true)
+    pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> OperandView {
+        OperandView::traced(g, roles, v, true)
     }
 
-    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> View {
+    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> OperandView {
         let traced = |op: OpId| {
             let alone = shared || g.uses(v).len() == 1;
             let role = roles.get(op);
@@ -49,7 +49,7 @@ impl View {
             if !alone || !(*role == Role::Alias || *role == Role::Single && moves && !roles.is_shape(g, op)) {
                 return None;
             }
-            let x = View::traced(g, roles, g.op(op).operands[0], shared);
+            let x = OperandView::traced(g, roles, g.op(op).operands[0], shared);
             x.through(g, op).map(|mut y| {
                 if *role == Role::Single {
                     y.ops.push(op);
@@ -57,23 +57,23 @@ impl View {
                 y
             })
         };
-        g.def_op(v).and_then(traced).unwrap_or_else(|| View::whole(g, v))
+        g.def_op(v).and_then(traced).unwrap_or_else(|| OperandView::whole(g, v))
     }
 
     /// The trivial view of `v`.
-    fn whole(g: &Graph, v: ValueId) -> View {
+    fn whole(g: &Graph, v: ValueId) -> OperandView {
         let dims = extent::of_value(g, v);
         let axes = dims.iter().cloned().zip(row_major(&dims)).map(|a| vec![a]).collect();
-        View { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
+        OperandView { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
     }
 
-    /// The layout as batch axes, lines and elements; `across` where lines are the last axis.
+    /// The layout as batch axes, lines and elements; `transposed` where lines are the last axis.
     ///
     /// # Errors
     /// When its batch axes do not broadcast to `batch`, or its lines or elements have no single stride.
-    pub fn layout(&self, batch: &[Extent], across: bool) -> Result<MatrixLayout, String> {
+    pub fn layout(&self, batch: &[Extent], transposed: bool) -> Result<MatrixLayout, String> {
         let [lead @ .., a, b] = &self.axes[..] else { return Err("a product with a vector".into()) };
-        let (line, element) = if across { (b, a) } else { (a, b) };
+        let (line, element) = if transposed { (b, a) } else { (a, b) };
         let mut axes = Vec::new();
         for (i, d) in batch.iter().enumerate() {
             let own = (i + lead.len()).checked_sub(batch.len()).map(|i| &lead[i]);
@@ -89,13 +89,13 @@ impl View {
         Ok(MatrixLayout {
             offset: self.offset.clone(),
             batch: axes,
-            line: step(line).ok_or("its lines have no constant stride")?,
-            step: step(element).ok_or("its elements have no constant stride")?,
+            line_stride: step(line).ok_or("its lines have no constant stride")?,
+            element_stride: step(element).ok_or("its elements have no constant stride")?,
         })
     }
 
     /// The view of the result of `op`, whose first operand this is.
-    fn through(self, g: &Graph, op: OpId) -> Option<View> {
+    fn through(self, g: &Graph, op: OpId) -> Option<OperandView> {
         let data = g.op(op);
         let to = extent::of_value(g, data.results[0]);
         let (mut offset, mut axes) = (self.offset, self.axes);
@@ -127,18 +127,18 @@ impl View {
         } else {
             axes = split(&axes, &to)?;
         }
-        Some(View { root: self.root, offset, axes, ops: self.ops })
+        Some(OperandView { root: self.root, offset, axes, ops: self.ops })
     }
 }
 
 /// The single stride of the elements along an axis, if there is one.
-pub fn step(axis: &Axis) -> Option<Extent> {
+pub fn step(axis: &StridedAxis) -> Option<Extent> {
     let (dims, strides): (Vec<Extent>, Vec<Extent>) = axis.iter().cloned().unzip();
     single_stride(&dims, &strides)
 }
 
 /// Reshapes to other extents without changing the element order.
-fn split(axes: &[Axis], to: &[Extent]) -> Option<Vec<Axis>> {
+fn split(axes: &[StridedAxis], to: &[Extent]) -> Option<Vec<StridedAxis>> {
     let mut left: Vec<(Extent, Extent)> = axes.iter().flatten().rev().cloned().collect();
     let mut out = Vec::new();
     for d in to {
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    fn axis(list: &[(usize, usize)]) -> Axis {
+    fn axis(list: &[(usize, usize)]) -> StridedAxis {
         list.iter().map(|(n, s)| ((*n).into(), (*s).into())).collect()
     }
 

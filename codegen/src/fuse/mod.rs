@@ -18,14 +18,14 @@ use of_ops::movement::Transpose;
 
 use crate::analysis::roles;
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::score_matrix::ScoreMatrix;
-use crate::analysis::view::View;
+use crate::analysis::score_matrix::ScoreMatrixMatch;
+use crate::analysis::view::OperandView;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 
 /// How a group is lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum GroupKind {
     /// Elementwise over the space.
     Elementwise,
     /// Rows with reductions over the last `.0` axes of the space.
@@ -52,30 +52,30 @@ pub struct Group {
     /// Ops in execution order.
     pub ops: Vec<OpId>,
     /// How it is lowered.
-    pub shape: Shape,
+    pub kind: GroupKind,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
     pub space: Vec<Extent>,
     /// Ops of other groups that its kernel recomputes first, in order, instead of reading their results.
     pub recomputed: Vec<OpId>,
     /// Results that all readers recompute: they are not stored.
-    pub dropped: HashSet<ValueId>,
+    pub unstored: HashSet<ValueId>,
     /// Groups that it is composed of, in execution order, where they also have separate kernels.
     pub parts: Vec<Group>,
-    /// The score matrix, for [`Shape::ScoreMatrix`].
-    pub score_matrix: Option<Box<ScoreMatrix>>,
+    /// The score matrix, for [`GroupKind::ScoreMatrix`].
+    pub score_matrix: Option<Box<ScoreMatrixMatch>>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
 
 impl Group {
     /// A group of these ops.
-    pub fn of(ops: Vec<OpId>, shape: Shape, space: Vec<Extent>) -> Group {
+    pub fn of(ops: Vec<OpId>, kind: GroupKind, space: Vec<Extent>) -> Group {
         Group {
             ops,
-            shape,
+            kind,
             space,
             recomputed: Vec::new(),
-            dropped: HashSet::new(),
+            unstored: HashSet::new(),
             parts: Vec::new(),
             score_matrix: None,
             deps: BTreeSet::new(),
@@ -84,7 +84,7 @@ impl Group {
 }
 
 /// The most elementwise ops that one kernel fuses with its anchor or reductions.
-pub(crate) const LONGEST: usize = 48;
+pub(crate) const MAX_FUSED_ELEMENTWISE_OPS: usize = 48;
 
 /// The most ops of a group without an anchor. It bounds the time that a C compiler takes for one kernel, which is more than
 /// linear in its length.
@@ -92,7 +92,7 @@ const MAX_GROUP_OPS: usize = 256;
 
 /// Partitions the ops of `region`; each of `matrices`, which share no op with others, becomes a group. Groups are in execution
 /// order.
-pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrix>) -> Vec<Group> {
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrixMatch>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
     let mut taken: HashMap<OpId, usize> = HashMap::new();
@@ -122,7 +122,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
         last_rendezvous: None,
         taken: taken.keys().copied().collect(),
     };
-    let mut matrices: Vec<Option<ScoreMatrix>> = matrices.into_iter().map(Some).collect();
+    let mut matrices: Vec<Option<ScoreMatrixMatch>> = matrices.into_iter().map(Some).collect();
     for op in &order {
         if f.group_of.contains_key(op) {
             continue;
@@ -202,18 +202,18 @@ pub(crate) struct Fuser<'a> {
 
 impl Fuser<'_> {
     /// Makes a group of a score matrix, whose ops in order are `ops`.
-    fn score_matrix(&mut self, matrix: ScoreMatrix, ops: Vec<OpId>) {
+    fn score_matrix(&mut self, matrix: ScoreMatrixMatch, ops: Vec<OpId>) {
         let Some((first, rest)) = ops.split_first() else { return };
-        self.start(*first, Shape::ScoreMatrix);
+        self.start(*first, GroupKind::ScoreMatrix);
         let g = self.group_of[first];
         rest.iter().for_each(|op| self.join(*op, g));
         let alone = |op: &OpId| {
-            let shape = match self.roles.get(*op) {
-                Role::Anchor => Shape::Anchor,
-                Role::Map(_) => Shape::Elementwise,
-                _ => Shape::Single,
+            let kind = match self.roles.get(*op) {
+                Role::Anchor => GroupKind::Anchor,
+                Role::Map(_) => GroupKind::Elementwise,
+                _ => GroupKind::Single,
             };
-            Group::of(vec![*op], shape, self.dims(*op))
+            Group::of(vec![*op], kind, self.dims(*op))
         };
         let parts = ops.iter().map(alone).collect();
         let space = self.dims(matrix.products[0]);
@@ -225,19 +225,19 @@ impl Fuser<'_> {
     fn add(&mut self, op: OpId) {
         match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
-            Role::Reference(_) => self.start(op, Shape::Reference),
-            Role::Control => self.start(op, Shape::Control),
-            Role::Single => self.start(op, Shape::Single),
-            Role::Transfer => self.start(op, Shape::Transfer),
+            Role::Reference(_) => self.start(op, GroupKind::Reference),
+            Role::Control => self.start(op, GroupKind::Control),
+            Role::Single => self.start(op, GroupKind::Single),
+            Role::Transfer => self.start(op, GroupKind::Transfer),
             Role::Anchor => {
-                self.start(op, Shape::Anchor);
+                self.start(op, GroupKind::Anchor);
                 let g = self.group_of[&op];
                 let (own, wide) = self.epilogue(op);
                 for o in own {
                     self.join(o, g);
                 }
                 if let Some((first, rest)) = wide.split_first() {
-                    self.start(*first, Shape::Elementwise);
+                    self.start(*first, GroupKind::Elementwise);
                     let w = self.group_of[first];
                     rest.iter().for_each(|o| self.join(*o, w));
                     self.widened.push((w, g, wide));
@@ -245,30 +245,30 @@ impl Fuser<'_> {
             }
             Role::Map(_) => {
                 let dims = self.dims(op);
-                let join = self.joinable(op, |g| match g.shape {
-                    Shape::Elementwise => g.space == dims,
-                    Shape::Rowwise(inner) => {
+                let join = self.joinable(op, |g| match g.kind {
+                    GroupKind::Elementwise => g.space == dims,
+                    GroupKind::Rowwise(inner) => {
                         g.space == dims || (row_dims(&g.space, inner) == dims && self.reads_rows(op, inner))
                     }
                     _ => false,
                 });
                 match join {
                     Some(g) => self.join(op, g),
-                    None => self.start(op, Shape::Elementwise),
+                    None => self.start(op, GroupKind::Elementwise),
                 }
             }
             Role::RowReduce(inner) => {
                 let space = self.value_dims(self.graph.op(op).operands[0]);
                 let join = self.joinable(op, |g| {
-                    g.space == space && (g.shape == Shape::Elementwise || g.shape == Shape::Rowwise(inner))
+                    g.space == space && (g.kind == GroupKind::Elementwise || g.kind == GroupKind::Rowwise(inner))
                 });
                 match join.or_else(|| self.sibling(op, inner)) {
                     Some(g) => {
-                        self.groups[g].shape = Shape::Rowwise(inner);
+                        self.groups[g].kind = GroupKind::Rowwise(inner);
                         self.join(op, g);
                     }
                     None => {
-                        self.start(op, Shape::Rowwise(inner));
+                        self.start(op, GroupKind::Rowwise(inner));
                         let g = self.group_of[&op];
                         self.groups[g].space = space;
                     }
@@ -279,7 +279,7 @@ impl Fuser<'_> {
             && let Some(g) = self.group_of.get(&op).copied()
         {
             let last_rendezvous = self.last_rendezvous.replace(g);
-            self.need(g, last_rendezvous);
+            self.add_deps(g, last_rendezvous);
         }
     }
 
@@ -334,13 +334,17 @@ impl Fuser<'_> {
         let (mut best, mut narrow) = (0, (usize::MAX, 0));
         let mut frontier: BTreeSet<(usize, OpId)> = self.users(root);
         while let Some((_, op)) = frontier.pop_first() {
-            if inside.len() > LONGEST {
+            if inside.len() > MAX_FUSED_ELEMENTWISE_OPS {
                 break;
             }
             let fits = matches!(self.roles.get(op), Role::Map(_))
                 && !self.group_of.contains_key(&op)
                 && !self.taken.contains(&op)
                 && self.dims(op) == space;
+            // Tested first: a terminator may read any number of values.
+            if !fits {
+                continue;
+            }
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
@@ -350,7 +354,7 @@ impl Fuser<'_> {
                 let through = self.graph.def_op(self.alias_root(*v)).is_some_and(|d| inside.contains(&d));
                 !through || self.graph.def_op(*v).is_some_and(|d| inside.contains(&d))
             });
-            if !fits || !early || !direct {
+            if !early || !direct {
                 continue;
             }
             inside.push(op);
@@ -373,18 +377,18 @@ impl Fuser<'_> {
         results.flat_map(|v| self.graph.uses(*v)).filter_map(|u| Some((*self.position.get(&u.op)?, u.op))).collect()
     }
 
-    fn start(&mut self, op: OpId, shape: Shape) {
+    fn start(&mut self, op: OpId, kind: GroupKind) {
         let deps = self.producer_groups(op);
         let g = self.groups.len();
         self.group_of.insert(op, g);
-        self.groups.push(Group::of(vec![op], shape, self.dims(op)));
+        self.groups.push(Group::of(vec![op], kind, self.dims(op)));
         self.levels.push(0);
         self.readers.push(Vec::new());
-        self.need(g, deps);
+        self.add_deps(g, deps);
     }
 
     /// Adds dependencies to group `g`.
-    fn need(&mut self, g: usize, deps: impl IntoIterator<Item = usize>) {
+    fn add_deps(&mut self, g: usize, deps: impl IntoIterator<Item = usize>) {
         let mut open = Vec::new();
         for d in deps {
             if self.groups[g].deps.insert(d) {
@@ -403,7 +407,7 @@ impl Fuser<'_> {
     fn join(&mut self, op: OpId, g: usize) {
         let mut deps = self.producer_groups(op);
         deps.remove(&g);
-        self.need(g, deps);
+        self.add_deps(g, deps);
         self.groups[g].ops.push(op);
         self.group_of.insert(op, g);
     }
@@ -465,7 +469,7 @@ impl Fuser<'_> {
     /// close.
     fn merge_elementwise(&mut self) {
         for p in (0..self.groups.len()).rev() {
-            if self.groups[p].shape != Shape::Elementwise {
+            if self.groups[p].kind != GroupKind::Elementwise {
                 continue;
             }
             let Some(c) = self.only_reader(p).filter(|c| self.has_room(*c, self.groups[p].ops.len())) else { continue };
@@ -484,7 +488,7 @@ impl Fuser<'_> {
     /// Fuses ops that widen the result of an anchor's group into that group, where they stayed alone.
     fn fuse_widening(&mut self) {
         for (w, g, ops) in std::mem::take(&mut self.widened) {
-            if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
+            if self.groups[w].kind != GroupKind::Elementwise || self.groups[w].ops != ops {
                 continue;
             }
             ops.iter().for_each(|op| {
@@ -528,10 +532,10 @@ impl Fuser<'_> {
             }
         }
         let (from, to) = (&self.groups[p], &self.groups[reader?]);
-        let fits = from.space == to.space && from.ops.len() + to.ops.len() <= LONGEST;
-        let takes = match to.shape {
-            Shape::Elementwise | Shape::Rowwise(_) => true,
-            Shape::Anchor => !fetched,
+        let fits = from.space == to.space && from.ops.len() + to.ops.len() <= MAX_FUSED_ELEMENTWISE_OPS;
+        let takes = match to.kind {
+            GroupKind::Elementwise | GroupKind::Rowwise(_) => true,
+            GroupKind::Anchor => !fetched,
             _ => false,
         };
         (fits && takes).then_some(reader?)
@@ -549,14 +553,14 @@ impl Fuser<'_> {
             let mut taken = Vec::new();
             for p in parts {
                 self.groups[p].ops.sort_by_key(|op| self.position[op]);
-                let none = Group::of(Vec::new(), Shape::Single, Vec::new());
+                let none = Group::of(Vec::new(), GroupKind::Single, Vec::new());
                 taken.push(std::mem::replace(&mut self.groups[p], none));
             }
             let ops: Vec<OpId> = taken.iter().flat_map(|p| p.ops.clone()).collect();
             ops.iter().for_each(|op| {
                 self.group_of.insert(*op, last);
             });
-            self.groups[last] = Group { parts: taken, deps, ..Group::of(ops, Shape::Attention, space) };
+            self.groups[last] = Group { parts: taken, deps, ..Group::of(ops, GroupKind::Attention, space) };
         }
     }
 
@@ -565,13 +569,12 @@ impl Fuser<'_> {
     fn attention(&self, second: usize) -> Option<Vec<usize>> {
         let product = |g: usize| {
             let is = |op: &OpId| self.graph.op(*op).name() == MatMul::NAME && *self.roles.get(*op) == Role::Anchor;
-            self.groups[g].ops.iter().copied().find(is).filter(|_| self.groups[g].shape == Shape::Anchor)
+            self.groups[g].ops.iter().copied().find(is).filter(|_| self.groups[g].kind == GroupKind::Anchor)
         };
         let last = product(second)?;
         let [weights, values] = self.graph.op(last).operands[..] else { return None };
         let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
-        // Groups of other shapes may have no axis.
-        if self.groups[rows].shape != Shape::Rowwise(1) {
+        if self.groups[rows].kind != GroupKind::Rowwise(1) {
             return None;
         }
         // Other readers of the rows may read only values of one number a row: the gradient does.
@@ -588,7 +591,8 @@ impl Fuser<'_> {
                 && self.only_result(*g).is_some_and(|v| self.graph.uses(v).iter().all(|u| inside(u.op)))
         })?;
         let scores = self.graph.op(product(first)?).operands.to_vec();
-        let views: Vec<View> = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v)).collect();
+        let views: Vec<OperandView> =
+            scores.iter().chain([&values]).map(|v| OperandView::of(self.graph, self.roles, *v)).collect();
         // Constant weights are packed into panels before the run, and large ones are read block by block.
         if views.iter().any(|v| self.graph.constant(v.root).is_some()) {
             return None;
@@ -653,7 +657,7 @@ impl Fuser<'_> {
 /// The space with its last `inner` axes reduced to 1.
 pub fn row_dims(space: &[Extent], inner: usize) -> Vec<Extent> {
     let mut out = space.to_vec();
-    out[space.len() - inner..].fill(1usize.into());
+    out[space.len().saturating_sub(inner)..].fill(1usize.into());
     out
 }
 

@@ -11,7 +11,7 @@ use of_ops::work::scalar_flops;
 
 use crate::analysis::constant::number;
 use crate::analysis::roles::Role;
-use crate::fuse::{Fuser, LONGEST, Shape};
+use crate::fuse::{Fuser, GroupKind, MAX_FUSED_ELEMENTWISE_OPS};
 
 impl Fuser<'_> {
     /// Lets groups recompute values that cost one instruction, and drops results without remaining readers.
@@ -26,12 +26,12 @@ impl Fuser<'_> {
             let Some(maker) = self.graph.def_op(v).and_then(|op| self.group_of.get(&op).copied()) else { continue };
             let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || readers.contains(g));
             if self.prints_body(maker) && self.graph.uses(v).iter().all(|u| computes(u.op)) {
-                self.groups[maker].dropped.insert(v);
+                self.groups[maker].unstored.insert(v);
             }
         }
         for g in 0..self.groups.len() {
-            let kept = |v: &ValueId| !self.groups[g].dropped.contains(v);
-            if !self.groups[g].dropped.is_empty() && !self.results(g).iter().any(kept) {
+            let kept = |v: &ValueId| !self.groups[g].unstored.contains(v);
+            if !self.groups[g].unstored.is_empty() && !self.results(g).iter().any(kept) {
                 self.groups[g].ops.clear();
             }
         }
@@ -39,7 +39,7 @@ impl Fuser<'_> {
 
     /// Whether the kernel of a group is printed from the body of its ops.
     fn prints_body(&self, g: usize) -> bool {
-        matches!(self.groups[g].shape, Shape::Elementwise | Shape::Rowwise(_) | Shape::Anchor)
+        matches!(self.groups[g].kind, GroupKind::Elementwise | GroupKind::Rowwise(_) | GroupKind::Anchor)
     }
 
     /// Ops of other groups, in order, whose results group `g` reads and can compute from its other operands.
@@ -68,7 +68,7 @@ impl Fuser<'_> {
         };
         let mut recomputed: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
         recomputed.sort_by_key(|op| Reverse(self.position[op]));
-        recomputed.truncate(LONGEST.saturating_sub(group.ops.len()));
+        recomputed.truncate(MAX_FUSED_ELEMENTWISE_OPS.saturating_sub(group.ops.len()));
         recomputed.reverse();
         recomputed
     }

@@ -10,8 +10,8 @@
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
-use crate::kernel::body::{Body, Load, Node, Reduce};
-use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, RowAxes};
+use crate::kernel::body::{Body, Load, Node, ReduceKind};
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, RhsLayout, RowAxes};
 use crate::kernel::extent::Extent;
 use crate::kernel::float;
 
@@ -23,9 +23,9 @@ pub struct MatrixLayout {
     /// Extents and strides of axes whose extents multiply to the number of batches.
     pub batch: Vec<(Extent, Extent)>,
     /// Stride between lines.
-    pub line: Extent,
+    pub line_stride: Extent,
     /// Stride between the elements of a line.
-    pub step: Extent,
+    pub element_stride: Extent,
 }
 
 /// Two matrix products and the row-wise ops between them. Arguments are `q`, `k`, `v`, the loads of the three bodies in order
@@ -54,13 +54,13 @@ pub struct Attention {
     /// The epilogue of the first product.
     pub scores: Body,
     /// The row-wise computation.
-    pub along: Body,
-    /// Nodes of `along` with one number a row that are stored after the result.
-    pub kept: Vec<usize>,
-    /// Index of the load of `along` that reads the scores.
-    pub at: usize,
+    pub row_body: Body,
+    /// Nodes of `row_body` with one number a row that are stored after the result.
+    pub saved_row_stats: Vec<usize>,
+    /// Index of the load of `row_body` that reads the scores.
+    pub scores_load: usize,
     /// The epilogue of the second product.
-    pub after: Body,
+    pub epilogue: Body,
     /// Strides of the result along batch axes, rows and columns.
     pub out: Vec<Extent>,
 }
@@ -69,45 +69,45 @@ pub struct Attention {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Softmax {
     /// Its argument.
-    pub of: usize,
+    pub argument: usize,
     /// The maximum of the argument.
-    pub largest: usize,
+    pub row_max: usize,
     /// The exponentials.
     pub exponentials: usize,
     /// Their sum.
-    pub sum: usize,
+    pub row_sum: usize,
 }
 
 impl Attention {
     /// The softmax that the row-wise computation is, if any. Rounding to 16-bit floats in between does not matter.
     pub fn softmax(&self) -> Option<Softmax> {
-        let node = |n: usize| &self.along.nodes[n].node;
+        let node = |n: usize| &self.row_body.nodes[n].node;
         let exact = |n: usize| self.unrounded(n);
         let of = |n: usize, op: ScalarOp| match node(n) {
             Node::Op(o, args) if *o == op => Some(&args[..]),
             _ => None,
         };
-        let reduced = |n: usize, kind: Reduce| match node(n) {
+        let reduced = |n: usize, kind: ReduceKind| match node(n) {
             Node::Reduce(k, x) if *k == kind => Some(exact(*x)),
             _ => None,
         };
-        let [(_, stored)] = self.along.stores[..] else { return None };
-        let [exponentials, sum] = *of(exact(stored), ScalarOp::Div)? else { return None };
-        let (exponentials, sum) = (exact(exponentials), exact(sum));
+        let [(_, stored)] = self.row_body.stores[..] else { return None };
+        let [exponentials, row_sum] = *of(exact(stored), ScalarOp::Div)? else { return None };
+        let (exponentials, row_sum) = (exact(exponentials), exact(row_sum));
         let [difference] = *of(exponentials, ScalarOp::Exp)? else { return None };
-        let [of, largest] = *of(exact(difference), ScalarOp::Sub)? else { return None };
-        let (of, largest) = (exact(of), exact(largest));
-        let fits = reduced(sum, Reduce::Sum)? == exponentials && reduced(largest, Reduce::Max)? == of;
-        (fits && !self.along.nodes[of].per_row).then_some(Softmax { of, largest, exponentials, sum })
+        let [argument, row_max] = *of(exact(difference), ScalarOp::Sub)? else { return None };
+        let (argument, row_max) = (exact(argument), exact(row_max));
+        let fits = reduced(row_sum, ReduceKind::Sum)? == exponentials && reduced(row_max, ReduceKind::Max)? == argument;
+        (fits && !self.row_body.nodes[argument].per_row).then_some(Softmax { argument, row_max, exponentials, row_sum })
     }
 
     /// Strips casts between float types from `n`, where the operands are 16-bit floats.
     fn unrounded(&self, n: usize) -> usize {
-        match &self.along.nodes[n].node {
+        match &self.row_body.nodes[n].node {
             Node::Op(ScalarOp::Cast(to), args)
                 if float::is_half(self.element)
                     && float::is_float(*to)
-                    && float::is_float(self.along.nodes[args[0]].dtype) =>
+                    && float::is_float(self.row_body.nodes[args[0]].dtype) =>
             {
                 self.unrounded(args[0])
             }
@@ -129,12 +129,12 @@ impl Attention {
     ///
     /// # Errors
     /// When a load does not follow the rows.
-    pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<AccessStrides>, String> {
+    pub fn load_strides(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<AccessStrides>, String> {
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
-        let walk = |l: &Load| axes.walk(&l.strides);
+        let strides = |l: &Load| axes.strides_of(&l.strides);
         body.loads
             .iter()
-            .map(|l| walk(l).ok_or_else(|| "an operand of the epilogue does not follow the rows".into()))
+            .map(|l| strides(l).ok_or_else(|| "an operand of the epilogue does not follow the rows".into()))
             .collect()
     }
 
@@ -142,42 +142,42 @@ impl Attention {
     ///
     /// # Errors
     /// When it does not follow the rows.
-    pub fn to(&self) -> Result<AccessStrides, String> {
+    pub fn output_strides(&self) -> Result<AccessStrides, String> {
         let axes = RowAxes { dims: self.out_dims(), batch: self.batch.len(), outer: 0 };
-        axes.walk(&self.out).ok_or_else(|| "the result does not follow the rows".into())
+        axes.strides_of(&self.out).ok_or_else(|| "the result does not follow the rows".into())
     }
 
-    /// The argument index of each load of `along`; `None` for the scores.
-    pub fn along_arguments(&self) -> Vec<Option<usize>> {
+    /// The argument index of each load of `row_body`; `None` for the scores.
+    pub fn row_body_arguments(&self) -> Vec<Option<usize>> {
         let first = 3 + self.scores.loads.len();
-        let number = |l: usize| (l != self.at).then(|| first + l - usize::from(l > self.at));
-        (0..self.along.loads.len()).map(number).collect()
+        let number = |l: usize| (l != self.scores_load).then(|| first + l - usize::from(l > self.scores_load));
+        (0..self.row_body.loads.len()).map(number).collect()
     }
 
-    /// The argument of the first load of `after`.
-    pub fn after_argument(&self) -> usize {
-        3 + self.scores.loads.len() + self.along.loads.len() - 1
+    /// The argument of the first load of `epilogue`.
+    pub fn epilogue_argument(&self) -> usize {
+        3 + self.scores.loads.len() + self.row_body.loads.len() - 1
     }
 
     /// The argument index of the result.
     pub fn result_argument(&self) -> usize {
-        self.after_argument() + self.after.loads.len()
+        self.epilogue_argument() + self.epilogue.loads.len()
     }
 
     /// One of the two matrix products, with a packed right operand.
-    pub fn product(&self, line: &Extent, run: &Extent, columns: &Extent) -> Contraction {
+    pub fn product(&self, line: &Extent, k_inner: &Extent, columns: &Extent) -> Contraction {
         let zeros = vec![Extent::from(0usize); self.batch.len()];
         Contraction {
-            element: if float::is_half(self.element) { Element::Half(self.element) } else { Element::Float },
+            element: if float::is_half(self.element) { Element::F16Pair(self.element) } else { Element::F32F32 },
             batch: self.batch.clone(),
-            a_batch: zeros.clone(),
-            b_batch: zeros,
+            a_batch_strides: zeros.clone(),
+            b_batch_strides: zeros,
             outer: (1usize.into(), 0usize.into()),
             inner: (self.rows.clone(), line.clone()),
             taps: Vec::new(),
-            run: run.clone(),
+            k_inner: k_inner.clone(),
             columns: columns.clone(),
-            b: Operand::Packed,
+            rhs: RhsLayout::Packed,
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Load {
 /// How values combine along a row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
-pub enum Reduce {
+pub enum ReduceKind {
     Sum,
     Max,
     Min,
@@ -39,12 +39,12 @@ pub enum Node {
     /// A scalar function of earlier nodes.
     Op(ScalarOp, Vec<usize>),
     /// A reduction of an earlier node over the inner axes.
-    Reduce(Reduce, usize),
+    Reduce(ReduceKind, usize),
 }
 
 /// A node and its type.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Typed {
+pub struct TypedNode {
     /// The computation.
     pub node: Node,
     /// Element type of its value.
@@ -59,15 +59,27 @@ pub struct Body {
     /// Reads.
     pub loads: Vec<Load>,
     /// Computations; operands come before their users.
-    pub nodes: Vec<Typed>,
+    pub nodes: Vec<TypedNode>,
     /// Stores: a value of the graph and the node that computes it.
     pub stores: Vec<(ValueId, usize)>,
+    /// Whether every operation is rounded on its own, because results are rounded to integers or compared afterwards: products
+    /// and sums are not fused.
+    pub unfused: bool,
 }
 
 impl Body {
+    /// Whether a sum that reads node `n` must not be fused with it: a product, or its negation.
+    pub fn keeps_product(&self, n: usize) -> bool {
+        match &self.nodes[n].node {
+            Node::Op(ScalarOp::Mul, _) => self.unfused,
+            Node::Op(ScalarOp::Neg, args) => self.keeps_product(args[0]),
+            _ => false,
+        }
+    }
+
     /// Adds a node and returns its index.
     pub fn push(&mut self, node: Node, dtype: DType, per_row: bool) -> usize {
-        self.nodes.push(Typed { node, dtype, per_row });
+        self.nodes.push(TypedNode { node, dtype, per_row });
         self.nodes.len() - 1
     }
 
@@ -87,7 +99,7 @@ impl Body {
 
     /// Node `n`, converted to f32 if it is a 16-bit float.
     fn wide(&mut self, n: usize) -> usize {
-        let Typed { node, dtype, per_row } = self.nodes[n].clone();
+        let TypedNode { node, dtype, per_row } = self.nodes[n].clone();
         match node {
             _ if !is_half(dtype) => n,
             Node::Const(_) => self.push(node, DType::F32, per_row),

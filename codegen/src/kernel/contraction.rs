@@ -8,7 +8,7 @@
 //! run is no multiple of four, its last byte group overlaps the previous one with weights of 0. An odd last float is handled
 //! separately.
 //!
-//! Convolutions are implicit GEMMs, without im2col. `Blocks` is the cache blocking (tiling): the tile sizes of each loop.
+//! Convolutions are implicit GEMMs, without im2col. `CacheBlocking` holds the tile sizes of each loop.
 
 use of_ir::DType;
 use of_plan::Reread;
@@ -22,33 +22,34 @@ use crate::kernel::space;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element {
     /// f32 by f32, summed in f32.
-    Float,
-    /// 16-bit floats of this type, summed in f32, where the instruction set [multiplies](Isa::multiplies) them.
-    Half(DType),
+    F32F32,
+    /// Pairs of 16-bit floats of this type, summed in f32, where the instruction set
+    /// [contracts them natively](Isa::contracts_natively).
+    F16Pair(DType),
     /// Unsigned bytes by signed bytes, summed in i32.
-    Unsigned,
+    U8S8,
     /// Signed bytes by signed bytes, summed in i32. Left bytes are biased by 128; the accumulators start with the correction.
-    Signed,
+    S8S8,
 }
 
 impl Element {
-    /// Elements along `k` that a CPU multiplies at once in each 32-bit lane.
-    pub fn group(self) -> usize {
+    /// Elements along `k` that a CPU multiplies at once in each 32-bit lane (the VNNI factor).
+    pub fn k_group(self) -> usize {
         match self {
-            Element::Float => 1,
-            Element::Half(_) => 2,
-            Element::Unsigned | Element::Signed => 4,
+            Element::F32F32 => 1,
+            Element::F16Pair(_) => 2,
+            Element::U8S8 | Element::S8S8 => 4,
         }
     }
 
     /// Bytes of an element.
     pub fn size(self) -> usize {
-        4 / self.group()
+        4 / self.k_group()
     }
 
     /// Whether sums are exact, as those of bytes are.
-    pub fn exact(self) -> bool {
-        matches!(self, Element::Unsigned | Element::Signed)
+    pub fn is_exact(self) -> bool {
+        matches!(self, Element::U8S8 | Element::S8S8)
     }
 }
 
@@ -60,26 +61,26 @@ pub struct Contraction {
     /// Extents of the batch axes.
     pub batch: Vec<Extent>,
     /// Strides of `a` along the batch axes.
-    pub a_batch: Vec<Extent>,
+    pub a_batch_strides: Vec<Extent>,
     /// Strides of `b` along the batch axes; all 0 where all batches share it.
-    pub b_batch: Vec<Extent>,
+    pub b_batch_strides: Vec<Extent>,
     /// Number of outer rows (lines of an image) and their stride in `a`.
     pub outer: (Extent, Extent),
     /// Number of inner rows (points of a line, or all rows of a matrix) and their stride in `a`.
     pub inner: (Extent, Extent),
-    /// Taps of the kernel: extent and stride in `a`; the product of the extents and `run` is K.
+    /// Taps of the kernel: extent and stride in `a`; the product of the extents and `k_inner` is K.
     pub taps: Vec<(usize, Extent)>,
-    /// Contiguous elements of `a` at each tap.
-    pub run: Extent,
+    /// Contiguous elements of `a` at each tap: the inner part of K.
+    pub k_inner: Extent,
     /// Columns.
     pub columns: Extent,
     /// The layout of `b`.
-    pub b: Operand,
+    pub rhs: RhsLayout,
 }
 
 /// The layout of the right operand.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Operand {
+pub enum RhsLayout {
     /// Panels made by [`pack`].
     Packed,
     /// The same, in 16-bit floats of this type that represent every element exactly: half the memory and bandwidth.
@@ -100,89 +101,89 @@ pub struct Tile {
 }
 
 /// Terms of a partial sum, for long sums of floats.
-pub const PIECE: usize = 128;
+pub const PARTIAL_SUM_TERMS: usize = 128;
 
 /// The loop blocking of a large float contraction: a block of the left operand, some rows by some terms, stays in the L2 cache
 /// while panels stream through. Partial sums of a group of panels stay in scratch until the next block of terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Blocks {
-    /// Terms of a block; the last may have fewer.
-    pub terms: usize,
+pub(crate) struct CacheBlocking {
+    /// Terms of a block (K block); the last may have fewer.
+    pub k_block: usize,
     /// Tiles of rows.
-    pub tiles: usize,
+    pub row_tiles: usize,
     /// Panels in a group.
-    pub group: usize,
+    pub panels_per_group: usize,
 }
 
-impl Blocks {
+impl CacheBlocking {
     /// Maximum terms of a block of floats.
-    const TERMS: usize = 768;
+    const MAX_K_BLOCK: usize = 768;
 
-    /// Bytes of a block.
-    const LEFT: usize = 3 << 18;
+    /// Bytes of a block of the left operand.
+    const LHS_BLOCK_BYTES: usize = 3 << 18;
 
-    /// Bytes of the sums of a group.
-    const SUMS: usize = 1 << 19;
+    /// Bytes of the accumulators of a group of panels.
+    const ACC_BLOCK_BYTES: usize = 1 << 19;
 
     /// `None` where the left operand and two panels fit in the L2 cache without blocking.
     pub fn choose(c: &Contraction, tile: Tile, width: usize) -> Option<Self> {
-        let (k, columns) = (c.run.number()?, c.columns.number()?);
-        let (size, group) = (c.element.size(), c.element.group());
-        let plain = !c.element.exact() && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
-        if !plain || !k.is_multiple_of(group) || matches!(c.b, Operand::Transposed(_)) {
+        let (k, columns) = (c.k_inner.number()?, c.columns.number()?);
+        let (size, group) = (c.element.size(), c.element.k_group());
+        let plain = !c.element.is_exact() && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
+        if !plain || !k.is_multiple_of(group) || matches!(c.rhs, RhsLayout::Transposed(_)) {
             return None;
         }
-        let rows = c.inner.0.guess();
-        if size * k * (rows + 2 * width) < 2 * Self::LEFT || rows < 4 * tile.rows {
+        let rows = c.inner.0.size_hint();
+        if size * k * (rows + 2 * width) < 2 * Self::LHS_BLOCK_BYTES || rows < 4 * tile.rows {
             return None;
         }
-        let parts = k.div_ceil(Self::TERMS * group);
-        let terms = k.div_ceil(parts).next_multiple_of(group);
+        let parts = k.div_ceil(Self::MAX_K_BLOCK * group);
+        let k_block = k.div_ceil(parts).next_multiple_of(group);
         let (all, panels) = (rows.div_ceil(tile.rows), columns.div_ceil(width));
-        let most = (Self::LEFT / (size * terms * tile.rows)).max(1);
+        let most = (Self::LHS_BLOCK_BYTES / (size * k_block * tile.rows)).max(1);
         // Use blocks of equal size, and enough of them for several workers.
-        let tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
-        let group = (Self::SUMS / (4 * tiles * tile.rows * width)).clamp(1, panels);
-        let group = if parts == 1 { panels } else { panels.div_ceil(panels.div_ceil(group)) };
-        Some(Blocks { terms, tiles, group })
+        let row_tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
+        let panels_per_group = (Self::ACC_BLOCK_BYTES / (4 * row_tiles * tile.rows * width)).clamp(1, panels);
+        let panels_per_group = if parts == 1 { panels } else { panels.div_ceil(panels.div_ceil(panels_per_group)) };
+        Some(CacheBlocking { k_block, row_tiles, panels_per_group })
     }
 
     /// Whether partial sums stay in scratch between blocks.
-    pub fn wait(self, c: &Contraction) -> bool {
-        c.run.number() != Some(self.terms)
+    pub fn spills_partial_sums(self, c: &Contraction) -> bool {
+        c.k_inner.number() != Some(self.k_block)
     }
 
     /// Floats of scratch; rows that do not fill a tile count as one more tile.
-    pub fn scratch(self, c: &Contraction, tile: Tile, width: usize) -> usize {
-        if self.wait(c) { self.group * (self.tiles + 1) * tile.rows * width } else { 0 }
+    pub fn scratch_floats(self, c: &Contraction, tile: Tile, width: usize) -> usize {
+        if self.spills_partial_sums(c) { self.panels_per_group * (self.row_tiles + 1) * tile.rows * width } else { 0 }
     }
 }
 
 /// Number of terms of each sum.
-pub fn depth(c: &Contraction) -> Extent {
-    &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
+pub fn k_extent(c: &Contraction) -> Extent {
+    &c.k_inner * c.taps.iter().map(|t| t.0).product::<usize>()
 }
 
 /// Elements of `b` in a packed panel ([`pack`]) of `width` columns.
-pub fn panel(c: &Contraction, width: usize) -> Extent {
+pub fn panel_elements(c: &Contraction, width: usize) -> Extent {
     match c.element {
-        Element::Signed => (groups(c) + 1usize) * (4 * width),
-        _ => groups(c) * (c.element.group() * width),
+        Element::S8S8 => (k_groups(c) + 1usize) * (4 * width),
+        _ => k_groups(c) * (c.element.k_group() * width),
     }
 }
 
 /// Number of groups of elements along `k` that are multiplied at once.
-pub(crate) fn groups(c: &Contraction) -> Extent {
-    match c.element.group() {
-        1 => depth(c),
-        group => c.run.div_ceil(&group.into()) * c.taps.iter().map(|t| t.0).product::<usize>(),
+pub(crate) fn k_groups(c: &Contraction) -> Extent {
+    match c.element.k_group() {
+        1 => k_extent(c),
+        group => c.k_inner.div_ceil(&group.into()) * c.taps.iter().map(|t| t.0).product::<usize>(),
     }
 }
 
 /// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
-pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
+pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
-    for (cycles, tile) in tiles(c, isa) {
+    for (cycles, tile) in modelled_tiles(c, isa) {
         if cycles < best.0 * 0.995 {
             best = (cycles, tile);
         }
@@ -190,29 +191,32 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
     best.1
 }
 
-/// Candidate tiles: [`tile`] first, then those with few more modelled cycles.
-pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
-    const MOST: usize = 8;
-    let first = tile(c, isa);
-    let mut all = tiles(c, isa);
+/// Candidate tiles: [`choose_tile`] first, then those with few more modelled cycles.
+pub fn candidate_tiles(c: &Contraction, isa: &Isa) -> Vec<Tile> {
+    const MAX_CANDIDATES: usize = 8;
+    let first = choose_tile(c, isa);
+    let mut all = modelled_tiles(c, isa);
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let few = all.first().map_or(0.0, |best| best.0 * 1.3);
     let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
-    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MOST).collect()
+    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MAX_CANDIDATES).collect()
 }
 
 /// Every tile that fits the registers, with its modelled cycles.
-pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
-    let bytes = c.element.exact();
+pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
+    let bytes = c.element.is_exact();
     // Latency in cycles of adding products.
-    let latency = [4.0, 6.0, 5.0][c.element.group() / 2];
-    let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
+    let latency = [4.0, 6.0, 5.0][c.element.k_group() / 2];
+    let (all_rows, columns) = (c.inner.0.size_hint().max(1), c.columns.size_hint());
     let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
-            let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers || rows > all_rows || set_conflicts(rows, c) > WAYS {
+            let others = if bytes && !isa.has_byte_dot_product() { 2 * vectors + 4 } else { vectors + 1 };
+            if rows * vectors + others > isa.registers
+                || rows > all_rows
+                || l1_set_conflicts(rows, c) > MAX_L1_SET_CONFLICTS
+            {
                 continue;
             }
             let cycles = |r: usize| {
@@ -231,10 +235,10 @@ pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
 }
 
 /// Usable ways of an L1 cache set, leaving some to the right operand. Addresses 4096 bytes apart share a set.
-const WAYS: usize = 8;
+const MAX_L1_SET_CONFLICTS: usize = 8;
 
 /// Lines of the left operand that a tile of `rows` rows maps to the fullest L1 set; 1 where the row stride is unknown.
-fn set_conflicts(rows: usize, c: &Contraction) -> usize {
+fn l1_set_conflicts(rows: usize, c: &Contraction) -> usize {
     let size = c.element.size();
     let Some(step) = c.inner.1.number() else { return 1 };
     let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
@@ -242,13 +246,14 @@ fn set_conflicts(rows: usize, c: &Contraction) -> usize {
     lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
 
-/// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: panels larger than [`L2_RESIDENT`], unless the
-/// contraction is blocked. `None` where unknown.
-pub fn reread(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
-    let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
+/// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: those of panels larger than
+/// [`L2_RESIDENT_BYTES`], unless the contraction is blocked. `None` where unknown.
+pub fn reread_traffic(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
+    let size = if matches!(c.rhs, RhsLayout::PackedHalf(_)) { 2 } else { c.element.size() };
     let width = tile.vectors * isa.lanes;
-    let (k, columns) = (depth(c).number()?, c.columns.number()?);
-    if c.element.exact() || size * k * width <= L2_RESIDENT || Blocks::choose(c, tile, width).is_some() {
+    let (k, columns) = (k_extent(c).number()?, c.columns.number()?);
+    if c.element.is_exact() || size * k * width <= L2_RESIDENT_BYTES || CacheBlocking::choose(c, tile, width).is_some()
+    {
         return None;
     }
     let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
@@ -257,7 +262,7 @@ pub fn reread(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
 }
 
 /// Maximum bytes of a right operand that stays in the L2 cache.
-pub const L2_RESIDENT: usize = 1 << 19;
+pub const L2_RESIDENT_BYTES: usize = 1 << 19;
 
 /// How the axes of the group's space divide into batch, outer rows and inner rows (columns are the last axis).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -284,7 +289,7 @@ pub struct AccessStrides {
 
 impl RowAxes {
     /// The strides of an access along these rows; `None` where it does not follow them.
-    pub fn walk(&self, strides: &[Extent]) -> Option<AccessStrides> {
+    pub fn strides_of(&self, strides: &[Extent]) -> Option<AccessStrides> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
         Some(AccessStrides {
@@ -296,7 +301,7 @@ impl RowAxes {
     }
 
     /// Whether every load of `body` follows the rows.
-    pub fn follows(&self, body: &Body) -> bool {
-        body.loads.iter().all(|l| self.walk(&l.strides).is_some())
+    pub fn matches(&self, body: &Body) -> bool {
+        body.loads.iter().all(|l| self.strides_of(&l.strides).is_some())
     }
 }

@@ -6,7 +6,7 @@ use crate::kernel::extent::Extent;
 
 /// A box of elements with its source and destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct CopyBox {
     /// Extents.
     pub dims: Vec<Extent>,
     /// Index of the argument that is read.
@@ -27,7 +27,7 @@ pub enum Fill {
 }
 
 /// The axes of a padding; an unpadded axis is merged into the one before it.
-pub fn merged(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
+pub fn merge_unpadded_axes(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
     let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();
     for (out, own, before) in axes {
         match merged.last_mut() {

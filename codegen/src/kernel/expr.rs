@@ -9,7 +9,7 @@ use crate::kernel::body::{Body, Node};
 use crate::kernel::float::is_half;
 
 /// Functions of floats that the preludes compute in f32.
-pub(crate) fn function(op: ScalarOp) -> bool {
+pub(crate) fn is_prelude_function(op: ScalarOp) -> bool {
     use ScalarOp::*;
     let trigonometric = matches!(op, Sin | Cos | Tan | Asin | Acos | Atan);
     let hyperbolic = matches!(op, Sinh | Cosh | Tanh | Asinh | Acosh | Atanh);
@@ -18,13 +18,13 @@ pub(crate) fn function(op: ScalarOp) -> bool {
 }
 
 /// The reason why a body cannot be printed, if any.
-pub fn unprintable(body: &Body) -> Option<String> {
+pub fn unsupported_reason(body: &Body) -> Option<String> {
     for t in &body.nodes {
         let Node::Op(op, args) = &t.node else { continue };
         let float = |d: DType| d == DType::F32;
         let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
         use ScalarOp::*;
-        let needs_f32 = (function(*op) || matches!(op, Mod | Fmod)) && operand.is_float();
+        let needs_f32 = (is_prelude_function(*op) || matches!(op, Mod | Fmod)) && operand.is_float();
         if needs_f32 && !float(operand) {
             return Some(format!("{op:?} of {operand} has no native code"));
         }

@@ -10,10 +10,10 @@ use of_ir::{Dim, DimFn, Graph, ValueId};
 pub struct Extent(Dim);
 
 /// The assumed value of an unbound symbol when a schedule is chosen.
-const TYPICAL: i64 = 1 << 10;
+const TYPICAL_EXTENT: i64 = 1 << 10;
 
 /// The largest assumed value of an unknown extent: products of several must not overflow.
-const MOST: usize = 1 << 20;
+const MAX_SIZE_HINT: usize = 1 << 20;
 
 impl Extent {
     /// The number, if statically known.
@@ -22,10 +22,10 @@ impl Extent {
     }
 
     /// The number, or a typical one: only for choosing schedules, never for correctness.
-    pub fn guess(&self) -> usize {
+    pub fn size_hint(&self) -> usize {
         self.number().unwrap_or_else(|| {
-            let typical = self.0.substitute(&|_| Some(TYPICAL.into())).as_const();
-            typical.and_then(|n| usize::try_from(n).ok()).unwrap_or(TYPICAL as usize).clamp(1, MOST)
+            let typical = self.0.substitute(&|_| Some(TYPICAL_EXTENT.into())).as_const();
+            typical.and_then(|n| usize::try_from(n).ok()).unwrap_or(TYPICAL_EXTENT as usize).clamp(1, MAX_SIZE_HINT)
         })
     }
 
@@ -147,10 +147,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_respect_known_factors_and_bounds() {
+    fn size_hints_respect_known_factors_and_bounds() {
         let n = Extent::from(Dim::symbol("n"));
-        assert_eq!((n.guess(), (&n * 196usize).guess(), Extent::from(7usize).guess()), (1024, 200_704, 7));
-        assert_eq!((n.min(&100usize.into()).guess(), (&n * &n * &n).guess()), (100, MOST));
-        assert_eq!((n.div_floor(&4096usize.into()).guess(), (&n - 5000i64).guess()), (1, 1024));
+        assert_eq!((n.size_hint(), (&n * 196usize).size_hint(), Extent::from(7usize).size_hint()), (1024, 200_704, 7));
+        assert_eq!((n.min(&100usize.into()).size_hint(), (&n * &n * &n).size_hint()), (100, MAX_SIZE_HINT));
+        assert_eq!((n.div_floor(&4096usize.into()).size_hint(), (&n - 5000i64).size_hint()), (1, 1024));
     }
 }

@@ -6,9 +6,9 @@
 use of_ir::DType;
 use of_ops::nn::{Filter, Interpolation};
 
-use super::body::Reduce;
+use super::body::ReduceKind;
 use super::extent::Extent;
-use super::window::Axis;
+use super::window::WindowAxis;
 
 /// A result whose elements are computed one by one.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +42,7 @@ pub enum Indexed {
         /// Leading axes that data and indices share.
         batch: usize,
         /// Axes that a tuple indexes.
-        named: usize,
+        index_depth: usize,
         /// Type of the indices.
         index: DType,
         /// Bytes of an element.
@@ -123,7 +123,7 @@ pub enum Indexed {
         /// Extents of the result.
         dims: Vec<Extent>,
         /// The windows along the image axes.
-        windows: Vec<Axis>,
+        windows: Vec<WindowAxis>,
     },
     /// Resizing with known extents: tables list the input elements and weights of each result element.
     ResizeByTable {
@@ -137,7 +137,7 @@ pub enum Indexed {
         bytes: usize,
     },
     /// Resizing with open extents: the kernel computes the input elements and weights of each result element.
-    ResizeOpen {
+    ResizeDynamic {
         /// Extents of the operand.
         from: Vec<Extent>,
         /// Extents of the result.
@@ -181,7 +181,7 @@ pub struct TapTable {
     /// Positions and weights, for each result element.
     pub taps: Vec<Vec<(usize, f64)>>,
     /// Maximum number of input elements of a result element.
-    pub each: usize,
+    pub max_taps: usize,
 }
 
 /// Number of input elements of one result element along an axis.
@@ -210,7 +210,7 @@ pub struct Scatter {
     /// Type of the elements.
     pub dtype: DType,
     /// The reduction that combines an update with the existing element; `None` replaces it.
-    pub combine: Option<Reduce>,
+    pub combine: Option<ReduceKind>,
 }
 
 /// What the indices of a [`Scatter`] address.
@@ -240,7 +240,7 @@ impl Scatter {
     pub fn inner(&self) -> Extent {
         match self.target {
             ScatterTarget::Elements(_) => 1usize.into(),
-            ScatterTarget::Slices(named) => self.to[named..].iter().product(),
+            ScatterTarget::Slices(index_depth) => self.to[index_depth..].iter().product(),
         }
     }
 }

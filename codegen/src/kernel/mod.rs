@@ -4,6 +4,7 @@
 //! (lanes, registers) come from [`crate::isa`].
 
 pub mod attention;
+pub mod axis_scan;
 pub mod body;
 pub mod contraction;
 pub mod copy;
@@ -20,7 +21,6 @@ pub mod schedule;
 pub mod score_matrix;
 pub mod space;
 pub mod user_kernel;
-pub mod walk;
 pub mod window;
 pub mod winograd;
 pub mod zero_filled;

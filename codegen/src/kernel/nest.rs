@@ -6,15 +6,15 @@
 use of_ir::DType;
 
 use crate::kernel::attention::Attention;
-use crate::kernel::body::{Body, Reduce};
+use crate::kernel::axis_scan::AxisScan;
+use crate::kernel::body::{Body, ReduceKind};
 use crate::kernel::contraction::{Contraction, RowAxes, Tile};
-use crate::kernel::copy::{Fill, Gather, Piece};
+use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::roi_align::RoiAlign;
 use crate::kernel::score_matrix::ScoreMatrix;
 use crate::kernel::user_kernel::UserKernel;
-use crate::kernel::walk::Walk;
 use crate::kernel::window::Window;
 use crate::kernel::winograd::Winograd;
 
@@ -29,7 +29,7 @@ pub enum Nest {
         dims: Vec<Extent>,
     },
     /// A body with reductions along rows.
-    Rows {
+    RowWise {
         /// The scalar program.
         body: Body,
         /// The space.
@@ -71,7 +71,7 @@ pub enum Nest {
     /// A reduction of f32 over any axes.
     Reduce {
         /// How elements combine.
-        kind: Reduce,
+        kind: ReduceKind,
         /// Extents of the input.
         dims: Vec<Extent>,
         /// Axes that are reduced.
@@ -79,9 +79,9 @@ pub enum Nest {
     },
     /// A reduction split into parts, each over a share of the reduced elements: the results have the parts as their last axis.
     /// For GPUs, which few results would leave mostly idle.
-    Partial {
+    SplitReduction {
         /// How elements combine.
-        kind: Reduce,
+        kind: ReduceKind,
         /// Extents of the input.
         dims: Vec<Extent>,
         /// Axes that are reduced.
@@ -92,7 +92,7 @@ pub enum Nest {
     /// Boxes of elements to copy.
     Copy {
         /// The boxes.
-        pieces: Vec<Piece>,
+        boxes: Vec<CopyBox>,
         /// Bytes of an element.
         bytes: usize,
         /// Index of the argument that is written.
@@ -116,7 +116,7 @@ pub enum Nest {
     /// Regions of images, pooled (`RoiAlign`).
     RoiAlign(RoiAlign),
     /// A scan along an axis.
-    Walk(Walk),
+    AxisScan(AxisScan),
     /// Values computed from extents, written to the only argument.
     ShapeValues {
         /// The values.
@@ -128,4 +128,31 @@ pub enum Nest {
     CopyScalar(DType),
     /// The kernel of a user op.
     User(UserKernel),
+}
+
+impl Nest {
+    /// The name of its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Nest::Elementwise { .. } => "elementwise",
+            Nest::RowWise { .. } => "row_wise",
+            Nest::Contraction { .. } => "contraction",
+            Nest::Attention(_) => "attention",
+            Nest::ScoreMatrix(_) => "score_matrix",
+            Nest::Window { .. } => "window",
+            Nest::Winograd { .. } => "winograd",
+            Nest::Reduce { .. } => "reduce",
+            Nest::SplitReduction { .. } => "split_reduction",
+            Nest::Copy { .. } => "copy",
+            Nest::Pad { .. } => "pad",
+            Nest::Gather(_) => "gather",
+            Nest::Indexed(_) => "indexed",
+            Nest::Scatter(_) => "scatter",
+            Nest::RoiAlign(_) => "roi_align",
+            Nest::AxisScan(_) => "axis_scan",
+            Nest::ShapeValues { .. } => "shape_values",
+            Nest::CopyScalar(_) => "copy_scalar",
+            Nest::User(_) => "user",
+        }
+    }
 }

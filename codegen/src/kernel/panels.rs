@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::kernel::contraction::{Contraction, Element, depth, panel};
+use crate::kernel::contraction::{Contraction, Element, k_extent, panel_elements};
 use crate::kernel::zero_filled::ZeroFilled;
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, padded with zero columns.
@@ -23,9 +23,9 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32
 /// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: initial accumulators if the left operand
 /// is signed, then groups `[width][4]`. `None` where an extent is unknown.
 pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
-    let (columns, depth, size) = (c.columns.number()?, depth(c).number()?, panel(c, width).number()?);
+    let (columns, depth, size) = (c.columns.number()?, k_extent(c).number()?, panel_elements(c, width).number()?);
     let mut out = vec![0u8; columns.div_ceil(width) * size];
-    let header = if c.element == Element::Signed { 4 * width } else { 0 };
+    let header = if c.element == Element::S8S8 { 4 * width } else { 0 };
     into_groups(bytemuck::cast_slice(b), c, width, header, &mut out)?;
     for (p, panel) in out.chunks_exact_mut(size.max(1)).enumerate().filter(|_| header > 0) {
         for column in 0..width.min(columns - p * width) {
@@ -39,7 +39,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
 /// Packs 16-bit floats `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: groups `[width][2]`. `None` where
 /// an extent is unknown.
 pub fn pack_half_floats<T: Copy + Default + Send + Sync>(b: &[T], c: &Contraction, width: usize) -> Option<Vec<T>> {
-    let (columns, size) = (c.columns.number()?, panel(c, width).number()?);
+    let (columns, size) = (c.columns.number()?, panel_elements(c, width).number()?);
     let mut out = vec![T::default(); columns.div_ceil(width) * size];
     into_groups(b, c, width, 0, &mut out)?;
     Some(out)
@@ -53,17 +53,18 @@ fn into_groups<T: Copy + Send + Sync>(
     header: usize,
     out: &mut [T],
 ) -> Option<()> {
-    let (run, columns, size) = (c.run.number()?, c.columns.number()?, panel(c, width).number()?);
-    let many = c.element.group();
-    let groups = run.div_ceil(many);
+    let (k_inner, columns, size) = (c.k_inner.number()?, c.columns.number()?, panel_elements(c, width).number()?);
+    let many = c.element.k_group();
+    let groups = k_inner.div_ceil(many);
     out.par_chunks_exact_mut(size.max(1)).enumerate().for_each(|(p, panel)| {
         let count = width.min(columns - p * width);
         for (g, group) in panel[header..].chunks_exact_mut(many * width).enumerate() {
             let (tap, first) = (g / groups, g % groups * many);
             // The last group of a byte run overlaps the previous one; elements of that group get weight 0.
-            let from = if c.element.exact() && first + many > run && run >= many { run - many } else { first };
-            for i in (0..many).filter(|i| (first..run).contains(&(from + i))) {
-                let row = &b[(tap * run + from + i) * columns + p * width..][..count];
+            let from =
+                if c.element.is_exact() && first + many > k_inner && k_inner >= many { k_inner - many } else { first };
+            for i in (0..many).filter(|i| (first..k_inner).contains(&(from + i))) {
+                let row = &b[(tap * k_inner + from + i) * columns + p * width..][..count];
                 row.iter().enumerate().for_each(|(column, x)| group[many * column + i] = *x);
             }
         }

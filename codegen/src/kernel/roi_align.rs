@@ -19,9 +19,9 @@ pub struct RoiAlign {
     /// Image points per unit of region coordinates.
     pub scale: f64,
     /// Whether coordinates are shifted by half a point; otherwise regions have at least the size of a point.
-    pub half: bool,
+    pub half_pixel: bool,
     /// Whether a cell is the mean of its samples; otherwise the largest weighted term of any sample.
-    pub mean: bool,
+    pub average: bool,
     /// Type of the image indices.
     pub index: DType,
 }

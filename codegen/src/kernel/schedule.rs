@@ -12,7 +12,7 @@ pub struct Schedules(BTreeMap<String, Tile>);
 
 /// A contraction of a program, and its candidate tiles, the cost model's choice first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Scheduled {
+pub struct TunableContraction {
     /// Its key in [`Schedules`].
     pub key: String,
     /// The index of the step that runs it, which is also its task.
@@ -22,7 +22,7 @@ pub struct Scheduled {
 }
 
 /// First line of the text format.
-const HEAD: &str = "of-schedules-1";
+const FORMAT_HEADER: &str = "of-schedules-1";
 
 /// No measurements.
 pub static NONE: Schedules = Schedules(BTreeMap::new());
@@ -55,7 +55,7 @@ impl Schedules {
 
     /// Serializes to text: a line for each contraction.
     pub fn text(&self) -> String {
-        let mut out = format!("{HEAD}\n");
+        let mut out = format!("{FORMAT_HEADER}\n");
         for (key, tile) in &self.0 {
             let _ = writeln!(out, "{key} {} {}", tile.rows, tile.vectors);
         }
@@ -65,7 +65,7 @@ impl Schedules {
     /// Parses the text; `None` if it is malformed or of another version.
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        if lines.next()? != HEAD {
+        if lines.next()? != FORMAT_HEADER {
             return None;
         }
         let line = |l: &str| {

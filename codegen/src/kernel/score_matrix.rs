@@ -29,12 +29,12 @@ pub struct ScoreMatrix {
     /// Whether sums run over rows, for each key; else over keys, for each row.
     pub over_rows: bool,
     /// The sums.
-    pub sums: Vec<Sum>,
+    pub sums: Vec<ScoreSum>,
 }
 
 /// A sum of elements of the score matrix times lines of an operand.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Sum {
+pub struct ScoreSum {
     /// The node whose value multiplies the lines.
     pub node: usize,
     /// The product whose operand provides the lines; they run along the summed axis.
@@ -44,15 +44,15 @@ pub struct Sum {
 }
 
 impl ScoreMatrix {
-    /// The access strides of the loads.
+    /// The strides of each load along rows and keys.
     ///
     /// # Errors
     /// When a load does not follow rows and keys.
-    pub fn walks(&self) -> Result<Vec<AccessStrides>, String> {
+    pub fn load_strides(&self) -> Result<Vec<AccessStrides>, String> {
         let dims = self.batch.iter().chain([&self.rows, &self.keys]).cloned().collect();
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
-        let walk = |l: &crate::kernel::body::Load| axes.walk(&l.strides);
-        let followed = self.body.loads.iter().map(walk).collect::<Option<_>>();
+        let strides = |l: &crate::kernel::body::Load| axes.strides_of(&l.strides);
+        let followed = self.body.loads.iter().map(strides).collect::<Option<_>>();
         followed.ok_or_else(|| "an operand of the score matrix does not follow its rows".into())
     }
 }

@@ -7,47 +7,31 @@ use crate::isa::Isa;
 use crate::kernel::extent::Extent;
 
 /// The operation on a window.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowKind {
     /// The largest element.
     Max,
-    /// The sum divided by the number of taps that count.
-    Mean(Counted),
+    /// The sum divided by a number of elements.
+    Mean(Divisor),
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
-    /// are those of [`quads`], the sum is i32, and every window is inside the input.
+    /// are those of [`pack_depthwise_vnni`], the sum is i32, and every window is inside the input.
     Depthwise,
 }
 
-/// The taps that count in a mean.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Counted {
-    /// Those inside of the input.
+/// The number of elements by which a mean divides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Divisor {
+    /// All elements of the window.
+    Window,
+    /// Those inside the input.
     Inside,
-    /// Those inside of the padded input, whose extents along both image axes these are.
-    Padded([Extent; 2]),
-}
-
-impl Counted {
-    /// The taps that an average pool with these windows counts.
-    ///
-    /// # Errors
-    /// When there are more than two image axes.
-    pub fn of(w: &Windows<Dim>, count_include_pad: bool) -> Result<Counted, String> {
-        if !count_include_pad {
-            return Ok(Counted::Inside);
-        }
-        let padded = |i: usize| Extent::from(&(&(&w.input[i] + &w.pads_begin[i]) + &w.pads_end[i]));
-        match w.input.len() {
-            1 => Ok(Counted::Padded([1usize.into(), padded(0)])),
-            2 => Ok(Counted::Padded([padded(0), padded(1)])),
-            n => Err(format!("{n} image axes have no native code")),
-        }
-    }
+    /// Those inside the input and its padding.
+    Padded,
 }
 
 /// A window over one image axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Axis {
+pub struct WindowAxis {
     /// Extent of the input.
     pub input: Extent,
     /// Extent of the output.
@@ -60,18 +44,21 @@ pub struct Axis {
     pub dilation: usize,
     /// Padding before the input.
     pub pad: Extent,
+    /// Padding after the input.
+    pub pad_end: Extent,
 }
 
-impl Axis {
+impl WindowAxis {
     /// Image axis `i` of windows.
-    pub fn of(w: &Windows<Dim>, i: usize) -> Axis {
-        Axis {
+    pub fn of(w: &Windows<Dim>, i: usize) -> WindowAxis {
+        WindowAxis {
             input: Extent::from(&w.input[i]),
             output: Extent::from(&w.output[i]),
             kernel: w.kernel[i],
             stride: w.strides[i],
             dilation: w.dilations[i],
             pad: Extent::from(&w.pads_begin[i]),
+            pad_end: Extent::from(&w.pads_end[i]),
         }
     }
 }
@@ -80,11 +67,17 @@ impl Axis {
 ///
 /// # Errors
 /// When there are more than two.
-pub fn image_axes(w: &Windows<Dim>) -> Result<(Axis, Axis), String> {
-    let axis = |i: usize| Axis::of(w, i);
+pub fn image_axes(w: &Windows<Dim>) -> Result<(WindowAxis, WindowAxis), String> {
+    let axis = |i: usize| WindowAxis::of(w, i);
     let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
     match w.input.len() {
-        1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
+        1 => {
+            let pad_end = zero.clone();
+            Ok((
+                WindowAxis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero, pad_end },
+                axis(0),
+            ))
+        }
         2 => Ok((axis(0), axis(1))),
         n => Err(format!("{n} image axes have no native code")),
     }
@@ -96,20 +89,20 @@ pub struct Window {
     /// Samples.
     pub n: Extent,
     /// Lines.
-    pub h: Axis,
+    pub h: WindowAxis,
     /// Points of a line.
-    pub w: Axis,
+    pub w: WindowAxis,
     /// Channels.
     pub c: usize,
     /// The operation.
-    pub kind: Kind,
-    /// Element type of the input: f32, or bytes, which [`Kind::Mean`] does not take.
+    pub kind: WindowKind,
+    /// Element type of the input: f32, or bytes, which [`WindowKind::Mean`] does not take.
     pub dtype: DType,
 }
 
 /// Packs byte weights `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of
 /// `C` padded to whole vectors. Signed input is biased by 128; the negative correction precedes the weights.
-pub fn quads(w: &[i8], spec: &Window, isa: &Isa) -> Vec<i32> {
+pub fn pack_depthwise_vnni(w: &[i8], spec: &Window, isa: &Isa) -> Vec<i32> {
     let (rows, columns) = (spec.h.kernel, spec.w.kernel);
     let padded = spec.c.next_multiple_of(isa.lanes);
     let starts = usize::from(spec.dtype == DType::I8);

@@ -17,11 +17,11 @@
 
 use rayon::prelude::*;
 
-use crate::isa::{Isa, SECOND_CACHE};
+use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, Element, Tile};
 use crate::kernel::extent::Extent;
-use crate::kernel::window::Axis;
+use crate::kernel::window::WindowAxis;
 use crate::kernel::zero_filled::ZeroFilled;
 
 /// The matrices of F(outputs, taps) along one axis.
@@ -43,7 +43,7 @@ pub struct Transform {
 const POINTS: [f64; 5] = [0.0, 0.75, -0.75, 1.5, -1.5];
 
 /// The points for tiles of four points, where units are best.
-const FEW_POINTS: [f64; 3] = [0.0, 1.0, -1.0];
+const POINTS_FOR_TILES_OF_4: [f64; 3] = [0.0, 1.0, -1.0];
 
 /// The product of `(x - p)` over `points`, coefficients from the constant term up.
 fn roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -62,7 +62,7 @@ impl Transform {
     pub fn of(outputs: usize, taps: usize) -> Option<Transform> {
         let n = outputs + taps - 1;
         let points = match n {
-            4 => &FEW_POINTS[..],
+            4 => &POINTS_FOR_TILES_OF_4[..],
             3 | 5 | 6 => &POINTS[..n - 1],
             _ => return None,
         };
@@ -135,9 +135,9 @@ pub struct Winograd {
     /// Samples.
     pub n: Extent,
     /// Lines.
-    pub h: Axis,
+    pub h: WindowAxis,
     /// Points of a line.
-    pub w: Axis,
+    pub w: WindowAxis,
     /// Channels of the input, a multiple of the vector width.
     pub cin: usize,
     /// Channels of the output, a multiple of the vector width.
@@ -149,7 +149,7 @@ pub struct Winograd {
 }
 
 /// Bytes a cycle from beyond the L2 cache.
-const STREAM: f64 = 6.0;
+const MEMORY_BYTES_PER_CYCLE: f64 = 6.0;
 
 impl Winograd {
     /// The fastest algorithm for a convolution of `element`, if it is expected to be considerably faster than direct sums;
@@ -157,31 +157,31 @@ impl Winograd {
     pub fn choose(
         element: Element,
         n: &Extent,
-        (h, w): (&Axis, &Axis),
+        (h, w): (&WindowAxis, &WindowAxis),
         (cin, cout): (usize, usize),
         isa: &Isa,
     ) -> Option<Winograd> {
-        let plain = |a: &Axis| a.stride == 1 && a.dilation == 1;
+        let plain = |a: &WindowAxis| a.stride == 1 && a.dilation == 1;
         let square = h.kernel == w.kernel && h.kernel > 1;
         if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
             return None;
         }
-        let (points, taps) = (h.output.guess() * w.output.guess() * n.guess(), h.kernel * w.kernel);
+        let (points, taps) = (h.output.size_hint() * w.output.size_hint() * n.size_hint(), h.kernel * w.kernel);
         let cycle = 2.0 * isa.lanes as f64;
-        let direct = (points * taps * cin * cout / element.group()) as f64 / cycle;
-        let direct = direct.max((taps * cin * cout * element.size()) as f64 / STREAM);
+        let direct = (points * taps * cin * cout / element.k_group()) as f64 / cycle;
+        let direct = direct.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE);
         let all = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
-            let own = Self::with(element, transform, (n, h, w), (cin, cout), isa);
+            let own = Self::with_transform(element, transform, (n, h, w), (cin, cout), isa);
             (own.cycles(isa), own)
         });
         let best = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
         (best.0 < 0.85 * direct).then_some(best.1)
     }
 
-    fn with(
+    fn with_transform(
         element: Element,
         transform: Transform,
-        (n, h, w): (&Extent, &Axis, &Axis),
+        (n, h, w): (&Extent, &WindowAxis, &WindowAxis),
         (cin, cout): (usize, usize),
         isa: &Isa,
     ) -> Winograd {
@@ -197,10 +197,10 @@ impl Winograd {
             block: 1,
             tile: Tile { rows: 1, vectors: 1 },
         };
-        let all = own.tiles().guess().max(1);
-        let most = (SECOND_CACHE / (4 * p * p * cin)).clamp(14, 256);
+        let all = own.tiles().size_hint().max(1);
+        let most = (L2_BYTES / (4 * p * p * cin)).clamp(14, 256);
         own.block = all.div_ceil(all.div_ceil(most));
-        own.tile = contraction::tile(&own.product(), isa);
+        own.tile = contraction::choose_tile(&own.product(), isa);
         own.block = own.block.next_multiple_of(own.tile.rows);
         own
     }
@@ -208,44 +208,44 @@ impl Winograd {
     /// Approximate cycles of the products, the transforms, and the filters loaded from memory.
     fn cycles(&self, isa: &Isa) -> f64 {
         let (p, m) = (self.transform.points(), self.transform.outputs);
-        let blocks = self.tiles().guess().div_ceil(self.block);
+        let blocks = self.tiles().size_hint().div_ceil(self.block);
         let tiles = (blocks * self.block) as f64;
         let vectors = |c: usize| (c / isa.lanes) as f64;
         let width = self.tile.vectors * isa.lanes;
         let products = (p * p * self.cin * self.cout.next_multiple_of(width)) as f64 * tiles / (2.0 * isa.lanes as f64);
         let filters = self.filter_bytes(isa);
-        let passes = if filters > SECOND_CACHE { blocks } else { 1 };
-        let stream = (filters * passes) as f64 / STREAM;
-        let to = tiles * vectors(self.cin) * (4 * p * p) as f64;
-        let back = tiles * vectors(self.cout) * (2 * p * p + 4 * m * m) as f64;
-        products.max(stream) + to + back
+        let passes = if filters > L2_BYTES { blocks } else { 1 };
+        let stream = (filters * passes) as f64 / MEMORY_BYTES_PER_CYCLE;
+        let input_transform = tiles * vectors(self.cin) * (4 * p * p) as f64;
+        let output_transform = tiles * vectors(self.cout) * (2 * p * p + 4 * m * m) as f64;
+        products.max(stream) + input_transform + output_transform
     }
 
     /// Number of tiles along the axes of an image.
-    pub fn image(&self) -> (Extent, Extent) {
+    pub fn tile_grid(&self) -> (Extent, Extent) {
         let m = Extent::from(self.transform.outputs);
         (self.h.output.div_ceil(&m), self.w.output.div_ceil(&m))
     }
 
     /// Total number of tiles.
     pub fn tiles(&self) -> Extent {
-        let (ty, tx) = self.image();
+        let (ty, tx) = self.tile_grid();
         &self.n * ty * tx
     }
 
     /// The product at one point: `[tiles of a block, cin] x [cin, cout]`.
     pub fn product(&self) -> Contraction {
         Contraction {
-            element: Element::Float,
+            element: Element::F32F32,
             batch: Vec::new(),
-            a_batch: Vec::new(),
-            b_batch: Vec::new(),
+            a_batch_strides: Vec::new(),
+            b_batch_strides: Vec::new(),
             outer: (1usize.into(), 0usize.into()),
             inner: (self.block.into(), self.cin.into()),
             taps: Vec::new(),
-            run: self.cin.into(),
+            k_inner: self.cin.into(),
             columns: self.cout.into(),
-            b: contraction::Operand::Packed,
+            rhs: contraction::RhsLayout::Packed,
         }
     }
 
@@ -319,20 +319,21 @@ mod tests {
 
     #[test]
     fn small_and_strided_convolutions_are_direct() {
-        let axis = |n: usize, stride: usize| Axis {
+        let axis = |n: usize, stride: usize| WindowAxis {
             input: n.into(),
             output: (n / stride).into(),
             kernel: 3,
             stride,
             dilation: 1,
             pad: 1usize.into(),
+            pad_end: 1usize.into(),
         };
         let isa = Isa::by_name("avx512").unwrap();
         let choose = |n: usize, stride: usize, channels: usize| {
             let one = Extent::from(1usize);
             let axis = axis(n, stride);
             let of = |element| Winograd::choose(element, &one, (&axis, &axis), (channels, channels), isa);
-            [Element::Float, Element::Half(DType::BF16)].map(|e| of(e).map(|w| w.transform.outputs))
+            [Element::F32F32, Element::F16Pair(DType::BF16)].map(|e| of(e).map(|w| w.transform.outputs))
         };
         assert_eq!(choose(56, 1, 64), [Some(4), Some(4)]);
         assert_eq!(choose(7, 1, 512), [Some(2), None]);

@@ -9,28 +9,28 @@ use memmap2::MmapMut;
 pub struct ZeroFilled<T>(Memory<T>);
 
 enum Memory<T> {
-    Few(Vec<T>),
-    Many(MmapMut, usize),
+    Heap(Vec<T>),
+    Mapped(MmapMut, usize),
 }
 
 /// From this many bytes on, the memory is mapped.
-const MANY: usize = 4 << 20;
+const MAP_THRESHOLD_BYTES: usize = 4 << 20;
 
 impl<T: Pod> ZeroFilled<T> {
     /// `len` zeros.
     pub fn new(len: usize) -> ZeroFilled<T> {
         let bytes = len * size_of::<T>();
-        let map = (bytes >= MANY).then(|| of_plan::zeroed_pages(bytes).ok()).flatten();
+        let map = (bytes >= MAP_THRESHOLD_BYTES).then(|| of_plan::zeroed_pages(bytes).ok()).flatten();
         ZeroFilled(match map {
-            Some(map) => Memory::Many(map, len),
-            None => Memory::Few(vec![T::zeroed(); len]),
+            Some(map) => Memory::Mapped(map, len),
+            None => Memory::Heap(vec![T::zeroed(); len]),
         })
     }
 }
 
 impl<T> From<Vec<T>> for ZeroFilled<T> {
     fn from(v: Vec<T>) -> Self {
-        ZeroFilled(Memory::Few(v))
+        ZeroFilled(Memory::Heap(v))
     }
 }
 
@@ -45,8 +45,8 @@ impl<T: Pod> Deref for ZeroFilled<T> {
 
     fn deref(&self) -> &[T] {
         match &self.0 {
-            Memory::Few(v) => v,
-            Memory::Many(map, len) => &bytemuck::cast_slice(map)[..*len],
+            Memory::Heap(v) => v,
+            Memory::Mapped(map, len) => &bytemuck::cast_slice(map)[..*len],
         }
     }
 }
@@ -54,8 +54,8 @@ impl<T: Pod> Deref for ZeroFilled<T> {
 impl<T: Pod> DerefMut for ZeroFilled<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.0 {
-            Memory::Few(v) => v,
-            Memory::Many(map, len) => &mut bytemuck::cast_slice_mut(map)[..*len],
+            Memory::Heap(v) => v,
+            Memory::Mapped(map, len) => &mut bytemuck::cast_slice_mut(map)[..*len],
         }
     }
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn small_and_mapped_arrays_start_zeroed() {
-        for len in [0, 3, MANY / 4, MANY / 4 + 5] {
+        for len in [0, 3, MAP_THRESHOLD_BYTES / 4, MAP_THRESHOLD_BYTES / 4 + 5] {
             let mut z = ZeroFilled::<f32>::new(len);
             assert!(z.len() == len && z.iter().all(|x| *x == 0.0));
             if let Some(last) = z.last_mut() {

@@ -14,10 +14,10 @@ use crate::analysis::roles::Role;
 use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{Contraction, Element, RowAxes, Tile};
-use crate::kernel::copy::Piece;
+use crate::kernel::copy::CopyBox;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::schedule::{Scheduled, Schedules};
+use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
 use crate::kernel::{contraction, extent, panels};
@@ -63,7 +63,7 @@ impl Lowering<'_, '_> {
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
         // Where all batches share the right operand, the batch axes become rows.
         let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
-        let axes = if shared && dense && flat.follows(b) {
+        let axes = if shared && dense && flat.matches(b) {
             flat
         } else {
             RowAxes { dims: dims.clone(), batch: lead, outer: 0 }
@@ -71,21 +71,21 @@ impl Lowering<'_, '_> {
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         // A GPU reads a constant matrix unpacked; a CPU reads it in panels.
-        let constant = extent::numbers(&db).filter(|_| self.can.packed_weights && self.constants.tensor(w).is_some());
+        let constant = extent::numbers(&db).filter(|_| self.caps.packed_weights && self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
-            a_batch: lead_strides(&da, &batch),
-            b_batch: lead_strides(&db, &batch),
+            a_batch_strides: lead_strides(&da, &batch),
+            b_batch_strides: lead_strides(&db, &batch),
             batch,
             outer: (1usize.into(), 0usize.into()),
             inner: (rows, left.clone()),
             taps: Vec::new(),
-            run: k.clone(),
+            k_inner: k.clone(),
             columns: n.clone(),
-            b: contraction::Operand::RowMajor(n),
+            rhs: contraction::RhsLayout::RowMajor(n),
         };
         if constant.is_some() {
-            spec.b = self.panels_of(w);
+            spec.rhs = self.panels_of(w);
         }
         let flops = Flops::products(2 * points(&[k]) * points(&dims));
         if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
@@ -98,8 +98,8 @@ impl Lowering<'_, '_> {
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         if let Some([.., k, n]) = constant.as_deref() {
-            let packed = contraction::panel(&spec, width) * n.div_ceil(width);
-            spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
+            let packed = contraction::panel_elements(&spec, width) * n.div_ceil(width);
+            spec.b_batch_strides.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
         }
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: b.clone(), axes, out: row_major(&dims) };
         let source = nest.print(self.isa)?;
@@ -111,7 +111,7 @@ impl Lowering<'_, '_> {
                 None => self.operand(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)?;
-            self.scheduled(key, &spec, tile);
+            self.add_tunable(key, &spec, tile);
             Ok(())
         })())
     }
@@ -119,33 +119,33 @@ impl Lowering<'_, '_> {
     /// The schedule key of a contraction and its tile: measured, else chosen by the cost model.
     pub(super) fn schedule(&self, spec: &Contraction) -> (String, Tile) {
         let key = Schedules::key(spec, self.isa);
-        let tile = self.schedules.get(&key).unwrap_or_else(|| contraction::tile(spec, self.isa));
+        let tile = self.schedules.get(&key).unwrap_or_else(|| contraction::choose_tile(spec, self.isa));
         (key, tile)
     }
 
     /// Records that the last step runs `spec`, and the operand bytes that it rereads.
-    pub(super) fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
-        let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
-        if self.can.packed_weights {
-            self.out.physical.steps[step].reread = contraction::reread(spec, tile, self.isa);
+    pub(super) fn add_tunable(&mut self, key: String, spec: &Contraction, tile: Tile) {
+        let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidate_tiles(spec, self.isa));
+        if self.caps.packed_weights {
+            self.out.physical.steps[step].reread = contraction::reread_traffic(spec, tile, self.isa);
         }
-        self.out.scheduled.push(Scheduled { key, step, tiles });
+        self.out.tunable.push(TunableContraction { key, step, tiles });
     }
 
     /// The panel layout of the constant `w`. Panels are 16-bit floats where these represent every element exactly, as in models
     /// that were trained in or rounded to such a type, unless `w` is small enough for a cache.
-    pub(super) fn panels_of(&self, w: ValueId) -> contraction::Operand {
+    pub(super) fn panels_of(&self, w: ValueId) -> contraction::RhsLayout {
         let tensor = self.constants.tensor(w);
         let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
         let all = |holds: fn(f32) -> bool| values.iter().all(|x| holds(*x));
-        if 4 * values.len() <= contraction::L2_RESIDENT {
-            contraction::Operand::Packed
+        if 4 * values.len() <= contraction::L2_RESIDENT_BYTES {
+            contraction::RhsLayout::Packed
         } else if all(|x| x.to_bits() & 0xffff == 0) {
-            contraction::Operand::PackedHalf(DType::BF16)
+            contraction::RhsLayout::PackedHalf(DType::BF16)
         } else if all(|x| x.to_bits() & 0x1fff == 0 && f16::from_f32(x).to_f32() == x) {
-            contraction::Operand::PackedHalf(DType::F16)
+            contraction::RhsLayout::PackedHalf(DType::F16)
         } else {
-            contraction::Operand::Packed
+            contraction::RhsLayout::Packed
         }
     }
 
@@ -158,14 +158,14 @@ impl Lowering<'_, '_> {
         taps: Option<usize>,
     ) -> Result<Panels, String> {
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
-        let (Some(k), Some(n)) = (contraction::depth(spec).number(), spec.columns.number()) else {
+        let (Some(k), Some(n)) = (contraction::k_extent(spec).number(), spec.columns.number()) else {
             return Err("an extent of its weights is not known before the run".into());
         };
         if let Some(values) = tensor.as_slice::<f32>() {
             let mut parts = values.chunks_exact((k * n).max(1)).map(|part| {
                 let part = right(part, k, n, taps);
-                match spec.b {
-                    contraction::Operand::RowMajor(_) => part.into_owned().into(),
+                match spec.rhs {
+                    contraction::RhsLayout::RowMajor(_) => part.into_owned().into(),
                     _ => panels::pack(&part, k, n, width),
                 }
             });
@@ -173,19 +173,19 @@ impl Lowering<'_, '_> {
                 1 => parts.next().unwrap_or_else(|| Vec::new().into()),
                 _ => parts.flat_map(|p| p.to_vec()).collect::<Vec<f32>>().into(),
             };
-            Ok(match spec.b {
-                contraction::Operand::PackedHalf(DType::F16) => {
+            Ok(match spec.rhs {
+                contraction::RhsLayout::PackedHalf(DType::F16) => {
                     Panels::F16(out.iter().map(|x| f16::from_f32(*x)).collect())
                 }
-                contraction::Operand::PackedHalf(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
+                contraction::RhsLayout::PackedHalf(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
                 _ => Panels::Floats(out),
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
             let mut out = Vec::new();
             for part in values.chunks_exact((k * n).max(1)) {
                 let part = right(part, k, n, taps);
-                match spec.b {
-                    contraction::Operand::Packed => {
+                match spec.rhs {
+                    contraction::RhsLayout::Packed => {
                         let panel = panels::pack_bytes(&part, spec, width);
                         out.extend(panel.ok_or("an extent is not known before the run")?);
                     }
@@ -197,7 +197,7 @@ impl Lowering<'_, '_> {
             Ok(Panels::F16(rows(&values, k, n, taps)))
         } else if let Some(values) = tensor.as_slice::<bf16>() {
             let rows = rows(&values, k, n, taps);
-            if matches!(spec.b, contraction::Operand::RowMajor(_)) {
+            if matches!(spec.rhs, contraction::RhsLayout::RowMajor(_)) {
                 return Ok(Panels::Bf16(rows));
             }
             let panels = rows.chunks_exact((k * n).max(1)).map(|part| panels::pack_half_floats(part, spec, width));
@@ -233,7 +233,7 @@ impl Lowering<'_, '_> {
         let none = || Extent::from(0usize);
         let to = (none(), row_major(dims));
         let nest = Nest::Copy {
-            pieces: vec![Piece { dims: dims.to_vec(), arg: 0, from: (none(), from), to }],
+            boxes: vec![CopyBox { dims: dims.to_vec(), arg: 0, from: (none(), from), to }],
             bytes: dtype.bits().map_or(4, |b| b / 8),
             out: 1,
         };
@@ -258,10 +258,10 @@ fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
 /// The element type that a contraction multiplies for a left operand of this type.
 pub(super) fn element(dtype: DType) -> Element {
     match dtype {
-        DType::U8 => Element::Unsigned,
-        DType::I8 => Element::Signed,
-        DType::F16 | DType::BF16 => Element::Half(dtype),
-        _ => Element::Float,
+        DType::U8 => Element::U8S8,
+        DType::I8 => Element::S8S8,
+        DType::F16 | DType::BF16 => Element::F16Pair(dtype),
+        _ => Element::F32F32,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The scalar program of a fused group: the loads, computations, reductions and stores at each point of its space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use of_ir::{DType, Graph, Type, ValueId};
 use of_ops::OpSpec;
@@ -19,8 +19,8 @@ use crate::kernel::space::row_major;
 
 /// Builds the program of `group`, in whose space the anchor's result (if any) keeps its dimensions.
 ///
-/// `resolve` maps a value to the one whose memory it aliases (through reshapes).
-pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
+/// `kept` are the values that must keep every bit.
+pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, kept: &HashSet<ValueId>) -> Body {
     let mut b = Builder {
         g,
         group,
@@ -68,11 +68,12 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let v = g.op(*op).results[0];
         if let Some(n) = b.node_of.get(&v)
             && escapes(v)
-            && !group.dropped.contains(&v)
+            && !group.unstored.contains(&v)
         {
             b.body.stores.push((v, *n));
         }
     }
+    b.body.unfused = b.body.stores.iter().any(|(v, _)| kept.contains(v));
     b.body
 }
 

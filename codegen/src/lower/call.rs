@@ -13,13 +13,13 @@ use crate::kernel::body::Body;
 use crate::kernel::contraction::{Contraction, RowAxes};
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
-use crate::library::cublaslt::Matrix;
-use crate::library::cudnn::Convolution;
-use crate::library::{Call, Library, cublaslt, cudnn};
 use crate::lower::Lowering;
 use crate::lower::anchor::by_taps;
-use crate::physical::{BufferRef, Flops, Operand, Work};
-use crate::place::Refused;
+use crate::physical::{BufferRef, Flops, Operand, StepKind};
+use crate::place::Rejected;
+use crate::vendor_libraries::cublaslt::Matrix;
+use crate::vendor_libraries::cudnn::Convolution;
+use crate::vendor_libraries::{Call, VendorLibrary, cublaslt, cudnn};
 
 /// A call, and the values that it adds. If it has a bias but no bias value, each channel's bias is this number.
 pub(crate) struct LibraryCall {
@@ -38,27 +38,28 @@ impl Lowering<'_, '_> {
         axes: &RowAxes,
         out: &[Extent],
     ) -> Option<LibraryCall> {
-        let asked = self.libraries.has(Library::CublasLt).then(|| cublaslt::product(spec, b, axes, out, self.isa));
-        self.accepted(op, Library::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
+        let asked =
+            self.libraries.has(VendorLibrary::CublasLt).then(|| cublaslt::product(spec, b, axes, out, self.isa));
+        self.accepted(op, VendorLibrary::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
     }
 
     /// The convolution `op` as a cuDNN call, if requested.
     pub(super) fn convolution_call(
         &mut self,
         op: OpId,
-        shape: &cudnn::Shape<'_>,
+        shape: &cudnn::ConvolutionShape<'_>,
         b: &Body,
         out: &[Extent],
     ) -> Option<LibraryCall> {
-        let asked = self.libraries.has(Library::Cudnn).then(|| cudnn::convolution(shape, b, out, self.isa));
-        self.accepted(op, Library::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
+        let asked = self.libraries.has(VendorLibrary::Cudnn).then(|| cudnn::convolution(shape, b, out, self.isa));
+        self.accepted(op, VendorLibrary::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
     }
 
     /// Returns the library's call for `op`; a refusal is recorded for the user.
     fn accepted(
         &mut self,
         op: OpId,
-        library: Library,
+        library: VendorLibrary,
         b: &Body,
         said: Result<(Call, Vec<usize>, f64), String>,
     ) -> Option<LibraryCall> {
@@ -69,7 +70,7 @@ impl Lowering<'_, '_> {
             Err(reason) => {
                 let (op, location) = (self.g.op(op).name().to_string(), self.g.op(op).loc.clone());
                 let backend = library.name().to_string();
-                self.out.refused.push(Refused { op, location, backend, reason, fix: None });
+                self.out.rejected.push(Rejected { op, location, backend, reason, fix: None });
                 None
             }
         }
@@ -117,7 +118,8 @@ impl Lowering<'_, '_> {
         let bytes = spans.iter().sum::<u64>() * call.dtype().bits().map_or(4, |b| b as u64 / 8);
         let name = call.library().name();
         let (title, locations) = (format!("{name}: {}", self.title(&group.ops)), self.locations(&group.ops));
-        let work = Work::Backend { backend: name, payload, inputs, outputs, rendezvous: Vec::new(), is_async: false };
+        let work =
+            StepKind::Backend { backend: name, payload, inputs, outputs, rendezvous: Vec::new(), is_async: false };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -157,7 +159,7 @@ impl Lowering<'_, '_> {
 
     /// Whether `op` is a transpose that only a matrix product reads, so that a call may read its operand directly.
     pub(super) fn may_defer(&self, op: OpId) -> bool {
-        let asked = self.libraries.has(Library::CublasLt);
+        let asked = self.libraries.has(VendorLibrary::CublasLt);
         let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| asked) else { return false };
         let uses = self.g.uses(self.g.op(op).results[0]);
         let [reader] = uses else { return false };

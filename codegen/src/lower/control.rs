@@ -1,5 +1,6 @@
 //! Control flow: its regions become programs of the plan, which the runtime runs.
 
+use std::collections::HashSet;
 use std::mem;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::analysis::roles;
 use crate::analysis::roles::Roles;
 use crate::extract::read_by;
 use crate::lower::{Lowered, Lowering};
-use crate::physical::{Body, Flops, Operand, Work};
+use crate::physical::{Flops, Operand, RegionCall, StepKind};
 
 impl Lowering<'_, '_> {
     /// A step that runs the regions of `op`.
@@ -20,15 +21,15 @@ impl Lowering<'_, '_> {
             let what = format!("'{}' is no control flow", data.name());
             return Err(Diagnostic::error(Code::CODEGEN, data.loc.clone(), what));
         };
-        let (mut inputs, mut given) = (Vec::new(), Vec::new());
+        let (mut inputs, mut is_present) = (Vec::new(), Vec::new());
         for v in &data.operands {
             let there = *self.g.ty(*v) != Type::None;
-            given.push(there);
+            is_present.push(there);
             if there {
                 inputs.push(self.typed_operand(*v)?);
             }
         }
-        let mut bodies = Vec::new();
+        let mut region_calls = Vec::new();
         for region in data.regions.iter().copied() {
             let captures = self.captures(op, region);
             let args = self.g.region_args(region).to_vec();
@@ -37,11 +38,17 @@ impl Lowering<'_, '_> {
             for v in &captures {
                 captured.push(self.capture(*v, &mut inputs)?);
             }
-            bodies.push(Body { program, captures: captured });
+            region_calls.push(RegionCall { program, captures: captured });
         }
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
         let (title, locations) = (self.title(&[op]), self.locations(&[op]));
-        self.step(title, locations, Work::Control { kind, inputs, given, bodies, outputs }, Flops::default(), 0);
+        self.step(
+            title,
+            locations,
+            StepKind::Control { kind, inputs, is_present, region_calls, outputs },
+            Flops::default(),
+            0,
+        );
         Ok(())
     }
 
@@ -57,26 +64,46 @@ impl Lowering<'_, '_> {
     fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
         let mut read = Vec::new();
         read_by(self.g, op, &mut read);
-        let inside = |v: &ValueId| self.g.uses(*v).iter().any(|u| self.g.encloses(region, self.g.op(u.op).parent));
+        // Other ops may read the same values any number of times, so the uses of a value are not searched.
+        let inside = self.read_inside(region);
         let constant = |v: &ValueId| self.constants.tensor(*v).is_some() || *self.g.ty(*v) == Type::None;
-        let mut out: Vec<ValueId> = Vec::new();
-        for v in read {
-            if inside(&v) && !constant(&v) && !out.contains(&v) {
-                out.push(v);
-            }
-        }
-        let binds = |v: &ValueId, s: &Arc<str>| {
-            let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
-            shape.is_some_and(|d| d.iter().any(|d| d.determines(&|_| false) == Some(s)))
-        };
+        let mut seen = HashSet::new();
+        let mut out: Vec<ValueId> =
+            read.into_iter().filter(|v| inside.contains(v) && !constant(v) && seen.insert(*v)).collect();
+        let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        // The symbols that some value binds by an extent of its own.
+        let mut bound: HashSet<Arc<str>> = HashSet::new();
+        let symbols = |v: ValueId| shape(v).iter().filter_map(|d| d.as_symbol().cloned()).collect::<Vec<_>>();
+        bound.extend(out.iter().flat_map(|v| symbols(*v)));
+        // A binder may have other symbols, which need binders too.
         let mut next = 0;
         while let Some(v) = out.get(next).copied() {
+            for s in shape(v).iter().flat_map(Dim::symbols) {
+                if bound.contains(&s) {
+                    continue;
+                }
+                if let Some(binder) = self.roles.binder(&s) {
+                    bound.insert(s);
+                    if seen.insert(binder) {
+                        bound.extend(symbols(binder));
+                        out.push(binder);
+                    }
+                }
+            }
             next += 1;
-            let shape = self.g.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
-            let symbols: Vec<Arc<str>> = shape.into_iter().flatten().flat_map(Dim::symbols).collect();
-            for s in symbols {
-                let binder = self.roles.binder(&s).filter(|b| !out.contains(b) && !out.iter().any(|v| binds(v, &s)));
-                out.extend(binder);
+        }
+        out
+    }
+
+    /// The operands of all ops inside a region.
+    fn read_inside(&self, region: RegionId) -> HashSet<ValueId> {
+        let mut out = HashSet::new();
+        let mut open = vec![region];
+        while let Some(r) = open.pop() {
+            for op in self.g.region_ops(r) {
+                let data = self.g.op(op);
+                out.extend(data.operands.iter().copied());
+                open.extend(&data.regions);
             }
         }
         out

@@ -14,12 +14,12 @@ use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
 use crate::kernel::window;
-use crate::kernel::window::{Axis, Kind, Window, image_axes};
+use crate::kernel::window::{Window, WindowAxis, WindowKind, image_axes};
 use crate::kernel::winograd::Winograd;
-use crate::library::cudnn;
 use crate::lower::anchor::{Outcome, Panels, element};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
+use crate::vendor_libraries::cudnn;
 
 /// Padded extent, input extent, and elements before the input, for each axis.
 type Border = [(Extent, Extent, Extent); 4];
@@ -28,8 +28,8 @@ type Border = [(Extent, Extent, Extent); 4];
 struct Image {
     dtype: DType,
     samples: Extent,
-    h: Axis,
-    w: Axis,
+    h: WindowAxis,
+    w: WindowAxis,
     cin: usize,
     cout: usize,
     groups: usize,
@@ -92,11 +92,11 @@ impl Image {
 
     /// The extents of both image axes with the border.
     fn padded(&self) -> (Extent, Extent) {
-        let after = |a: &Axis| {
+        let after = |a: &WindowAxis| {
             let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
             (reach - &a.pad - &a.input).max(&0usize.into())
         };
-        let padded = |a: &Axis| &a.input + &a.pad + after(a);
+        let padded = |a: &WindowAxis| &a.input + &a.pad + after(a);
         (padded(&self.h), padded(&self.w))
     }
 
@@ -105,7 +105,7 @@ impl Image {
         let ((hp, wp), Image { h, w, .. }) = (self.padded(), self);
         let needs_pad = hp != h.input || wp != w.input || !h.pad.is(0) || !w.pad.is(0);
         let whole = |e: Extent| (e.clone(), e, Extent::from(0usize));
-        let axis = |padded: Extent, a: &Axis| (padded, a.input.clone(), a.pad.clone());
+        let axis = |padded: Extent, a: &WindowAxis| (padded, a.input.clone(), a.pad.clone());
         needs_pad.then(|| [whole(self.samples.clone()), axis(hp, h), axis(wp, w), whole(self.cin.into())])
     }
 
@@ -114,12 +114,12 @@ impl Image {
         let (hp, wp) = self.padded();
         // Kernels multiply bytes in groups of taps, all of which must lie inside the padded input.
         let bytes = self.dtype != DType::F32;
-        let inside = |a: &Axis, input: Extent| {
+        let inside = |a: &WindowAxis, input: Extent| {
             let a = a.clone();
-            if bytes { Axis { input, pad: 0usize.into(), ..a } } else { a }
+            if bytes { WindowAxis { input, pad: 0usize.into(), ..a } } else { a }
         };
         let (n, h, w) = (self.samples.clone(), inside(&self.h, hp), inside(&self.w, wp));
-        let window = Window { n, h, w, c: self.cin, kind: Kind::Depthwise, dtype: self.dtype };
+        let window = Window { n, h, w, c: self.cin, kind: WindowKind::Depthwise, dtype: self.dtype };
         (window, self.border().filter(|_| bytes))
     }
 
@@ -130,7 +130,7 @@ impl Image {
         let axes = |batch, outer| RowAxes { dims: space.to_vec(), batch, outer };
         if self.groups == 1 {
             let pointwise = self.area() == 1 && self.h.stride == 1 && self.w.stride == 1;
-            let merged = [axes(0, 0), axes(1, 0)].into_iter().find(|axes| pointwise && axes.follows(b));
+            let merged = [axes(0, 0), axes(1, 0)].into_iter().find(|axes| pointwise && axes.matches(b));
             return (merged.unwrap_or_else(|| axes(1, 1)), b.clone(), out);
         }
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
@@ -156,7 +156,7 @@ impl Image {
         // Adjacent taps of a line are contiguous without dilation.
         let contiguous = self.groups == 1 && (w.dilation == 1 || w.kernel == 1);
         let lines = (h.kernel, &row * h.dilation);
-        let (taps, run) = if contiguous {
+        let (taps, k_inner) = if contiguous {
             (vec![lines], w.kernel * cin)
         } else {
             (vec![lines, (w.kernel, (w.dilation * cin).into())], cin_group)
@@ -164,14 +164,14 @@ impl Image {
         Contraction {
             element: element(self.dtype),
             batch: axes.dims[..axes.batch].to_vec(),
-            a_batch: [&hp * &wp * *cin, cin_group.into()][..axes.batch].to_vec(),
-            b_batch: vec![0usize.into(); axes.batch],
+            a_batch_strides: [&hp * &wp * *cin, cin_group.into()][..axes.batch].to_vec(),
+            b_batch_strides: vec![0usize.into(); axes.batch],
             outer,
             inner,
             taps,
-            run: run.into(),
+            k_inner: k_inner.into(),
             columns: columns.clone(),
-            b: contraction::Operand::RowMajor(columns),
+            rhs: contraction::RhsLayout::RowMajor(columns),
         }
     }
 }
@@ -182,7 +182,8 @@ impl Lowering<'_, '_> {
         let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
         let (image, b) = Image::of(self, op, group, b)?;
         let Image { dtype, samples, h, w: wa, cin, cout, groups } = &image;
-        let shape = cudnn::Shape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
+        let shape =
+            cudnn::ConvolutionShape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
         if let Some(call) = self.convolution_call(op, &shape, &b, &row_major(&image.space())) {
             let filters = [*cout, image.cin_group(), image.area()];
             return Ok((|| {
@@ -192,10 +193,10 @@ impl Lowering<'_, '_> {
         }
         let known = self.constants.tensor(w).is_some();
         if *groups == 1
-            && self.isa.multiplies(*dtype)
+            && self.isa.contracts_natively(*dtype)
             && self.winograd
             && known
-            && self.can.winograd
+            && self.caps.winograd
             && let Some(fast) = Winograd::choose(element(*dtype), samples, (h, wa), (*cin, *cout), self.isa)
         {
             return self.winograd(group, &fast, (x, w), &b);
@@ -213,16 +214,16 @@ impl Lowering<'_, '_> {
         let (row_axes, body, out) = image.rows(b);
         let mut spec = image.contraction(&row_axes);
         let known = self.constants.tensor(w).is_some();
-        let in_panels = self.can.packed_weights && known;
+        let in_panels = self.caps.packed_weights && known;
         if in_panels {
-            spec.b = self.panels_of(w);
+            spec.rhs = self.panels_of(w);
         }
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
         if image.groups > 1 {
-            spec.b_batch[1] = match in_panels {
-                true => contraction::panel(&spec, width) * cout_group.div_ceil(width),
+            spec.b_batch_strides[1] = match in_panels {
+                true => contraction::panel_elements(&spec, width) * cout_group.div_ceil(width),
                 false => (area * cin_group * cout_group).into(),
             };
         }
@@ -241,7 +242,7 @@ impl Lowering<'_, '_> {
             let a = self.bordered(op, x, border)?;
             let right = self.filters(op, w, packed, filters)?;
             self.finish(group, source, &body, vec![a, right], flops)?;
-            self.scheduled(key, &spec, tile);
+            self.add_tunable(key, &spec, tile);
             Ok(())
         })())
     }
@@ -308,12 +309,12 @@ impl Lowering<'_, '_> {
         for (i, v) in tensor.as_slice::<f32>().iter().flat_map(|v| v.iter().enumerate()) {
             rows[i % taps * padded + i / taps] = *v;
         }
-        let quads = tensor.as_slice::<i8>().map(|v| window::quads(&v, spec, self.isa));
+        let packed = tensor.as_slice::<i8>().map(|v| window::pack_depthwise_vnni(&v, spec, self.isa));
         let flops = Flops::products(2 * taps as u64 * points(&group.space));
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
-            let weight = match quads {
-                Some(quads) => self.constants.computed(&name, quads)?,
+            let weight = match packed {
+                Some(packed) => self.constants.computed(&name, packed)?,
                 None => self.constants.computed(&name, rows)?,
             };
             let weights = Operand::whole(BufferRef::Weight(weight));

@@ -21,6 +21,7 @@ use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
+use of_ops::exactness::rounded_values;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
@@ -32,27 +33,27 @@ use crate::analysis::roles::{Role, Roles};
 use crate::analysis::{movement, user_kernel};
 use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
-use crate::fuse::{Group, Shape};
-use crate::isa::Isa;
+use crate::fuse::{Group, GroupKind};
+use crate::isa::{CpuCode, Isa, Language};
 use crate::kernel::body::Body;
-use crate::kernel::expr::unprintable;
+use crate::kernel::expr::unsupported_reason;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Indexed;
 use crate::kernel::nest::Nest;
 use crate::kernel::prologue::{Check, Prologue};
-use crate::kernel::schedule::{Scheduled, Schedules};
+use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::{extent, schedule};
-use crate::library::Libraries;
 use crate::lower::body::body;
 use crate::lower::constants::Constants;
-use crate::physical::{BufferRef, Flops, Operand, Physical, PortSpec, Slot, Step, Work, dtype_of};
-use crate::place::{INTERPRETED, Refused};
-use crate::print::{Capabilities, Source, printer};
+use crate::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind, dtype_of};
+use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
+use crate::print::{Capabilities, Source, printer, x86};
+use crate::vendor_libraries::VendorLibraries;
 use crate::{fuse, rendezvous};
 
 /// An op that runs on a backend instead of native code.
-#[derive(Clone, PartialEq, Debug)]
-pub struct LeftOut {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotNative {
     /// Name of the op.
     pub op: String,
     /// Where it comes from.
@@ -61,15 +62,15 @@ pub struct LeftOut {
     pub reason: String,
     /// The backend that claimed it.
     pub backend: &'static str,
-    /// Arithmetic operations and bytes of a run, open extents counted as [`of_ops::work::OPEN`].
+    /// Estimated arithmetic operations of a run; a symbol counts as [`of_ops::work::OPEN`].
     pub flops: u64,
-    /// See `flops`.
+    /// Estimated bytes that a run reads and writes, counted in the same way.
     pub bytes: u64,
-    /// Whether they depend on open extents.
+    /// Whether the estimates depend on symbols.
     pub open: bool,
 }
 
-impl LeftOut {
+impl NotNative {
     /// Whether it computes anything but extents: an empty result only binds symbols.
     pub fn computes(&self) -> bool {
         self.bytes > 0
@@ -77,8 +78,19 @@ impl LeftOut {
 
     /// The estimated seconds of a run in the interpreter.
     pub fn seconds(&self) -> f64 {
-        (self.flops.max(self.bytes / 4)) as f64 / INTERPRETED
+        (self.flops.max(self.bytes / 4)) as f64 / INTERPRETED_OPS_PER_SECOND
     }
+}
+
+/// A kernel that is compiled from C although machine code was requested.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotEmitted {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Its kind in the kernel IR.
+    pub kind: &'static str,
+    /// Why no machine code is emitted for it.
+    pub reason: String,
 }
 
 /// The target and the options of a compilation.
@@ -90,35 +102,46 @@ pub struct Target<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Whether convolutions may use Winograd's algorithm, whose rounding errors are slightly larger.
     pub winograd: bool,
-    /// Libraries whose calls replace kernels ([`crate::library`]); only for GPUs.
-    pub libraries: Libraries,
+    /// Libraries whose calls replace kernels ([`crate::vendor_libraries`]); only for GPUs.
+    pub libraries: VendorLibraries,
     /// Measured register tiles.
     pub schedules: &'a Schedules,
+    /// Where the machine code of kernels for a CPU comes from.
+    pub cpu_code: CpuCode,
 }
 
 impl<'a> Target<'a> {
     /// A target whose tiles all come from the cost model.
     pub fn new(isa: &'static Isa, backends: &'a [&'a dyn Backend]) -> Self {
-        Target { isa, backends, winograd: true, libraries: Libraries::default(), schedules: &schedule::NONE }
+        Target {
+            isa,
+            backends,
+            winograd: true,
+            libraries: VendorLibraries::default(),
+            schedules: &schedule::NONE,
+            cpu_code: CpuCode::C,
+        }
     }
 }
 
-/// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan contains them.
+/// A lowered region. `StepKind::Kernel::code` is an index into `kernels` until the plan contains them.
 #[derive(Default)]
 pub struct Lowered {
     /// Steps and buffers.
-    pub physical: Physical,
+    pub physical: StepGraph,
     /// Distinct kernels.
     pub kernels: Vec<Source>,
     /// A readable name for each kernel.
     pub names: Vec<String>,
     /// Ops that went to a backend.
-    pub left_out: Vec<LeftOut>,
+    pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
-    pub refused: Vec<Refused>,
+    pub rejected: Vec<Rejected>,
+    /// Kernels that are compiled from C although machine code was requested.
+    pub not_emitted: Vec<NotEmitted>,
     /// Its contractions.
-    pub scheduled: Vec<Scheduled>,
-    /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
+    pub tunable: Vec<TunableContraction>,
+    /// Regions that its control flow runs; `StepKind::Control::programs` are indices into them.
     pub inner: Vec<Lowered>,
 }
 
@@ -128,18 +151,20 @@ pub struct Lowered {
 /// # Errors
 /// When no backend claims an op, with every reason.
 pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
-    let (graph, can) = (&func.graph, printer(target.isa.language).capabilities());
+    let (graph, caps) = (&func.graph, printer(target.isa.language).capabilities());
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
         g: graph,
         roles: Roles::of(graph, graph.entry(), graph.args()),
+        kept: rounded_values(graph),
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
-        can,
-        libraries: if can.library_calls { target.libraries } else { Libraries::default() },
+        caps,
+        libraries: if caps.library_calls { target.libraries } else { VendorLibraries::default() },
         deferred: HashSet::new(),
         schedules: target.schedules,
+        cpu_code: target.cpu_code,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
         operand_of: HashMap::new(),
@@ -152,15 +177,18 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
 pub(crate) struct Lowering<'g, 'b> {
     g: &'g Graph,
     roles: Roles,
+    /// Values that must keep every bit.
+    kept: HashSet<ValueId>,
     isa: &'b Isa,
     /// Capabilities of kernels for the instruction set.
-    can: Capabilities,
+    caps: Capabilities,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
-    libraries: Libraries,
+    libraries: VendorLibraries,
     /// Transposes that are lowered on first use: a library call may read their operand instead.
     deferred: HashSet<OpId>,
     schedules: &'b Schedules,
+    cpu_code: CpuCode,
     constants: Constants<'g, 'b>,
     out: Lowered,
     operand_of: HashMap<ValueId, Operand>,
@@ -171,10 +199,11 @@ impl<'g> Lowering<'g, '_> {
     /// Lowers the ops of a region.
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
-        self.out.physical.merges_collectives = self.can.collectives;
+        self.out.physical.merges_collectives = self.caps.collectives;
         self.feed(inputs);
         // Score matrices with other readers are materialised anyway.
-        let own = |t: &crate::analysis::score_matrix::ScoreMatrix| self.can.recomputed_scores && t.shared.is_empty();
+        let own =
+            |t: &crate::analysis::score_matrix::ScoreMatrixMatch| self.caps.recomputed_scores && t.shared.is_empty();
         let matrices =
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
         for group in &fuse::fuse(self.g, region, &self.roles, matrices) {
@@ -197,10 +226,10 @@ impl<'g> Lowering<'g, '_> {
     fn slot(&mut self, v: ValueId) -> usize {
         let ty = self.g.ty(v);
         let (dtype, dims, bytes) = slot_type(ty);
-        let known = bytes.is_none() && self.roles.knows(ty);
+        let known = bytes.is_none() && self.roles.is_shape_known(ty);
         let extents = if known { ty.as_tensor().and_then(|t| t.shape.clone()) } else { None };
         let name = self.g.name(v).map_or_else(|| format!("v{}", v.index()), |n| n.to_string());
-        self.out.physical.slots.push(Slot { name, dtype, dims, bytes, extents: extents.unwrap_or_default() });
+        self.out.physical.slots.push(BufferSlot { name, dtype, dims, bytes, extents: extents.unwrap_or_default() });
         self.out.physical.slots.len() - 1
     }
 
@@ -210,7 +239,7 @@ impl<'g> Lowering<'g, '_> {
         let bytes = count.and_then(|n| dtype.byte_len(n)).map(|b| b as u64);
         let extents = if bytes.is_none() { dims.iter().map(|d| d.dim().clone()).collect() } else { Vec::new() };
         let dims = dims.iter().map(|d| d.dim().as_const().unwrap_or(-1)).collect();
-        self.out.physical.slots.push(Slot { name, dtype: Some(dtype), dims, bytes, extents });
+        self.out.physical.slots.push(BufferSlot { name, dtype: Some(dtype), dims, bytes, extents });
         self.out.physical.slots.len() - 1
     }
 
@@ -277,7 +306,13 @@ impl<'g> Lowering<'g, '_> {
         // An alias of an object is an object, even if its extents are numbers.
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
-        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.buffer), dst }, Flops::default(), 0);
+        self.step(
+            "reshape".into(),
+            Vec::new(),
+            StepKind::Copy { src: Operand::whole(p.buffer), dst },
+            Flops::default(),
+            0,
+        );
         let whole = Operand::whole(BufferRef::Slot(dst));
         self.operand_of.insert(v, whole.clone());
         Ok(whole)
@@ -285,7 +320,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// Copies a buffer to an object whose extents are bound at run time.
     fn copy_to_object(&mut self, op: OpId, v: ValueId, buffer: Operand) -> Result<Operand, Diagnostic> {
-        if !self.roles.knows(self.g.ty(v)) {
+        if !self.roles.is_shape_known(self.g.ty(v)) {
             self.backend(op, "its result has extents that no tensor binds".into())?;
             return self.operand(v);
         }
@@ -312,7 +347,7 @@ impl<'g> Lowering<'g, '_> {
             let spec = self.port(name, dst);
             self.out.physical.inputs.push(spec);
             let name = format!("feed {name}");
-            self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, Flops::default(), 0);
+            self.step(name, Vec::new(), StepKind::Feed { port: i as u32, dst }, Flops::default(), 0);
         }
     }
 
@@ -339,13 +374,19 @@ impl<'g> Lowering<'g, '_> {
                 BufferRef::Slot(s) if whole => s,
                 _ => {
                     let dst = self.slot(v);
-                    self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, Flops::default(), 0);
+                    self.step(format!("copy {name}"), Vec::new(), StepKind::Copy { src: p, dst }, Flops::default(), 0);
                     dst
                 }
             };
             let spec = self.port(name, src);
             self.out.physical.outputs.push(spec);
-            self.step(format!("fetch {name}"), Vec::new(), Work::Fetch { port: i as u32, src }, Flops::default(), 0);
+            self.step(
+                format!("fetch {name}"),
+                Vec::new(),
+                StepKind::Fetch { port: i as u32, src },
+                Flops::default(),
+                0,
+            );
         }
         Ok(())
     }
@@ -357,8 +398,8 @@ impl<'g> Lowering<'g, '_> {
 
     // ---- steps ----
 
-    fn step(&mut self, name: String, locations: Vec<String>, work: Work, flops: Flops, bytes: u64) {
-        self.out.physical.steps.push(Step { name, locations, work, flops, bytes, reread: None });
+    fn step(&mut self, name: String, locations: Vec<String>, kind: StepKind, flops: Flops, bytes: u64) {
+        self.out.physical.steps.push(Step { name, locations, kind, flops, bytes, reread: None });
     }
 
     /// The diagnostic for a kernel that should be printable and is not.
@@ -383,9 +424,9 @@ impl<'g> Lowering<'g, '_> {
     fn title(&self, ops: &[OpId]) -> String {
         let mut names: Vec<&str> = ops.iter().map(|o| self.g.op(*o).name().trim_start_matches("of.")).collect();
         names.dedup();
-        const MOST: usize = 6;
-        let more = names.len().saturating_sub(MOST);
-        names.truncate(MOST);
+        const MAX_NAMES: usize = 6;
+        let more = names.len().saturating_sub(MAX_NAMES);
+        names.truncate(MAX_NAMES);
         let mut out = names.join("+");
         if more > 0 {
             out.push_str(&format!("+{more} more"));
@@ -406,6 +447,7 @@ impl<'g> Lowering<'g, '_> {
             may_be_empty: source.iterations.number().is_none(),
             symbols: symbols.iter().map(|s| (s.clone(), self.roles.index(s))).collect(),
         };
+        self.emit(&mut source, &prologue, ops);
         source.body.insert_str(0, &printer(self.isa.language).prologue(&prologue));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
@@ -422,8 +464,23 @@ impl<'g> Lowering<'g, '_> {
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).map(|b| b.min(most)).sum::<u64>() + written;
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(BufferRef::Slot(*s)))).collect();
         let symbols = !symbols.is_empty();
-        let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
+        let work = StepKind::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
+    }
+
+    /// Emits the machine code of a kernel, where that was requested.
+    fn emit(&mut self, source: &mut Source, prologue: &Prologue, ops: &[OpId]) {
+        if self.cpu_code == CpuCode::C || self.isa.language != Language::C {
+            return;
+        }
+        let Some(nest) = source.nest.take() else { return };
+        match x86::emit(&nest, prologue, self.isa) {
+            Ok(code) => source.machine_code = Some(code),
+            Err(reason) => {
+                let kernel = self.title(ops);
+                self.out.not_emitted.push(NotEmitted { kernel, kind: nest.kind(), reason });
+            }
+        }
     }
 
     /// Size in bytes of each argument, where known.
@@ -528,26 +585,26 @@ impl<'g> Lowering<'g, '_> {
     // ---- groups ----
 
     fn group(&mut self, group: &Group) -> Result<(), Diagnostic> {
-        let result = match group.shape {
-            Shape::Reference => {
+        let result = match group.kind {
+            GroupKind::Reference => {
                 let why = match self.roles.get(group.ops[0]) {
                     Role::Reference(why) => why.clone(),
                     _ => String::new(),
                 };
                 return self.backend(group.ops[0], why);
             }
-            Shape::Control => return self.control(group.ops[0]),
-            Shape::Transfer => return self.transfer(group.ops[0]),
-            Shape::Elementwise => self.elementwise(group),
-            Shape::Rowwise(inner) => self.rowwise(group, inner),
-            Shape::Anchor => self.anchor(group),
-            Shape::Attention => self.attention(group),
-            Shape::ScoreMatrix => self.score_matrix(group),
-            Shape::Single if self.may_defer(group.ops[0]) => {
+            GroupKind::Control => return self.control(group.ops[0]),
+            GroupKind::Transfer => return self.transfer(group.ops[0]),
+            GroupKind::Elementwise => self.elementwise(group),
+            GroupKind::Rowwise(inner) => self.rowwise(group, inner),
+            GroupKind::Anchor => self.anchor(group),
+            GroupKind::Attention => self.attention(group),
+            GroupKind::ScoreMatrix => self.score_matrix(group),
+            GroupKind::Single if self.may_defer(group.ops[0]) => {
                 self.deferred.insert(group.ops[0]);
                 return Ok(());
             }
-            Shape::Single => self.single(group.ops[0]),
+            GroupKind::Single => self.single(group.ops[0]),
         };
         let why = match result {
             Ok(done) => return done,
@@ -572,20 +629,20 @@ impl<'g> Lowering<'g, '_> {
         for op in recomputed.iter().chain(&group.ops) {
             let role = self.roles.get(*op).clone();
             let v = self.g.op(*op).results[0];
-            let (shape, space) = match role {
-                Role::Anchor => (Shape::Anchor, self.dims(v)),
-                Role::RowReduce(inner) => (Shape::Rowwise(inner), self.dims(self.g.op(*op).operands[0])),
-                _ => (Shape::Elementwise, self.dims(v)),
+            let (kind, space) = match role {
+                Role::Anchor => (GroupKind::Anchor, self.dims(v)),
+                Role::RowReduce(inner) => (GroupKind::Rowwise(inner), self.dims(self.g.op(*op).operands[0])),
+                _ => (GroupKind::Elementwise, self.dims(v)),
             };
-            self.group(&Group::of(vec![*op], shape, space))?;
+            self.group(&Group::of(vec![*op], kind, space))?;
         }
         Ok(())
     }
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &self.roles, inner);
-        match unprintable(&b) {
+        let b = body(self.g, group, &self.roles, inner, &self.kept);
+        match unsupported_reason(&b) {
             Some(why) => Err(why),
             None => Ok(b),
         }
@@ -616,11 +673,11 @@ impl<'g> Lowering<'g, '_> {
             let (dims, dtype) = (self.dims(self.g.op(op).operands[0]), self.dtype(self.g.op(op).operands[0]));
             let axes: Vec<usize> = (dims.len() - inner..dims.len()).collect();
             if let Some(parts) = self.parts(&dims, &axes).filter(|_| dtype == DType::F32 && dims == group.space) {
-                return self.in_parts(op, &dims, &axes, parts);
+                return self.split_reduction(op, &dims, &axes, parts);
             }
         }
         let b = self.body(group, inner)?;
-        let source = Nest::Rows { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
+        let source = Nest::RowWise { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
         Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
     }
 
@@ -654,7 +711,7 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// Emits a reduction in two steps: partial results, then their reduction.
-    fn in_parts(
+    fn split_reduction(
         &mut self,
         op: OpId,
         dims: &[Extent],
@@ -665,7 +722,7 @@ impl<'g> Lowering<'g, '_> {
         let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
         let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
         let between = vec![count, parts.into()];
-        let first = Nest::Partial { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
+        let first = Nest::SplitReduction { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
         let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
         let run = |l: &mut Self| {
             let read = l.operand(x)?;
@@ -689,7 +746,7 @@ impl<'g> Lowering<'g, '_> {
                 let dims = self.dims(x);
                 let axes = reduced_axes(self.g, op, dims.len());
                 if let Some(parts) = self.parts(&dims, &axes) {
-                    return self.in_parts(op, &dims, &axes, parts);
+                    return self.split_reduction(op, &dims, &axes, parts);
                 }
                 Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
@@ -738,7 +795,7 @@ impl<'g> Lowering<'g, '_> {
         let exchanges = transfers.map(|op| Ok(rendezvous(self.g, *op)?.0));
         let rendezvous = exchanges.collect::<Result<Vec<_>, Diagnostic>>()?;
         let is_async = backend.is_async() && !open;
-        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, is_async };
+        let work = StepKind::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, is_async };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -764,7 +821,7 @@ impl<'g> Lowering<'g, '_> {
             let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let empty = data.results.iter().all(|v| work::elements(self.g.ty(*v)) == 0.0);
             let moved: f64 = data.operands.iter().chain(&data.results).map(|v| work::bytes(self.g.ty(*v))).sum();
-            self.out.left_out.push(LeftOut {
+            self.out.not_native.push(NotNative {
                 op: data.name().to_string(),
                 location: data.loc.clone(),
                 reason: why,
@@ -776,7 +833,7 @@ impl<'g> Lowering<'g, '_> {
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
             // The cost model would count a symbol as an arbitrary number.
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
-            let work = Work::Backend {
+            let work = StepKind::Backend {
                 backend: backend.name(),
                 payload,
                 inputs,

@@ -10,7 +10,7 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Counted, Kind, Window, image_axes};
+use crate::kernel::window::{Divisor, Window, WindowKind, image_axes};
 use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
 use crate::physical::Flops;
@@ -28,10 +28,7 @@ impl Lowering<'_, '_> {
         let geometry = geometry.map_err(|e| e.message)?;
         let image = Image::of(&geometry.windows, &geometry.n, &geometry.c, b, &group.space)?;
         let (h, w) = image_axes(&image.windows)?;
-        let kind = match average {
-            Some(p) => Kind::Mean(Counted::of(&image.windows, p.count_include_pad)?),
-            None => Kind::Max,
-        };
+        let kind = average.map_or(WindowKind::Max, |p| WindowKind::Mean(divisor(&p, &image.windows)));
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
@@ -39,6 +36,18 @@ impl Lowering<'_, '_> {
             let first = vec![self.operand(x)?];
             self.finish(group, source, &image.body, first, flops)
         })())
+    }
+}
+
+/// The elements that a mean counts. Only `ceil_mode` has windows that reach beyond the padding.
+fn divisor(pool: &AvgPool, windows: &Windows<Dim>) -> Divisor {
+    let pads = windows.pads_begin.iter().chain(&windows.pads_end);
+    let padded = pads.into_iter().any(|p| p.as_const() != Some(0));
+    match (pool.count_include_pad, pool.ceil_mode) {
+        (true, true) => Divisor::Padded,
+        (false, true) => Divisor::Inside,
+        (false, false) if padded => Divisor::Inside,
+        _ => Divisor::Window,
     }
 }
 

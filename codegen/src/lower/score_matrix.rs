@@ -6,9 +6,9 @@ use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 use of_ops::work;
 
-use crate::analysis::score_matrix::Sum;
-use crate::analysis::view::View;
-use crate::fuse::{Group, Shape};
+use crate::analysis::score_matrix::ScoreConsumer;
+use crate::analysis::view::OperandView;
+use crate::fuse::{Group, GroupKind};
 use crate::kernel::body::Node;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
@@ -31,14 +31,17 @@ impl Lowering<'_, '_> {
         if at(&found.products[0]) > at(&found.products[1]) {
             return Err("its products are in another order".into());
         }
-        let body = body(self.g, &Group::of(inside, Shape::Elementwise, dims.clone()), &self.roles, 0);
-        if let Some(why) = expr::unprintable(&body) {
+        let group = Group::of(inside, GroupKind::Elementwise, dims.clone());
+        let body = body(self.g, &group, &self.roles, 0, &self.kept);
+        if let Some(why) = expr::unsupported_reason(&body) {
             return Err(why);
         }
-        let views = |side: usize| found.products.map(|p| View::of(self.g, &self.roles, self.g.op(p).operands[side]));
+        let views =
+            |side: usize| found.products.map(|p| OperandView::of(self.g, &self.roles, self.g.op(p).operands[side]));
         let (left, right) = (views(0), views(1));
-        let layouts =
-            |v: &[View; 2], across: bool| Ok::<_, String>([v[0].layout(batch, across)?, v[1].layout(batch, across)?]);
+        let layouts = |v: &[OperandView; 2], transposed: bool| {
+            Ok::<_, String>([v[0].layout(batch, transposed)?, v[1].layout(batch, transposed)?])
+        };
         let depth = |p: OpId| self.dims(self.g.op(p).operands[0]).last().cloned().ok_or("a product with a vector");
         let nest = ScoreMatrix {
             batch: batch.to_vec(),
@@ -55,7 +58,7 @@ impl Lowering<'_, '_> {
         let maps: f64 = found.maps.iter().map(|op| work::of(self.g, *op).flops).sum();
         let pointwise = if points(dims) > 0 { maps as u64 } else { 0 };
         for over_rows in [false, true] {
-            let sums: Vec<&Sum> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
+            let sums: Vec<&ScoreConsumer> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
             if sums.is_empty() {
                 continue;
             }
@@ -84,7 +87,12 @@ impl Lowering<'_, '_> {
     }
 
     /// A sum, and the value that it computes; `views` are those of the operands with the lines that it sums.
-    fn sum(&self, s: &Sum, nest: &ScoreMatrix, views: &[View; 2]) -> Result<(score_matrix::Sum, ValueId), String> {
+    fn sum(
+        &self,
+        s: &ScoreConsumer,
+        nest: &ScoreMatrix,
+        views: &[OperandView; 2],
+    ) -> Result<(score_matrix::ScoreSum, ValueId), String> {
         let (_, node) = nest
             .body
             .stores
@@ -94,9 +102,9 @@ impl Lowering<'_, '_> {
         if nest.body.nodes[*node].dtype != DType::F32 || matches!(nest.body.nodes[*node].node, Node::Const(_)) {
             return Err("only sums of f32 have one kernel".into());
         }
-        let other = View::of(self.g, &self.roles, s.other(self.g));
+        let other = OperandView::of(self.g, &self.roles, s.other(self.g));
         let (factor, own) = (&views[s.factor], if s.over_rows { &nest.left } else { &nest.right });
-        if other.root != factor.root || other.layout(&nest.batch, s.across())? != own[s.factor] {
+        if other.root != factor.root || other.layout(&nest.batch, s.is_transposed())? != own[s.factor] {
             return Err("a sum reads lines of another operand".into());
         }
         let y = self.g.op(s.op).results[0];
@@ -113,10 +121,10 @@ impl Lowering<'_, '_> {
                 to
             }
         };
-        if s.across() {
+        if s.is_transposed() {
             let last = out.len() - 1;
             out.swap(last - 1, last);
         }
-        Ok((score_matrix::Sum { node: *node, factor: s.factor, out }, value))
+        Ok((score_matrix::ScoreSum { node: *node, factor: s.factor, out }, value))
     }
 }

@@ -8,14 +8,14 @@ use of_plan::{AxisLayout, LayoutKind};
 
 use crate::lower::Lowering;
 use crate::mesh::{EXCHANGED, EXCHANGED_HINT};
-use crate::physical::{BufferRef, Flops, Operand, Work};
+use crate::physical::{BufferRef, Flops, Operand, StepKind};
 use crate::transfer::rendezvous;
 
 /// From this many bytes on, more than two ranks use a reduce-scatter and an all-gather, as Thakur, Rabenseifner and Gropp do for
 /// long messages ("Optimization of Collective Communication Operations in MPICH", 2005). Each rank then reads twice its data,
 /// instead of the data of all ranks.
 /// has, rather than what all have.
-const LONG: u64 = 16384;
+const MIN_SPLIT_ELEMENTS: u64 = 16384;
 
 impl Lowering<'_, '_> {
     /// Emits the steps of a rank's share of a transfer.
@@ -35,7 +35,7 @@ impl Lowering<'_, '_> {
             if a.kind().is_partial() && b.kind() == LayoutKind::Broadcast);
         let ranks = as_op::<Transfer>(self.g, op).and_then(|own| own.ranks.first().copied()).unwrap_or(1).max(1);
         // A library of collectives selects its algorithms itself.
-        if !sums || ranks <= 2 || bytes < LONG || self.can.collectives {
+        if !sums || ranks <= 2 || bytes < MIN_SPLIT_ELEMENTS || self.caps.collectives {
             self.boxing(op, whole, src, dst);
             return Ok(());
         }
@@ -58,6 +58,6 @@ impl Lowering<'_, '_> {
         let bytes = self.bytes_of(&src).unwrap_or(0) + self.out.physical.slots[dst].bytes.unwrap_or(0);
         let locations = self.locations(&[op]);
         let name = format!("transfer {}", transfer.id);
-        self.step(name, locations, Work::Boxing { transfer, src, dst }, Flops::default(), bytes);
+        self.step(name, locations, StepKind::Boxing { transfer, src, dst }, Flops::default(), bytes);
     }
 }

@@ -3,13 +3,13 @@
 use of_ir::{Dim, DimFn, Factor};
 use of_plan::{
     Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, CopyExec, ElementType, Exec, KernelExec,
-    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    MemoryKind, ObjectStorage, Port, PortExec, Program, Register, Storage, Task, TaskId, TaskKind, ThreadDesc,
 };
 
 use crate::physical::memory::Buffer;
-use crate::physical::{ALIGN, Operand, Physical, PortSpec, Step, Work, element_type, memory};
+use crate::physical::{ALIGN, Operand, PortSpec, Step, StepGraph, StepKind, element_type, memory};
 
-impl Physical {
+impl StepGraph {
     /// The program: one CPU thread that runs every task, memory packed by lifetime, and control edges where memory is reused.
     pub fn assemble(&self, name: &str, inner: bool) -> Program {
         let n = self.slots.len();
@@ -32,7 +32,7 @@ impl Physical {
         for (i, step) in self.steps.iter().enumerate().filter(|_| self.merges_collectives) {
             // Merged collectives must not reuse each other's memory. Steps that run concurrently with them, up to the next
             // collective or reader of a result, must not either.
-            let is_rendezvous = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
+            let is_rendezvous = |i: &usize| matches!(self.steps[*i].kind, StepKind::Boxing { .. });
             let run = || {
                 (0..=i)
                     .rev()
@@ -57,7 +57,7 @@ impl Physical {
         let mut offset_of = vec![0u64; n];
         blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
 
-        let regsts = (0..n)
+        let registers = (0..n)
             .map(|s| {
                 let slot = &self.slots[s];
                 let storage = match slot.bytes {
@@ -70,12 +70,12 @@ impl Physical {
                     }),
                     None => Storage::Object(ObjectStorage {}),
                 };
-                Regst {
+                Register {
                     id: s as u32,
                     name: slot.name.clone(),
                     producer: producer[s],
                     consumers: consumers[s].clone(),
-                    num: 1,
+                    copies: 1,
                     dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
                     dims: slot.dims.clone(),
                     inplace_of: Vec::new(),
@@ -94,46 +94,46 @@ impl Physical {
             name: name.to_string(),
             inputs: self.ports(&self.inputs, true),
             outputs: self.ports(&self.outputs, false),
-            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, machine: 0 }],
+            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, rank: 0 }],
             peak_bytes: packing.peak,
             lower_bound_bytes: packing.lower_bound,
             chunks,
-            regsts,
+            registers,
             tasks,
             pipelined: false,
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
-            inner: inner || self.steps.iter().any(|s| matches!(s.work, Work::Boxing { .. })),
+            inner: inner || self.steps.iter().any(|s| matches!(s.kind, StepKind::Boxing { .. })),
         };
         of_plan::chain_threads(&mut program);
         program
     }
 
     fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
-        let mut regsts: Vec<Option<usize>> = vec![None; specs.len()];
+        let mut registers: Vec<Option<usize>> = vec![None; specs.len()];
         for step in &self.steps {
-            let (port, slot) = match step.work {
-                Work::Feed { port, dst } if feeds => (port, dst),
-                Work::Fetch { port, src } if !feeds => (port, src),
+            let (port, slot) = match step.kind {
+                StepKind::Feed { port, dst } if feeds => (port, dst),
+                StepKind::Fetch { port, src } if !feeds => (port, src),
                 _ => continue,
             };
-            if let Some(regst) = regsts.get_mut(port as usize) {
-                regst.get_or_insert(slot);
+            if let Some(register) = registers.get_mut(port as usize) {
+                register.get_or_insert(slot);
             }
         }
-        let port = |(spec, regst): (&PortSpec, Option<usize>)| Port {
+        let port = |(spec, register): (&PortSpec, Option<usize>)| Port {
             name: spec.name.clone(),
             dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
             dims: spec.dims.clone(),
             object: spec.object,
-            regst: regst.unwrap_or(0) as u32,
+            register: register.unwrap_or(0) as u32,
         };
-        specs.iter().zip(regsts).map(port).collect()
+        specs.iter().zip(registers).map(port).collect()
     }
 
     fn task(&self, step: &Step, id: u64) -> Task {
         let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
-        let (kind, exec) = match &step.work {
-            Work::Kernel { code, args: list, symbols, iterations, grain, scratch_bytes, .. } => (
+        let (kind, exec) = match &step.kind {
+            StepKind::Kernel { code, args: list, symbols, iterations, grain, scratch_bytes, .. } => (
                 TaskKind::Compute,
                 Exec::Kernel(KernelExec {
                     code: *code,
@@ -148,7 +148,7 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
-            Work::Backend { backend, payload, inputs, outputs, rendezvous, .. } => (
+            StepKind::Backend { backend, payload, inputs, outputs, rendezvous, .. } => (
                 TaskKind::Compute,
                 Exec::Backend(BackendExec {
                     backend: (*backend).to_string(),
@@ -161,29 +161,29 @@ impl Physical {
                     rendezvous: rendezvous.clone(),
                 }),
             ),
-            Work::Control { kind, inputs, given, bodies, outputs } => (
+            StepKind::Control { kind, inputs, is_present, region_calls, outputs } => (
                 TaskKind::Compute,
                 Exec::Control(ControlExec {
                     kind: *kind as i32,
                     inputs: args(inputs),
-                    given: given.clone(),
-                    bodies: bodies
+                    given: is_present.clone(),
+                    bodies: region_calls
                         .iter()
                         .map(|b| BodyExec { program: b.program as u32, captures: b.captures.clone() })
                         .collect(),
                     outputs: outputs.iter().map(|s| *s as u32).collect(),
                 }),
             ),
-            Work::Copy { src, dst } => {
+            StepKind::Copy { src, dst } => {
                 let bytes = self.slots[*dst].bytes.unwrap_or(0);
-                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::register(*dst as u32, 0), bytes }))
             }
-            Work::Boxing { transfer, src, dst } => {
+            StepKind::Boxing { transfer, src, dst } => {
                 let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);
                 (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst }))
             }
-            Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
-            Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
+            StepKind::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
+            StepKind::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
         };
         let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
         Task {

@@ -6,15 +6,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use crate::physical::{Physical, Step, Work};
+use crate::physical::{Step, StepGraph, StepKind};
 
 /// Reorders the steps. Programs with symbols or transfers, which impose another order, are unchanged.
-pub fn order(physical: &mut Physical) {
+pub fn order(physical: &mut StepGraph) {
     let steps = &physical.steps;
-    let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
-    let is_rendezvous = |s: &Step| match &s.work {
-        Work::Boxing { .. } => true,
-        Work::Backend { rendezvous, .. } => !rendezvous.is_empty(),
+    let is_async: Vec<bool> =
+        steps.iter().map(|s| matches!(s.kind, StepKind::Backend { is_async: true, .. })).collect();
+    let is_rendezvous = |s: &Step| match &s.kind {
+        StepKind::Boxing { .. } => true,
+        StepKind::Backend { rendezvous, .. } => !rendezvous.is_empty(),
         _ => false,
     };
     if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(is_rendezvous) {
@@ -70,11 +71,11 @@ mod tests {
     use crate::physical::{BufferRef, Flops, Operand};
 
     /// Steps by the slots that they read and the slot that they write; uppercase names are asynchronous.
-    fn physical(steps: &[(&str, &[usize], usize)]) -> Physical {
+    fn physical(steps: &[(&str, &[usize], usize)]) -> StepGraph {
         let step = |(name, reads, write): &(&str, &[usize], usize)| Step {
             name: (*name).into(),
             locations: Vec::new(),
-            work: Work::Backend {
+            kind: StepKind::Backend {
                 backend: "gpu",
                 payload: (0, 0),
                 inputs: reads.iter().map(|s| Operand::whole(BufferRef::Slot(*s))).collect(),
@@ -86,7 +87,7 @@ mod tests {
             bytes: 0,
             reread: None,
         };
-        Physical { steps: steps.iter().map(step).collect(), ..Physical::default() }
+        StepGraph { steps: steps.iter().map(step).collect(), ..StepGraph::default() }
     }
 
     fn ordered(steps: &[(&str, &[usize], usize)]) -> String {

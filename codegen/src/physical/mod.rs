@@ -1,6 +1,6 @@
 //! The physical graph: steps in execution order over buffers, and its translation to a program of the plan.
 //!
-//! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks, registers and
+//! Lowering produces a [`StepGraph`]; [`StepGraph::assemble`] finds lifetimes, packs the memory, and writes tasks, registers and
 //! control edges. This module is independent of ops.
 
 mod assemble;
@@ -10,7 +10,7 @@ pub mod memory;
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Arg, ControlKind, ElementType, Rendezvous, Reread, Transfer};
+use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
 
@@ -19,7 +19,7 @@ pub const ALIGN: u64 = 64;
 
 /// A buffer or a runtime-owned object.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct BufferSlot {
     /// Logical name, `op/tensor`.
     pub name: String,
     /// Element type; `None` for sequences and optionals.
@@ -67,7 +67,7 @@ impl Operand {
 
     fn arg(&self) -> Arg {
         let arg = match self.buffer {
-            BufferRef::Slot(s) => Arg::regst(s as u32, self.offset),
+            BufferRef::Slot(s) => Arg::register(s as u32, self.offset),
             BufferRef::Weight(w) => Arg::weight(w, self.offset),
         };
         match &self.view {
@@ -79,7 +79,7 @@ impl Operand {
 
 /// A region that a step runs.
 #[derive(Clone, Debug)]
-pub struct Body {
+pub struct RegionCall {
     /// Index among the inner programs; in the plan once they are added.
     pub program: usize,
     /// The inputs of the step that the region captures, in the order of its program's inputs after its arguments.
@@ -88,7 +88,7 @@ pub struct Body {
 
 /// The work of a step.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum StepKind {
     /// A kernel of the plan.
     Kernel {
         /// Index in the plan's code.
@@ -117,7 +117,7 @@ pub enum Work {
         /// Slots in order of the results.
         outputs: Vec<usize>,
         /// Transfers whose share of the rank it executes.
-        rendezvous: Vec<Rendezvous>,
+        rendezvous: Vec<BackendTransfer>,
         /// Whether it is asynchronous to the host.
         is_async: bool,
     },
@@ -128,9 +128,9 @@ pub enum Work {
         /// The operands that are present, then the captures of the regions.
         inputs: Vec<Operand>,
         /// Which operands are present.
-        given: Vec<bool>,
+        is_present: Vec<bool>,
         /// The regions.
-        bodies: Vec<Body>,
+        region_calls: Vec<RegionCall>,
         /// Slots in order of the results.
         outputs: Vec<usize>,
     },
@@ -174,7 +174,7 @@ pub struct Step {
     /// The locations of its ops.
     pub locations: Vec<String>,
     /// Its work.
-    pub work: Work,
+    pub kind: StepKind,
     /// Floating-point operations.
     pub flops: Flops,
     /// Bytes moved.
@@ -224,9 +224,9 @@ pub struct PortSpec {
 
 /// A lowered function.
 #[derive(Clone, Debug, Default)]
-pub struct Physical {
+pub struct StepGraph {
     /// Slots; the index is the register's id.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<BufferSlot>,
     /// Steps in execution order.
     pub steps: Vec<Step>,
     /// Inputs.
@@ -242,16 +242,16 @@ pub struct Physical {
 impl Step {
     /// Slots that it reads.
     pub(crate) fn reads(&self) -> Vec<usize> {
-        let mut out: Vec<usize> = match &self.work {
-            Work::Kernel { args, writes, .. } => {
+        let mut out: Vec<usize> = match &self.kind {
+            StepKind::Kernel { args, writes, .. } => {
                 args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
             }
-            Work::Backend { inputs, .. } | Work::Control { inputs, .. } => {
+            StepKind::Backend { inputs, .. } | StepKind::Control { inputs, .. } => {
                 inputs.iter().filter_map(Operand::slot).collect()
             }
-            Work::Copy { src, .. } | Work::Boxing { src, .. } => src.slot().into_iter().collect(),
-            Work::Fetch { src, .. } => vec![*src],
-            Work::Feed { .. } => Vec::new(),
+            StepKind::Copy { src, .. } | StepKind::Boxing { src, .. } => src.slot().into_iter().collect(),
+            StepKind::Fetch { src, .. } => vec![*src],
+            StepKind::Feed { .. } => Vec::new(),
         };
         out.sort_unstable();
         out.dedup();
@@ -260,11 +260,11 @@ impl Step {
 
     /// Slots that it writes.
     pub(crate) fn writes(&self) -> Vec<usize> {
-        match &self.work {
-            Work::Kernel { writes, .. } => writes.clone(),
-            Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
-            Work::Copy { dst, .. } | Work::Boxing { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
-            Work::Fetch { .. } => Vec::new(),
+        match &self.kind {
+            StepKind::Kernel { writes, .. } => writes.clone(),
+            StepKind::Backend { outputs, .. } | StepKind::Control { outputs, .. } => outputs.clone(),
+            StepKind::Copy { dst, .. } | StepKind::Boxing { dst, .. } | StepKind::Feed { dst, .. } => vec![*dst],
+            StepKind::Fetch { .. } => Vec::new(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Nodes {
     /// The backend of a node, by index.
     on: Vec<Option<usize>>,
     /// Dependencies of each unit, in case its subgraph is dissolved.
-    needs: Vec<BTreeSet<usize>>,
+    unit_deps: Vec<BTreeSet<usize>>,
 }
 
 impl Nodes {
@@ -28,12 +28,12 @@ impl Nodes {
         let unit_of: HashMap<OpId, usize> =
             units.iter().enumerate().flat_map(|(i, u)| u.ops.iter().map(move |op| (*op, i))).collect();
         let mut needs = Vec::new();
-        let mut met = None;
+        let mut last_rendezvous = None;
         for (i, u) in units.iter().enumerate() {
             let mut own = BTreeSet::new();
             // All ranks must run transfers in the same order, whatever the placement.
             if u.ops.iter().any(|op| is_rendezvous(g, *op)) {
-                own.extend(met.replace(i));
+                own.extend(last_rendezvous.replace(i));
             }
             for op in &u.ops {
                 let mut read = Vec::new();
@@ -53,7 +53,7 @@ impl Nodes {
             }))
         };
         let on = units.iter().map(&mut number).collect();
-        Nodes { members: (0..units.len()).map(|i| vec![i]).collect(), deps: needs.clone(), on, needs }
+        Nodes { members: (0..units.len()).map(|i| vec![i]).collect(), deps: needs.clone(), on, unit_deps: needs }
     }
 
     /// Merges adjacent clusters, then unordered clusters of one backend.
@@ -98,7 +98,7 @@ impl Nodes {
             m.iter().for_each(|u| node_of[*u] = n);
         }
         for n in 0..self.members.len() {
-            let needs = self.members[n].iter().flat_map(|u| &self.needs[*u]).map(|u| node_of[*u]);
+            let needs = self.members[n].iter().flat_map(|u| &self.unit_deps[*u]).map(|u| node_of[*u]);
             self.deps[n] = needs.filter(|d| *d != n).collect();
         }
     }

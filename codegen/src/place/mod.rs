@@ -32,16 +32,16 @@ use crate::{fuse, transfer};
 pub const NATIVE: &str = "native";
 
 /// Minimum seconds of a native kernel.
-const KERNEL: f64 = 1e-6;
+const KERNEL_SECONDS: f64 = 1e-6;
 
 /// Operations a second of native code on one current core.
-const FLOPS: f64 = 5e10;
+const NATIVE_FLOPS_PER_SECOND: f64 = 5e10;
 
 /// Memory bandwidth of native code, in bytes a second.
-const BANDWIDTH: f64 = 1e10;
+const NATIVE_BYTES_PER_SECOND: f64 = 1e10;
 
 /// Operations a second of ops without native code.
-pub(crate) const INTERPRETED: f64 = 1e8;
+pub(crate) const INTERPRETED_OPS_PER_SECOND: f64 = 1e8;
 
 /// A placement that the user fixed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ pub struct Request<'a> {
 
 /// An op that a requested backend does not run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Refused {
+pub struct Rejected {
     /// Name of the op.
     pub op: String,
     /// Where it comes from.
@@ -82,7 +82,7 @@ pub struct Refused {
 
 /// A subgraph that runs on a backend.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Placed {
+pub struct PlacedSubgraph {
     /// Name of the backend.
     pub backend: String,
     /// Names of its ops, excluding views and shape computations.
@@ -101,9 +101,9 @@ pub struct Placed {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Placement {
     /// The subgraphs, each on one backend.
-    pub subgraphs: Vec<Placed>,
-    /// Refused ops in the order of the function, for each requested backend.
-    pub refused: Vec<Refused>,
+    pub subgraphs: Vec<PlacedSubgraph>,
+    /// Rejected ops in the order of the function, for each requested backend.
+    pub rejected: Vec<Rejected>,
     /// Number of ops that could have been placed.
     pub ops: usize,
 }
@@ -163,7 +163,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
 /// # Errors
 /// Each unsupported op, with the reason; once where several functions have it.
 pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Placement>, Diagnostics> {
-    let mut refused: Vec<Diagnostic> = Vec::new();
+    let mut rejected: Vec<Diagnostic> = Vec::new();
     for g in funcs.iter().map(|f| &f.graph) {
         for op in g.region_ops(g.entry()).filter(|op| as_op::<Transfer>(g, *op).is_none()) {
             let (Err(why), data) = (backend.claims(g, op), g.op(op)) else { continue };
@@ -173,13 +173,13 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
                 Some(fix) => d.hint(fix),
                 None => d,
             };
-            if !refused.contains(&d) {
-                refused.push(d);
+            if !rejected.contains(&d) {
+                rejected.push(d);
             }
         }
     }
-    if !refused.is_empty() {
-        return Err(Diagnostics(refused));
+    if !rejected.is_empty() {
+        return Err(Diagnostics(rejected));
     }
     let (known, wanted) = ([backend], [backend.name().to_string()]);
     Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 0 })?)
@@ -188,7 +188,8 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
 /// The backend called `name`.
 fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Diagnostic> {
     request.known.iter().copied().find(|b| b.name() == name).ok_or_else(|| {
-        let known: Vec<&str> = request.known.iter().map(|b| b.name()).collect();
+        let known = request.known.iter().map(|b| b.name()).filter(|name| *name != "cuda");
+        let known: Vec<&str> = std::iter::once(NATIVE).chain(known).chain(["cuda:ARCH"]).collect();
         Diagnostic::error(Code::INPUT, Location::Unknown, format!("there is no backend '{name}'"))
             .hint(format!("there are {}", known.join(", ")))
     })
@@ -216,14 +217,14 @@ fn region(
     let roles = Roles::of(g, at, inputs);
     let mut units = Vec::new();
     for ops in fusion_units(g, at, &roles) {
-        units.extend(choose(g, ops, &roles, placing, &mut placement.refused)?);
+        units.extend(choose(g, ops, &roles, placing, &mut placement.rejected)?);
     }
     placement.ops += units.iter().filter(|u| u.computes).map(|u| u.ops.len()).sum::<usize>();
     let mut nodes = Nodes::new(g, &units, &roles);
     nodes.merge_clusters();
     let mut subgraphs = Vec::new();
     for members in nodes.clusters() {
-        let placed = profitable(g, &members, &units, placing.request, &mut placement.refused);
+        let placed = profitable(g, &members, &units, placing.request, &mut placement.rejected);
         if let Some(placed) = placed {
             placement.subgraphs.push(placed);
             subgraphs.push(members);
@@ -288,7 +289,7 @@ fn choose<'a>(
     ops: Vec<OpId>,
     roles: &Roles,
     placing: &mut Placing<'a>,
-    refused: &mut Vec<Refused>,
+    rejected: &mut Vec<Rejected>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
     let (request, wanted) = (placing.request, placing.wanted.clone());
     let pins: Vec<Option<usize>> =
@@ -308,14 +309,14 @@ fn choose<'a>(
                         on = Some(b);
                         break;
                     }
-                    list => report(g, &ops, b, list, roles, refused),
+                    list => report(g, &ops, b, list, roles, rejected),
                 }
             }
         }
         [NATIVE] => {
             for b in wanted {
                 let fix = "--pin pins it to native code".to_string();
-                refused.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
+                rejected.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
             }
         }
         [name] => {
@@ -333,11 +334,11 @@ fn choose<'a>(
             }
             // Fused ops follow a pinned op, where possible.
             if !list.is_empty() {
-                return one_by_one(g, ops, roles, placing, refused);
+                return one_by_one(g, ops, roles, placing, rejected);
             }
             on = Some(b);
         }
-        _ => return one_by_one(g, ops, roles, placing, refused),
+        _ => return one_by_one(g, ops, roles, placing, rejected),
     }
     let computes =
         |op: &OpId| !matches!(roles.get(*op), Role::Nothing | Role::Alias | Role::Transfer) && !roles.is_shape(g, *op);
@@ -351,11 +352,11 @@ fn one_by_one<'a>(
     ops: Vec<OpId>,
     roles: &Roles,
     placing: &mut Placing<'a>,
-    refused: &mut Vec<Refused>,
+    rejected: &mut Vec<Rejected>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
     let mut out = Vec::new();
     for op in ops {
-        out.extend(choose(g, vec![op], roles, placing, refused)?);
+        out.extend(choose(g, vec![op], roles, placing, rejected)?);
     }
     Ok(out)
 }
@@ -385,7 +386,7 @@ fn report(
     b: &dyn Backend,
     list: Vec<(OpId, String)>,
     roles: &Roles,
-    refused: &mut Vec<Refused>,
+    rejected: &mut Vec<Rejected>,
 ) {
     for op in ops {
         if matches!(roles.get(*op), Role::Nothing) {
@@ -399,13 +400,13 @@ fn report(
                 (format!("native code fuses it with '{}', which is refused", g.op(*other).name()), None)
             }
         };
-        refused.push(left(g, *op, b.name(), reason, fix));
+        rejected.push(left(g, *op, b.name(), reason, fix));
     }
 }
 
-fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>) -> Refused {
+fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>) -> Rejected {
     let data = g.op(op);
-    Refused { op: data.name().into(), location: data.loc.clone(), backend: backend.into(), reason, fix }
+    Rejected { op: data.name().into(), location: data.loc.clone(), backend: backend.into(), reason, fix }
 }
 
 /// Whether a pin matches an op.
@@ -426,7 +427,7 @@ fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
     for op in ops {
         let work = of_ops::work::of(g, *op);
         if matches!(roles.get(*op), Role::Reference(_)) {
-            slow += (work.flops + work.bytes()) / INTERPRETED;
+            slow += (work.flops + work.bytes()) / INTERPRETED_OPS_PER_SECOND;
             continue;
         }
         flops += work.flops;
@@ -436,7 +437,7 @@ fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
         let written = data.results.iter().filter(|v| g.uses(**v).iter().any(|u| !ops.contains(&u.op)));
         bytes += read.chain(written).map(|v| of_ops::work::bytes(g.ty(*v))).sum::<f64>().min(work.bytes());
     }
-    slow + KERNEL + f64::max(flops / FLOPS, bytes / BANDWIDTH)
+    slow + KERNEL_SECONDS + f64::max(flops / NATIVE_FLOPS_PER_SECOND, bytes / NATIVE_BYTES_PER_SECOND)
 }
 
 /// Returns the subgraph if it is large enough and worth its call; else reports why not.
@@ -445,8 +446,8 @@ fn profitable(
     members: &[usize],
     units: &[Unit<'_>],
     request: &Request<'_>,
-    refused: &mut Vec<Refused>,
-) -> Option<Placed> {
+    rejected: &mut Vec<Rejected>,
+) -> Option<PlacedSubgraph> {
     let b = units[members[0]].on?;
     let of = |f: fn(&Unit<'_>) -> bool| members.iter().any(|u| f(&units[*u]));
     let ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
@@ -482,12 +483,12 @@ fn profitable(
             let computing = members.iter().filter(|u| units[**u].computes).flat_map(|u| &units[*u].ops);
             let names = computing.map(|op| g.op(*op).name().to_string()).collect();
             let rendezvous = ops.iter().filter(|op| is_rendezvous(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
-            Some(Placed { backend: name, ops: names, transfer, native, overhead, rendezvous })
+            Some(PlacedSubgraph { backend: name, ops: names, transfer, native, overhead, rendezvous })
         }
         Some((reason, fix)) => {
             let reported = |u: &&usize| units[**u].computes || units[**u].ops.iter().any(|op| is_rendezvous(g, *op));
             let ops = members.iter().filter(reported).flat_map(|u| &units[*u].ops);
-            refused.extend(ops.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
+            rejected.extend(ops.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
             None
         }
     }

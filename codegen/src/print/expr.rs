@@ -5,7 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
-use crate::kernel::body::{Body, Node, Reduce};
+use crate::kernel::body::{Body, Node, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 
@@ -76,6 +76,8 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
     let operand = body.nodes[*args.last().unwrap_or(&0)].dtype;
     let t = ctype(dtype);
     let one = |f: &str| format!("one_{f}({})", a(0));
+    let product = |i: usize| body.nodes[args[i]].dtype.is_float() && body.keeps_product(args[i]);
+    let unfused = product(0) || args.len() > 1 && product(1);
     use ScalarOp::*;
     match op {
         Neg => format!("({t})-{}", a(0)),
@@ -119,6 +121,8 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
             };
             format!("({t})((u64){} {sign} (u64){})", a(0), a(1))
         }
+        Add if unfused => format!("one_sum({}, {})", a(0), a(1)),
+        Sub if unfused => format!("one_difference({}, {})", a(0), a(1)),
         Add => format!("({t})({} + {})", a(0), a(1)),
         Sub => format!("({t})({} - {})", a(0), a(1)),
         Mul => format!("({t})({} * {})", a(0), a(1)),
@@ -127,8 +131,12 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         }
         Div if operand.is_int() => format!("({t})({1} == 0 ? 0 : {0} / {1})", a(0), a(1)),
         Div => format!("{} / {}", a(0), a(1)),
-        Fmod if operand.is_signed_int() => format!("({t})({1} == 0 || {1} == -1 ? 0 : {0} % {1})", a(0), a(1)),
-        Fmod | Mod if !operand.is_signed_int() => format!("({t})({1} == 0 ? 0 : {0} % {1})", a(0), a(1)),
+        Fmod if operand.is_signed_int() => {
+            format!("({t})({1} == 0 || {1} == -1 ? 0 : {0} % {1})", a(0), a(1))
+        }
+        Fmod | Mod if !operand.is_signed_int() => {
+            format!("({t})({1} == 0 ? 0 : {0} % {1})", a(0), a(1))
+        }
         Mod | Fmod => format!(
             "({t})({1} == 0 || {1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))",
             a(0),
@@ -184,12 +192,12 @@ pub fn scalar_constants(body: &Body, out: &mut String) {
 }
 
 /// The neutral element of a reduction, in C.
-pub fn neutral(kind: Reduce) -> &'static str {
+pub fn neutral(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "0",
-        Reduce::Prod => "1",
-        Reduce::Max => "-INF32",
-        Reduce::Min => "INF32",
+        ReduceKind::Sum => "0",
+        ReduceKind::Prod => "1",
+        ReduceKind::Max => "-INF32",
+        ReduceKind::Min => "INF32",
     }
 }
 

@@ -223,12 +223,12 @@ INLINE vd log2_f64(vd x) {
   p = p * z + SPLATD(0.9617966939259757);
   p = p * z + SPLATD(2.8853900817779268);
   p = p * s + e;
-  p = PICK_F64(a == SPLATD(0), SPLATD(-INF64), p);
-  return PICK_F64(a < SPLATD(INF64), p, a);
+  p = SELECT_F64(a == SPLATD(0), SPLATD(-INF64), p);
+  return SELECT_F64(a < SPLATD(INF64), p, a);
 }
 /* 2^x; f32 rounds it to 0 or infinity beyond 200: the series of e^(r ln 2) on |r| <= 1/2. */
 INLINE vd exp2_f64(vd x) {
-  x = PICK_F64(x > SPLATD(200), SPLATD(200), PICK_F64(x < SPLATD(-200), SPLATD(-200), x));
+  x = SELECT_F64(x > SPLATD(200), SPLATD(200), SELECT_F64(x < SPLATD(-200), SPLATD(-200), x));
   vd t = x + SPLATD(6755399441055744.0), r = x - (t - SPLATD(6755399441055744.0));
   vd p = SPLATD(1.0178086009239696e-07);
   p = p * r + SPLATD(1.3215486790144305e-06);

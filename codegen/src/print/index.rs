@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent::Extent;
-use crate::kernel::window::{Axis, Counted};
+use crate::kernel::window::{Divisor, WindowAxis};
 
 /// A C expression for the offset of an access at the position `flat` (a C variable) of `dims`.
 pub fn flat_offset(dims: &[Extent], strides: &[Extent], flat: &str) -> String {
@@ -63,7 +63,7 @@ pub fn equal(a: &Extent, b: &Extent) -> String {
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
-pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
+pub fn window_range(at: &str, k: &str, a: &WindowAxis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
     // The window begins at or after the first element, and ends before the last.
     let (before, reach) =
@@ -81,21 +81,19 @@ pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
     );
 }
 
-/// C expressions of the numbers of taps, along lines and along a line, that count in the mean of the window at `y`, `x`, whose
-/// ranges are those of [`window_range`] for `ky` and `kx`.
-pub fn window_counts(counted: &Counted, h: &Axis, w: &Axis) -> [String; 2] {
-    let along = |at: &str, k: &str, a: &Axis, i: usize| match counted {
-        Counted::Inside => format!("dim_max(0, {k}1 - {k}0)"),
-        Counted::Padded(extents) => {
-            let (d, n) = (a.dilation, &extents[i]);
-            let reach = (&a.output - 1usize) * a.stride + (a.kernel - 1) * d;
-            if (n - &reach).number().is_some_and(|left| left > 0) {
-                return a.kernel.to_string();
-            }
-            format!("dim_min({}, ({n} - {at} * {} + {}) / {d})", a.kernel, a.stride, d - 1)
-        }
+/// C expression of the divisor of a mean: the number of elements of the window at `(y, x)` that it counts, and 1 where there
+/// are none, since their sum is 0. The taps inside the input are `ky0..ky1` and `kx0..kx1`.
+pub fn mean_count(divisor: Divisor, h: &WindowAxis, w: &WindowAxis, x: &str) -> String {
+    let padded = |at: &str, a: &WindowAxis| {
+        let inside = &a.input + &a.pad + &a.pad_end;
+        format!("dim_min({}, dim_ceildiv({inside} - {at} * {}, {}))", a.kernel, a.stride, a.dilation)
     };
-    [along("y", "ky", h, 0), along("x", "kx", w, 1)]
+    let (lines, columns) = match divisor {
+        Divisor::Window => return format!("(float){}", h.kernel * w.kernel),
+        Divisor::Inside => ("(ky1 - ky0)".to_string(), "(kx1 - kx0)".to_string()),
+        Divisor::Padded => (padded("y", h), padded(x, w)),
+    };
+    format!("({lines} > 0 && {columns} > 0 ? (float)({lines} * {columns}) : 1.0f)")
 }
 
 /// C expression of the offset of the batch `batch` (a C variable) of an operand.

@@ -7,16 +7,16 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_ops::nn::{Filter, Interpolation, Nearest, Transform};
 
-use crate::kernel::body::Reduce;
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget, TapTable, filter_taps};
 use crate::kernel::space::row_major;
-use crate::kernel::window::Axis;
+use crate::kernel::window::WindowAxis;
 use crate::print::expr::ctype;
 use crate::print::index::{at_most, equal, offset, position, word};
 
 /// The text of an elementwise-computed result, over the variables `x0`, `x1` … of the position.
-pub struct Points {
+pub struct ElementText {
     /// Extents of the result.
     pub dims: Vec<Extent>,
     /// C type of its elements.
@@ -33,24 +33,24 @@ pub struct Points {
     pub value: String,
 }
 
-impl Points {
+impl ElementText {
     /// A result whose elements have the type of argument 0; `reads` operands precede it.
-    fn of(dims: Vec<Extent>, bytes: usize, reads: usize) -> Points {
+    fn of(dims: Vec<Extent>, bytes: usize, reads: usize) -> ElementText {
         let element = word(bytes);
         let head = format!("  PTR(const {element}) from = ARG(const {element}, 0);\n");
-        Points { dims, element, out: reads, head, row: String::new(), point: String::new(), value: String::new() }
+        ElementText { dims, element, out: reads, head, row: String::new(), point: String::new(), value: String::new() }
     }
 }
 
 /// The text of an indexed kernel.
-pub fn points(kernel: &Indexed) -> Points {
+pub fn element_text(kernel: &Indexed) -> ElementText {
     match kernel {
         Indexed::Dense { count, bytes } => {
-            Points { value: "from[x0]".into(), ..Points::of(vec![count.clone()], *bytes, 1) }
+            ElementText { value: "from[x0]".into(), ..ElementText::of(vec![count.clone()], *bytes, 1) }
         }
         Indexed::GatherElements { from, to, axis, index, bytes } => gather_elements(from, to, *axis, *index, *bytes),
-        Indexed::GatherSlices { from, indices, batch, named, index, bytes } => {
-            gather_slices((from, indices), *batch, *named, *index, *bytes)
+        Indexed::GatherSlices { from, indices, batch, index_depth, index, bytes } => {
+            gather_slices((from, indices), *batch, *index_depth, *index, *bytes)
         }
         Indexed::Tile { from, to, bytes } => tile(from, to, *bytes),
         Indexed::Pad { from, to, axes, mode, bytes } => pad(from, to, axes, *mode, *bytes),
@@ -62,8 +62,8 @@ pub fn points(kernel: &Indexed) -> Points {
         Indexed::Range { dims, dtype } => range(dims, *dtype),
         Indexed::PoolArgMax { input, dims, windows } => pool_arg_max(input, dims, windows),
         Indexed::ResizeByTable { from, to, axes, bytes } => resize_by_table(from, to, axes, *bytes),
-        Indexed::ResizeOpen { from, to, axes, interpolation, bytes } => {
-            resize_open(from, to, axes, interpolation, *bytes)
+        Indexed::ResizeDynamic { from, to, axes, interpolation, bytes } => {
+            resize_dynamic(from, to, axes, interpolation, *bytes)
         }
     }
 }
@@ -73,8 +73,8 @@ fn variables(rank: usize) -> Vec<String> {
     (0..rank).map(|a| format!("x{a}")).collect()
 }
 
-fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, bytes: usize) -> Points {
-    let mut p = Points::of(to.to_vec(), bytes, 2);
+fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, bytes: usize) -> ElementText {
+    let mut p = ElementText::of(to.to_vec(), bytes, 2);
     for a in (0..from.len()).filter(|a| *a != axis) {
         p.head += &at_most(&to[a], &from[a]);
     }
@@ -97,22 +97,22 @@ fn positions(index: DType, axes: &[Extent], row: &str) -> String {
 fn gather_slices(
     (from, indices): (&[Extent], &[Extent]),
     batch: usize,
-    named: usize,
+    index_depth: usize,
     index: DType,
     bytes: usize,
-) -> Points {
+) -> ElementText {
     let outer = &indices[..indices.len() - 1];
-    let inner: Extent = from[batch + named..].iter().product();
-    let each: Extent = outer[batch..].iter().product();
+    let inner: Extent = from[batch + index_depth..].iter().product();
+    let slices_per_batch: Extent = outer[batch..].iter().product();
     let size: Extent = from[batch..].iter().product();
     // A row is the slice that one tuple selects.
-    let mut p = Points::of(vec![outer.iter().product(), inner], bytes, 2);
+    let mut p = ElementText::of(vec![outer.iter().product(), inner], bytes, 2);
     p.head += &from[..batch].iter().zip(outer).map(|(a, b)| equal(a, b)).collect::<String>();
     let own = row_major(from);
-    let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-    p.row = positions(index, &from[batch..batch + named], "row");
+    let at: Vec<String> = (0..index_depth).map(|k| format!("k{k}")).collect();
+    p.row = positions(index, &from[batch..batch + index_depth], "row");
     p.row += &format!(
-        "    from = ARG(const {t}, 0) + row / {each} * {size} + {};\n",
+        "    from = ARG(const {t}, 0) + row / {slices_per_batch} * {size} + {};\n",
         offset(&at, &own[batch..]),
         t = p.element
     );
@@ -120,8 +120,8 @@ fn gather_slices(
     p
 }
 
-fn tile(from: &[Extent], to: &[Extent], bytes: usize) -> Points {
-    let mut p = Points::of(to.to_vec(), bytes, 1);
+fn tile(from: &[Extent], to: &[Extent], bytes: usize) -> ElementText {
+    let mut p = ElementText::of(to.to_vec(), bytes, 1);
     let at: Vec<String> = (0..from.len())
         .map(|a| if from[a] == to[a] { format!("x{a}") } else { format!("x{a} % {}", from[a]) })
         .collect();
@@ -129,9 +129,9 @@ fn tile(from: &[Extent], to: &[Extent], bytes: usize) -> Points {
     p
 }
 
-fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes: usize) -> Points {
+fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes: usize) -> ElementText {
     let zero = Extent::from(0usize);
-    let mut p = Points::of(to.to_vec(), bytes, 1);
+    let mut p = ElementText::of(to.to_vec(), bytes, 1);
     let mut at = variables(from.len());
     for PaddedAxis { axis: a, before, after } in axes {
         let a = *a;
@@ -163,8 +163,8 @@ fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes
     p
 }
 
-fn triangle(dims: &[Extent], upper: bool, diagonal: Option<DType>, bytes: usize) -> Points {
-    let mut p = Points::of(dims.to_vec(), bytes, 1 + usize::from(diagonal.is_some()));
+fn triangle(dims: &[Extent], upper: bool, diagonal: Option<DType>, bytes: usize) -> ElementText {
+    let mut p = ElementText::of(dims.to_vec(), bytes, 1 + usize::from(diagonal.is_some()));
     let (row, column) = (dims.len() - 2, dims.len() - 1);
     p.head += &match diagonal {
         Some(index) => format!("  const i64 k = *ARG(const {}, 1);\n", ctype(index)),
@@ -181,8 +181,8 @@ fn reverse_sequence(
     (batch, time): (usize, usize),
     index: DType,
     bytes: usize,
-) -> Points {
-    let mut p = Points::of(dims.to_vec(), bytes, 2);
+) -> ElementText {
+    let mut p = ElementText::of(dims.to_vec(), bytes, 2);
     p.head += &equal(lengths, &dims[batch]);
     p.point = format!(
         "      const i64 n = ARG(const {}, 1)[x{batch}]; if (n < 0 || n > {}) return 1;\n      const i64 t = x{time} < n ? n - 1 - x{time} : x{time};\n",
@@ -195,10 +195,10 @@ fn reverse_sequence(
     p
 }
 
-fn one_hot((outer, depth, inner): (&Extent, &Extent, &Extent), index: DType, bytes: usize) -> Points {
+fn one_hot((outer, depth, inner): (&Extent, &Extent, &Extent), index: DType, bytes: usize) -> ElementText {
     // Indices are compared in a type that represents all of them.
     let wide = if index.is_float() || index == DType::U64 { "f64" } else { "i64" };
-    let mut p = Points::of(vec![outer.clone(), depth.clone(), inner.clone()], bytes, 2);
+    let mut p = ElementText::of(vec![outer.clone(), depth.clone(), inner.clone()], bytes, 2);
     let element = p.element;
     p.head = format!("  PTR(const {element}) values = ARG(const {element}, 1);\n");
     p.point = format!("      const {wide} k = ARG(const {}, 0)[x0 * {inner} + x2];\n", ctype(index));
@@ -206,15 +206,15 @@ fn one_hot((outer, depth, inner): (&Extent, &Extent, &Extent), index: DType, byt
     p
 }
 
-fn range(dims: &[Extent], dtype: DType) -> Points {
+fn range(dims: &[Extent], dtype: DType) -> ElementText {
     let t = ctype(dtype);
     let wide = if dtype.is_float() { "f64" } else { "u64" };
     let head = format!("  const {wide} start = *ARG(const {t}, 0), delta = *ARG(const {t}, 1);\n");
     let value = format!("({t})(start + ({wide})x0 * delta)");
-    Points { dims: dims.to_vec(), element: t, out: 2, head, row: String::new(), point: String::new(), value }
+    ElementText { dims: dims.to_vec(), element: t, out: 2, head, row: String::new(), point: String::new(), value }
 }
 
-fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
+fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> ElementText {
     let rank = windows.len();
     let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
     // A window entirely in the padding returns the first element of its channel.
@@ -245,12 +245,12 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
     );
     let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
     let value = "(u64)at".into();
-    Points { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
+    ElementText { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
 }
 
 /// C tables of positions and, for interpolation, weights.
 fn tap_table(table: &TapTable) -> String {
-    let (n, a) = (table.each, table.axis);
+    let (n, a) = (table.max_taps, table.axis);
     let (mut positions, mut weights) = (String::new(), String::new());
     for taps in &table.taps {
         let mut all = taps.clone();
@@ -272,16 +272,16 @@ fn tap_table(table: &TapTable) -> String {
     c
 }
 
-fn resize_by_table(from: &[Extent], to: &[Extent], axes: &[TapTable], bytes: usize) -> Points {
-    let element = if axes.iter().any(|a| a.each > 1) { "f32" } else { word(bytes) };
+fn resize_by_table(from: &[Extent], to: &[Extent], axes: &[TapTable], bytes: usize) -> ElementText {
+    let element = if axes.iter().any(|a| a.max_taps > 1) { "f32" } else { word(bytes) };
     let head: String = axes.iter().map(tap_table).collect();
-    let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.each)).collect();
+    let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.max_taps)).collect();
     let value = combined(from, &list, &|a, k| {
         let weight = if list.contains(&(a, 1)) { String::new() } else { format!("weight{a}[x{a}][{k}]") };
         (format!("place{a}[x{a}][{k}]"), weight)
     });
     let head = format!("{head}  PTR(const {element}) from = ARG(const {element}, 0);\n");
-    Points { dims: to.to_vec(), element, out: 1, head, row: String::new(), point: String::new(), value }
+    ElementText { dims: to.to_vec(), element, out: 1, head, row: String::new(), point: String::new(), value }
 }
 
 /// The sum over every combination of one tap per axis, of an input of extents `from`. `tap` returns the expressions of position
@@ -306,13 +306,13 @@ fn combined(from: &[Extent], axes: &[(usize, usize)], tap: &dyn Fn(usize, usize)
     terms.join(" + ")
 }
 
-fn resize_open(
+fn resize_dynamic(
     from: &[Extent],
     to: &[Extent],
     resized: &[(usize, Option<f64>)],
     how: &Interpolation,
     bytes: usize,
-) -> Points {
+) -> ElementText {
     let taps = filter_taps(how.filter);
     let element = if taps > 1 { "f32" } else { word(bytes) };
     let (mut head, mut row, mut point) = (String::new(), String::new(), String::new());
@@ -329,7 +329,7 @@ fn resize_open(
         (format!("p{a}_{k}"), if taps > 1 { format!("w{a}_{k}") } else { String::new() })
     });
     let _ = writeln!(head, "  PTR(const {element}) from = ARG(const {element}, 0);");
-    Points { dims: to.to_vec(), element, out: 1, head, row, point, value }
+    ElementText { dims: to.to_vec(), element, out: 1, head, row, point, value }
 }
 
 /// C that finds the taps of the position `x{a}` of an axis: `p{a}_0` … and, where there are several, `w{a}_0` … It computes
@@ -427,12 +427,12 @@ pub fn scatter(s: &Scatter) -> ScatterText {
             let index = position("k", &load, &s.to[axis]);
             slice = format!("    {index}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
-        ScatterTarget::Slices(named) => {
+        ScatterTarget::Slices(index_depth) => {
             let outer = &s.indices[..s.indices.len() - 1];
-            let expected = outer.iter().chain(&s.to[named..]);
+            let expected = outer.iter().chain(&s.to[index_depth..]);
             head = expected.zip(&s.updates).map(|(a, b)| equal(a, b)).collect();
-            let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
-            let positions = positions(s.index, &s.to[..named], "i");
+            let at: Vec<String> = (0..index_depth).map(|k| format!("k{k}")).collect();
+            let positions = positions(s.index, &s.to[..index_depth], "i");
             slice = format!("{positions}    const i64 at = {};", offset(&at, &row_major(&s.to)));
         }
     }
@@ -445,12 +445,12 @@ fn combine(s: &Scatter) -> (&'static str, String) {
     let (t, int) = (ctype(s.dtype), s.dtype.is_int());
     let nan = |c: &str| format!("a != a ? a : b != b ? b : a {c} b ? a : b");
     let text = match kind {
-        Reduce::Sum if int => format!("({t})((u64)a + (u64)b)"),
-        Reduce::Prod if int => format!("({t})((u64)a * (u64)b)"),
-        Reduce::Sum => "a + b".into(),
-        Reduce::Prod => "a * b".into(),
-        Reduce::Max => nan(">"),
-        Reduce::Min => nan("<"),
+        ReduceKind::Sum if int => format!("({t})((u64)a + (u64)b)"),
+        ReduceKind::Prod if int => format!("({t})((u64)a * (u64)b)"),
+        ReduceKind::Sum => "a + b".into(),
+        ReduceKind::Prod => "a * b".into(),
+        ReduceKind::Max => nan(">"),
+        ReduceKind::Min => nan("<"),
     };
     (t, text)
 }

@@ -2,8 +2,10 @@
 //!
 //! A printer is a subfolder and a case of [`printer`]. The files of this folder are shared by the printers of the C family.
 
+mod axis_scan;
 pub mod c;
 pub mod cuda;
+mod elementwise;
 pub mod expr;
 pub mod extent;
 pub mod index;
@@ -12,10 +14,12 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
-mod walk;
+pub mod x86;
 
 pub use printer::{Capabilities, Printer};
 pub use source::Source;
+
+use std::sync::Arc;
 
 use crate::isa::{Isa, Language};
 use crate::kernel::nest::Nest;
@@ -35,7 +39,8 @@ impl Nest {
     /// # Errors
     /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
-        printer(isa.language).print(self, isa)
+        let source = printer(isa.language).print(self, isa)?;
+        Ok(Source { nest: Some(Arc::new(self.clone())), ..source })
     }
 }
 

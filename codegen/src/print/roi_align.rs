@@ -7,10 +7,10 @@ use crate::kernel::extent::Extent;
 use crate::kernel::roi_align::RoiAlign;
 use crate::print::expr::ctype;
 use crate::print::index::position;
-use crate::print::indexed::Points;
+use crate::print::indexed::ElementText;
 
 /// Upper limit of the samples of a region.
-const MOST_SAMPLES: &str = "1e8";
+const MAX_SAMPLES: &str = "1e8";
 
 /// How values of several channels are printed.
 pub struct Lanes<'a> {
@@ -27,14 +27,14 @@ pub struct Lanes<'a> {
 }
 
 /// The same with one element a thread, for GPUs.
-pub fn points(r: &RoiAlign) -> Points {
+pub fn element_text(r: &RoiAlign) -> ElementText {
     let (rows, columns) = r.grid;
     let load = |p: &str, _: usize| format!("{p}[x3]");
     let max = |a: &str, b: &str| format!("({a} > {b} ? {a} : {b})");
     let lanes = Lanes { ty: "f32", count: 1, load: &load, splat: &|x| format!("(f32)({x})"), max: &max };
     let mut point = format!("    const i64 r = x0, i = x1, j = x2;\n{}", cell(r));
     sum(r, &lanes, &mut point);
-    Points {
+    ElementText {
         dims: vec![r.count.clone(), rows.into(), columns.into(), r.images[3].clone()],
         element: "f32",
         out: 3,
@@ -59,11 +59,11 @@ pub fn cell(r: &RoiAlign) -> String {
     let _ = writeln!(c, "    PTR(const f32) box = ARG(const f32, 1) + r * 4;");
     let _ = write!(c, "    {}", position("b", &format!("ARG(const {}, 2)[r]", ctype(r.index)), n));
     let _ = writeln!(c, "    PTR(const f32) X = ARG(const f32, 0) + b * {};", h * w * channels);
-    let shift = if r.half { 0.5 } else { 0.0 };
+    let shift = if r.half_pixel { 0.5 } else { 0.0 };
     for (axis, at) in [("x", 0), ("y", 1)] {
         let corner = |k: usize| format!("((f64)box[{k}] * {:?} - {shift:?})", r.scale);
         let _ = writeln!(c, "    f64 {axis}_from = {}, {axis}_size = {} - {axis}_from;", corner(at), corner(at + 2));
-        if !r.half {
+        if !r.half_pixel {
             let _ = writeln!(c, "    if (!({axis}_size > 1)) {axis}_size = 1;");
         }
         let cells = if axis == "x" { columns } else { rows };
@@ -73,21 +73,21 @@ pub fn cell(r: &RoiAlign) -> String {
                 let _ = writeln!(c, "    const i64 {axis}_n = {n};");
             }
             None => {
-                let _ = writeln!(c, "    if ({axis}_size > {MOST_SAMPLES}) return 1;");
+                let _ = writeln!(c, "    if ({axis}_size > {MAX_SAMPLES}) return 1;");
                 let _ = writeln!(c, "    i64 {axis}_n = {axis}_size > 0 ? (i64){axis}_size : 0;");
                 let _ = writeln!(c, "    {axis}_n += {axis}_n < {axis}_size;");
             }
         }
     }
     let _ = writeln!(c, "    const i64 many = x_n * y_n;");
-    let _ = writeln!(c, "    if ((f64)many * {}.0 > {MOST_SAMPLES}) return 1;", rows * columns);
+    let _ = writeln!(c, "    if ((f64)many * {}.0 > {MAX_SAMPLES}) return 1;", rows * columns);
     c
 }
 
 /// C that combines the samples of a cell: `sum0`, `sum1` …
 pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     let ([_, h, w, channels], all) = (&r.images, 0..lanes.count);
-    let first = if r.mean { "0.0f" } else { "-INF32" };
+    let first = if r.average { "0.0f" } else { "-INF32" };
     for k in all.clone() {
         let _ = writeln!(c, "      {} sum{k} = {};", lanes.ty, (lanes.splat)(first));
     }
@@ -97,7 +97,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
         let _ = writeln!(c, "        f64 {axis} = {at};");
     }
     let _ = write!(c, "        if (!(y >= -1 && y <= {h} && x >= -1 && x <= {w})) {{");
-    if !r.mean {
+    if !r.average {
         let zero = (lanes.splat)("0.0f");
         all.clone().for_each(|k| {
             let _ = write!(c, " sum{k} = {};", (lanes.max)(&zero, &format!("sum{k}")));
@@ -118,7 +118,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     }
     for k in all.clone() {
         let part = |i: usize| format!("w{i} * {}", (lanes.load)(&format!("p{i}"), k));
-        if r.mean {
+        if r.average {
             let parts: Vec<String> = (0..4).map(part).collect();
             let _ = writeln!(c, "        sum{k} += {};", parts.join(" + "));
         } else {
@@ -135,7 +135,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
     }
     c.push_str("      }\n");
     for k in all {
-        let _ = match r.mean {
+        let _ = match r.average {
             true => writeln!(c, "      sum{k} = sum{k} / {};", (lanes.splat)("many > 0 ? many : 1")),
             false => writeln!(c, "      if (many == 0) sum{k} = {};", (lanes.splat)("0.0f")),
         };

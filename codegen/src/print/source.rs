@@ -1,6 +1,9 @@
 //! A printed kernel, before it is compiled.
 
+use std::sync::Arc;
+
 use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
 
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
@@ -8,7 +11,7 @@ use crate::kernel::extent::Extent;
 /// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
 /// extents that do not broadcast. Buffers and scratch are 64-byte aligned. On a GPU an iteration is a block of threads
 /// (see [`crate::print::cuda`]).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Source {
     /// Statements.
     pub body: String,
@@ -22,11 +25,16 @@ pub struct Source {
     pub args: usize,
     /// Whether mathematical functions are called instead of inlined.
     pub calls_functions: bool,
+    /// What was printed, for an emitter of machine code.
+    pub nest: Option<Arc<Nest>>,
+    /// The machine code, if it was emitted instead of compiled from the text.
+    pub machine_code: Option<Vec<u8>>,
 }
 
 impl Source {
     /// A kernel without scratch memory.
     pub fn new(body: String, iterations: Extent, grain: i64) -> Source {
-        Source { body, iterations, grain, scratch_bytes: 0, args: 0, calls_functions: false }
+        let (scratch_bytes, args, calls_functions, nest, machine_code) = Default::default();
+        Source { body, iterations, grain, scratch_bytes, args, calls_functions, nest, machine_code }
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use of_ir::{Func, OpId, Rewriter, ValueId};
 
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::score_matrix::{ScoreMatrix, find};
-use crate::analysis::view::View;
+use crate::analysis::score_matrix::{ScoreMatrixMatch, find};
+use crate::analysis::view::OperandView;
 use crate::isa::Isa;
 use crate::print::printer;
 
@@ -21,7 +21,7 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
     let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));
-    let matrices: Vec<ScoreMatrix> =
+    let matrices: Vec<ScoreMatrixMatch> =
         find(g, g.entry(), &roles).into_iter().filter(|m| m.shared.iter().any(is_reduced)).collect();
     if matrices.is_empty() {
         return None;
@@ -49,7 +49,7 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
         }
         for (op, i) in matrix.reads() {
             let v = g.op(op).operands[i];
-            let root = View::through_shared(g, &roles, v).root;
+            let root = OperandView::through_shared(g, &roles, v).root;
             let mut chain: Vec<OpId> = Vec::new();
             let mut at = v;
             while let Some(op) = g.def_op(at).filter(|_| at != root) {

@@ -30,7 +30,7 @@ const MOVES: &[&str] = &[Transpose::NAME, Reshape::NAME, Expand::NAME, Slice::NA
 /// # Errors
 /// When a new op is invalid, which is a bug.
 pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
-    let of = |op| rounded_to(&func.graph, op).filter(|t| isa.multiplies(*t));
+    let of = |op| rounded_to(&func.graph, op).filter(|t| isa.contracts_natively(*t));
     let found: Vec<(OpId, DType)> = func.graph.walk().into_iter().filter_map(|op| Some((op, of(op)?))).collect();
     if found.is_empty() {
         return Ok(None);

@@ -92,7 +92,7 @@ pub(super) struct Inner {
 }
 
 /// How often an op of a region is observed: a loop may run many times.
-const MOST_OBSERVED: usize = 4;
+const MAX_OBSERVED: usize = 4;
 
 /// The ops in the regions of a case, each with the operands of its first evaluations. Control flow inside of control flow is
 /// looked into, too; it is no case itself, because its captured values may be unknown.
@@ -107,7 +107,7 @@ pub(super) fn inside(case: &Case) -> Vec<Inner> {
         let data = graph.op(op);
         let mut all = observed.borrow_mut();
         let list = all.entry(op).or_default();
-        if data.parent != graph.entry() && data.regions.is_empty() && list.len() < MOST_OBSERVED {
+        if data.parent != graph.entry() && data.regions.is_empty() && list.len() < MAX_OBSERVED {
             let operands = data.operands.iter().copied().zip(operands.iter().cloned());
             list.push(operands.chain(data.results.iter().copied().zip(results.iter().cloned())).collect());
         }

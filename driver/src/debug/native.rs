@@ -175,7 +175,7 @@ impl Native<'_> {
     }
 
     fn session(&self) -> SessionOptions {
-        SessionOptions { threads: self.options.worker_threads(), profile: false }
+        SessionOptions { threads: self.options.worker_threads(), profile: false, ..Default::default() }
     }
 
     fn execute(&self, plan: &Arc<PlanFile>, program: usize, case: &Case) -> Ran {

@@ -13,13 +13,13 @@ use crate::prepare::module_of;
 use crate::tensor_files;
 
 /// The most attempts of a reduction: each compiles and runs.
-const MOST_ATTEMPTS: usize = 120;
+const MAX_ATTEMPTS: usize = 120;
 
 /// The smallest set of `ops` found that still shows the difference, by delta debugging (Zeller and Hildebrandt, 2002): parts
 /// are left out, first large ones. `ops` must show it.
 pub(super) fn smallest(graph: &Graph, ops: Vec<OpId>, values: &Values, shows: &dyn Fn(&Case) -> bool) -> Vec<OpId> {
     let (mut ops, mut parts, mut attempts) = (ops, 2, 0);
-    while ops.len() > 1 && attempts < MOST_ATTEMPTS {
+    while ops.len() > 1 && attempts < MAX_ATTEMPTS {
         let size = ops.len().div_ceil(parts);
         let without = |i: usize| -> Vec<OpId> {
             let kept = ops.iter().enumerate().filter(|(at, _)| at / size != i);

@@ -1,8 +1,8 @@
 //! The items of each part of a plan, with their facts.
 
 use of_plan::{
-    Arg, ArgSource, ControlKind, Exec, KernelCode, MeshPort, PlanFile, Port, Program, Regst, SectionKind, Task, Weight,
-    layout_text, transfer_text,
+    Arg, ArgSource, ControlKind, Exec, KernelCode, MeshPort, PlanFile, Port, Program, Register, SectionKind, Task,
+    Weight, layout_text, transfer_text,
 };
 
 use super::{EXECUTOR, Fact, FactValue, Item};
@@ -85,7 +85,7 @@ pub(super) fn programs(file: &PlanFile) -> Vec<Item> {
         keys: vec![p.name.clone(), if p.inner { "inner".into() } else { "entry".into() }],
         facts: vec![
             number("tasks", p.tasks.len()),
-            number("registers", p.regsts.len()),
+            number("registers", p.registers.len()),
             text("open extents", if p.symbols.is_empty() { "none".into() } else { p.symbols.join(", ") }),
             text("iterations", if p.pipelined { "overlap" } else { "one by one" }),
         ],
@@ -107,8 +107,8 @@ pub(super) fn tasks(file: &PlanFile, program: &Program) -> Vec<Item> {
 }
 
 fn task(file: &PlanFile, program: &Program, task: &Task) -> Item {
-    let result = |id: &u32| program.regsts.get(*id as usize).filter(|r| !r.is_control());
-    let results: Vec<&Regst> = task.produces.iter().filter_map(result).collect();
+    let result = |id: &u32| program.registers.get(*id as usize).filter(|r| !r.is_control());
+    let results: Vec<&Register> = task.produces.iter().filter_map(result).collect();
     let values: Vec<&str> = results.iter().map(|r| r.name.as_str()).collect();
     let origin = task.locations.join(", ");
     let by_result = format!("{} {}", task.name, values.join(" "));
@@ -175,8 +175,8 @@ fn reads(file: &PlanFile, program: &Program, task: &Task) -> String {
         Some(Exec::Feed(_) | Exec::Fetch(_)) | None => Vec::new(),
     };
     let name = |arg: &&Arg| match arg.source? {
-        ArgSource::Regst(id) if task.produces.contains(&id) => None,
-        ArgSource::Regst(id) => program.regsts.get(id as usize).map(|r| r.name.clone()),
+        ArgSource::Register(id) if task.produces.contains(&id) => None,
+        ArgSource::Register(id) => program.registers.get(id as usize).map(|r| r.name.clone()),
         ArgSource::Weight(index) => file.plan().weights.get(index as usize).map(|w| w.name.clone()),
     };
     list.iter().filter_map(name).collect::<Vec<_>>().join(", ")
@@ -205,16 +205,16 @@ pub(super) fn memory(_: &PlanFile, program: &Program) -> Vec<Item> {
 
 /// Values between tasks.
 pub(super) fn values(_: &PlanFile, program: &Program) -> Vec<Item> {
-    let value = |r: &Regst| {
+    let value = |r: &Register| {
         let size = r.block().map(|b| bytes("", b.bytes));
-        let mut facts = vec![text("", type_text(r)), number("copies", r.num)];
+        let mut facts = vec![text("", type_text(r)), number("copies", r.copies)];
         facts.extend(size);
         Item { name: r.name.clone(), keys: vec![format!("{} {}", r.name, type_text(r)), r.name.clone()], facts }
     };
-    program.regsts.iter().filter(|r| !r.is_control()).map(value).collect()
+    program.registers.iter().filter(|r| !r.is_control()).map(value).collect()
 }
 
-fn type_text(r: &Regst) -> String {
+fn type_text(r: &Register) -> String {
     let dims: Vec<String> = r.dims.iter().map(|d| if *d < 0 { "?".into() } else { d.to_string() }).collect();
     let storage = if r.is_object() { " object" } else { "" };
     format!("{}[{}]{storage}", r.dtype().name(), dims.join(", "))

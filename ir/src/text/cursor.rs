@@ -207,12 +207,12 @@ impl<'a> Parser<'a> {
     /// "expected …, found …" at the next token.
     pub fn expected(&self, what: &str) -> Box<Diagnostic> {
         // A long token would bury the message.
-        const LONGEST: usize = 40;
+        const MAX_LENGTH: usize = 40;
         let message = match self.tok.kind {
             Kind::Bad(why) => format!("expected {what}, but {why}"),
             Kind::Eof => format!("expected {what}, found the end of the text"),
-            _ if self.peek().chars().nth(LONGEST).is_some() => {
-                format!("expected {what}, found '{}…'", self.peek().chars().take(LONGEST).collect::<String>())
+            _ if self.peek().chars().nth(MAX_LENGTH).is_some() => {
+                format!("expected {what}, found '{}…'", self.peek().chars().take(MAX_LENGTH).collect::<String>())
             }
             _ => format!("expected {what}, found '{}'", self.peek()),
         };

@@ -12,10 +12,10 @@ use super::quote;
 use crate::{Blob, DType, Elements, Power, Rounding, Tensor, packing, small_float};
 
 /// Constants of at most this many elements are written as numbers.
-pub(super) const FEW: usize = 64;
+pub(super) const MAX_INLINE_ELEMENTS: usize = 64;
 
 /// A splat has at most this many elements, so that a short text cannot exhaust memory.
-const MOST_SPLAT: usize = 1 << 20;
+const MAX_SPLAT_ELEMENTS: usize = 1 << 20;
 
 // ---- printing ----
 
@@ -26,7 +26,7 @@ pub(super) fn write_dense(out: &mut String, t: &Tensor) {
         write_nested(out, t.dims(), &mut strings.iter(), &mut |out, s| {
             let _ = quote::write_string(out, s);
         });
-    } else if t.len() > FEW && !is_splat(t) {
+    } else if t.len() > MAX_INLINE_ELEMENTS && !is_splat(t) {
         write_hex(out, &to_mlir(t));
     } else {
         let splat = t.len() > 1 && is_splat(t);
@@ -39,7 +39,7 @@ pub(super) fn write_dense(out: &mut String, t: &Tensor) {
 /// Whether every element has the same bits. Called only for tensors that may be printed as a splat.
 pub(super) fn is_splat(t: &Tensor) -> bool {
     let n = t.len();
-    let cells = if n > 1 && n <= MOST_SPLAT { t.cells() } else { None };
+    let cells = if n > 1 && n <= MAX_SPLAT_ELEMENTS { t.cells() } else { None };
     cells.is_some_and(|(width, cells)| cells.chunks(width).all(|c| c == &cells[..width]))
 }
 
@@ -197,8 +197,8 @@ impl Parser<'_> {
             return self.hex_tensor(all.items[0].token, dtype, dims);
         }
         if bracketless {
-            if count > MOST_SPLAT {
-                let what = format!("a splat has at most {MOST_SPLAT} elements, here {count}");
+            if count > MAX_SPLAT_ELEMENTS {
+                let what = format!("a splat has at most {MAX_SPLAT_ELEMENTS} elements, here {count}");
                 return Err(self.error_of(Code::SHAPE, start, what));
             }
             all.items = vec![all.items[0]; count];

@@ -55,7 +55,7 @@ fn write_inner(out: &mut String, loc: &Location) {
 }
 
 /// The size of nested aliases is exponential in their text, so one location has at most this many parts.
-const MOST_PARTS: usize = 4096;
+const MAX_PARTS: usize = 4096;
 
 /// Where the text defines its location aliases (`#loc3 = loc(…)`, which upstream prints after everything else).
 #[derive(Default)]
@@ -106,8 +106,8 @@ impl Parser<'_> {
 
     fn loc_inner(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         aliases.parts.set(aliases.parts.get() + 1);
-        if aliases.parts.get() > MOST_PARTS {
-            return Err(self.error(self.tok, format!("a location has more than {MOST_PARTS} parts")));
+        if aliases.parts.get() > MAX_PARTS {
+            return Err(self.error(self.tok, format!("a location has more than {MAX_PARTS} parts")));
         }
         self.nested(|p| match p.tok.kind {
             Kind::Ident if p.at_word("unknown") => {

@@ -185,9 +185,9 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
             if self.m.p.eat(b':') {
                 let n = self.m.p.tok;
                 // No op has more; and a list of that length is made from a few characters.
-                const MOST: usize = 1 << 16;
+                const MAX_RESULTS: usize = 1 << 16;
                 count = self.m.p.number("the number of results")?;
-                if count == 0 || count > MOST {
+                if count == 0 || count > MAX_RESULTS {
                     return Err(self.m.p.error(n, "the number of results is out of range"));
                 }
             }
@@ -480,8 +480,8 @@ fn unknown_op(registry: &Registry, name: &str, loc: Location) -> Diagnostic {
 
 /// How many characters differ, at least; large for names that are too long to be misspelt.
 fn distance(a: &str, b: &str) -> usize {
-    const LONGEST: usize = 64;
-    if a.len() > LONGEST || a.len().abs_diff(b.len()) > 2 {
+    const MAX_LENGTH: usize = 64;
+    if a.len() > MAX_LENGTH || a.len().abs_diff(b.len()) > 2 {
         return usize::MAX;
     }
     let b = b.as_bytes();

@@ -52,7 +52,7 @@ pub(super) fn parse_whole<T>(
 /// The largest `n` of a symbol `u<n>` in the text: fresh symbols count on from there.
 fn last_fresh(text: &str) -> u32 {
     // A text that names a larger one is not worth a panic when the count overflows.
-    const LARGEST: u32 = 1 << 30;
+    const MAX_NUMBER: u32 = 1 << 30;
     let mut lexer = Lexer::new(text);
     let mut last = 0;
     loop {
@@ -64,7 +64,7 @@ fn last_fresh(text: &str) -> u32 {
             _ => continue,
         };
         let n = word.strip_prefix('u').and_then(|n| n.parse().ok());
-        last = n.filter(|n| *n < LARGEST).map_or(last, |n| last.max(n));
+        last = n.filter(|n| *n < MAX_NUMBER).map_or(last, |n| last.max(n));
     }
 }
 

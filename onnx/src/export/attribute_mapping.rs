@@ -111,9 +111,9 @@ fn seed(seed: i64) -> Result<Attr, String> {
 /// feature out.
 fn coupling(classes: i64) -> Result<Vec<(&'static str, Attr)>, String> {
     /// The vectors have as many numbers as there are pairs of pairs.
-    const MOST_CLASSES: usize = 64;
+    const MAX_CLASSES: usize = 64;
     let k = usize::try_from(classes).unwrap_or(usize::MAX);
-    if k > MOST_CLASSES {
+    if k > MAX_CLASSES {
         return Err(format!("a support vector machine of {classes} classes would be absurdly large"));
     }
     let pairs = k * (k - 1) / 2;

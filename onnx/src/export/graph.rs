@@ -194,7 +194,7 @@ impl Writer<'_> {
     /// The nodes in front of a support vector machine that couples probabilities (see `attribute_mapping`): `log(1 / p - 1)`, with
     /// `p` away from certainty. The SVM node also returns a label, which has no reader.
     fn odds(&mut self, machine: &mut NodeProto) -> Vec<NodeProto> {
-        const LEAST: f32 = 1e-7;
+        const MIN_ODDS: f32 = 1e-7;
         let mut nodes = Vec::new();
         let mut made = |to: &mut Names, op: &str, input: Vec<String>, value: Option<f32>| {
             let name = to.fresh(op);
@@ -214,7 +214,7 @@ impl Writer<'_> {
             name
         };
         let names = &mut self.names;
-        let [low, high, one] = [LEAST, 1.0 - LEAST, 1.0].map(|x| made(names, "Constant", vec![], Some(x)));
+        let [low, high, one] = [MIN_ODDS, 1.0 - MIN_ODDS, 1.0].map(|x| made(names, "Constant", vec![], Some(x)));
         let p = made(names, "Clip", vec![std::mem::take(&mut machine.input[0]), low, high], None);
         let p = made(names, "Reciprocal", vec![p], None);
         let p = made(names, "Sub", vec![p, one], None);

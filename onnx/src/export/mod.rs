@@ -59,7 +59,7 @@ pub struct Exported {
 }
 
 /// Protocol buffers end at 2 GiB; this much of them is left for everything but weights.
-const MOST_INLINE: usize = (1 << 31) - (1 << 26);
+const MAX_INLINE_BYTES: usize = (1 << 31) - (1 << 26);
 
 /// Writes the entry function of `module` to `path`, and its weights to a file of that name with `.data` behind it where
 /// a model cannot hold them or `options` say so.
@@ -76,7 +76,7 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
         path.with_file_name(name)
     };
     let data = with(".data");
-    let external = options.external_data || inline_bytes(func) > MOST_INLINE;
+    let external = options.external_data || inline_bytes(func) > MAX_INLINE_BYTES;
     let location = data.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let weights = if external { Weights::external(location) } else { Weights::default() };
     let (model, weights) = model(module, func, options, weights)?;
@@ -107,17 +107,28 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
 /// Everything that ONNX lacks, and more weights than a model can hold.
 pub fn export_model(module: &Module, options: &ExportOptions) -> Result<ModelProto, Diagnostics> {
     let func = entry(module)?;
-    if inline_bytes(func) > MOST_INLINE {
+    if inline_bytes(func) > MAX_INLINE_BYTES {
         let what = "the weights have more than 2 GiB, which a model cannot hold";
         return Err(Diagnostic::error(Code::UNSUPPORTED, func.loc.clone(), what).hint("write it to a file").into());
     }
     Ok(model(module, func, options, Weights::default())?.0)
 }
 
+/// The bytes of an ONNX model.
+///
+/// # Errors
+/// As [`export_model`].
+pub fn export_bytes(module: &Module, options: &ExportOptions) -> Result<Vec<u8>, Diagnostics> {
+    Ok(export_model(module, options)?.encode_to_vec())
+}
+
 fn entry(module: &Module) -> Result<&Func, Diagnostics> {
-    module.main().ok_or_else(|| {
-        let what = format!("the module has {} functions and none is called 'main'", module.funcs.len());
-        Diagnostic::error(Code::NAME, Location::Unknown, what).into()
+    // No op calls a function, so all but one would be dropped.
+    module.main().filter(|_| module.funcs.len() == 1).ok_or_else(|| {
+        let names: Vec<String> = module.funcs.keys().map(|name| format!("@{name}")).collect();
+        let what =
+            format!("the module has {} functions, and an ONNX model holds one: {}", names.len(), names.join(", "));
+        Diagnostic::error(Code::NAME, Location::Unknown, what).hint("keep one function in a text").into()
     })
 }
 

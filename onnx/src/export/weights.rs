@@ -13,7 +13,7 @@ use crate::tensor::tensor_proto;
 const ALIGNMENT: u64 = 4096;
 
 /// Smaller data stays in the model, where readers that want shapes and axes find it.
-const SMALLEST: usize = 1024;
+const MIN_EXTERNAL_BYTES: usize = 1024;
 
 /// The data of a model while it is collected. Nothing is copied: a part shares the bytes of its constant.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Weights {
     pub fn store(&mut self, name: &str, value: &Tensor) -> TensorProto {
         let mut proto = TensorProto { name: Some(name.into()), ..tensor_proto(value) };
         let (Some(location), Some(bytes)) = (&self.location, value.bytes()) else { return proto };
-        if bytes.len() < SMALLEST {
+        if bytes.len() < MIN_EXTERNAL_BYTES {
             return proto;
         }
         let offset = self.end.next_multiple_of(ALIGNMENT);

@@ -8,12 +8,24 @@ use super::{FunctionKey, domain};
 use crate::proto::{FunctionProto, GraphProto, NodeProto};
 use crate::tensor::invalid;
 
-/// Refuses a model of more than `most` nodes after inlining.
+/// The most nodes after inlining for each node that the file states. Real models call a function some dozens of times; nested
+/// calls in a file of a few kilobytes reach any number.
+const MAX_GROWTH: usize = 128;
+
+/// Nodes after inlining that need no growth limit: they are imported in a fraction of a second.
+const SMALL: usize = 16_384;
+
+/// Refuses a model of more than `most` nodes after inlining, or of many more than the file states.
 pub(super) fn check(
     graph: &GraphProto,
     functions: &HashMap<FunctionKey<'_>, &FunctionProto>,
     most: usize,
 ) -> Result<(), Diagnostic> {
+    let none = HashMap::new();
+    let mut stated = Counter { functions: &none, counts: HashMap::new() };
+    let in_functions = functions.values().map(|f| stated.nodes(&f.node)).fold(0, usize::saturating_add);
+    let in_file = in_functions.saturating_add(stated.nodes(&graph.node));
+    let most = most.min(in_file.saturating_mul(MAX_GROWTH).max(SMALL));
     let mut counter = Counter { functions, counts: HashMap::new() };
     let all = counter.nodes(&graph.node);
     if all <= most {
@@ -29,7 +41,9 @@ pub(super) fn check(
         Some((n, name)) => format!("function '{name}' is {n} nodes once the functions that it calls are inlined"),
         None => format!("the model is {all} nodes once its functions are inlined"),
     };
-    Err(invalid(message).hint(format!("at most {most} nodes are read; max_nodes raises the limit")))
+    Err(invalid(message).hint(format!(
+        "at most {most} nodes are read: max_nodes of them, and {MAX_GROWTH} for each of the {in_file} nodes in the file"
+    )))
 }
 
 struct Counter<'m, 'f> {

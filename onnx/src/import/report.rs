@@ -79,8 +79,8 @@ pub(crate) struct Report {
 }
 
 /// How many nodes a note names, and how many warnings are kept: reports are read by people.
-const MOST_NAMED: usize = 16;
-const MOST_WARNINGS: usize = 32;
+const MAX_NAMED: usize = 16;
+const MAX_WARNINGS: usize = 32;
 
 impl Report {
     /// Adds an error. The same error at another place is a note of the first.
@@ -119,7 +119,7 @@ impl Report {
 
     /// Adds a warning.
     pub fn warning(&mut self, d: Diagnostic) {
-        if self.warnings.len() < MOST_WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(d);
         } else {
             self.more_warnings += 1;
@@ -185,8 +185,8 @@ fn with_places(d: Diagnostic, places: Vec<Location>) -> Diagnostic {
         Location::Onnx { node, index, .. } => format!("'{node}' (#{index})"),
         other => other.to_string(),
     };
-    let shown: Vec<String> = places.iter().take(MOST_NAMED).map(name).collect();
-    let rest = match places.len().saturating_sub(MOST_NAMED) {
+    let shown: Vec<String> = places.iter().take(MAX_NAMED).map(name).collect();
+    let rest = match places.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         n => format!(" and {n} more"),
     };

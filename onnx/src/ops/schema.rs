@@ -197,12 +197,12 @@ const ONLY: &[(&str, &[(&str, AttributeWithoutEffect)])] = &[
 
 /// Attributes of the IR that say whether an output is used: operator, name, the first output meant.
 const FLAGS: &[(&str, &str, usize)] = &[
-    ("Attention", "present", 1),
-    ("Attention", "scores", 3),
-    ("Dropout", "mask", 1),
-    ("LayerNormalization", "stats", 1),
-    ("MaxPool", "indices", 1),
-    ("SoftmaxCrossEntropyLoss", "log_prob", 1),
+    ("Attention", "return_present", 1),
+    ("Attention", "return_scores", 3),
+    ("Dropout", "return_mask", 1),
+    ("LayerNormalization", "return_stats", 1),
+    ("MaxPool", "return_indices", 1),
+    ("SoftmaxCrossEntropyLoss", "return_log_prob", 1),
 ];
 
 /// An op of the IR that an operator is for one value of an attribute.

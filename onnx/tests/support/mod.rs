@@ -281,7 +281,7 @@ pub fn run(module: &Module, inputs: &[Tensor]) -> Vec<Value> {
 
 /// Dimensions and elements of a tensor of numbers.
 pub fn numbers(v: &Value) -> (Vec<usize>, Vec<f64>) {
-    let Value::Tensor(t) = v else { panic!("{v:?} is no tensor") };
+    let Value::Tensor(t) = v else { panic!("{v:?} is not a tensor") };
     let elements = match t.elements() {
         Elements::Float(v) => v,
         Elements::Int(v) => v.into_iter().map(|i| i as f64).collect(),

@@ -50,7 +50,7 @@ fn determinant(m: &mut [f64], n: usize) -> f64 {
 }
 
 /// Larger matrices have no gradient: n² minors are n⁴ elements.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 
 /// What the determinants of `n` by `n` matrices `x` change by with their elements: the minor that is left without an
 /// element's row and column, and its sign. This holds for singular matrices as well, where an inverse does not.
@@ -114,7 +114,7 @@ impl Op for Det {
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let (g, x) = (cx.grads[0]?, cx.operands[0]);
         let n = cx.rw.graph().ty(x).as_tensor()?.shape.as_ref()?.last()?.as_const()?;
-        let n = usize::try_from(n).ok().filter(|n| (1..=MOST_ROWS).contains(n))?;
+        let n = usize::try_from(n).ok().filter(|n| (1..=MAX_ROWS).contains(n))?;
         let b = &mut Build::new(cx.rw);
         let mut run = || {
             let cofactors = cofactors(b, x, n)?;

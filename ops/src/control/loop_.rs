@@ -22,7 +22,7 @@ op! {
 }
 
 /// A loop that runs longer has no bound.
-const MOST_ITERATIONS: i64 = 1 << 40;
+const MAX_ITERATIONS: i64 = 1 << 40;
 
 impl Op for Loop {
     op_basics!(Loop);
@@ -96,7 +96,7 @@ impl Op for Loop {
         let mut stacks: Vec<Vec<Value>> = Vec::new();
         let mut i = 0;
         while condition && i < limit {
-            if i >= MOST_ITERATIONS {
+            if i >= MAX_ITERATIONS {
                 return Err(OpError::eval("the loop does not end"));
             }
             let mut args = vec![Tensor::scalar(i).into(), bool_value(condition)?];

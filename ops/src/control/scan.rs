@@ -156,7 +156,7 @@ impl Op for Scan {
             let axis = shape::axis(entry(&self.scan_input_axes, i, scans, "scan_input_axes")?, x.dims().len())?;
             let mut dims = x.dims().to_vec();
             let n = dims.remove(axis);
-            if n > super::sequence_split::MOST_PIECES {
+            if n > super::sequence_split::MAX_PIECES {
                 return Err(OpError::eval(format!("an axis of {n} makes too many slices")));
             }
             let one = pieces(x, axis, std::iter::repeat_n(1, n))?;

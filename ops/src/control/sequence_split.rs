@@ -29,7 +29,7 @@ op! {
 }
 
 /// A longer sequence is a mistake, or an axis of a tensor without elements.
-pub(super) const MOST_PIECES: usize = 1 << 24;
+pub(super) const MAX_PIECES: usize = 1 << 24;
 
 impl Op for SplitToSequence {
     op_basics!(SplitToSequence);
@@ -70,7 +70,7 @@ impl Op for SplitToSequence {
         let axis = shape::axis(self.axis, x.dims().len())?;
         let n = x.dims()[axis];
         let lengths: Vec<usize> = match inputs.opt_tensor(1) {
-            None if n > MOST_PIECES => return Err(OpError::eval(format!("an axis of {n} makes too many pieces"))),
+            None if n > MAX_PIECES => return Err(OpError::eval(format!("an axis of {n} makes too many pieces"))),
             None => vec![1; n],
             Some(split) => {
                 let list = inputs.ints(1)?;
@@ -78,7 +78,7 @@ impl Op for SplitToSequence {
                 let list = list.ok_or_else(|| OpError::eval("a length to split by is negative"))?;
                 match list.as_slice() {
                     [0] if split.dims().is_empty() => return Err(OpError::eval("a tensor cannot be split by 0")),
-                    [by] if split.dims().is_empty() && n.div_ceil(*by) > MOST_PIECES => {
+                    [by] if split.dims().is_empty() && n.div_ceil(*by) > MAX_PIECES => {
                         return Err(OpError::eval(format!("an axis of {n} makes too many pieces")));
                     }
                     [by] if split.dims().is_empty() => (0..n.div_ceil(*by)).map(|i| (*by).min(n - i * by)).collect(),

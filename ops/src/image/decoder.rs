@@ -35,7 +35,7 @@ op! {
 }
 
 /// Files of a few bytes may claim to hold pictures of any size. Larger ones are refused before memory is taken.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 
 /// The requested order of channels.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,25 @@ const FORMATS: &[(&[u8], &str, Decode)] = &[
     (b"P6", "PNM", pnm::decode),
     (b"P7", "PNM", pnm::decode),
 ];
+
+/// A decoded picture: rows of pixels of three bytes, red first.
+pub struct Picture {
+    /// Pixels of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `height * width * 3` bytes.
+    pub pixels: Vec<u8>,
+}
+
+/// The picture in a file, in any format that `of.image_decoder` reads.
+///
+/// # Errors
+/// When the bytes are no picture, or one that is damaged or too large.
+pub fn decode_rgb(file: &[u8]) -> Result<Picture, String> {
+    let Rgb { width, height, pixels } = decode(file, MAX_BYTES)?;
+    Ok(Picture { width, height, pixels })
+}
 
 /// The picture in a file, of at most `most` bytes.
 fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
@@ -135,7 +154,7 @@ impl Op for ImageDecoder {
         let channels = self.channels()?;
         let stream = inputs.tensor(0)?;
         let file = stream.as_slice::<u8>().ok_or_else(|| OpError::eval("the bytes must be u8"))?;
-        let Rgb { width, height, mut pixels } = decode(&file, MOST_BYTES).map_err(OpError::eval)?;
+        let Rgb { width, height, mut pixels } = decode(&file, MAX_BYTES).map_err(OpError::eval)?;
         match channels {
             Channels::Rgb => {}
             Channels::Bgr => pixels.chunks_exact_mut(3).for_each(|p| p.swap(0, 2)),
@@ -165,7 +184,7 @@ mod tests {
     }
 
     fn pixels(file: &[u8]) -> (usize, usize, Vec<u8>) {
-        let p = decode(file, MOST_BYTES).unwrap();
+        let p = decode(file, MAX_BYTES).unwrap();
         (p.width, p.height, p.pixels)
     }
 
@@ -195,17 +214,17 @@ mod tests {
     fn truncated_images_are_refused() {
         for f in [file!("baseline.jpg"), file!("progressive.jpg"), file!("lossless.png"), file!("lossless.jp2")] {
             for n in (0..f.len() - 32).step_by(7) {
-                assert!(decode(&f[..n], MOST_BYTES).is_err(), "{n} of {:?}", &f[..4]);
+                assert!(decode(&f[..n], MAX_BYTES).is_err(), "{n} of {:?}", &f[..4]);
             }
         }
-        let e = decode(b"no picture", MOST_BYTES).err().unwrap();
+        let e = decode(b"no picture", MAX_BYTES).err().unwrap();
         assert!(e.contains("no picture of a known format"), "{e}");
     }
 
     #[test]
     fn oversized_images_are_refused_before_allocation() {
         for f in [b"P6 60000 60000 255 ".as_slice(), file!("baseline.jpg"), file!("lossless.jp2")] {
-            let e = decode(f, if f.starts_with(b"P6") { MOST_BYTES } else { 100 }).err().unwrap();
+            let e = decode(f, if f.starts_with(b"P6") { MAX_BYTES } else { 100 }).err().unwrap();
             assert!(e.contains("limit") || e.contains("imits"), "{e}");
         }
     }

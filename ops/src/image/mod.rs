@@ -9,4 +9,4 @@ mod rgb;
 mod tiff;
 mod webp;
 
-pub use decoder::ImageDecoder;
+pub use decoder::{ImageDecoder, Picture, decode_rgb};

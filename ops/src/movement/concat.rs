@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, PartialKind, Sbp, SbpSignature, Shape, TensorType, Type, ValueId};
 
 use super::cells::Cells;
-use super::{MOST_AXES, Split, split};
+use super::{MAX_AXES, Split, split};
 use crate::sample::Rng;
 use crate::structural::ShapeOf;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
@@ -87,7 +87,7 @@ impl Op for Concat {
                 return None;
             }
             out.extend(cx.dims(i)?);
-            if out.len() > MOST_AXES {
+            if out.len() > MAX_AXES {
                 return None;
             }
         }

@@ -3,7 +3,7 @@
 use of_diag::Location;
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, ValueId};
 
-use super::{Expand, MOST_AXES, shape_operand_result, split};
+use super::{Expand, MAX_AXES, shape_operand_result, split};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -43,7 +43,7 @@ impl Op for ConstantOfShape {
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
         let n = match cx.dims(0)?.as_slice() {
             [] => 1,
-            [n] => usize::try_from(n.as_const()?).ok().filter(|n| *n <= MOST_AXES)?,
+            [n] => usize::try_from(n.as_const()?).ok().filter(|n| *n <= MAX_AXES)?,
             _ => return None,
         };
         let value = self.scalar().ok()?.to_i64s()?.first().copied()?;

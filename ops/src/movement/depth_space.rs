@@ -43,12 +43,12 @@ op! {
 }
 
 /// Larger blocks than any image has; their square does not overflow.
-const LARGEST_BLOCK: i64 = 1 << 16;
+const MAX_BLOCK: i64 = 1 << 16;
 
 /// The operand's type and its four dimensions, where the rank is known.
 fn image<'a>(cx: &OpView<'a>, block: i64) -> Result<(&'a TensorType, Option<&'a [Dim; 4]>), OpError> {
-    if !(1..=LARGEST_BLOCK).contains(&block) {
-        return Err(OpError::attr(format!("blocksize is {block}, it must be in 1..={LARGEST_BLOCK}")));
+    if !(1..=MAX_BLOCK).contains(&block) {
+        return Err(OpError::attr(format!("blocksize is {block}, it must be in 1..={MAX_BLOCK}")));
     }
     let t = cx.tensor(0)?;
     let dims = match &t.shape {

@@ -5,7 +5,7 @@ use std::iter;
 use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::{MOST_AXES, cells, first_only, partials, split, to_shape};
+use super::{MAX_AXES, cells, first_only, partials, split, to_shape};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -44,7 +44,7 @@ impl Op for Expand {
             return Err(OpError::ty("the shape must be an integer tensor of rank 1"));
         }
         let spec_len = spec.fixed_dims().and_then(|d| d.first().copied());
-        if spec_len.is_some_and(|n| n > MOST_AXES) {
+        if spec_len.is_some_and(|n| n > MAX_AXES) {
             return Err(OpError::shape("a tensor cannot have so many axes"));
         }
         let shape = match (&x.shape, cx.dims(1), spec_len) {
@@ -67,7 +67,7 @@ impl Op for Expand {
         match (x.as_slice(), to.as_slice()) {
             (_, []) => Some(x),
             ([one], [n]) => match usize::try_from(n.as_const()?) {
-                Ok(n) if n <= MOST_AXES => Some(vec![one.clone(); n]),
+                Ok(n) if n <= MAX_AXES => Some(vec![one.clone(); n]),
                 _ => None,
             },
             (x, [n]) if n.as_const() == Some(1) || n.as_const() == Some(x.len() as i64) => Some(x.to_vec()),

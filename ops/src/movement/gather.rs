@@ -5,7 +5,7 @@ use of_ir::{Dim, OpView, Rewriter, Sbp, SbpSignature, TensorType, Type, ValueId}
 
 use super::cells::Cells;
 use super::spec::{Part, spec};
-use super::{MOST_AXES, Transpose, index, ints, partials, split};
+use super::{MAX_AXES, Transpose, index, ints, partials, split};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -52,7 +52,7 @@ impl Op for Gather {
             return None;
         }
         let (x, list) = (cx.dims(0)?, cx.ints(1)?);
-        if list.len() > MOST_AXES {
+        if list.len() > MAX_AXES {
             return None;
         }
         list.iter().map(|i| Some(x[index::resolve(*i, x.len()).ok()?].clone())).collect()

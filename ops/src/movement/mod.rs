@@ -68,10 +68,10 @@ use crate::Inferred;
 use crate::structural::{Constant, ShapeOf};
 
 /// The most axes that a tensor may get, and the most elements of a tensor that holds dimensions.
-pub const MOST_AXES: usize = 64;
+pub const MAX_AXES: usize = 64;
 
 /// The longest list of indices that a gradient rule writes into the graph.
-const LONGEST_LIST: usize = 1 << 24;
+const MAX_LIST_LENGTH: usize = 1 << 24;
 
 /// Partial values of every kind pass through an op that copies elements of operand 0; the others are broadcast.
 fn partials(operands: usize) -> Vec<SbpSignature> {
@@ -132,7 +132,7 @@ pub(crate) fn shape_operand_result(cx: &OpView<'_>, dtype: DType) -> Inferred {
     }
     let dims = match (cx.dims(0), spec.fixed_dims().as_deref()) {
         (Some(d), _) => d,
-        (None, Some([n])) if *n <= MOST_AXES => vec![Dim::unknown(); *n],
+        (None, Some([n])) if *n <= MAX_AXES => vec![Dim::unknown(); *n],
         (None, Some(_)) => return Err(OpError::shape("a tensor cannot have so many axes")),
         (None, None) => return Ok(vec![Type::Tensor(TensorType::unranked(dtype))]),
     };

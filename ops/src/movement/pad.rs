@@ -6,7 +6,7 @@ use of_diag::Diagnostic;
 use of_ir::{Attrs, Dim, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::cells::Cells;
-use super::{Known, LONGEST_LIST, first_only, gather, ints, known, partials, split};
+use super::{Known, MAX_LIST_LENGTH, first_only, gather, ints, known, partials, split};
 use crate::elementwise::Neg;
 use crate::sample::Rng;
 use crate::structural::NoneValue;
@@ -248,7 +248,7 @@ impl Op for Pad {
             let e = Ends { before: e.before.as_const()?, after: e.after.as_const()? };
             if e.before != 0 || e.after != 0 {
                 let n = usize::try_from(dims[a].as_const()?).ok()?;
-                let s = source(mode, n, &e).ok().filter(|s| s.len <= LONGEST_LIST)?;
+                let s = source(mode, n, &e).ok().filter(|s| s.len <= MAX_LIST_LENGTH)?;
                 lists.push((a, n, (0..s.len).filter_map(|i| s.at(i)).map(|i| i as i64).collect::<Vec<_>>()));
             }
         }

@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, DimFn, Elements, OpError, OpView, Tensor, Type, ValueId};
 
-use super::MOST_AXES;
+use super::MAX_AXES;
 use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -75,7 +75,7 @@ impl Op for Range {
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
         let (start, delta) = (cx.dims(0)?.first()?.clone(), cx.dims(2)?.first()?.clone());
         let n = usize::try_from(symbolic(cx)?.as_const()?).ok()?;
-        (n <= MOST_AXES).then(|| (0..n).map(|i| &start + &(&delta * &Dim::from(i))).collect())
+        (n <= MAX_AXES).then(|| (0..n).map(|i| &start + &(&delta * &Dim::from(i))).collect())
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

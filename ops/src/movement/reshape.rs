@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, DimFn, OpError, OpView, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::{MOST_AXES, first_only, partials, split, to_shape};
+use super::{MAX_AXES, first_only, partials, split, to_shape};
 use crate::sample::Rng;
 use crate::structural::ShapeOf;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -117,7 +117,7 @@ impl Op for Reshape {
         let shape = match cx.dims(1) {
             Some(dims) => Some(self.resolve(x.shape.as_ref(), &dims)?),
             None => match spec.shape.as_ref().and_then(|s| s.first()?.as_const()) {
-                Some(n) if n > MOST_AXES as i64 => {
+                Some(n) if n > MAX_AXES as i64 => {
                     return Err(OpError::shape(format!("a tensor cannot have {n} axes")));
                 }
                 Some(n) => Some((0..n).map(|_| Dim::unknown()).collect()),

@@ -6,7 +6,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, PartialKind, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use super::gather_elements::{check, positions};
-use super::scatter_gradient::ScatterPair;
+use super::scatter_gradient::{ScatterPair, adds};
 use super::{GatherElements, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -84,6 +84,9 @@ impl Op for ScatterElements {
         let Ok(axis) = check(x, indices, self.axis) else { return out };
         let alike = (0..x.len()).filter(|a| *a != axis && x[*a] == indices[*a]).filter_map(split);
         out.extend(alike.map(|s| SbpSignature::new(&[s, s, s], &[s])));
+        if &*self.reduction == "add" {
+            out.extend(split(axis).into_iter().flat_map(|part| adds(cx, part)));
+        }
         out
     }
 

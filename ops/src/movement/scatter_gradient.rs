@@ -1,11 +1,28 @@
 //! The gradient of both scatters.
 
 use of_diag::Diagnostic;
-use of_ir::{Rewriter, ValueId};
+use of_ir::{Graph, OpView, PartialKind, Rewriter, Sbp, SbpSignature, ValueId};
 
-use super::zeros_like;
+use super::{Expand, zeros_like};
+use crate::OpSpec;
 use crate::build::{Build, BuildResult};
 use crate::elementwise::{Cast, Eq, Select};
+
+/// The signatures of a scatter that adds updates up, where the updates are split as `part` says: each part adds its own, and the
+/// sum of all parts is the result. Data of zeros adds nothing, so every part may have all of it.
+pub(super) fn adds(cx: &OpView<'_>, part: Sbp) -> Vec<SbpSignature> {
+    let sum = Sbp::Partial(PartialKind::Sum);
+    let zeros = cx.operand(0).is_some_and(|v| is_zero(cx.graph, v));
+    let data = std::iter::once(sum).chain(zeros.then_some(Sbp::Broadcast));
+    data.map(|x| SbpSignature::new(&[x, part, part], &[sum])).collect()
+}
+
+/// Whether all elements of `v` are known to be 0.
+fn is_zero(g: &Graph, v: ValueId) -> bool {
+    let expanded = g.def_op(v).map(|op| g.op(op)).filter(|op| op.name() == Expand::NAME);
+    let v = expanded.map_or(v, |op| op.operands[0]);
+    g.constant(v).is_some_and(|t| t.bytes().is_some_and(|b| b.iter().all(|byte| *byte == 0)))
+}
 
 /// A scatter and its inverse gather.
 pub(super) struct ScatterPair<'a> {

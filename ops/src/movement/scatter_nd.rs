@@ -5,10 +5,10 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, Shape, TensorType, Type, ValueId};
 
-use super::scatter_gradient::ScatterPair;
+use super::scatter_gradient::{ScatterPair, adds};
 use super::{GatherNd, index, split};
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, OpSpec, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// `x` with slices replaced: the last axis of `indices` names places in the leading axes of `x`, and `updates` holds
@@ -110,10 +110,9 @@ impl Op for ScatterNd {
         if matches!(&*self.reduction, "add" | "none") {
             let sum = Sbp::Partial(of_ir::PartialKind::Sum);
             out.push(SbpSignature::new(&[sum, Sbp::Broadcast, sum], &[sum]));
-            // Sums of some of the slices; what is added to zero needs no first term.
-            let first = if is_zero(cx) { Sbp::Broadcast } else { sum };
-            let slices = (0..outer).filter(|_| &*self.reduction == "add").filter_map(split);
-            out.extend(slices.map(|s| SbpSignature::new(&[first, s, s], &[sum])));
+        }
+        if &*self.reduction == "add" {
+            out.extend((0..outer).filter_map(split).flat_map(|part| adds(cx, part)));
         }
         out
     }
@@ -126,12 +125,4 @@ impl Op for ScatterNd {
         };
         places.gradient(cx.rw, &self.reduction, g, [x, updates, y])
     }
-}
-
-/// Whether the data is known to be zero: a constant, or one that is broadcast.
-fn is_zero(cx: &OpView<'_>) -> bool {
-    let Some(x) = cx.operand(0) else { return false };
-    let broadcast = cx.graph.def_op(x).filter(|op| cx.graph.op(*op).name() == super::Expand::NAME);
-    let source = broadcast.map_or(x, |op| cx.graph.op(op).operands[0]);
-    cx.graph.constant(source).and_then(|t| t.bytes().map(|b| b.iter().all(|b| *b == 0))) == Some(true)
 }

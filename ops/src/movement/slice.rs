@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::bounds::{Range, extent};
-use super::{Known, LONGEST_LIST, cells, first_only, gather, ints, known, partials, split};
+use super::{Known, MAX_LIST_LENGTH, cells, first_only, gather, ints, known, partials, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -179,7 +179,7 @@ impl Op for Slice {
         for b in list {
             let n = usize::try_from(from[b.axis].as_const()?).ok()?;
             let r = Range::new(n, b.start?.as_const()?, b.end?.as_const()?, b.step?).ok()?;
-            if r.step != 1 && r.len > LONGEST_LIST {
+            if r.step != 1 && r.len > MAX_LIST_LENGTH {
                 return None;
             }
             ranges.push((b.axis, n, r));

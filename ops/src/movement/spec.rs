@@ -39,7 +39,7 @@ impl Part {
 /// An integer tensor of the dimensions that `parts` describe, taken from `x`, whose rank is known.
 ///
 /// # Errors
-/// When `x` is no tensor of known rank.
+/// When `x` is not a tensor of known rank.
 pub(crate) fn spec(rw: &mut Rewriter<'_>, x: ValueId, parts: &[Part]) -> Result<ValueId, Diagnostic> {
     let shape = rw.graph().ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
     let fixed = |p: &Part| {

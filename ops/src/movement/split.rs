@@ -33,13 +33,13 @@ op! {
 }
 
 /// More pieces than any model needs.
-const MOST_PIECES: i64 = 1 << 16;
+const MAX_PIECES: i64 = 1 << 16;
 
 impl Split {
     fn count(&self) -> Result<usize, OpError> {
         match usize::try_from(self.num_outputs) {
-            Ok(n) if n >= 1 && self.num_outputs <= MOST_PIECES => Ok(n),
-            _ => Err(OpError::attr(format!("num_outputs is {}, it must be in 1..={MOST_PIECES}", self.num_outputs))),
+            Ok(n) if n >= 1 && self.num_outputs <= MAX_PIECES => Ok(n),
+            _ => Err(OpError::attr(format!("num_outputs is {}, it must be in 1..={MAX_PIECES}", self.num_outputs))),
         }
     }
 

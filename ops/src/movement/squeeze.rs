@@ -3,7 +3,7 @@
 use of_ir::{Dim, OpError, OpView, Rewriter, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use super::spec::{Part, reshape};
-use super::{Known, MOST_AXES, first_only, known, partials, split};
+use super::{Known, MAX_AXES, first_only, known, partials, split};
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -112,7 +112,7 @@ op! {
 /// For each axis of the result the operand's axis, or `None` for a new one.
 fn unsqueezed(rank: usize, axes: &[i64]) -> Result<Vec<Option<usize>>, OpError> {
     let n = rank + axes.len();
-    if n > MOST_AXES {
+    if n > MAX_AXES {
         return Err(OpError::shape(format!("a tensor cannot have {n} axes")));
     }
     let new = shape::axes(axes, n)?;
@@ -131,7 +131,7 @@ impl Op for Unsqueeze {
         Ok(vec![match cx.ints(1) {
             Some(list) => Type::tensor(t.dtype, unsqueezed(from.len(), &list)?.into_iter().map(dim).collect()),
             None => match axes.fixed_dims().as_deref() {
-                Some([n]) if n + from.len() <= MOST_AXES => Type::tensor(t.dtype, vec![Dim::unknown(); n + from.len()]),
+                Some([n]) if n + from.len() <= MAX_AXES => Type::tensor(t.dtype, vec![Dim::unknown(); n + from.len()]),
                 _ => unranked(),
             },
         }])

@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::spec::{Part, spec};
-use super::{MOST_AXES, cells, first_only, partials, split};
+use super::{MAX_AXES, cells, first_only, partials, split};
 use crate::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -62,7 +62,7 @@ impl Op for Tile {
             [] => Some(x),
             [n] => {
                 let n = usize::try_from(*n).ok()?;
-                let len = x.len().checked_mul(n).filter(|l| *l <= MOST_AXES)?;
+                let len = x.len().checked_mul(n).filter(|l| *l <= MAX_AXES)?;
                 Some(x.iter().cycle().take(len).cloned().collect())
             }
             _ => None,

@@ -43,9 +43,9 @@ op! {
             /// What `scores` are: 0 the products, 1 after the cap, 2 with the bias, 3 after the softmax.
             qk_matmul_output_mode: i64,
             /// Whether there are results 1 and 2.
-            present: bool,
+            return_present: bool,
             /// Whether there is result 3, and then also 1 and 2.
-            scores: bool,
+            return_scores: bool,
         }
     }
     samples: |seed| {
@@ -74,9 +74,9 @@ op! {
             left_window_size: r.pick(&[-1, 1]),
             right_window_size: r.pick(&[-1, 1]),
             qk_matmul_output_mode: mode,
-            present: true,
+            return_present: true,
             // Minus infinity in the scores is right, and nothing to compare numbers with.
-            scores: mode != 2,
+            return_scores: mode != 2,
         }))
     };
 }
@@ -202,10 +202,10 @@ impl Op for Attention {
             scores = Some(vec![a.n, a.heads, a.length, total]);
         }
         let mut out = vec![typed(q.dtype, y)];
-        if self.present || self.scores {
+        if self.return_present || self.return_scores {
             out.extend([typed(k.dtype, present_k), typed(v.dtype, present_v)]);
         }
-        if self.scores {
+        if self.return_scores {
             out.push(typed(q.dtype, scores));
         }
         Ok(out)
@@ -262,10 +262,10 @@ impl Op for Attention {
         let y = b.op(crate::contraction::MatMul {}, &[weights, v])?;
         let y = if flat { merge_heads(b, y)? } else { y };
         let mut out = vec![y];
-        if self.present || self.scores {
+        if self.return_present || self.return_scores {
             out.extend([present_k, present_v]);
         }
-        if self.scores {
+        if self.return_scores {
             out.push([products, capped, logits, weights][self.qk_matmul_output_mode as usize]);
         }
         Ok(out)

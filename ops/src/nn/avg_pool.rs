@@ -73,7 +73,8 @@ impl AvgPool {
                 (w.pads_begin[a], w.pads_begin[a] + w.input[a])
             };
             let start = o * w.strides[a];
-            (0..w.kernel[a]).filter(|k| (from..to).contains(&(start + k * w.dilations[a]))).count() as f64
+            let before = |at: usize| at.saturating_sub(start).div_ceil(w.dilations[a]).min(w.kernel[a]);
+            (before(to) - before(from)) as f64
         };
         let axes: Vec<Vec<f64>> =
             (0..w.output.len()).map(|a| (0..w.output[a]).map(|o| along(a, o)).collect()).collect();
@@ -104,7 +105,7 @@ impl Op for AvgPool {
         for plane in 0..g.n * g.c {
             let from = &v[plane * area_in..][..area_in];
             let to = &mut y[plane * area_out..][..area_out];
-            for r in runs.iter().flatten() {
+            for r in runs.iter().flat_map(|(_, list)| list) {
                 let from = from[r.input..].iter().step_by(step);
                 to[r.output..][..r.len].iter_mut().zip(from).for_each(|(t, x)| *t += x);
             }

@@ -104,7 +104,7 @@ impl Op for Col2Im {
         let (runs, step) = (w.runs(), w.step());
         for plane in 0..n * c {
             let to = &mut y[plane * area..][..area];
-            for (k, list) in runs.iter().enumerate() {
+            for (k, list) in &runs {
                 let column = &v[(plane * elements + k) * positions..][..positions];
                 for r in list {
                     let from = &column[r.output..][..r.len];

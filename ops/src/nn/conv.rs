@@ -200,6 +200,7 @@ fn convolve<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry
     let (area_in, area_out) = g.windows.areas();
     let (ci, co) = (g.cin / g.group, g.cout / g.group);
     let (runs, step) = (g.windows.runs(), g.windows.step());
+    let elements: usize = g.windows.kernel.iter().product();
     let mut y = vec![T::default(); g.n * g.cout * area_out];
     if let Some(b) = bias
         && area_out > 0
@@ -211,14 +212,15 @@ fn convolve<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry
             let to = &mut y[(n * g.cout + o) * area_out..][..area_out];
             for c in 0..ci {
                 let from = &x[(n * g.cin + (o / co) * ci + c) * area_in..][..area_in];
-                let taps = &w[(o * ci + c) * runs.len()..][..runs.len()];
-                for (f, list) in taps.iter().zip(&runs) {
+                let taps = &w[(o * ci + c) * elements..][..elements];
+                for (k, list) in &runs {
+                    let f = taps[*k];
                     for r in list {
                         let (to, from) = (&mut to[r.output..][..r.len], &from[r.input..]);
                         if step == 1 {
-                            to.iter_mut().zip(from).for_each(|(t, v)| *t += *f * *v);
+                            to.iter_mut().zip(from).for_each(|(t, v)| *t += f * *v);
                         } else {
-                            to.iter_mut().zip(from.iter().step_by(step)).for_each(|(t, v)| *t += *f * *v);
+                            to.iter_mut().zip(from.iter().step_by(step)).for_each(|(t, v)| *t += f * *v);
                         }
                     }
                 }

@@ -138,6 +138,7 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
     let (area_out, area_in) = g.windows.areas();
     let (ci, co) = (g.cin / g.group, g.cout / g.group);
     let (runs, step) = (g.windows.runs(), g.windows.step());
+    let elements: usize = g.windows.kernel.iter().product();
     let mut y = vec![T::default(); g.n * g.cout * area_out];
     if let Some(b) = bias
         && area_out > 0
@@ -149,11 +150,12 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
             let from = &x[(n * g.cin + c) * area_in..][..area_in];
             for o in 0..co {
                 let to = &mut y[(n * g.cout + (c / ci) * co + o) * area_out..][..area_out];
-                let taps = &w[(c * co + o) * runs.len()..][..runs.len()];
-                for (f, list) in taps.iter().zip(&runs) {
+                let taps = &w[(c * co + o) * elements..][..elements];
+                for (k, list) in &runs {
+                    let f = taps[*k];
                     for r in list {
                         let from = &from[r.output..][..r.len];
-                        to[r.input..].iter_mut().step_by(step).zip(from).for_each(|(t, v)| *t += *f * *v);
+                        to[r.input..].iter_mut().step_by(step).zip(from).for_each(|(t, v)| *t += f * *v);
                     }
                 }
             }

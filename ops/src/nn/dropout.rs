@@ -19,7 +19,7 @@ op! {
         results: (y, mask?),
         attrs: {
             /// Whether there is a second result.
-            mask: bool,
+            return_mask: bool,
             /// Of the random numbers.
             seed: i64,
         }
@@ -33,7 +33,7 @@ op! {
             let training = r.tensor(DType::Bool, &[], 0.0, 2.0);
             operands.extend([ratio.into(), training.into()]);
         }
-        Some((operands, Dropout { mask: r.int(0, 1) == 0, seed: r.int(0, 9) }))
+        Some((operands, Dropout { return_mask: r.int(0, 1) == 0, seed: r.int(0, 9) }))
     };
 }
 
@@ -62,7 +62,7 @@ impl Op for Dropout {
         if !one(1) || !one(2) {
             return Err(OpError::shape("ratio and training must be one element each"));
         }
-        let mask = self.mask.then(|| Type::Tensor(x.with_dtype(DType::Bool)));
+        let mask = self.return_mask.then(|| Type::Tensor(x.with_dtype(DType::Bool)));
         Ok(std::iter::once(Type::Tensor(x)).chain(mask).collect())
     }
 
@@ -76,7 +76,7 @@ impl Op for Dropout {
                 (y, Some(mask))
             }
         };
-        if !self.mask {
+        if !self.return_mask {
             return Ok(vec![y]);
         }
         let mask = match mask {

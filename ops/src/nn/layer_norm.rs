@@ -10,7 +10,7 @@ use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 op! {
     /// Layer normalisation over the axes from `axis` on: `y = (x - mean) / sqrt(variance + epsilon) * scale + bias`.
     ///
-    /// 16-bit inputs are normalised in f32. With `stats`, results 1 and 2 are the mean and the inverse standard
+    /// 16-bit inputs are normalised in f32. With `return_stats`, results 1 and 2 are the mean and the inverse standard
     /// deviation. Source: ONNX LayerNormalization; Ba, Kiros, Hinton: "Layer normalization" (2016).
     pub struct LayerNorm = "of.layer_norm" [Composite, onnx: "LayerNormalization"] {
         operands: (x, scale, bias?),
@@ -19,7 +19,7 @@ op! {
             axis: i64,
             epsilon: f64,
             /// Whether there are three results.
-            stats: bool,
+            return_stats: bool,
         }
     }
     samples: |seed| {
@@ -28,7 +28,7 @@ op! {
         let Value::Tensor(scale) = &operands[1] else { return None };
         let dims = scale.dims().to_vec();
         operands.push(if r.int(0, 1) == 0 { r.f32s(&dims) } else { Value::None });
-        Some((operands, LayerNorm { axis, epsilon: 1e-5, stats: r.int(0, 1) == 0 }))
+        Some((operands, LayerNorm { axis, epsilon: 1e-5, return_stats: r.int(0, 1) == 0 }))
     };
 }
 
@@ -101,7 +101,7 @@ impl Op for LayerNorm {
         let stats = check(cx, self.axis)?;
         let x = cx.tensor(0)?;
         let mut out = vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })];
-        if self.stats {
+        if self.return_stats {
             let t = Type::Tensor(TensorType { dtype: wide(x.dtype), shape: stats, sbp: None });
             out.extend([t.clone(), t]);
         }
@@ -128,7 +128,7 @@ impl Op for LayerNorm {
             let bias = b.cast(bias, dtype)?;
             y = b.add(y, bias)?;
         }
-        Ok(if self.stats { vec![y, mean, inverse] } else { vec![y] })
+        Ok(if self.return_stats { vec![y, mean, inverse] } else { vec![y] })
     }
 }
 

@@ -36,7 +36,7 @@ op! {
 op! {
     /// Cross entropy of the softmax of scores: `of.nll_loss` of `log_softmax(scores)` along axis 1.
     ///
-    /// With `log_prob`, result 1 is that logarithm. Source: ONNX SoftmaxCrossEntropyLoss.
+    /// With `return_log_prob`, result 1 is that logarithm. Source: ONNX SoftmaxCrossEntropyLoss.
     pub struct SoftmaxCrossEntropyLoss = "of.softmax_cross_entropy_loss" [Composite, onnx: "SoftmaxCrossEntropyLoss"] {
         operands: (scores, labels, weights?),
         results: (output, log_prob?),
@@ -45,13 +45,13 @@ op! {
             ignore_index: Option<i64>,
             reduction: Arc<str>,
             /// Whether there is a second result.
-            log_prob: bool,
+            return_log_prob: bool,
         }
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
         let (operands, ignore_index, reduction) = sample(&mut r);
-        Some((operands, SoftmaxCrossEntropyLoss { ignore_index, reduction, log_prob: r.int(0, 1) == 0 }))
+        Some((operands, SoftmaxCrossEntropyLoss { ignore_index, reduction, return_log_prob: r.int(0, 1) == 0 }))
     };
 }
 
@@ -167,7 +167,7 @@ fn loss(b: &mut Build<'_, '_>, operands: &[ValueId], ignore: Option<i64>, reduct
 }
 
 /// Splits along every axis but that of the classes.
-fn splits(cx: &OpView<'_>, reduction: &str, log_prob: bool) -> Vec<SbpSignature> {
+fn splits(cx: &OpView<'_>, reduction: &str, return_log_prob: bool) -> Vec<SbpSignature> {
     let Some(rank) = cx.tensor(0).ok().and_then(TensorType::rank) else { return Vec::new() };
     let one = |a: usize| {
         let x = Sbp::Split(u8::try_from(a).ok()?);
@@ -175,7 +175,7 @@ fn splits(cx: &OpView<'_>, reduction: &str, log_prob: bool) -> Vec<SbpSignature>
         let mut operands = vec![Sbp::Broadcast; cx.operands.len()];
         (operands[0], operands[1]) = (x, target);
         let loss = if reduction == "none" { target } else { Sbp::Partial(PartialKind::Sum) };
-        let results = if log_prob { vec![loss, x] } else { vec![loss] };
+        let results = if return_log_prob { vec![loss, x] } else { vec![loss] };
         Some(SbpSignature::new(&operands, &results))
     };
     let axes = (0..rank).filter(|a| *a != 1 && reduction != "mean");
@@ -205,7 +205,7 @@ impl Op for SoftmaxCrossEntropyLoss {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let mut out = vec![Type::Tensor(check(cx, &self.reduction)?)];
-        if self.log_prob {
+        if self.return_log_prob {
             out.push(Type::Tensor(TensorType { sbp: None, ..cx.tensor(0)?.clone() }));
         }
         Ok(out)
@@ -218,11 +218,11 @@ impl Op for SoftmaxCrossEntropyLoss {
             let mut own = operands.to_vec();
             own[0] = logs;
             let loss = loss(b, &own, self.ignore_index, &self.reduction)?;
-            Ok(if self.log_prob { vec![loss, logs] } else { vec![loss] })
+            Ok(if self.return_log_prob { vec![loss, logs] } else { vec![loss] })
         })
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        splits(cx, &self.reduction, self.log_prob)
+        splits(cx, &self.reduction, self.return_log_prob)
     }
 }

@@ -85,7 +85,7 @@ impl Op for LpPool {
         for plane in 0..g.n * g.c {
             let from = &v[plane * area_in..][..area_in];
             let to = &mut y[plane * area_out..][..area_out];
-            for r in runs.iter().flatten() {
+            for r in runs.iter().flat_map(|(_, list)| list) {
                 let from = from[r.input..].iter().step_by(step);
                 to[r.output..][..r.len].iter_mut().zip(from).for_each(|(t, x)| *t += x);
             }

@@ -16,7 +16,7 @@ use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 op! {
     /// The largest element of each window; padding does not count.
     ///
-    /// With `indices`, result 1 (i64) is the first position of each maximum, as an index into the flattened
+    /// With `return_indices`, result 1 (i64) is the first position of each maximum, as an index into the flattened
     /// `[N, C, spatial…]` input. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
     pub struct MaxPool = "of.max_pool" [Primitive, onnx: "MaxPool"] {
         operands: (x),
@@ -31,7 +31,7 @@ op! {
             ceil_mode: bool,
             storage_order: i64,
             /// Whether there is a second result.
-            indices: bool,
+            return_indices: bool,
             /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`; anything but `NOTSET` overrides `pads`.
             auto_pad: Arc<str>,
             /// `x` and `y` are `[N, spatial…, C]`.
@@ -48,7 +48,7 @@ op! {
             dilations: s.dilations,
             ceil_mode: s.ceil_mode,
             storage_order: r.int(0, 1),
-            indices: r.int(0, 1) == 0,
+            return_indices: r.int(0, 1) == 0,
             auto_pad: s.auto_pad,
             channels_last: s.channels_last,
         };
@@ -94,7 +94,7 @@ impl Op for MaxPool {
             return Err(OpError::attr(format!("storage_order is {}, it must be 0 or 1", self.storage_order)));
         }
         let y = pool::infer(cx, self.channels_last, |s| self.geometry(s))?;
-        let indices = self.indices.then(|| Type::Tensor(y.with_dtype(DType::I64)));
+        let indices = self.return_indices.then(|| Type::Tensor(y.with_dtype(DType::I64)));
         Ok(std::iter::once(Type::Tensor(y)).chain(indices).collect())
     }
 
@@ -114,7 +114,7 @@ impl Op for MaxPool {
             let to = &mut best[plane * area_out..][..area_out];
             let at = &mut at[plane * area_out..][..area_out];
             seen.fill(false);
-            for r in runs.iter().flatten() {
+            for r in runs.iter().flat_map(|(_, list)| list) {
                 for i in 0..r.len {
                     let (o, p) = (r.output + i, r.input + i * step);
                     // NaN wins, as in the elementwise maximum.
@@ -124,7 +124,7 @@ impl Op for MaxPool {
                     }
                 }
             }
-            if self.indices {
+            if self.return_indices {
                 for a in at.iter_mut() {
                     *a = (plane * area_in + self.position(*a as usize, &g.windows.input)) as i64;
                 }
@@ -132,7 +132,7 @@ impl Op for MaxPool {
         }
         let (y, dims) = conv::finish(best, g.n, g.c, &g.windows.output, self.channels_last);
         let mut out = vec![Tensor::from_elements(x.dtype(), dims.clone(), Elements::Float(y))?.into()];
-        if self.indices {
+        if self.return_indices {
             let (at, _) = conv::finish(at, g.n, g.c, &g.windows.output, self.channels_last);
             out.push(Tensor::from_slice(&dims, &at)?.into());
         }
@@ -141,7 +141,7 @@ impl Op for MaxPool {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         // Indices count from the start of the global tensor, which a slice of it does not know.
-        if self.indices {
+        if self.return_indices {
             return Vec::new();
         }
         let mut out = pool::splits(cx, self.channels_last);

@@ -51,7 +51,17 @@ impl MaxPoolGradient {
     fn pool(&self) -> MaxPool {
         let MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad } = self.clone();
         let (storage_order, indices, channels_last) = (0, true, false);
-        MaxPool { kernel, strides, pads, dilations, ceil_mode, storage_order, indices, auto_pad, channels_last }
+        MaxPool {
+            kernel,
+            strides,
+            pads,
+            dilations,
+            ceil_mode,
+            storage_order,
+            return_indices: indices,
+            auto_pad,
+            channels_last,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
-    /// `(a - a_zero) (b - b_zero)` in i32. Zero points are one number, or one a row of `a`, one a column of `b`.
+    /// `(a - a_zero) (b - b_zero)` in i32. Zero points are one number, or one per row of `a`, one per column of `b`.
     /// Source: ONNX MatMulInteger.
     pub struct MatMulInteger = "of.matmul_integer" [Primitive, onnx: "MatMulInteger"] {
         operands: (a, b, a_zero?, b_zero?),

@@ -8,7 +8,7 @@ use of_ir::{Dim, DimFn, OpError};
 const LIMIT: i64 = 1 << 31;
 
 /// Most elements of one window.
-const LARGEST_WINDOW: usize = 1 << 26;
+const MAX_WINDOW: usize = 1 << 26;
 
 /// One window position after another along each spatial axis; every list has one entry an axis.
 ///
@@ -119,7 +119,7 @@ impl WindowAttrs<'_> {
             return Err(OpError::attr(format!("a window of {} axes does not fit {rank} spatial axes", kernel.len())));
         }
         let kernel = sizes("kernel", kernel, rank, 1, 1)?;
-        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > LARGEST_WINDOW) {
+        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > MAX_WINDOW) {
             return Err(OpError::attr(format!("a window of {kernel:?} elements is too large")));
         }
         let [strides, dilations, begin, end] = self.lists(rank)?;
@@ -222,11 +222,30 @@ impl Windows<usize> {
         (self.input.iter().product(), self.output.iter().product())
     }
 
-    /// For every element of the window, in row-major order: the output positions at which it is inside the input.
-    pub(super) fn runs(&self) -> Vec<Vec<Run>> {
-        let mut all = Vec::new();
-        crate::shape::for_each_index(&self.kernel, |k| all.push(self.runs_of(k)));
+    /// For every element of the window that is inside the input at some output position, in row-major order: its number and
+    /// these positions.
+    pub(super) fn runs(&self) -> Vec<(usize, Vec<Run>)> {
+        let inside: Vec<std::ops::Range<usize>> = (0..self.input.len()).map(|a| self.taps_inside(a)).collect();
+        let extents: Vec<usize> = inside.iter().map(|r| r.len()).collect();
+        let (mut all, mut k) = (Vec::new(), vec![0; inside.len()]);
+        crate::shape::for_each_index(&extents, |i| {
+            k.iter_mut().zip(i).zip(&inside).for_each(|((k, i), r)| *k = r.start + i);
+            let runs = self.runs_of(&k);
+            if !runs.is_empty() {
+                all.push((k.iter().zip(&self.kernel).fold(0, |n, (k, extent)| n * extent + k), runs));
+            }
+        });
         all
+    }
+
+    /// The elements of the window along axis `a` that can be inside the input: those before and after are in the padding at
+    /// every position.
+    fn taps_inside(&self, a: usize) -> std::ops::Range<usize> {
+        let (d, pad) = (self.dilations[a], self.pads_begin[a]);
+        let last = self.output[a].saturating_sub(1) * self.strides[a];
+        let first = pad.saturating_sub(last).div_ceil(d);
+        let end = if self.input[a] == 0 { 0 } else { (pad + self.input[a] - 1) / d + 1 };
+        first..end.min(self.kernel[a]).max(first)
     }
 
     fn runs_of(&self, k: &[usize]) -> Vec<Run> {
@@ -317,6 +336,6 @@ mod tests {
     fn contiguous_rows_merge() {
         let w = WindowAttrs { strides: &[], pads: &[], dilations: &[], auto_pad: "NOTSET", ceil: false };
         let one = w.windows(&[3i64.into(), 4i64.into()], &[1, 1]).unwrap().fixed().unwrap();
-        assert_eq!(one.runs(), vec![vec![Run { output: 0, input: 0, len: 12 }]]);
+        assert_eq!(one.runs(), vec![(0, vec![Run { output: 0, input: 0, len: 12 }])]);
     }
 }

@@ -31,7 +31,7 @@ fn splits(cx: &OpView<'_>, axis: i64) -> Vec<SbpSignature> {
 }
 
 /// Numbers of at most 1 whose sum every float of 16 bits holds: the largest f16.
-const MOST_ADDED: i64 = 65504;
+const MAX_ADDEND: i64 = 65504;
 
 /// x minus its maximum along `axis`, and the axis as an operand.
 fn shifted(rw: &mut Rewriter<'_>, x: ValueId, axis: i64) -> Result<(ValueId, ValueId), Diagnostic> {
@@ -74,7 +74,7 @@ impl Op for Softmax {
         };
         let shape = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.shape.clone());
         let extent = shape.and_then(|s| s.get(shape::axis(self.axis, s.len()).ok()?)?.as_const());
-        if extent.is_some_and(|n| n <= MOST_ADDED) { parts(rw, &[e]) } else { in_wide(rw, &[e], parts) }
+        if extent.is_some_and(|n| n <= MAX_ADDEND) { parts(rw, &[e]) } else { in_wide(rw, &[e], parts) }
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

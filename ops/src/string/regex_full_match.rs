@@ -24,7 +24,7 @@ op! {
 }
 
 /// A pattern may compile to this many bytes; one that repeats repetitions is refused.
-pub(super) const LARGEST_PROGRAM: usize = 10 << 20;
+pub(super) const MAX_PROGRAM: usize = 10 << 20;
 
 /// The class of a Perl escape, which is of ASCII alone in RE2.
 fn perl_class(c: char) -> Option<&'static str> {
@@ -102,7 +102,7 @@ impl RegexFullMatch {
     fn compile(&self) -> Result<Regex, OpError> {
         let whole = format!("\\A(?:{})\\z", translate(&self.pattern));
         RegexBuilder::new(&whole)
-            .size_limit(LARGEST_PROGRAM)
+            .size_limit(MAX_PROGRAM)
             .build()
             .map_err(|e| OpError::attr(format!("pattern '{}' is not one: {e}", self.pattern)))
     }

@@ -6,7 +6,7 @@ use of_ir::{DType, Dim, OpError, OpView, Tensor, TensorType, Type};
 use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::{Anchored, Input, MatchKind};
 
-use super::regex_full_match::{LARGEST_PROGRAM, translate};
+use super::regex_full_match::{MAX_PROGRAM, translate};
 use super::{operand, strings};
 use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
@@ -64,7 +64,7 @@ impl Pattern {
         let build = |kind: MatchKind| {
             PikeVM::builder()
                 .configure(PikeVM::config().match_kind(kind))
-                .thompson(regex_automata::nfa::thompson::Config::new().nfa_size_limit(Some(LARGEST_PROGRAM)))
+                .thompson(regex_automata::nfa::thompson::Config::new().nfa_size_limit(Some(MAX_PROGRAM)))
                 .build(&translate(pattern))
                 .map_err(|e| OpError::attr(format!("the pattern '{pattern}' is not valid: {e}")))
         };

@@ -2,68 +2,110 @@
 //!
 //! Pattern rewrites for algebraic simplification: a greedy driver applies them until nothing changes (a fixpoint).
 
+mod far_windows;
 mod resize;
+#[cfg(test)]
+mod tests;
 mod zero_points;
 
+use std::collections::HashSet;
+
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, OpId, Rewriter, Tensor, Type, ValueId};
-use of_ops::OpSpec;
+use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
-use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Transpose};
+use of_ops::exactness::{Exactness, rounded_values};
+use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Squeeze, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
-use of_ops::structural::{Constant, ShapeOf};
+use of_ops::structural::Constant;
+use of_ops::{Op, OpSpec};
 
 use crate::builders::{permutation, reshape_to, transpose_by};
 use crate::matchers::holds_all_values;
 use crate::matchers::{def, dims, ints, single_use, splat};
+use crate::pass_options;
+use far_windows::far_windows;
 use resize::resize_whole;
 use zero_points::{conv_zero_points, matmul_zero_points};
 
-/// A rule rewrites `op` and returns whether it did.
-type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
+/// A local rewrite.
+pub(crate) struct LocalRule {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// How far results may be from those before.
+    pub(crate) exactness: Exactness,
+    /// Rewrites an op and returns whether it did.
+    rewrite: fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>,
+}
+
+macro_rules! rules {
+    ($($name:literal, $exactness:ident, $rewrite:path;)*) => {
+        &[$(LocalRule { name: $name, exactness: Exactness::$exactness, rewrite: $rewrite },)*]
+    };
+}
 
 /// Every rule, tried in this order on every op.
-const RULES: &[(&str, Rule)] = &[
-    ("neutral", neutral),
-    ("pow-small", pow_small),
-    ("same-type", same_type),
-    ("cast-cast", cast_cast),
-    ("transpose-transpose", transpose_transpose),
-    ("transpose-of-ones", transpose_of_ones),
-    ("reshape-reshape", reshape_reshape),
-    ("split-known", split_known),
-    ("reduce-keepdims", reduce_keepdims),
-    ("expand-operand", expand_operand),
-    ("resize-whole", resize_whole),
-    ("scatter-rows", scatter_rows),
-    ("conv-mul", conv_mul),
-    ("conv-add", conv_add),
-    ("matmul-vector", matmul_vector),
-    ("matmul-row-sums", matmul_row_sums),
-    ("matmul-zero-points", matmul_zero_points),
-    ("conv-zero-points", conv_zero_points),
-];
+pub(crate) const RULES: &[LocalRule] = rules! {
+    "neutral", Exact, neutral;
+    "add-zero", ZeroSign, add_zero;
+    "pow-square", Exact, pow_square;
+    "pow-cube", Rounding, pow_cube;
+    "same-type", Exact, same_type;
+    "cast-cast", Exact, cast_cast;
+    "transpose-transpose", Exact, transpose_transpose;
+    "transpose-of-ones", Exact, transpose_of_ones;
+    "reshape-reshape", Exact, reshape_reshape;
+    "split-known", Exact, split_known;
+    "reduce-keepdims", Exact, reduce_keepdims;
+    "expand-operand", Exact, expand_operand;
+    "resize-whole", Exact, resize_whole;
+    "scatter-rows", Exact, scatter_rows;
+    "conv-far-windows", Exact, far_windows;
+    "conv-mul", SumOrder, conv_mul;
+    "conv-add", SumOrder, conv_add;
+    "matmul-vector", Exact, matmul_vector;
+    "matmul-row-sums", SumOrder, matmul_row_sums;
+    "matmul-zero-points", Exact, matmul_zero_points;
+    "conv-zero-points", Exact, conv_zero_points;
+};
+
+pass_options! {
+    /// Options of `canonicalize`.
+    pub struct CanonicalizeOptions {
+        /// Apply rules that are not exact where results are then rounded to integers or compared, too
+        round_inexact: bool = false,
+    }
+}
 
 /// Applies the rules until none matches.
 ///
 /// # Errors
 /// When a rule makes an op that does not fit, a bug of the rule.
-pub fn canonicalize(func: &mut Func) -> Result<(), Diagnostics> {
+pub fn canonicalize(func: &mut Func, options: &CanonicalizeOptions) -> Result<(), Diagnostics> {
+    apply(func, RULES, options)
+}
+
+fn apply(func: &mut Func, rules: &[LocalRule], options: &CanonicalizeOptions) -> Result<(), Diagnostics> {
     /// Limit for rules that undo one another; real graphs converge within a few rounds.
     const ROUNDS: usize = 32;
     for _ in 0..ROUNDS {
         let mut changed = false;
+        let kept = if options.round_inexact { HashSet::new() } else { rounded_values(&func.graph) };
         let mut rw = Rewriter::new(&mut func.graph, "canonicalize");
         for op in rw.graph().walk() {
-            for (name, rule) in RULES {
+            for rule in rules {
                 if !rw.graph().is_live(op) {
                     break;
                 }
-                let did = rule(&mut rw, op)?;
+                let float = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_none_or(|t| t.dtype.is_float());
+                let keeps = |v: &ValueId| kept.contains(v) && float(v);
+                if !rule.exactness.keeps_roundings() && rw.graph().op(op).results.iter().any(keeps) {
+                    continue;
+                }
+                let did = (rule.rewrite)(&mut rw, op)?;
                 if did {
-                    tracing::trace!(rule = name, "applied");
+                    tracing::trace!(rule = rule.name, "applied");
                 }
                 changed |= did;
             }
@@ -95,48 +137,72 @@ fn same_tensor_type(rw: &Rewriter<'_>, a: ValueId, b: ValueId) -> bool {
     g.ty(a) == g.ty(b) && g.ty(a).as_tensor().is_some_and(|t| t.shape.is_some())
 }
 
-/// x + 0 = x - 0 = x * 1 = x / 1 = x
+/// x - 0 = x * 1 = x / 1 = x;  x + 0 = x for integers;  x + -0 = x for floats
 fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
-    let (neutral, commutes) = match rw.graph().op(op).name() {
+    let float = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_some_and(|t| t.dtype.is_float());
+    let data = rw.graph().op(op);
+    let (neutral, commutes): (f64, bool) = match data.name() {
+        Add::NAME if data.results.iter().any(float) => (-0.0, true),
         Add::NAME => (0.0, true),
         Sub::NAME => (0.0, false),
         Mul::NAME => (1.0, true),
         Div::NAME => (1.0, false),
         _ => return Ok(false),
     };
+    without_operand(rw, op, commutes, |c| c.to_bits() == neutral.to_bits())
+}
+
+/// x + 0 = x;  x - -0 = x. Where x is -0, the sum is +0.
+fn add_zero(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    match rw.graph().op(op).name() {
+        Add::NAME => without_operand(rw, op, true, |c| c == 0.0),
+        Sub::NAME => without_operand(rw, op, false, |c| c == 0.0),
+        _ => Ok(false),
+    }
+}
+
+/// Replaces `op` by one of its two operands, where the other one is a constant that `neutral` accepts.
+fn without_operand(
+    rw: &mut Rewriter<'_>,
+    op: OpId,
+    commutes: bool,
+    neutral: impl Fn(f64) -> bool,
+) -> Result<bool, Diagnostic> {
     let (a, b, r) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1], result(rw, op));
-    // -0 plus +0 is +0. The two compare equal, so no model can observe it.
-    if splat(rw.graph(), b) == Some(neutral) && same_tensor_type(rw, a, r) {
+    if splat(rw.graph(), b).is_some_and(&neutral) && same_tensor_type(rw, a, r) {
         return replace(rw, op, a);
     }
-    if commutes && splat(rw.graph(), a) == Some(neutral) && same_tensor_type(rw, b, r) {
+    if commutes && splat(rw.graph(), a).is_some_and(&neutral) && same_tensor_type(rw, b, r) {
         return replace(rw, op, b);
     }
     Ok(false)
 }
 
-/// x^1 = x;  x^2 = x x;  x^3 = x x x. A power of 1/2 is not a square root: they differ for -0 and -inf.
-fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
-    if as_op::<Pow>(rw, op).is_none() {
-        return Ok(false);
-    }
-    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
-    let Some(exponent) = splat(rw.graph(), rw.graph().op(op).operands[1]) else { return Ok(false) };
-    if !same_tensor_type(rw, x, r) {
-        return Ok(false);
-    }
-    if exponent == 1.0 {
+/// The base of a power whose exponent is `exponent`.
+fn power(rw: &Rewriter<'_>, op: OpId, exponent: f64) -> Option<ValueId> {
+    as_op::<Pow>(rw, op)?;
+    let x = rw.graph().op(op).operands[0];
+    let fits = splat(rw.graph(), rw.graph().op(op).operands[1]) == Some(exponent);
+    (fits && same_tensor_type(rw, x, result(rw, op))).then_some(x)
+}
+
+/// x^1 = x;  x^2 = x x. A power of 1/2 is not a square root: they differ for -0 and -inf.
+fn pow_square(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if let Some(x) = power(rw, op, 1.0) {
         return replace(rw, op, x);
-    } else if exponent == 2.0 {
-        rw.replace_with(op, Mul {}, &[x, x])?;
-    } else if exponent == 3.0 {
-        rw.rewrite(op, &[]);
-        let square = rw.create_one(Mul {}, &[x, x])?;
-        let cube = rw.create_one(Mul {}, &[square, x])?;
-        rw.replace(op, &[cube]);
-    } else {
-        return Ok(false);
     }
+    let Some(x) = power(rw, op, 2.0) else { return Ok(false) };
+    rw.replace_with(op, Mul {}, &[x, x])?;
+    Ok(true)
+}
+
+/// x^3 = x x x
+fn pow_cube(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(x) = power(rw, op, 3.0) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let square = rw.create_one(Mul {}, &[x, x])?;
+    let cube = rw.create_one(Mul {}, &[square, x])?;
+    rw.replace(op, &[cube]);
     Ok(true)
 }
 
@@ -247,49 +313,27 @@ fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
-    let Some(kept_axes) = kept_axes(rw.graph(), op) else { return Ok(false) };
+    let to = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v));
+    let axes = operands.get(1).copied().filter(|v| rw.graph().constant(*v).is_some());
+    let ranked = operands.first().is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some_and(|t| t.shape.is_some()));
+    if to.is_none() && (axes.is_none() || !ranked) {
+        return Ok(false);
+    }
     macro_rules! keep {
         ($($op:ident),*) => {$(
             if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
                 rw.rewrite(op, &[]);
                 let kept = rw.create_one($op { keepdims: true }, &operands)?;
-                let new = without_axes(rw, op, operands[0], kept, &kept_axes)?;
-                return replace(rw, op, new);
+                let new = match (&to, axes) {
+                    (None, Some(axes)) => Squeeze {}.expand(rw, &[kept, axes])?,
+                    (to, _) => vec![reshape_to(rw, kept, to.as_deref().unwrap_or_default())?],
+                };
+                return replace(rw, op, new[0]);
             }
         )*};
     }
     keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
     Ok(false)
-}
-
-/// The axes that a reduction with constant axes does not reduce.
-fn kept_axes(g: &Graph, op: OpId) -> Option<Vec<usize>> {
-    let operands = &g.op(op).operands;
-    let rank = g.ty(*operands.first()?).as_tensor()?.rank()?;
-    let given = match operands.get(1).filter(|v| *g.ty(**v) != Type::None) {
-        Some(v) => ints(g, *v)?,
-        None => Vec::new(),
-    };
-    let reduced = if given.is_empty() { (0..rank).collect() } else { of_ops::shape::axes(&given, rank).ok()? };
-    Some((0..rank).filter(|a| !reduced.contains(a)).collect())
-}
-
-/// The result of a reduction of `x` that keeps its axes, without those that are reduced.
-fn without_axes(
-    rw: &mut Rewriter<'_>,
-    op: OpId,
-    x: ValueId,
-    reduced: ValueId,
-    kept: &[usize],
-) -> Result<ValueId, Diagnostic> {
-    if let Some(to) = dims(rw.graph(), result(rw, op)) {
-        return reshape_to(rw, reduced, &to);
-    }
-    let extent = |a: &usize| ShapeOf { start: Some(*a as i64), end: Some(*a as i64 + 1) };
-    let extents = kept.iter().map(|a| rw.create_one(extent(a), &[x])).collect::<Result<Vec<_>, _>>()?;
-    let to = rw.create_one(Concat { axis: 0 }, &extents)?;
-    // An open extent may be 0, which here does not mean "as in the operand".
-    rw.create_one(Reshape { allowzero: true }, &[reduced, to])
 }
 
 /// map(expand(x), y) = map(x, y) where y has the shape of the result: elementwise ops broadcast their operands

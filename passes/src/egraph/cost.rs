@@ -13,7 +13,7 @@ use of_ops::work::{self, is_view};
 use of_ops::{Kind, OpSpec, list};
 use of_sharding::{MeshSpec, cost};
 
-use crate::matchers::is_elementwise;
+use of_ops::maps::is_elementwise;
 
 /// The target of the cost model.
 #[derive(Clone, PartialEq, Debug)]

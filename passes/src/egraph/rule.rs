@@ -2,6 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{DType, Rewriter, Type, ValueId};
+use of_ops::exactness::Exactness;
 use of_ops::movement::Slice;
 use of_ops::nn::{Conv, DequantizeLinear};
 use of_ops::sample::Rng;
@@ -14,6 +15,8 @@ use super::view::{Equation, View};
 pub struct Rule {
     /// Name in locations: `optimize/name`.
     pub name: &'static str,
+    /// How far both sides may differ.
+    pub exactness: Exactness,
     /// How instances are found.
     pub search: Search,
 }

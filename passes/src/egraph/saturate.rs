@@ -1,10 +1,12 @@
 //! Equality saturation: applies rules until nothing is new or a limit is reached. Each round first searches, then
 //! applies.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use egg::Id;
 use of_diag::Location;
+use of_ir::DType;
 
 use super::graph::EGraph;
 use super::rule::{Compiled, Rule, Search};
@@ -50,18 +52,24 @@ impl Rules {
 /// not starve the others (as egg's `BackoffScheduler`).
 const MATCH_LIMIT: usize = 1000;
 
-/// Applies the rules.
-pub fn saturate(graph: &mut EGraph, rules: &Rules, limits: &Limits) -> StopReason {
+/// Applies the rules. Those that are not exact are not applied to values that must keep every bit, of which `kept` are the
+/// original ones.
+pub fn saturate(graph: &mut EGraph, rules: &Rules, limits: &Limits, kept: &HashSet<Id>) -> StopReason {
     let mut bans = vec![(0usize, 0u32); rules.rules.len()];
     graph.egg.rebuild();
     for round in 0..limits.rounds {
         let mut found = Vec::new();
         let view = View::new(graph);
+        let kept = view.rounded(kept);
         for ((rule, compiled), (until, times)) in rules.rules.iter().zip(&mut bans) {
             if round < *until {
                 continue;
             }
-            let equations = search(rule, compiled, &view);
+            let mut equations = search(rule, compiled, &view);
+            if !rule.exactness.keeps_roundings() {
+                let float = |class: Id| view.dtype(class).is_none_or(DType::is_float);
+                equations.retain(|e| !(kept.contains(&graph.egg.find(e.class)) && float(e.class)));
+            }
             if equations.len() > MATCH_LIMIT << *times {
                 *until = round + (2 << *times);
                 *times += 1;

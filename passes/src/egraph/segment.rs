@@ -89,6 +89,8 @@ pub struct SegmentConfig<'a> {
     pub limits: &'a Limits,
     /// Time limit of exact extraction.
     pub exact: Duration,
+    /// Values that must keep every bit.
+    pub kept: &'a HashSet<ValueId>,
     /// Alternatives kept per value for a later pass; 1 to choose now.
     pub alternatives: usize,
 }
@@ -102,7 +104,7 @@ pub fn optimize(
     segment: &Segment,
     task: &SegmentConfig<'_>,
 ) -> Result<Option<SegmentResult>, Diagnostic> {
-    let SegmentConfig { rules, target, limits, exact, alternatives } = *task;
+    let SegmentConfig { rules, target, limits, exact, kept, alternatives } = *task;
     let inside: HashSet<OpId> = segment.ops.iter().copied().collect();
     let results = segment.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
     let roots: Vec<ValueId> = results.filter(|v| rw.graph().uses(*v).iter().any(|u| !inside.contains(&u.op))).collect();
@@ -111,7 +113,8 @@ pub fn optimize(
         return Ok(None);
     }
     let before = seg.cost(rw.graph(), segment, &roots, target);
-    let stop = saturate(&mut seg.graph, rules, limits);
+    let kept = seg.classes.iter().filter(|(v, _)| kept.contains(v)).map(|(_, class)| *class).collect();
+    let stop = saturate(&mut seg.graph, rules, limits, &kept);
     let ids: Vec<Id> = roots.iter().map(|v| seg.classes[v]).collect();
     let problem = Problem::new(&seg.graph, target, &ids);
     let nodes = problem.size();

@@ -1,16 +1,17 @@
 //! The view that rules have of the e-graph, and the equations they return: a class equals a term.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use egg::Id;
 use of_diag::Location;
 use of_ir::{Attrs, DType, NewOp, OpDef, Tensor, Type};
 use of_ops::OpSpec;
+use of_ops::exactness::is_bitwise;
+use of_ops::maps::is_elementwise;
 use of_ops::structural::Constant;
 
 use super::graph::{EGraph, parts};
 use super::language::Node;
-use crate::matchers::is_elementwise;
 
 /// A term over classes: the right side of an equation.
 #[derive(Clone)]
@@ -157,6 +158,21 @@ impl<'a> View<'a> {
     /// Whether two ids are the same class.
     pub fn same(&self, a: Id, b: Id) -> bool {
         self.graph.egg.find(a) == self.graph.egg.find(b)
+    }
+
+    /// The classes that must keep every bit: the given ones, and what they read through ops whose results are defined to the
+    /// last bit.
+    pub fn rounded(&self, given: &HashSet<Id>) -> HashSet<Id> {
+        let mut found = HashSet::new();
+        let mut open: Vec<Id> = given.iter().map(|id| self.graph.egg.find(*id)).collect();
+        while let Some(class) = open.pop() {
+            if found.insert(class) {
+                let bitwise = |n: &&Node| self.graph.op_and_attrs(n).is_some_and(|(def, _)| is_bitwise(def.name()));
+                let read = self.nodes(class).iter().filter(bitwise).flat_map(|n| &n.children);
+                open.extend(read.map(|c| self.graph.egg.find(*c)));
+            }
+        }
+        found
     }
 
     /// Fixed dimensions of a class.

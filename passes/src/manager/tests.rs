@@ -64,11 +64,25 @@ fn print_changed_prints_each_change_once() {
     let mut manager = Manager::parse("dce,dce,cse").unwrap();
     manager.settings.print_changed = true;
     let (_, out) = run(&manager, &mut module());
-    assert_eq!(out.matches("IR after").count(), 1, "{out}");
-    assert!(out.starts_with("// -----// IR after dce //----- //\n"), "{out}");
+    assert_eq!(out.matches("IR changes by").count(), 1, "{out}");
+    assert!(out.starts_with("// -----// IR changes by dce //----- //\n@@ "), "{out}");
+    assert!(out.contains("\n-  ") && !out.contains("\n+"), "{out}");
     manager.settings = Settings { print_after: vec!["cse".into()], ..Settings::default() };
     let (_, out) = run(&manager, &mut module());
     assert_eq!(out.matches("IR after cse").count(), 1, "{out}");
+}
+
+#[test]
+fn modules_are_printed_before_passes_and_written_to_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut manager = Manager::parse("dce,cse").unwrap();
+    let (print_before, print_dir) = (vec!["dce".into()], Some(dir.path().join("ir")));
+    manager.settings = Settings { print_before, print_dir, ..Settings::default() };
+    let (_, out) = run(&manager, &mut module());
+    assert!(out.starts_with("// -----// IR before dce //----- //\n") && out.contains("of.exp"), "{out}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("ir").join(name)).unwrap();
+    assert!(read("00-input.of").contains("of.exp") && !read("01-dce.of").contains("of.exp"));
+    assert_eq!(read("01-dce.of"), read("02-cse.of"));
 }
 
 #[test]
@@ -80,7 +94,7 @@ fn panicking_pass_writes_a_reproducer() {
     let mut m = module();
     let (result, _) = run(&manager, &mut m);
     let d = &result.unwrap_err().0[0];
-    assert_eq!((d.code, d.message.as_str()), (BROKEN_PASS, "pass 'panics' panicked: on purpose"));
+    assert_eq!((d.code, d.message.as_str()), (Code::PASS_BUG, "pass 'panics' panicked: on purpose"));
     assert_eq!(m.funcs.len(), 1, "the module is as before the pass");
     let file = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     assert!(d.hint.as_ref().unwrap().contains(&file.display().to_string()));

@@ -197,7 +197,7 @@ mod tests {
     use crate::Manager;
 
     fn tensor(v: &Value) -> &Tensor {
-        let Value::Tensor(t) = v else { panic!("{v:?} is no tensor") };
+        let Value::Tensor(t) = v else { panic!("{v:?} is not a tensor") };
         t
     }
 
@@ -207,7 +207,7 @@ mod tests {
   %0 = of.conv %x, %a {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
   %z = of.constant {value = dense<0.0> : tensor<f32>}
   %1 = of.max %0, %z
-  %2 = of.max_pool %1 {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1], ceil_mode = false, storage_order = 0, indices = false, auto_pad = "NOTSET", channels_last = false}
+  %2 = of.max_pool %1 {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1], ceil_mode = false, storage_order = 0, return_indices = false, auto_pad = "NOTSET", channels_last = false}
   %3 = of.conv %2, %b {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
   %4 = of.flatten %3 {axis = 1}
   %5 = of.matmul %4, %c

@@ -14,17 +14,17 @@ use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
 use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
-    code!("batch-norm", batch_norm, batch_norm_example),
-    code!("conv-mul", conv_mul, conv_mul_example),
-    code!("conv-add", conv_add, conv_add_example),
-    code!("conv-merge", merge, merge_example),
-    code!("conv-enlarge", enlarge, enlarge_example),
-    code!("conv-concat", concat, concat_example),
-    code!("conv-sum", sum, sum_example),
-    code!("conv-parts", parts, parts_example),
-    code!("pool-concat", pool_concat, pool_concat_example),
-    code!("conv-groups", groups, groups_example),
-    code!("pool-map", pool_map, pool_map_example),
+    code!("batch-norm", SumOrder, batch_norm, batch_norm_example),
+    code!("conv-mul", SumOrder, conv_mul, conv_mul_example),
+    code!("conv-add", SumOrder, conv_add, conv_add_example),
+    code!("conv-merge", Exact, merge, merge_example),
+    code!("conv-enlarge", SumOrder, enlarge, enlarge_example),
+    code!("conv-concat", Exact, concat, concat_example),
+    code!("conv-sum", SumOrder, sum, sum_example),
+    code!("conv-parts", SumOrder, parts, parts_example),
+    code!("pool-concat", Exact, pool_concat, pool_concat_example),
+    code!("conv-groups", SumOrder, groups, groups_example),
+    code!("pool-map", ZeroSign, pool_map, pool_map_example),
 ];
 
 /// A convolution with all window parameters as numbers.
@@ -411,7 +411,7 @@ fn parts_example(e: &mut Example<'_, '_>) -> ExampleResult {
 
 /// maxpool([x, y]) = [maxpool(x), maxpool(y)] along the channels
 fn pool_concat(view: &View<'_>, out: &mut Vec<Equation>) {
-    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
+    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.return_indices) {
         for c in view.in_class::<Concat>(pool.operand(0)) {
             let Some(rank) = view.dims(pool.class).map(|d| d.len()) else { continue };
             let channels = if pool.op.channels_last { rank - 1 } else { 1 };
@@ -471,7 +471,7 @@ fn groups_example(e: &mut Example<'_, '_>) -> ExampleResult {
 
 /// maxpool(f(x)) = f(maxpool(x)) for monotonic f
 fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
-    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
+    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.return_indices) {
         for node in view.nodes(view.graph.egg.find(pool.operand(0))) {
             let Some(x) = rises(view, node) else { continue };
             let (Some((def, attrs)), Some(dims)) = (view.graph.op_and_attrs(node), view.dims(pool.operand(0))) else {
@@ -520,7 +520,7 @@ fn small_pool() -> MaxPool {
         dilations: vec![],
         ceil_mode: false,
         storage_order: 0,
-        indices: false,
+        return_indices: false,
         auto_pad: "NOTSET".into(),
         channels_last: false,
     }

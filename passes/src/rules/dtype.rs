@@ -12,20 +12,20 @@ use crate::egraph::view::{Equation, NodeMatch, Term, View};
 use crate::matchers::holds_all_values;
 
 pub const RULES: &[Rule] = &[
-    code!("cast-cast", cast_cast, cast_cast_example),
-    code!("dequantize-transpose", |v, out| dequantized(v, v.all::<Transpose>(), out), |e| {
+    code!("cast-cast", Exact, cast_cast, cast_cast_example),
+    code!("dequantize-transpose", Exact, |v, out| dequantized(v, v.all::<Transpose>(), out), |e| {
         let x = e.quantised(&[3, 4])?;
         Ok(vec![e.rw.create_one(Transpose { perm: None }, &[x])?])
     }),
-    code!("dequantize-reshape", |v, out| dequantized(v, v.all::<Reshape>(), out), |e| {
+    code!("dequantize-reshape", Exact, |v, out| dequantized(v, v.all::<Reshape>(), out), |e| {
         let x = e.quantised(&[3, 4])?;
         Ok(vec![e.reshape(x, &[2, 6])?])
     }),
-    code!("dequantize-slice", |v, out| dequantized(v, v.all::<Slice>(), out), |e| {
+    code!("dequantize-slice", Exact, |v, out| dequantized(v, v.all::<Slice>(), out), |e| {
         let x = e.quantised(&[3, 4])?;
         Ok(vec![e.slice(x, 1, 1, 2)?])
     }),
-    code!("dequantize-concat", dequantize_concat, |e| {
+    code!("dequantize-concat", Exact, dequantize_concat, |e| {
         let x = e.quantised(&[3, 4])?;
         let y = e.slice(x, 0, 0, 2)?;
         let (q, s, z) = (e.whole(&[2, 4], DType::U8), e.known_positive(&[])?, e.known_whole(&[], DType::U8)?);

@@ -12,15 +12,16 @@ use crate::egraph::language::Node;
 use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
 use crate::egraph::view::{Equation, Term, View};
 
-pub const RULES: &[Rule] = &[code!("fold", fold, fold_example), code!("neutral", neutral, neutral_example)];
+pub const RULES: &[Rule] =
+    &[code!("fold", Exact, fold, fold_example), code!("neutral", ZeroSign, neutral, neutral_example)];
 
 /// Most elements of operands and results.
-const LARGEST: usize = 64;
+const MAX_ELEMENTS: usize = 64;
 
 /// f(constants) = constant
 fn fold(view: &View<'_>, out: &mut Vec<Equation>) {
     for class in view.classes() {
-        let small = view.dims(*class).is_some_and(|d| d.iter().product::<usize>() <= LARGEST);
+        let small = view.dims(*class).is_some_and(|d| d.iter().product::<usize>() <= MAX_ELEMENTS);
         if !view.known(*class) || !small || view.constant(*class).is_some() {
             continue;
         }
@@ -34,7 +35,7 @@ fn evaluate(view: &View<'_>, class: Id, node: &Node) -> Option<Tensor> {
     let (def, attrs) = view.graph.op_and_attrs(node)?;
     let value = |c: &Id| match view.left_out(*c) {
         true => Some(Value::None),
-        false => view.constant(*c).filter(|t| t.len() <= LARGEST).map(Value::Tensor),
+        false => view.constant(*c).filter(|t| t.len() <= MAX_ELEMENTS).map(Value::Tensor),
     };
     let values = node.children.iter().map(value).collect::<Option<Vec<_>>>()?;
     let op = of_ops::decl(def.name())?.decode(attrs).ok()?;

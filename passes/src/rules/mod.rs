@@ -1,5 +1,6 @@
 //! Rewrite rules of `optimize`, by topic. Each rule is documented by its equation. A test makes instances of every rule
-//! and compares both sides.
+//! and compares both sides: bit for bit where the
+//! rule says that it is exact.
 
 mod algebra;
 mod convolution;
@@ -31,15 +32,23 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
 
 /// A rule that is an equation as text.
 macro_rules! equation {
-    ($name:literal, $equation:literal, $shapes:literal, $types:expr) => {
-        Rule { name: $name, search: Search::Text { equation: $equation, shapes: $shapes, types: $types } }
+    ($name:literal, $exactness:ident, $equation:literal, $shapes:literal, $types:expr) => {
+        Rule {
+            name: $name,
+            exactness: of_ops::exactness::Exactness::$exactness,
+            search: Search::Text { equation: $equation, shapes: $shapes, types: $types },
+        }
     };
 }
 
 /// A rule that is a function, with the function that makes an instance of it.
 macro_rules! code {
-    ($name:literal, $find:expr, $example:expr) => {
-        Rule { name: $name, search: Search::Code { find: $find, example: $example } }
+    ($name:literal, $exactness:ident, $find:expr, $example:expr) => {
+        Rule {
+            name: $name,
+            exactness: of_ops::exactness::Exactness::$exactness,
+            search: Search::Code { find: $find, example: $example },
+        }
     };
 }
 

@@ -11,46 +11,75 @@ use crate::egraph::view::{Equation, NodeMatch, Term, View};
 pub const RULES: &[Rule] = &[
     equation!(
         "matmul-associates",
+        SumOrder,
         "matmul(matmul(a, b), c) <=> matmul(a, matmul(b, c))",
         "a[*n m k] b[k l] c[l p]",
         NUMBERS
     ),
     equation!(
         "matmul-shares-right",
+        SumOrder,
         "add(matmul(a, c), matmul(b, c)) = matmul(add(a, b), c)",
         "a[*n m k] b[*n m k] c[k p]",
         NUMBERS
     ),
     equation!(
         "matmul-shares-left",
+        SumOrder,
         "add(matmul(a, B), matmul(a, C)) = matmul(a, add(B, C))",
         "a[*n m k] B[k p] C[k p]",
         NUMBERS
     ),
     equation!(
         "matmul-sub-right",
+        SumOrder,
         "sub(matmul(a, B), matmul(a, C)) = matmul(a, sub(B, C))",
         "a[*n m k] B[k p] C[k p]",
         NUMBERS
     ),
     // A number that scales a product scales either factor, best the one that is known.
-    equation!("matmul-scale", "mul(matmul(x, W), S) = matmul(x, mul(W, S))", "x[*n m k] W[k p] S[]", NUMBERS),
-    equation!("scale-matmul", "matmul(mul(x, S), W) = matmul(x, mul(W, S))", "x[*n m k] W[k p] S[]", NUMBERS),
-    equation!("matmul-columns", "mul(matmul(x, W), S) = matmul(x, mul(W, S))", "x[*n m k] W[k p] S[p]", NUMBERS),
-    equation!("matmul-scale-out", "matmul(mul(x, s), y) = mul(matmul(x, y), s)", "x[*n m k] y[*n k p] s[]", NUMBERS),
-    equation!("matmul-scale-in", "mul(matmul(x, y), s) = matmul(mul(x, s), y)", "x[*n m k] y[*n k p] s[]", NUMBERS),
-    equation!("matmul-divided", "div(matmul(x, W), S) = matmul(x, div(W, S))", "x[*n m k] W[k p] S[]", FLOATS),
+    equation!("matmul-scale", SumOrder, "mul(matmul(x, W), S) = matmul(x, mul(W, S))", "x[*n m k] W[k p] S[]", NUMBERS),
+    equation!("scale-matmul", SumOrder, "matmul(mul(x, S), W) = matmul(x, mul(W, S))", "x[*n m k] W[k p] S[]", NUMBERS),
+    equation!(
+        "matmul-columns",
+        SumOrder,
+        "mul(matmul(x, W), S) = matmul(x, mul(W, S))",
+        "x[*n m k] W[k p] S[p]",
+        NUMBERS
+    ),
+    equation!(
+        "matmul-scale-out",
+        SumOrder,
+        "matmul(mul(x, s), y) = mul(matmul(x, y), s)",
+        "x[*n m k] y[*n k p] s[]",
+        NUMBERS
+    ),
+    equation!(
+        "matmul-scale-in",
+        SumOrder,
+        "mul(matmul(x, y), s) = matmul(mul(x, s), y)",
+        "x[*n m k] y[*n k p] s[]",
+        NUMBERS
+    ),
+    equation!(
+        "matmul-divided",
+        SumOrder,
+        "div(matmul(x, W), S) = matmul(x, div(W, S))",
+        "x[*n m k] W[k p] S[]",
+        FLOATS
+    ),
     // (x + A) W = x W + A W
     equation!(
         "matmul-shifted",
+        SumOrder,
         "matmul(add(x, A), W) = add(matmul(x, W), matmul(A, W))",
         "x[*n m k] A[1 k] W[k p]",
         NUMBERS
     ),
-    code!("matmul-merge-right", merge_right, merge_right_example),
-    code!("matmul-sum", sum, sum_example),
-    code!("matmul-concat", concat, concat_example),
-    code!("matmul-transpose", transposed, transposed_example),
+    code!("matmul-merge-right", Exact, merge_right, merge_right_example),
+    code!("matmul-sum", SumOrder, sum, sum_example),
+    code!("matmul-concat", SumOrder, concat, concat_example),
+    code!("matmul-transpose", Exact, transposed, transposed_example),
 ];
 
 /// The constant matrices that `x` is multiplied with, each once.

@@ -10,17 +10,17 @@ use crate::egraph::rule::{Example, ExampleResult, FLOATS, NUMBERS, Rule, Search}
 use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
-    equation!("relu", "max(x, 0) = relu(x)", "", NUMBERS),
-    equation!("softsign", "div(x, add(abs(x), 1)) = softsign(x)", "", FLOATS),
-    equation!("softplus", "log(add(exp(x), 1)) = softplus(x)", "", FLOATS),
-    equation!("mish", "mul(x, tanh(softplus(x))) = mish(x)", "", FLOATS),
-    equation!("sigmoid", "reciprocal(add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
-    equation!("sigmoid-div", "div(1, add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
-    equation!("hard-swish", "div(mul(x, min(max(add(x, 3), 0), 6)), 6) = hard_swish(x)", "", FLOATS),
-    code!("swish", swish, swish_example),
-    code!("gelu", gelu, gelu_example),
-    code!("softmax", softmax, softmax_example),
-    code!("log-softmax", log_softmax, log_softmax_example),
+    equation!("relu", Exact, "max(x, 0) = relu(x)", "", NUMBERS),
+    equation!("softsign", Rounding, "div(x, add(abs(x), 1)) = softsign(x)", "", FLOATS),
+    equation!("softplus", Rounding, "log(add(exp(x), 1)) = softplus(x)", "", FLOATS),
+    equation!("mish", Rounding, "mul(x, tanh(softplus(x))) = mish(x)", "", FLOATS),
+    equation!("sigmoid", Rounding, "reciprocal(add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
+    equation!("sigmoid-div", Rounding, "div(1, add(exp(neg(x)), 1)) = sigmoid(x)", "", FLOATS),
+    equation!("hard-swish", Rounding, "div(mul(x, min(max(add(x, 3), 0), 6)), 6) = hard_swish(x)", "", FLOATS),
+    code!("swish", Rounding, swish, swish_example),
+    code!("gelu", Rounding, gelu, gelu_example),
+    code!("softmax", Rounding, softmax, softmax_example),
+    code!("log-softmax", Rounding, log_softmax, log_softmax_example),
 ];
 
 /// Every match of a pattern, with its class and that of `x`.

@@ -6,6 +6,7 @@ use egg::Id;
 use of_diag::{Diagnostic, Location};
 use of_ir::{DType, Graph, Rewriter, Tensor, Type, ValueId};
 use of_ops::Value;
+use of_ops::exactness::Exactness;
 use of_ops::interpret::run_graph;
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
@@ -16,6 +17,7 @@ use crate::egraph::pattern::{self, Pattern};
 use crate::egraph::rule::{Example, Rule, Search};
 use crate::egraph::saturate::search;
 use crate::egraph::view::{Equation, Term, View};
+use crate::test_values::{bits_differ, special};
 
 /// Instances made of each rule, and how many of them must match at least.
 const INSTANCES: u64 = 24;
@@ -30,13 +32,18 @@ fn both_sides_of_every_rule_compute_the_same() {
         let (mut checked, mut directions) = (0, std::collections::BTreeSet::new());
         for seed in 0..INSTANCES {
             for direction in 0..rule.search.compile().len().max(1) {
-                match check(rule, direction, seed) {
+                match check(rule, direction, seed, false) {
                     Ok(0) => {}
                     Ok(n) => {
                         checked += n;
                         directions.insert(direction);
                     }
                     Err(e) => wrong.push(format!("{}, seed {seed}: {e}", rule.name)),
+                }
+                if rule.exactness.keeps_roundings()
+                    && let Err(e) = check(rule, direction, seed, true)
+                {
+                    wrong.push(format!("{} is not exact, seed {seed}: {e}", rule.name));
                 }
             }
         }
@@ -48,15 +55,20 @@ fn both_sides_of_every_rule_compute_the_same() {
 }
 
 /// Makes one instance and compares both sides of every equation that the rule finds in it. Returns the number of
-/// equations.
-fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
+/// equations. With `bits` operands are special numbers, and every bit must be the same that the rule promises.
+fn check(rule: &Rule, direction: usize, seed: u64, bits: bool) -> Result<usize, String> {
     let mut graph = Graph::new();
     let mut rng = Rng::new(seed);
-    let made = make(rule, direction, &mut graph, &mut rng).map_err(|d| d.message)?;
+    let made = make(rule, direction, &mut graph, &mut rng, bits).map_err(|d| d.message)?;
     let inputs: Vec<Value> = (graph.args().iter())
         .map(|v| {
             let Type::Tensor(t) = graph.ty(*v) else { return Value::None };
-            rng.tensor(t.dtype, &t.fixed_dims().unwrap_or_default(), low(t.dtype), 3.0).into()
+            let dims = t.fixed_dims().unwrap_or_default();
+            // Integers may be indices.
+            match bits && t.dtype.is_float() {
+                true => special(&mut rng, t.dtype, &dims).into(),
+                false => rng.tensor(t.dtype, &dims, low(t.dtype), 3.0).into(),
+            }
         })
         .collect();
 
@@ -80,7 +92,7 @@ fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
     }
     let mut count = 0;
     for q in &equations {
-        count += usize::from(compare(&graph, &mut e, &classes, q, &inputs)?);
+        count += usize::from(compare(&graph, &mut e, &classes, q, &inputs, bits.then_some(rule.exactness))?);
     }
     if made.is_empty() { Err("the example gives no value".into()) } else { Ok(count) }
 }
@@ -91,14 +103,20 @@ fn low(dtype: DType) -> f64 {
 }
 
 /// The left side of a rule with random operands.
-fn make(rule: &Rule, direction: usize, graph: &mut Graph, rng: &mut Rng) -> Result<Vec<ValueId>, Diagnostic> {
+fn make(
+    rule: &Rule,
+    direction: usize,
+    graph: &mut Graph,
+    rng: &mut Rng,
+    bits: bool,
+) -> Result<Vec<ValueId>, Diagnostic> {
     let mut rw = Rewriter::new(graph, "test");
     match rule.search {
         Search::Code { example, .. } => example(&mut Example { rw: &mut rw, rng, inputs: Vec::new() }),
         Search::Text { shapes, types, .. } => {
             let left = &rule.search.compile()[direction];
             let dtype = rng.pick(types);
-            let variables = operands(&mut rw, rng, left.left(), &pattern::shapes(shapes), dtype)?;
+            let variables = operands(&mut rw, rng, left.left(), &pattern::shapes(shapes), dtype, bits)?;
             Ok(vec![build(&mut rw, left.left(), &variables, dtype)?])
         }
     }
@@ -111,6 +129,7 @@ fn operands(
     left: &Pattern,
     shapes: &BTreeMap<String, pattern::ShapePattern>,
     dtype: DType,
+    bits: bool,
 ) -> Result<BTreeMap<String, ValueId>, Diagnostic> {
     let mut names = Vec::new();
     pattern::variables(left, &mut names);
@@ -140,7 +159,10 @@ fn operands(
         // The condition of a selection.
         let own = if name == "c" && names_condition(left) { DType::Bool } else { dtype };
         let value = if name.starts_with(char::is_uppercase) {
-            let value = rng.tensor(own, &dims, if own.is_float() { 0.25 } else { 0.0 }, 3.0);
+            let value = match bits && own.is_float() {
+                true => special(rng, own, &dims),
+                false => rng.tensor(own, &dims, if own.is_float() { 0.25 } else { 0.0 }, 3.0),
+            };
             rw.create_one(Constant { value }, &[])?
         } else {
             let entry = rw.graph().entry();
@@ -187,6 +209,7 @@ fn compare(
     classes: &BTreeMap<ValueId, Id>,
     q: &Equation,
     inputs: &[Value],
+    exactness: Option<Exactness>,
 ) -> Result<bool, String> {
     let mut g = graph.clone();
     let find = |id: Id| classes.iter().find(|(_, c)| e.egg.find(**c) == e.egg.find(id)).map(|(v, _)| *v);
@@ -201,7 +224,11 @@ fn compare(
     rw.create(Return {}, &[left, right]).map_err(|d| d.message)?;
     let out = run_graph(&g, inputs).map_err(|d| d.message)?;
     let [Value::Tensor(a), Value::Tensor(b)] = &out[..] else { return Err("no tensors".into()) };
-    if close(a, b) {
+    let same = match exactness {
+        Some(e) => bits_differ(&out[..1], &out[1..], e == Exactness::Exact).is_none(),
+        None => close(a, b),
+    };
+    if same {
         Ok(true)
     } else {
         Err(format!("{:?} is not {:?} in\n{g:?}", a.elements(), b.elements(), g = of_ir::Func::numbered(g.clone())))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Description, MeshText, PortText, ProgramText, RegstText, TaskText};
+use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,19 +72,23 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
         "program `{}`: {} tasks, {} registers{pipelined}",
         program.name,
         program.tasks.len(),
-        program.regsts.len()
+        program.registers.len()
     )?;
     write_ports(f, "input", &program.inputs)?;
     write_ports(f, "output", &program.outputs)?;
     for thread in &program.threads {
-        writeln!(f, "  thread {} on {} stream {} machine {}", thread.id, thread.device, thread.stream, thread.machine)?;
+        writeln!(f, "  thread {} on {} stream {} rank {}", thread.id, thread.device, thread.stream, thread.rank)?;
     }
-    writeln!(f, "  memory {}, lower bound {}", bytes(program.peak_bytes), bytes(program.lower_bound_bytes))?;
+    write!(f, "  memory {}, lower bound {}", bytes(program.peak_bytes), bytes(program.lower_bound_bytes))?;
+    match &program.symbols[..] {
+        [] => writeln!(f)?,
+        symbols => writeln!(f, ", plus dynamic values of {}", symbols.join(", "))?,
+    }
     for chunk in &program.chunks {
         writeln!(f, "  chunk {} {} align {}", chunk.id, bytes(chunk.bytes), chunk.align)?;
     }
     program.tasks.iter().enumerate().try_for_each(|(position, task)| write_task(f, position, task))?;
-    program.regsts.iter().try_for_each(|regst| write_regst(f, regst))
+    program.registers.iter().try_for_each(|register| write_register(f, register))
 }
 
 fn write_ports(f: &mut fmt::Formatter<'_>, direction: &str, ports: &[PortText]) -> fmt::Result {
@@ -92,27 +96,34 @@ fn write_ports(f: &mut fmt::Formatter<'_>, direction: &str, ports: &[PortText]) 
 }
 
 fn write_task(f: &mut fmt::Formatter<'_>, position: usize, task: &TaskText) -> fmt::Result {
-    let regsts = |ids: &[u32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(" ");
-    let (consumes, produces) = (regsts(&task.consumes), regsts(&task.produces));
+    let registers = |ids: &[u32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(" ");
+    let (consumes, produces) = (registers(&task.consumes), registers(&task.produces));
     writeln!(f, "  task {position} {} `{}` {}: {}", task.id, task.name, task.kind, task.exec)?;
-    writeln!(f, "    [{consumes}] -> [{produces}] {} flops {}", task.flops, bytes(task.bytes))?;
+    match task.dynamic && task.flops == 0 {
+        true => writeln!(f, "    [{consumes}] -> [{produces}] dynamic")?,
+        false => writeln!(f, "    [{consumes}] -> [{produces}] {} flops {}", task.flops, bytes(task.bytes))?,
+    }
     if task.locations.is_empty() {
         return Ok(());
     }
     writeln!(f, "    from {}", task.locations.join(", "))
 }
 
-fn write_regst(f: &mut fmt::Formatter<'_>, regst: &RegstText) -> fmt::Result {
-    write!(f, "  %{} `{}` {}{:?} x{} {}", regst.id, regst.name, regst.dtype, regst.dims, regst.num, regst.storage)?;
+fn write_register(f: &mut fmt::Formatter<'_>, register: &RegisterText) -> fmt::Result {
+    write!(
+        f,
+        "  %{} `{}` {}{:?} x{} {}",
+        register.id, register.name, register.dtype, register.dims, register.copies, register.storage
+    )?;
     if let (Some(chunk), Some(offset), Some(len), Some((first, last))) =
-        (regst.chunk, regst.offset, regst.bytes, regst.lifetime)
+        (register.chunk, register.offset, register.bytes, register.lifetime)
     {
         write!(f, " chunk {chunk} at {offset} for {len}, live {first}..={last}")?;
     }
-    for other in &regst.inplace_of {
+    for other in &register.inplace_of {
         write!(f, " in place of %{other}")?;
     }
-    writeln!(f, " : {} -> {}", regst.producer, regst.consumers.join(", "))
+    writeln!(f, " : {} -> {}", register.producer, register.consumers.join(", "))
 }
 
 /// A number of bytes for people.

@@ -46,12 +46,12 @@ fn kernel(checker: &Checker<'_>, program: &Program, task: &Task, exec: &KernelEx
             continue;
         }
         let sized = |id: u32| {
-            let regst = &program.regsts[id as usize];
-            let dense = !matches!(regst.dtype(), ElementType::Unknown | ElementType::String);
-            dense && (!task.produces.contains(&id) || regst.extents.len() == regst.dims.len())
+            let register = &program.registers[id as usize];
+            let dense = !matches!(register.dtype(), ElementType::Unknown | ElementType::String);
+            dense && (!task.produces.contains(&id) || register.extents.len() == register.dims.len())
         };
-        let regst = arg.source.is_some_and(|source| matches!(source, ArgSource::Regst(id) if sized(id)));
-        if exec.dynamic.is_none() || !regst {
+        let register = arg.source.is_some_and(|source| matches!(source, ArgSource::Register(id) if sized(id)));
+        if exec.dynamic.is_none() || !register {
             return Err((FindingKind::Type, "a kernel cannot take this object: its bytes are not known".into()));
         }
     }
@@ -128,12 +128,12 @@ fn results(program: &Program, task: &Task, outputs: &[u32]) -> Check {
                 format!("output register {output} is not its own, or is given twice"),
             ));
         }
-        let regst = &program.regsts[output as usize];
-        if regst.is_control() {
+        let register = &program.registers[output as usize];
+        if register.is_control() {
             return Err((FindingKind::Type, format!("output register {output} is a control edge")));
         }
         // Executables see inputs and outputs as separate slices, which must not overlap.
-        if !regst.inplace_of.is_empty() {
+        if !register.inplace_of.is_empty() {
             return Err((
                 FindingKind::Overlap,
                 format!("output register {output} of an executable cannot be in place"),
@@ -149,7 +149,7 @@ fn view_len(dtype: i32, dims: &[i64]) -> Check<u64> {
 }
 
 fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) -> Check {
-    let Some(ArgSource::Regst(to)) = exec.dst.source else {
+    let Some(ArgSource::Register(to)) = exec.dst.source else {
         return Err((FindingKind::Type, "a copy must end in a register".into()));
     };
     if !task.produces.contains(&to) {
@@ -174,8 +174,8 @@ fn boxing(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BoxingEx
         return Err((FindingKind::Type, "ranks cannot exchange an object".into()));
     }
     results(program, task, &[exec.dst])?;
-    let regst = &program.regsts[exec.dst as usize];
-    if regst.block().is_none() || regst.dtype().bits() < 8 {
+    let register = &program.registers[exec.dst as usize];
+    if register.block().is_none() || register.dtype().bits() < 8 {
         return Err((FindingKind::Type, "ranks exchange elements of whole bytes in a buffer".into()));
     }
     Ok(())
@@ -186,7 +186,7 @@ pub(super) fn bytes_left(plan: &Plan, program: &Program, arg: &Arg) -> u64 {
     let size = match arg.source {
         None => None,
         Some(ArgSource::Weight(index)) => plan.weights.get(index as usize).map(|w| w.len),
-        Some(ArgSource::Regst(id)) => program.regsts.get(id as usize).and_then(|r| r.block()).map(|b| b.bytes),
+        Some(ArgSource::Register(id)) => program.registers.get(id as usize).and_then(|r| r.block()).map(|b| b.bytes),
     };
     size.unwrap_or(0).saturating_sub(arg.byte_offset)
 }
@@ -195,7 +195,7 @@ fn port(program: &Program, task: &Task, exec: PortExec, feed: bool) -> Check {
     let (ports, held) = if feed { (&program.inputs, &task.produces) } else { (&program.outputs, &task.consumes) };
     let port = ports.get(exec.port as usize);
     let port = port.ok_or_else(|| (FindingKind::Index, format!("port {} does not exist", exec.port)))?;
-    if held.contains(&port.regst) {
+    if held.contains(&port.register) {
         return Ok(());
     }
     Err((FindingKind::Ownership, format!("port `{}` has a register that the task does not hold", port.name)))
@@ -209,7 +209,7 @@ fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> C
             let weight = weight.ok_or_else(|| (FindingKind::Index, format!("weight {index} does not exist")))?;
             bytes(weight.len, weight.offset, arg, weight.dtype, weight.len)
         }
-        Some(ArgSource::Regst(id)) => {
+        Some(ArgSource::Register(id)) => {
             if !task.consumes.contains(&id) && !task.produces.contains(&id) {
                 return Err((
                     FindingKind::Ownership,
@@ -217,14 +217,14 @@ fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> C
                 ));
             }
             // The task's lists were checked before, so the register exists.
-            let regst = &program.regsts[id as usize];
-            match regst.block() {
+            let register = &program.registers[id as usize];
+            match register.block() {
                 Some(block) => {
-                    let dtype = ElementType::try_from(regst.dtype).unwrap_or(ElementType::Unknown);
-                    let len = dtype.byte_len(&regst.dims).unwrap_or(block.bytes);
-                    bytes(block.bytes, block.offset, arg, regst.dtype, len)
+                    let dtype = ElementType::try_from(register.dtype).unwrap_or(ElementType::Unknown);
+                    let len = dtype.byte_len(&register.dims).unwrap_or(block.bytes);
+                    bytes(block.bytes, block.offset, arg, register.dtype, len)
                 }
-                None if regst.is_object() && arg.byte_offset == 0 => Ok(Target::Object),
+                None if register.is_object() && arg.byte_offset == 0 => Ok(Target::Object),
                 None => Err((FindingKind::Type, format!("an argument names bytes of register {id}, which has none"))),
             }
         }

@@ -31,9 +31,9 @@ impl HappensBefore {
         let tasks = program.tasks.len() as u32;
         let mut edges: Vec<(u32, u32)> = graph.edges().flat_map(|(a, b)| [(a, b), (a + tasks, b + tasks)]).collect();
         edges.extend((0..tasks).map(|task| (task, task + tasks)));
-        for (regst, consumers) in program.regsts.iter().zip(&graph.consumers) {
-            if regst.num == 1 {
-                let producer = graph.producer[regst.id as usize];
+        for (register, consumers) in program.registers.iter().zip(&graph.consumers) {
+            if register.copies == 1 {
+                let producer = graph.producer[register.id as usize];
                 edges.extend(consumers.iter().map(|&consumer| (consumer, producer + tasks)));
             }
         }

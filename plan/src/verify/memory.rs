@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::happens_before::positions;
 use super::{Finding, FindingKind, HappensBefore};
-use crate::{Program, Regst, TaskGraph};
+use crate::{Program, Register, TaskGraph};
 
 /// At most this many findings are reported.
 const MAX_FINDINGS: usize = 16;
@@ -27,11 +27,11 @@ pub(super) fn check(program: &Program, graph: &TaskGraph) -> Vec<Finding> {
 /// are few such pairs, while the number of overlapping pairs grows with the square of how often memory is reused.
 pub(crate) fn successive_blocks(program: &Program, graph: &TaskGraph, positions: &[usize]) -> Vec<(u32, u32)> {
     let mut events = Vec::new();
-    for regst in &program.regsts {
-        let Some(block) = regst.block() else { continue };
-        let end = block.offset.saturating_add(block.extent(regst.num));
+    for register in &program.registers {
+        let Some(block) = register.block() else { continue };
+        let end = block.offset.saturating_add(block.extent(register.copies));
         if end > block.offset {
-            let key = (positions[graph.producer[regst.id as usize] as usize], regst.id);
+            let key = (positions[graph.producer[register.id as usize] as usize], register.id);
             // Ends come before starts at the same place.
             events.push((block.chunk, block.offset, true, key));
             events.push((block.chunk, end, false, key));
@@ -62,10 +62,10 @@ pub(crate) fn successive_blocks(program: &Program, graph: &TaskGraph, positions:
 
 /// Pairs of registers whose blocks overlap, by a sweep over the blocks of each chunk in order of their offsets.
 pub fn overlapping_blocks(program: &Program) -> Vec<(u32, u32)> {
-    let spans = program.regsts.iter().filter_map(|regst| {
-        let block = regst.block()?;
-        let end = block.offset.saturating_add(block.extent(regst.num));
-        (end > block.offset).then_some((block.chunk, block.offset, end, regst.id))
+    let spans = program.registers.iter().filter_map(|register| {
+        let block = register.block()?;
+        let end = block.offset.saturating_add(block.extent(register.copies));
+        (end > block.offset).then_some((block.chunk, block.offset, end, register.id))
     });
     let mut spans: Vec<_> = spans.collect();
     spans.sort_unstable();
@@ -114,7 +114,7 @@ impl Proof<'_> {
     }
 
     fn finding(&self, a: u32, b: u32, text: String) -> Finding {
-        let (a, b) = (&self.program.regsts[a as usize].name, &self.program.regsts[b as usize].name);
+        let (a, b) = (&self.program.registers[a as usize].name, &self.program.registers[b as usize].name);
         let place = format!("program `{}`, registers `{a}` and `{b}`", self.program.name);
         Finding::new(FindingKind::Overlap, place, format!("they share memory and can be live at once: {text}"))
     }
@@ -123,17 +123,17 @@ impl Proof<'_> {
     fn precedes(&self, a: u32, b: u32) -> Result<(), u32> {
         let producer = self.graph.producer[b as usize];
         // The task that fills `b` may read `a` while it does so, if it says that it works in place.
-        let inplace = self.regst(b).inplace_of.contains(&a);
+        let inplace = self.register(b).inplace_of.contains(&a);
         let late = self.uses(a).find(|&task| !(self.within.before(task, producer) || inplace && task == producer));
         late.map_or(Ok(()), Err)
     }
 
-    fn uses(&self, regst: u32) -> impl Iterator<Item = u32> + '_ {
-        let consumers = &self.graph.consumers[regst as usize];
-        std::iter::once(self.graph.producer[regst as usize]).chain(consumers.iter().copied())
+    fn uses(&self, register: u32) -> impl Iterator<Item = u32> + '_ {
+        let consumers = &self.graph.consumers[register as usize];
+        std::iter::once(self.graph.producer[register as usize]).chain(consumers.iter().copied())
     }
 
-    fn regst(&self, id: u32) -> &Regst {
-        &self.program.regsts[id as usize]
+    fn register(&self, id: u32) -> &Register {
+        &self.program.registers[id as usize]
     }
 }

@@ -88,7 +88,11 @@ impl<'a> Checker<'a> {
         let count = self.mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
         let ranks = self.mesh.ranks.len();
         if count != Some(ranks) || ranks == 0 || ranks > MAX_RANKS {
-            return self.report(FindingKind::Range, "", format!("{:?} is no shape of {ranks} ranks", self.mesh.shape));
+            return self.report(
+                FindingKind::Range,
+                "",
+                format!("{:?} is not a shape of {ranks} ranks", self.mesh.shape),
+            );
         }
         if self.mesh.ranks.iter().any(|r| r.program as usize >= self.plan.programs.len()) {
             return self.report(FindingKind::Index, "", "a rank runs a program that does not exist");
@@ -220,7 +224,7 @@ impl<'a> Checker<'a> {
             let group = t.group(&mesh, rank as u32);
             let bytes =
                 |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(mine.dtype.bits() / 8));
-            let to = program.regsts.get(exec.dst as usize).and_then(|r| r.block()).map_or(0, |b| b.bytes);
+            let to = program.registers.get(exec.dst as usize).and_then(|r| r.block()).map_or(0, |b| b.bytes);
             let from = bytes_left(self.plan, program, &exec.src);
             if bytes(false) > from || bytes(true) > to {
                 self.report(FindingKind::Range, &place, "its parts of the tensor do not fit into its buffers");

@@ -6,7 +6,7 @@ use super::checker::Checker;
 use super::exec::check_exec;
 use super::{Finding, FindingKind};
 use crate::task_graph::task_indexes;
-use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Regst, Storage, Task, TaskKind};
+use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Register, Storage, Task, TaskKind};
 
 /// Checks the structure of every program; needs no section sizes.
 pub fn structure(plan: &Plan) -> Vec<Finding> {
@@ -30,11 +30,11 @@ impl<'a> Checker<'a> {
         if index.len() != program.tasks.len() {
             self.report(FindingKind::Duplicate, "", "two tasks have the same id");
         }
-        for (number, regst) in program.regsts.iter().enumerate() {
-            self.regst(program, number, regst, &index);
+        for (number, register) in program.registers.iter().enumerate() {
+            self.register(program, number, register, &index);
         }
-        let consumers = |regst: &'a Regst| regst.consumers.iter().map(move |task| (regst.id, *task));
-        let consumers_of: HashSet<(u32, u64)> = program.regsts.iter().flat_map(consumers).collect();
+        let consumers = |register: &'a Register| register.consumers.iter().map(move |task| (register.id, *task));
+        let consumers_of: HashSet<(u32, u64)> = program.registers.iter().flat_map(consumers).collect();
         for task in &program.tasks {
             self.task(program, task, &consumers_of);
         }
@@ -81,49 +81,49 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn regst(&mut self, program: &Program, number: usize, regst: &Regst, index: &HashMap<u64, u32>) {
-        let place = format!("register {number} `{}`", regst.name);
-        if regst.id as usize != number {
-            self.report(FindingKind::Index, &place, format!("its id is {} and must be its index", regst.id));
+    fn register(&mut self, program: &Program, number: usize, register: &Register, index: &HashMap<u64, u32>) {
+        let place = format!("register {number} `{}`", register.name);
+        if register.id as usize != number {
+            self.report(FindingKind::Index, &place, format!("its id is {} and must be its index", register.id));
             return;
         }
-        if regst.num == 0 || regst.num > 1 << 16 {
-            self.report(FindingKind::Range, &place, format!("it has {} registers", regst.num));
+        if register.copies == 0 || register.copies > 1 << 16 {
+            self.report(FindingKind::Range, &place, format!("it has {} registers", register.copies));
         }
         let task = |id: &u64| index.get(id).and_then(|&at| program.tasks.get(at as usize));
-        if task(&regst.producer).is_none_or(|task| !task.produces.contains(&regst.id)) {
+        if task(&register.producer).is_none_or(|task| !task.produces.contains(&register.id)) {
             self.report(FindingKind::Ownership, &place, "its producer does not exist or does not produce it");
         }
         let mut seen = HashSet::new();
-        for consumer in &regst.consumers {
+        for consumer in &register.consumers {
             if !seen.insert(consumer) {
                 self.report(FindingKind::Duplicate, &place, "a consumer is listed twice");
             }
-            if task(consumer).is_none_or(|task| !task.consumes.contains(&regst.id)) {
+            if task(consumer).is_none_or(|task| !task.consumes.contains(&register.id)) {
                 self.report(FindingKind::Ownership, &place, "a consumer does not exist or does not consume it");
             }
         }
-        if let Err((kind, message)) = check_storage(program, regst) {
+        if let Err((kind, message)) = check_storage(program, register) {
             self.report(kind, &place, message);
         }
-        self.inplace(program, &place, regst);
-        if let Some(block) = regst.block() {
-            self.lifetime(&place, regst, block, index);
+        self.inplace(program, &place, register);
+        if let Some(block) = register.block() {
+            self.lifetime(&place, register, block, index);
         }
     }
 
-    fn inplace(&mut self, program: &Program, place: &str, regst: &Regst) {
-        for &other in &regst.inplace_of {
-            let other = program.regsts.get(other as usize);
-            if other.is_none_or(|other| !other.consumers.contains(&regst.producer) || other.block().is_none()) {
+    fn inplace(&mut self, program: &Program, place: &str, register: &Register) {
+        for &other in &register.inplace_of {
+            let other = program.registers.get(other as usize);
+            if other.is_none_or(|other| !other.consumers.contains(&register.producer) || other.block().is_none()) {
                 let message = "it is in place of a register that has no block or that its producer does not consume";
                 self.report(FindingKind::Ownership, place, message);
             }
         }
     }
 
-    fn lifetime(&mut self, place: &str, regst: &Regst, block: &Block, index: &HashMap<u64, u32>) {
-        let uses = std::iter::once(&regst.producer).chain(&regst.consumers).filter_map(|id| index.get(id));
+    fn lifetime(&mut self, place: &str, register: &Register, block: &Block, index: &HashMap<u64, u32>) {
+        let uses = std::iter::once(&register.producer).chain(&register.consumers).filter_map(|id| index.get(id));
         if uses.into_iter().any(|&at| at < block.first || at > block.last) {
             let message = format!("its lifetime {}..={} does not cover its uses", block.first, block.last);
             self.report(FindingKind::Lifetime, place, message);
@@ -167,14 +167,14 @@ impl<'a> Checker<'a> {
         for (id, consumed) in
             task.consumes.iter().map(|id| (id, true)).chain(task.produces.iter().map(|id| (id, false)))
         {
-            let Some(regst) = program.regsts.get(*id as usize) else {
+            let Some(register) = program.registers.get(*id as usize) else {
                 self.report(FindingKind::Index, place, format!("register {id} does not exist"));
                 continue;
             };
             if !seen.insert(id) {
                 self.report(FindingKind::Duplicate, place, format!("register {id} is listed twice"));
             }
-            let known = if consumed { consumers_of.contains(&(*id, task.id)) } else { regst.producer == task.id };
+            let known = if consumed { consumers_of.contains(&(*id, task.id)) } else { register.producer == task.id };
             if !known {
                 let role = if consumed { "consumer" } else { "producer" };
                 self.report(FindingKind::Ownership, place, format!("register {id} does not name it as its {role}"));
@@ -203,12 +203,13 @@ impl<'a> Checker<'a> {
                 if count != 1 {
                     self.report(FindingKind::Ownership, &place, format!("{count} tasks feed or fetch it and one must"));
                 }
-                let Some(regst) = program.regsts.get(port.regst as usize) else {
-                    self.report(FindingKind::Index, &place, format!("register {} does not exist", port.regst));
+                let Some(register) = program.registers.get(port.register as usize) else {
+                    self.report(FindingKind::Index, &place, format!("register {} does not exist", port.register));
                     continue;
                 };
-                let dense_agrees = regst.block().is_some() && regst.dtype == port.dtype && regst.dims == port.dims;
-                if !(if port.object { regst.is_object() } else { dense_agrees }) {
+                let dense_agrees =
+                    register.block().is_some() && register.dtype == port.dtype && register.dims == port.dims;
+                if !(if port.object { register.is_object() } else { dense_agrees }) {
                     self.report(FindingKind::Type, &place, "its register has another type or storage");
                 }
             }
@@ -216,24 +217,24 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn check_storage(program: &Program, regst: &Regst) -> Result<(), (FindingKind, String)> {
-    let dtype = ElementType::try_from(regst.dtype);
-    let dtype = dtype.map_err(|_| (FindingKind::Type, format!("unknown element type {}", regst.dtype)))?;
-    match &regst.storage {
+fn check_storage(program: &Program, register: &Register) -> Result<(), (FindingKind, String)> {
+    let dtype = ElementType::try_from(register.dtype);
+    let dtype = dtype.map_err(|_| (FindingKind::Type, format!("unknown element type {}", register.dtype)))?;
+    match &register.storage {
         None => Err((FindingKind::Type, "it has no storage".into())),
-        Some(Storage::Object(_)) if !regst.extents.iter().all(|extent| extent.is_valid(program.symbols.len())) => {
+        Some(Storage::Object(_)) if !register.extents.iter().all(|extent| extent.is_valid(program.symbols.len())) => {
             Err((FindingKind::Index, "its extents depend on a symbol that does not exist".into()))
         }
         Some(Storage::Object(_) | Storage::Control(_)) => Ok(()),
         Some(Storage::Block(block)) => {
-            let need = dtype.byte_len(&regst.dims);
-            let need = need.ok_or_else(|| (FindingKind::Type, format!("{dtype}{:?} has no size", regst.dims)))?;
+            let need = dtype.byte_len(&register.dims);
+            let need = need.ok_or_else(|| (FindingKind::Type, format!("{dtype}{:?} has no size", register.dims)))?;
             if block.bytes < need {
                 return Err((FindingKind::Range, format!("its block has {} bytes and it needs {need}", block.bytes)));
             }
             let chunk = program.chunks.get(block.chunk as usize);
             let chunk = chunk.ok_or_else(|| (FindingKind::Index, format!("chunk {} does not exist", block.chunk)))?;
-            check_block(block, chunk, regst.num, dtype)
+            check_block(block, chunk, register.copies, dtype)
         }
     }
 }

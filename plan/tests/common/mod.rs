@@ -9,7 +9,7 @@ pub struct Graph(pub Program);
 impl Graph {
     /// A program with so many threads and one chunk.
     pub fn new(name: &str, threads: u32) -> Self {
-        let thread = |id| ThreadDesc { id, device: "cpu".into(), stream: 0, machine: 0 };
+        let thread = |id| ThreadDesc { id, device: "cpu".into(), stream: 0, rank: 0 };
         Self(Program { name: name.into(), threads: (0..threads).map(thread).collect(), ..Program::default() })
     }
 
@@ -26,15 +26,23 @@ impl Graph {
         index
     }
 
-    fn regst(&mut self, name: &str, from: usize, to: &[usize], storage: Storage) -> &mut Regst {
-        let id = self.0.regsts.len() as u32;
+    fn register(&mut self, name: &str, from: usize, to: &[usize], storage: Storage) -> &mut Register {
+        let id = self.0.registers.len() as u32;
         self.0.tasks[from].produces.push(id);
         to.iter().for_each(|&to| self.0.tasks[to].consumes.push(id));
         let consumers = to.iter().map(|&to| self.0.tasks[to].id).collect();
         let producer = self.0.tasks[from].id;
         let storage = Some(storage);
-        self.0.regsts.push(Regst { id, name: name.into(), producer, consumers, num: 1, storage, ..Regst::default() });
-        self.0.regsts.last_mut().unwrap()
+        self.0.registers.push(Register {
+            id,
+            name: name.into(),
+            producer,
+            consumers,
+            copies: 1,
+            storage,
+            ..Register::default()
+        });
+        self.0.registers.last_mut().unwrap()
     }
 
     /// Adds a block of `f32` at an offset and returns its id; its lifetime spans its uses.
@@ -43,36 +51,36 @@ impl Graph {
         let last = to.iter().copied().max().unwrap_or(from).max(from) as u32;
         let first = to.iter().copied().min().unwrap_or(from).min(from) as u32;
         let block = Block { chunk: 0, offset, bytes, first, last };
-        let regst = self.regst(name, from, to, Storage::Block(block));
-        regst.dtype = ElementType::F32 as i32;
-        regst.dims = vec![elements];
-        regst.id
+        let register = self.register(name, from, to, Storage::Block(block));
+        register.dtype = ElementType::F32 as i32;
+        register.dims = vec![elements];
+        register.id
     }
 
     /// Adds an object register.
     pub fn object(&mut self, name: &str, from: usize, to: &[usize], dtype: ElementType) -> u32 {
-        let regst = self.regst(name, from, to, Storage::Object(ObjectStorage {}));
-        regst.dtype = dtype as i32;
-        regst.id
+        let register = self.register(name, from, to, Storage::Object(ObjectStorage {}));
+        register.dtype = dtype as i32;
+        register.id
     }
 
     /// Adds a control edge.
     pub fn control(&mut self, from: usize, to: usize) -> u32 {
-        self.regst("then", from, &[to], Storage::Control(ControlStorage {})).id
+        self.register("then", from, &[to], Storage::Control(ControlStorage {})).id
     }
 
     /// Adds an input or output port for a register.
-    pub fn port(&mut self, name: &str, regst: u32, input: bool) {
-        let desc = &self.0.regsts[regst as usize];
+    pub fn port(&mut self, name: &str, register: u32, input: bool) {
+        let desc = &self.0.registers[register as usize];
         let (dtype, dims, object) = (desc.dtype, desc.dims.clone(), desc.is_object());
         let ports = if input { &mut self.0.inputs } else { &mut self.0.outputs };
-        ports.push(Port { name: name.into(), dtype, dims, object, regst });
+        ports.push(Port { name: name.into(), dtype, dims, object, register });
     }
 
     /// Makes the chunk as large as the blocks need.
     pub fn finish(mut self) -> Program {
-        let end = |regst: &Regst| regst.block().map(|block| block.offset + block.extent(regst.num));
-        let bytes = self.0.regsts.iter().filter_map(end).max().unwrap_or(0);
+        let end = |register: &Register| register.block().map(|block| block.offset + block.extent(register.copies));
+        let bytes = self.0.registers.iter().filter_map(end).max().unwrap_or(0);
         if bytes > 0 {
             self.0.chunks = vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes, align: 64 }];
         }
@@ -132,13 +140,14 @@ pub fn small_plan<'a>() -> PlanBuilder<'a> {
     let (offset, len) = plan.add_payload(b"payload");
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let double = graph.task("double", 0, kernel(0, vec![Arg::regst(0, 0), Arg::regst(1, 0), Arg::weight(0, 4)], 8));
-    let half = graph.task("half", 0, kernel(1, vec![Arg::regst(1, 0), Arg::regst(2, 0)], 8));
+    let double =
+        graph.task("double", 0, kernel(0, vec![Arg::register(0, 0), Arg::register(1, 0), Arg::weight(0, 4)], 8));
+    let half = graph.task("half", 0, kernel(1, vec![Arg::register(1, 0), Arg::register(2, 0)], 8));
     let backend = BackendExec {
         backend: "test".into(),
         offset,
         len,
-        inputs: vec![Arg::regst(2, 0).with_view(ElementType::F32, vec![2, 4]), Arg::weight(2, 0)],
+        inputs: vec![Arg::register(2, 0).with_view(ElementType::F32, vec![2, 4]), Arg::weight(2, 0)],
         outputs: vec![3],
         ..BackendExec::default()
     };

@@ -28,7 +28,7 @@ struct Copy {
 
 /// For each register, those that share memory with it.
 pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
-    let mut neighbours = vec![Vec::new(); program.regsts.len()];
+    let mut neighbours = vec![Vec::new(); program.registers.len()];
     for (a, b) in overlapping_blocks(program) {
         neighbours[a as usize].push(b);
         neighbours[b as usize].push(a);
@@ -38,7 +38,7 @@ pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
 
 impl<'a> LiveRegisters<'a> {
     pub fn new(program: &'a Program, graph: &'a TaskGraph, neighbours: &'a [Vec<u32>]) -> Self {
-        let copies = program.regsts.iter().map(|regst| (0..regst.num).map(|_| None).collect());
+        let copies = program.registers.iter().map(|register| (0..register.copies).map(|_| None).collect());
         let next = vec![0; program.tasks.len()];
         Self { program, graph, copies: copies.collect(), neighbours, next, bytes: 0 }
     }
@@ -55,25 +55,25 @@ impl<'a> LiveRegisters<'a> {
         if std::mem::replace(&mut self.next[task], iteration + 1) != iteration {
             return Err(order());
         }
-        for &regst in &desc.consumes {
-            let copy = self.copies[regst as usize][self.copy_of(regst, iteration)].as_ref();
+        for &register in &desc.consumes {
+            let copy = self.copies[register as usize][self.copy_of(register, iteration)].as_ref();
             if copy
                 .is_none_or(|copy| copy.iteration != iteration || !copy.full || !copy.readers.contains(&(task as u32)))
             {
                 return Err(order());
             }
         }
-        for &regst in &desc.produces {
-            let copy = self.copy_of(regst, iteration);
-            let destroyed = if self.copies[regst as usize][copy].is_some() { Some(regst) } else { None };
-            if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, regst, copy)) {
-                let name = |regst: u32| self.program.regsts[regst as usize].name.clone();
-                let (regst, live) = (name(regst), name(live));
-                return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), regst, live });
+        for &register in &desc.produces {
+            let copy = self.copy_of(register, iteration);
+            let destroyed = if self.copies[register as usize][copy].is_some() { Some(register) } else { None };
+            if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, register, copy)) {
+                let name = |register: u32| self.program.registers[register as usize].name.clone();
+                let (register, live) = (name(register), name(live));
+                return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), register, live });
             }
-            let readers = self.graph.consumers[regst as usize].clone();
-            self.copies[regst as usize][copy] = Some(Copy { iteration, full: false, readers });
-            self.bytes += self.size(regst);
+            let readers = self.graph.consumers[register as usize].clone();
+            self.copies[register as usize][copy] = Some(Copy { iteration, full: false, readers });
+            self.bytes += self.size(register);
         }
         Ok(())
     }
@@ -81,35 +81,35 @@ impl<'a> LiveRegisters<'a> {
     /// A task has ended its work.
     pub fn end(&mut self, task: usize, iteration: u64) {
         let desc = &self.program.tasks[task];
-        for &regst in &desc.produces {
-            let copy = self.copy_of(regst, iteration);
-            if let Some(copy) = &mut self.copies[regst as usize][copy] {
+        for &register in &desc.produces {
+            let copy = self.copy_of(register, iteration);
+            if let Some(copy) = &mut self.copies[register as usize][copy] {
                 copy.full = true;
             }
-            self.free_if_read(regst, copy);
+            self.free_if_read(register, copy);
         }
-        for &regst in &desc.consumes {
-            let copy = self.copy_of(regst, iteration);
-            if let Some(copy) = &mut self.copies[regst as usize][copy] {
+        for &register in &desc.consumes {
+            let copy = self.copy_of(register, iteration);
+            if let Some(copy) = &mut self.copies[register as usize][copy] {
                 copy.readers.retain(|&reader| reader != task as u32);
             }
-            self.free_if_read(regst, copy);
+            self.free_if_read(register, copy);
         }
     }
 
-    fn free_if_read(&mut self, regst: u32, copy: usize) {
-        let slot = &mut self.copies[regst as usize][copy];
+    fn free_if_read(&mut self, register: u32, copy: usize) {
+        let slot = &mut self.copies[register as usize][copy];
         if slot.as_ref().is_some_and(|copy| copy.full && copy.readers.is_empty()) {
             *slot = None;
-            self.bytes -= self.size(regst);
+            self.bytes -= self.size(register);
         }
     }
 
     /// A live register that filling this copy would overwrite. Taking over memory in place is allowed to a register's
     /// last reader.
-    fn destroyed(&self, task: u32, regst: u32, copy: usize) -> Option<u32> {
-        let desc = &self.program.regsts[regst as usize];
-        let (start, end) = self.span(regst, copy)?;
+    fn destroyed(&self, task: u32, register: u32, copy: usize) -> Option<u32> {
+        let desc = &self.program.registers[register as usize];
+        let (start, end) = self.span(register, copy)?;
         let conflict = |other: u32| {
             let inplace = desc.inplace_of.contains(&other);
             self.copies[other as usize].iter().enumerate().any(|(number, live)| {
@@ -119,20 +119,20 @@ impl<'a> LiveRegisters<'a> {
                 !apart && !taken_over
             })
         };
-        self.neighbours[regst as usize].iter().copied().find(|&other| conflict(other))
+        self.neighbours[register as usize].iter().copied().find(|&other| conflict(other))
     }
 
-    fn span(&self, regst: u32, copy: usize) -> Option<(u64, u64)> {
-        let block = self.program.regsts[regst as usize].block()?;
+    fn span(&self, register: u32, copy: usize) -> Option<(u64, u64)> {
+        let block = self.program.registers[register as usize].block()?;
         let start = block.offset + block.stride() * copy as u64;
         Some((start, start + block.bytes))
     }
 
-    fn copy_of(&self, regst: u32, iteration: u64) -> usize {
-        (iteration % self.copies[regst as usize].len().max(1) as u64) as usize
+    fn copy_of(&self, register: u32, iteration: u64) -> usize {
+        (iteration % self.copies[register as usize].len().max(1) as u64) as usize
     }
 
-    fn size(&self, regst: u32) -> u64 {
-        self.program.regsts[regst as usize].block().map_or(0, |block| block.bytes)
+    fn size(&self, register: u32) -> u64 {
+        self.program.registers[register as usize].block().map_or(0, |block| block.bytes)
     }
 }

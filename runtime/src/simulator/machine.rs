@@ -119,6 +119,6 @@ impl Machine {
 
 /// The element type of a task's results.
 fn produced(task: &Task, program: &Program) -> ElementType {
-    let types = task.produces.iter().filter_map(|r| program.regsts.get(*r as usize)).map(|r| r.dtype());
+    let types = task.produces.iter().filter_map(|r| program.registers.get(*r as usize)).map(|r| r.dtype());
     types.into_iter().find(|t| *t != ElementType::Unknown).unwrap_or(ElementType::Unknown)
 }

@@ -86,14 +86,14 @@ pub enum SimError {
         waiting: Vec<String>,
     },
     /// A register was filled while another one in the same memory was live.
-    #[error("at {at_ns} ns task `{task}` fills `{regst}` over the live register `{live}`")]
+    #[error("at {at_ns} ns task `{task}` fills `{register}` over the live register `{live}`")]
     Overlap {
         /// The time in nanoseconds.
         at_ns: u64,
         /// The task.
         task: String,
         /// The register that it filled.
-        regst: String,
+        register: String,
         /// The live register in the same memory.
         live: String,
     },
@@ -138,18 +138,19 @@ pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, Sim
 /// Whether the actors can be created and connected, which the verifier checks first. The simulator also takes programs that the
 /// verifier refuses for deadlock or overlap, to show them failing.
 fn is_sound(program: &Program, graph: &TaskGraph) -> bool {
-    let in_order = program.regsts.iter().zip(0..).all(|(regst, id)| regst.id == id && regst.num > 0);
+    let in_order = program.registers.iter().zip(0..).all(|(register, id)| register.id == id && register.copies > 0);
     let tasks = || program.tasks.iter().zip(0u32..);
-    let mine = |regst: &u32, task| graph.producer.get(*regst as usize) == Some(&task);
-    let read = |regst: &u32, task| graph.consumers.get(*regst as usize).is_some_and(|all| all.contains(&task));
+    let mine = |register: &u32, task| graph.producer.get(*register as usize) == Some(&task);
+    let read = |register: &u32, task| graph.consumers.get(*register as usize).is_some_and(|all| all.contains(&task));
     let known = tasks().all(|(desc, task)| {
-        desc.produces.iter().all(|regst| mine(regst, task)) && desc.consumes.iter().all(|regst| read(regst, task))
+        desc.produces.iter().all(|register| mine(register, task))
+            && desc.consumes.iter().all(|register| read(register, task))
     });
     // Each side lists as many ends as the other, so none is missing.
     let produced: usize = program.tasks.iter().map(|task| task.produces.len()).sum();
     let consumed: usize = program.tasks.iter().map(|task| task.consumes.len()).sum();
     let ends: usize = graph.consumers.iter().map(Vec::len).sum();
-    in_order && known && produced == program.regsts.len() && consumed == ends && !program.threads.is_empty()
+    in_order && known && produced == program.registers.len() && consumed == ends && !program.threads.is_empty()
 }
 
 /// A program, and the data that all its ranks share.

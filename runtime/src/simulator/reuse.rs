@@ -60,31 +60,31 @@ impl Reuse {
 
 /// The ranges that a task reads and writes.
 fn touched(task: &Task, plan: &Plan, program: &Program) -> Vec<Range> {
-    let regst = |id: u32| {
-        let block = program.regsts.get(id as usize)?.block()?;
+    let register = |id: u32| {
+        let block = program.registers.get(id as usize)?.block()?;
         Some(Range { space: Space::Chunk(block.chunk), start: block.offset, bytes: block.bytes })
     };
     let arg = |arg: &Arg| match arg.source? {
-        ArgSource::Regst(id) => regst(id),
+        ArgSource::Register(id) => register(id),
         ArgSource::Weight(index) => {
             let weight = plan.weights.get(index as usize)?;
             Some(Range { space: Space::Weights, start: weight.offset, bytes: weight.len })
         }
     };
-    let regsts = |ids: &[u32]| ids.iter().filter_map(|id| regst(*id)).collect::<Vec<_>>();
+    let registers = |ids: &[u32]| ids.iter().filter_map(|id| register(*id)).collect::<Vec<_>>();
     // Of the caller's memory as much as of the registers.
     let with_port = |space: Space, ids: &[u32]| {
-        let mut out = regsts(ids);
-        out.extend(regsts(ids).into_iter().map(|r| Range { space, start: 0, ..r }));
+        let mut out = registers(ids);
+        out.extend(registers(ids).into_iter().map(|r| Range { space, start: 0, ..r }));
         out
     };
     match &task.exec {
         Some(Exec::Kernel(e)) => e.args.iter().filter_map(arg).collect(),
-        Some(Exec::Backend(e)) => e.inputs.iter().filter_map(arg).chain(regsts(&e.outputs)).collect(),
+        Some(Exec::Backend(e)) => e.inputs.iter().filter_map(arg).chain(registers(&e.outputs)).collect(),
         Some(Exec::Copy(e)) => {
             [&e.src, &e.dst].into_iter().filter_map(arg).map(|r| Range { bytes: e.bytes.min(r.bytes), ..r }).collect()
         }
-        Some(Exec::Boxing(e)) => arg(&e.src).into_iter().chain(regsts(&task.produces)).collect(),
+        Some(Exec::Boxing(e)) => arg(&e.src).into_iter().chain(registers(&task.produces)).collect(),
         Some(Exec::Feed(e)) => with_port(Space::Input(e.port), &task.produces),
         Some(Exec::Fetch(e)) => with_port(Space::Output(e.port), &task.consumes),
         Some(Exec::Control(_)) | None => Vec::new(),

@@ -49,7 +49,7 @@ pub fn floats(value: &Value) -> Vec<f32> {
 }
 
 pub fn session(plan: &Arc<PlanFile>, threads: usize) -> Session {
-    Session::new(Arc::clone(plan), 0, Options { threads, profile: false }, &loaders()).unwrap()
+    Session::new(Arc::clone(plan), 0, Options { threads, profile: false, ..Default::default() }, &loaders()).unwrap()
 }
 
 /// `out = in + in + 0.5`, by two kernels; tasks are dealt to `threads`, registers have `num` copies.
@@ -63,16 +63,16 @@ pub fn kernel_plan(elements: i64, threads: u32, num: u32) -> Arc<PlanFile> {
     let mut graph = Graph::new("main", threads);
     let on = |task: u32| task % threads;
     let source = graph.task("in", on(0), feed(0));
-    let args = vec![Arg::regst(0, 0), Arg::regst(1, 0)];
+    let args = vec![Arg::register(0, 0), Arg::register(1, 0)];
     let double = graph.task("double", on(1), kernel(double, args, elements));
-    let args = vec![Arg::regst(1, 0), Arg::weight(half, 0), Arg::regst(2, 0)];
+    let args = vec![Arg::register(1, 0), Arg::weight(half, 0), Arg::register(2, 0)];
     let add = graph.task("add", on(2), kernel(add, args, elements));
     let sink = graph.task("out", on(3), fetch(0));
     let stride = (elements as u64 * 4).next_multiple_of(64) * u64::from(num);
     // The result takes the place of the input.
     for (name, from, to, offset) in [("x", source, double, 0), ("y", double, add, stride), ("z", add, sink, 0)] {
-        let regst = graph.block(name, from, &[to], elements, offset);
-        graph.0.regsts[regst as usize].num = num;
+        let register = graph.block(name, from, &[to], elements, offset);
+        graph.0.registers[register as usize].copies = num;
     }
     graph.port("x", 0, true);
     graph.port("z", 2, false);
@@ -174,9 +174,9 @@ pub fn backend_plan(threads: u32) -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", threads);
     let source = graph.task("in", 0, feed(0));
-    let exec = backend(&mut plan, "add-one", vec![Arg::regst(0, 0)], vec![1]);
+    let exec = backend(&mut plan, "add-one", vec![Arg::register(0, 0)], vec![1]);
     let first = graph.task("first", threads - 1, exec);
-    let exec = backend(&mut plan, "add-one", vec![Arg::regst(1, 0)], vec![2]);
+    let exec = backend(&mut plan, "add-one", vec![Arg::register(1, 0)], vec![2]);
     let second = graph.task("second", 0, exec);
     let sink = graph.task("out", threads - 1, fetch(0));
     graph.block("x", source, &[first], 4, 0);
@@ -225,7 +225,7 @@ pub fn random_plan(
     let mut graph = Graph::new("main", threads);
     graph.task("in", random.u32(..threads), feed(0));
     for (number, inputs) in edges.iter().enumerate() {
-        let args = inputs.iter().map(|&input| Arg::regst(input as u32, 0)).collect();
+        let args = inputs.iter().map(|&input| Arg::register(input as u32, 0)).collect();
         let exec = backend(&mut plan, name(random), args, vec![number as u32 + 1]);
         graph.task(&format!("t{number}"), random.u32(..threads), exec);
     }

@@ -22,7 +22,7 @@ use super::StagedFunction;
 use super::schedule::schedule;
 use crate::cut_points::Phases;
 use crate::decide;
-use crate::microbatches::{Microbatches, dependence, is_independent};
+use crate::microbatches::{self, Microbatches};
 use crate::spmd::{localize_shape_operand, slice_constant};
 
 /// Writes stages and microbatches into `func`. `names` has the mesh of each stage.
@@ -109,7 +109,7 @@ impl<'a> Unroller<'a> {
                 };
             }
         }
-        b.check()?;
+        microbatches::check(g, &|v| b.layouts[v.index()], &b.reads_as)?;
         Ok(b)
     }
 
@@ -132,39 +132,11 @@ impl<'a> Unroller<'a> {
 
     /// The microbatch layout in which `op` reads an operand of layout `made`.
     fn read_layout(&self, op: OpId, operand: usize, made: Sbp) -> Sbp {
-        match (self.reads_as.get(&(op, operand)), made) {
-            (Some(how), _) => *how,
-            (None, Sbp::Partial(_)) => Sbp::Broadcast,
-            (None, _) if self.g.op(op).def.traits().terminator => made,
-            (None, _) => Sbp::Broadcast,
-        }
+        microbatches::read_layout(self.g, &self.reads_as, op, operand, made)
     }
 
     fn is_constant(&self, v: ValueId) -> bool {
         self.g.def_op(v).is_some_and(|op| self.g.op(op).def.traits().constant)
-    }
-
-    /// Checks that every operand is of the same microbatch, replicated, or an accumulated partial value.
-    fn check(&self) -> Result<(), Diagnostic> {
-        for op in self.g.region_ops(self.g.entry()) {
-            let data = self.g.op(op);
-            for (i, v) in data.operands.iter().enumerate() {
-                let made = self.layouts[v.index()];
-                let ask = self.read_layout(op, i, made);
-                let slice = self.is_constant(*v) && !matches!(ask, Sbp::Partial(_));
-                if !slice && !is_independent(made, ask) {
-                    return Err(dependence(self.g, op, made, ask));
-                }
-            }
-            let inside = self.g.captured(op);
-            if (!data.regions.is_empty() && self.varies(op))
-                || inside.iter().any(|v| self.layouts[v.index()] != Sbp::Broadcast)
-            {
-                let what = format!("'{}' has regions, which cannot be split into microbatches", data.name());
-                return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
-            }
-        }
-        Ok(())
     }
 
     /// Whether an op runs once per microbatch.

@@ -95,7 +95,7 @@ fn layer_norm(bencher: Bencher<'_, '_>, (rows, length): (usize, usize)) {
     let ty = format!("{rows}x{length}xf32");
     let body = format!(
         "  %s = of.constant {{value = dense<0.5> : tensor<{length}xf32>}}\n  \
-         %y = of.layer_norm %x, %s, %s {{axis = -1, epsilon = 1.0e-5, stats = false}}"
+         %y = of.layer_norm %x, %s, %s {{axis = -1, epsilon = 1.0e-5, return_stats = false}}"
     );
     bytes(bencher, 8 * rows * length, kernel(&format!("%x: tensor<{ty}>"), &ty, &body));
 }

@@ -30,7 +30,7 @@ impl Kernel {
         let func = module.main().ok_or("there is no function 'main'")?;
         let mut rng = Rng::new(0);
         let inputs = func.input_types().into_iter().map(|ty| {
-            let t = ty.as_tensor().ok_or("an input is no tensor")?;
+            let t = ty.as_tensor().ok_or("an input is not a tensor")?;
             let dims = t.fixed_dims().ok_or("the shape of an input is open")?;
             to_runtime(&rng.tensor(t.dtype, &dims, -1.0, 1.0).into()).map_err(|e| e.to_string())
         });
@@ -38,11 +38,12 @@ impl Kernel {
         let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), Cache::user());
         let func = rewrite::for_isa(func, Isa::host()).map_err(|e| e.to_string())?;
         let compiled = compile(&[("main".into(), &func)], &options).map_err(|e| e.to_string())?;
-        if let Some(left) = compiled.summary.left_out.first() {
+        if let Some(left) = compiled.summary.not_native.first() {
             return Err(format!("'{}' has no native code: {}", left.op, left.reason));
         }
         let plan = Arc::new(compiled.open().map_err(|e| e.to_string())?);
-        let session = Session::new(plan, 0, Options { threads: 1, profile: false }, &[]).map_err(|e| e.to_string())?;
+        let session = Session::new(plan, 0, Options { threads: 1, profile: false, ..Default::default() }, &[])
+            .map_err(|e| e.to_string())?;
         let outputs = session.new_outputs();
         Ok(Kernel { session, inputs, outputs })
     }

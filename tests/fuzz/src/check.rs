@@ -281,7 +281,7 @@ fn isa() -> &'static Isa {
 }
 
 fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {
-    let options = Options { threads: 1 + inputs.len() % 2, profile: false };
+    let options = Options { threads: 1 + inputs.len() % 2, profile: false, ..Default::default() };
     let session = Session::new(Arc::clone(plan), program, options, &[Arc::new(Reference)]);
     let mut session = session.or_else(|e| fail("run", e))?;
     let inputs = inputs.iter().map(to_runtime).collect::<Result<Vec<_>, _>>().or_else(|e| fail("run", e))?;
@@ -316,7 +316,7 @@ fn contradicted(case: &Case, checked: &Checked) -> bool {
             match (rest.as_const(), rest.solve(own)) {
                 (Some(declared), _) if declared != own => return true,
                 (_, Some((_, None))) => return true,
-                (_, Some((s, Some(n)))) => _ = known.insert(s.clone(), n),
+                (_, Some((s, Some(n)))) => _ = known.insert(s, n),
                 _ => {}
             }
         }

@@ -19,9 +19,9 @@ use crate::shrink::show;
 /// Sizes of dimensions: 0, 1, odd ones, vector and tile sizes, and one more or less.
 const SIZES: &[usize] = &[0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 130];
 /// Elements of the largest tensor.
-const MOST_ELEMENTS: usize = 20_000;
+const MAX_ELEMENTS: usize = 20_000;
 /// Multiplications of the largest op, estimated from the operands: the square root of the product of all their dimensions.
-const MOST_WORK: f64 = 4e6;
+const MAX_WORK: f64 = 4e6;
 const FLOATS: &[DType] = &[DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16];
 const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
 
@@ -151,13 +151,13 @@ impl Generator<'_> {
     /// The results, if inference and evaluation accept the operands and the results are of a reasonable size.
     fn accepted(&self, decl: &'static dyn OpDecl, attrs: &Attrs, values: &[Value]) -> Option<Vec<Value>> {
         let sizes: Vec<f64> = values.iter().map(|v| dims(v).iter().map(|d| *d as f64).product::<f64>()).collect();
-        if sizes.iter().any(|n| *n > MOST_ELEMENTS as f64) {
+        if sizes.iter().any(|n| *n > MAX_ELEMENTS as f64) {
             return None;
         }
         let (graph, args) = one_op(decl.as_def(), attrs, values).ok()?;
         let fits = |v: &ValueId| match graph.ty(*v) {
             Type::Tensor(t) => {
-                t.fixed_dims().is_none_or(|d| d.iter().map(|d| *d as f64).product::<f64>() <= MOST_ELEMENTS as f64)
+                t.fixed_dims().is_none_or(|d| d.iter().map(|d| *d as f64).product::<f64>() <= MAX_ELEMENTS as f64)
             }
             _ => true,
         };
@@ -171,13 +171,13 @@ impl Generator<'_> {
             .sum();
         let work = (sizes.iter().filter(|n| **n > 0.0).product::<f64>() * results).sqrt();
         if !graph.outputs().iter().all(fits)
-            || (decl.signature().operands.len() > 1 && sizes.len() <= 3 && work > MOST_WORK)
+            || (decl.signature().operands.len() > 1 && sizes.len() <= 3 && work > MAX_WORK)
         {
             return None;
         }
         let results = run_graph(&graph, &args).ok()?;
         let good = results.iter().all(|v| match v {
-            Value::Tensor(t) if t.len() > MOST_ELEMENTS => false,
+            Value::Tensor(t) if t.len() > MAX_ELEMENTS => false,
             Value::Tensor(t) if self.tame && t.dtype().is_float() => {
                 t.to_f64s().unwrap_or_default().iter().all(|x| x.abs() <= 1e4)
             }
@@ -297,7 +297,7 @@ impl Generator<'_> {
         for (i, v) in operands.iter_mut().enumerate() {
             let Value::Tensor(t) = v else { continue };
             let dims: Vec<usize> = t.dims().iter().map(|d| to(*d)).collect();
-            if dims.iter().map(|d| *d as f64).product::<f64>() > 4.0 * MOST_ELEMENTS as f64 {
+            if dims.iter().map(|d| *d as f64).product::<f64>() > 4.0 * MAX_ELEMENTS as f64 {
                 continue;
             }
             if parameter(i, &Value::Tensor(t.clone())) && numbers {
@@ -404,7 +404,7 @@ impl Generator<'_> {
         let values = run_graph(&graph, &self.inputs).ok()?;
         let good = values.iter().all(|v| match v {
             Value::Tensor(t) => {
-                t.len() <= MOST_ELEMENTS
+                t.len() <= MAX_ELEMENTS
                     && (!self.tame
                         || t.to_f64s().is_none_or(|x| !t.dtype().is_float() || x.iter().all(|x| x.abs() <= 1e4)))
             }

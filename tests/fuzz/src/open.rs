@@ -125,7 +125,7 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
 /// inputs, the ops do not accept the extents, or inputs are very large.
 pub fn resized(case: &Case, func: &Func, to: &dyn Fn(usize, i64) -> i64) -> Option<Vec<Value>> {
     /// Most elements of an input.
-    const MOST: usize = 40_000;
+    const MAX_ELEMENTS: usize = 40_000;
     let types = func.input_types();
     let args: Vec<(&Type, &Value)> = types.iter().zip(&case.inputs).collect();
     let mut known: BTreeMap<Arc<str>, i64> = BTreeMap::new();
@@ -138,7 +138,7 @@ pub fn resized(case: &Case, func: &Func, to: &dyn Fn(usize, i64) -> i64) -> Opti
             };
             for (d, n) in shape.iter().zip(t.dims()) {
                 if let Some((s, Some(n))) = substituted(d, &known).solve(*n as i64) {
-                    known.insert(s.clone(), n);
+                    known.insert(s, n);
                 }
             }
         }
@@ -153,7 +153,7 @@ pub fn resized(case: &Case, func: &Func, to: &dyn Fn(usize, i64) -> i64) -> Opti
         };
         let dims = shape.iter().map(|d| usize::try_from(substituted(d, &known).as_const()?).ok());
         let dims: Vec<usize> = dims.collect::<Option<_>>()?;
-        let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n <= MOST)?;
+        let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n <= MAX_ELEMENTS)?;
         if n > 0 && t.is_empty() {
             return None;
         }

@@ -86,7 +86,7 @@ fn interpreted(func: &Func) -> Option<BTreeSet<(String, String)>> {
     let compilers = backends.compilers();
     let lowered = lower(module.main()?, &Target::new(isa, &compilers), &mut builder);
     let lowered = lowered.unwrap_or_else(|d| panic!("{d}\n{}", show(&Case::new(func.graph.clone(), Vec::new()))));
-    Some(lowered.left_out.into_iter().filter(|l| l.computes()).map(|l| (l.op, l.reason)).collect())
+    Some(lowered.not_native.into_iter().filter(|l| l.computes()).map(|l| (l.op, l.reason)).collect())
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use of_lit::suite;
-use of_test_support::component::{CUDA_SHIM, require};
+use of_test_support::component::{CUDA_EMULATED, require};
 
 /// A function with these arguments, result and ops; the last op makes `%y`.
 fn function(args: &str, result: &str, ops: &[&str]) -> String {
@@ -71,7 +71,7 @@ fn explanation_matches_its_snapshot() {
 /// A function of one kernel for each kind of loop nest.
 fn nests() -> [(&'static str, String); 5] {
     let pool = "%y = of.max_pool %x {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1], \
-        ceil_mode = false, storage_order = 0, indices = false, auto_pad = \"NOTSET\", channels_last = false}";
+        ceil_mode = false, storage_order = 0, return_indices = false, auto_pad = \"NOTSET\", channels_last = false}";
     let conv = "%y = of.conv %x, %w, %none {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, \
         auto_pad = \"NOTSET\", channels_last = false}";
     let filter = "%w = of.constant {value = dense<0.25> : tensor<4x3x3x3xf32>}";
@@ -138,7 +138,7 @@ fn c_kernels_match_their_snapshots() {
 #[test]
 fn cuda_kernels_match_their_snapshots() {
     let compiler = Command::new("c++").arg("--version").output();
-    if require(&CUDA_SHIM, compiler.map_err(|e| format!("c++: {e}"))).is_none() {
+    if require(&CUDA_EMULATED, compiler.map_err(|e| format!("c++: {e}"))).is_none() {
         return;
     }
     for (name, function) in nests() {

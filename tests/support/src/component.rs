@@ -30,6 +30,8 @@ pub const NVRTC: Component = Component { name: "nvrtc", what: "NVRTC", install: 
 pub const TENSORRT: Component = Component { name: "tensorrt", what: "TensorRT", install: "cargo xtask tensorrt" };
 /// A Python 3 on the path.
 pub const PYTHON: Component = Component { name: "python", what: "python3", install: "apt-get install python3" };
+/// A disassembler.
+pub const OBJDUMP: Component = Component { name: "objdump", what: "objdump", install: "apt-get install binutils" };
 /// onnxruntime, with onnx and numpy, in a Python.
 pub const ONNXRUNTIME: Component = Component {
     name: "onnxruntime",
@@ -49,7 +51,7 @@ pub const MLIR: Component = Component {
 pub const MLIR_OPT: Component =
     Component { name: "mlir-opt", what: "mlir-opt", install: "apt-get install mlir-22-tools" };
 /// The GPU that the CPU emulates: kernels for GPUs, compiled by a C++ compiler.
-pub const CUDA_SHIM: Component = Component {
+pub const CUDA_EMULATED: Component = Component {
     name: "cuda-emulated",
     what: "a compiler that builds kernels for the emulated GPU",
     install: "apt-get install g++, on x86-64 or aarch64",
@@ -62,8 +64,20 @@ pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
 
 /// Every component.
-pub const ALL: [&Component; 11] =
-    [&XLA, &NVRTC, &TENSORRT, &PYTHON, &ONNXRUNTIME, &JAXLIB, &MLIR, &MLIR_OPT, &CUDA_SHIM, &BROWSER, &CPU_BF16];
+pub const ALL: [&Component; 12] = [
+    &XLA,
+    &NVRTC,
+    &TENSORRT,
+    &PYTHON,
+    &ONNXRUNTIME,
+    &JAXLIB,
+    &MLIR,
+    &MLIR_OPT,
+    &CUDA_EMULATED,
+    &BROWSER,
+    &CPU_BF16,
+    &OBJDUMP,
+];
 
 /// The component, if it was found. Otherwise reports that the calling test skips its work, and returns `None`.
 ///

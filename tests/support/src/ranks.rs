@@ -68,7 +68,7 @@ pub fn planned(
 
 /// A session of all ranks of a plan.
 pub fn session(plan: &Arc<PlanFile>, loader: &Arc<dyn Loader>) -> Result<MeshSession, SessionError> {
-    let options = Options { threads: 1, profile: false };
+    let options = Options { threads: 1, profile: false, ..Default::default() };
     MeshSession::new(Arc::clone(plan), 0, options, std::slice::from_ref(loader))
 }
 

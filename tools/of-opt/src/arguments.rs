@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
+use of_driver::input_files::Conversion;
 use of_driver::{
-    Cache, CompileOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error,
+    Cache, CompileOptions, CpuCode, ImageOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages,
+    Target, error,
 };
 
-use crate::quantity;
+use crate::{exit, quantity};
 
 /// When the program started: a time limit counts from here.
 pub static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -56,7 +58,7 @@ pub struct Codegen {
     /// Worker threads; 0 takes all cores
     #[arg(long, value_name = "T", value_parser = threads)]
     pub threads: Option<usize>,
-    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
+    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; emulated is one that the CPU emulates).
     /// ARCH+tf32 multiplies f32 on tensor cores in TF32, ARCH+tf32x3 emulates f32 by three TF32 products (3xTF32), ARCH+bf16
     /// and ARCH+f16 round operands to those types. Append +cublaslt or +cudnn last to call these libraries for matmuls and
     /// convolutions
@@ -68,6 +70,9 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
+    /// Where the machine code of kernels for the CPU comes from. -v lists what 'machine' compiles from C all the same, and why
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
@@ -81,18 +86,21 @@ pub struct Codegen {
     /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
     #[arg(long, value_name = "MESH")]
     pub mesh: Option<String>,
-    /// What the layout search chooses in addition to layouts
+    /// Search these jointly with the layouts
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
-    pub search: Vec<SearchArg>,
-    /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
-    #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
-    pub stages: Option<Stages>,
+    pub joint_search: Vec<SearchArg>,
+    /// Cut the layers into S pipeline stages, each on a part of the mesh
+    #[arg(long, value_name = "S", requires = "mesh", value_parser = clap::value_parser!(i64).range(1..))]
+    pub stages: Option<i64>,
+    /// Cut a step into M microbatches, which pass through the stages. 'explain' compares several numbers
+    #[arg(long, value_name = "M", requires = "mesh", value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..))]
+    pub microbatches: Vec<i64>,
     /// Backends in order of preference; ops that none claims are compiled natively. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
     pub backend: Vec<String>,
     /// Pin ops to a backend (or to 'native'), ignoring the cost model: of.softmax=xla, or the name of an ONNX node, or a location
-    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
-    pub backend_for: Vec<String>,
+    #[arg(long, value_name = "OP=BACKEND", help_heading = "Placement", conflicts_with = "target")]
+    pub pin: Vec<String>,
     /// Minimum number of ops of a backend's subgraph; 0 disables this and the cost check
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_subgraph_size: Option<usize>,
@@ -103,41 +111,51 @@ pub struct Codegen {
     /// the C compiler is killed at once
     #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = quantity::duration)]
     pub time_limit: Option<Duration>,
-    /// End a compilation for which this process holds more memory than this in addition: 300MB, 4GiB. Checked between
-    /// passes and kernels; mapped files and the C compiler do not count
+    /// The compiler's own memory: end a compilation for which this process holds more than this in addition: 300MB, 4GiB.
+    /// Checked between passes and kernels; mapped files and the C compiler do not count. --memory is for the plan
     #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
     pub memory_limit: Option<u64>,
+    /// The plan's memory budget: refuse a plan, and a run, whose values take more than this: 300MB, 4GiB. Checked when the
+    /// plan is made, when it is loaded, and for each value whose size is known only then [default: this machine's memory,
+    /// or what its control group grants; for 'explain', that of a device of the mesh]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
+    pub memory: Option<u64>,
 }
 
 /// More threads than any machine has cores.
-const MOST_THREADS: usize = 4096;
+const MAX_THREADS: usize = 4096;
 
 /// A number of threads.
 fn threads(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
-    number.ok_or_else(|| format!("threads are a number from 0 to {MOST_THREADS}"))
+    let number = text.parse().ok().filter(|n| *n <= MAX_THREADS);
+    number.ok_or_else(|| format!("threads are a number from 0 to {MAX_THREADS}"))
 }
 
 impl Codegen {
     /// The flags as typed options of the driver.
     ///
     /// # Errors
-    /// When --target names no target.
+    /// When --target names no target, or --microbatches several numbers.
     pub fn options(&self) -> Result<CompileOptions, Diagnostics> {
+        if self.microbatches.len() > 1 {
+            return Err(crate::exit::usage("--microbatches takes one number here; 'explain' compares several").into());
+        }
         let target = self.target.as_deref().map_or(Ok(Target::host()), Target::parse)?;
         Ok(CompileOptions {
             threads: self.threads.unwrap_or(0),
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
+            cpu_code: self.cpu_code.map_or(CpuCode::C, CpuCodeArg::code),
             precision: self.precision(),
             calibration: self.calibration.clone(),
             mesh: self.mesh_options(),
             placement: PlacementOptions {
                 backends: self.backend.clone(),
-                pins: self.backend_for.clone(),
+                pins: self.pin.clone(),
                 min_ops: self.min_subgraph_size,
             },
+            memory: self.memory,
             limits: self.limits(),
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()
@@ -149,14 +167,21 @@ impl Codegen {
         Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
-    /// The mesh of --mesh, with --search and --stages.
+    /// The mesh of --mesh, with --joint-search, --stages and --microbatches.
     pub fn mesh_options(&self) -> Option<MeshOptions> {
-        let search = self.search.iter().map(|s| match s {
+        let search = self.joint_search.iter().map(|s| match s {
             SearchArg::Rewrites => Search::Rewrites,
             SearchArg::Recompute => Search::Recompute,
         });
         let mesh = self.mesh.clone()?;
-        Some(MeshOptions { mesh, search: search.collect(), stages: self.stages })
+        Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline() })
+    }
+
+    /// The numbers of stages and microbatches. Of several numbers of microbatches the first counts.
+    fn pipeline(&self) -> Option<Stages> {
+        let microbatches = self.microbatches.first().copied();
+        (self.stages.is_some() || microbatches.is_some())
+            .then(|| Stages { stages: self.stages.unwrap_or(1), microbatches: microbatches.unwrap_or(1) })
     }
 
     fn precision(&self) -> Precision {
@@ -176,13 +201,17 @@ impl Codegen {
         let flags = [
             ("--mesh", self.mesh.is_some()),
             ("--stages", self.stages.is_some()),
-            ("--search", !self.search.is_empty()),
+            ("--microbatches", !self.microbatches.is_empty()),
+            ("--joint-search", !self.joint_search.is_empty()),
             ("--passes", self.passes.is_some()),
             ("--precision", self.precision.is_some()),
             ("--target", self.target.is_some()),
+            ("--isa", self.isa.is_some()),
             ("--no-winograd", self.no_winograd),
+            ("--cpu-code", self.cpu_code.is_some()),
             ("--backend", !self.backend.is_empty()),
-            ("--pin", !self.backend_for.is_empty()),
+            ("--pin", !self.pin.is_empty()),
+            ("--min-subgraph-size", self.min_subgraph_size.is_some()),
             ("--time-limit", self.time_limit.is_some()),
             ("--memory-limit", self.memory_limit.is_some()),
         ];
@@ -205,6 +234,24 @@ pub enum SearchArg {
     Recompute,
 }
 
+/// Sources of machine code for CPUs.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuCodeArg {
+    /// The machine's C compiler
+    C,
+    /// The emitter of this program, for elementwise and row-wise kernels on AVX2 and AVX-512; the C compiler for others
+    Machine,
+}
+
+impl CpuCodeArg {
+    fn code(self) -> CpuCode {
+        match self {
+            CpuCodeArg::C => CpuCode::C,
+            CpuCodeArg::Machine => CpuCode::Machine,
+        }
+    }
+}
+
 /// Precisions of products and convolutions.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrecisionArg {
@@ -221,9 +268,34 @@ pub enum PrecisionArg {
 /// Input files.
 #[derive(Args, Debug, Clone, Default)]
 pub struct InputFiles {
-    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
+    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz. An image (.png,
+    /// .jpg, …) is scaled to the size of the input
     #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
     pub inputs: Vec<String>,
+    /// Convert the numbers of input files to the element types of the model; a value that the type cannot hold is an error
+    #[arg(long, requires = "inputs")]
+    pub cast: bool,
+    /// Means that are subtracted from the channels of images, whose pixels are from 0 to 1: 0.485,0.456,0.406
+    #[arg(long, value_name = "M,…", value_delimiter = ',', requires = "inputs")]
+    pub image_mean: Vec<f64>,
+    /// Standard deviations that the channels of images are divided by after that: 0.229,0.224,0.225
+    #[arg(long, value_name = "S,…", value_delimiter = ',', requires = "inputs")]
+    pub image_std: Vec<f64>,
+}
+
+impl InputFiles {
+    /// How the files become values.
+    ///
+    /// # Errors
+    /// When a standard deviation is not positive, or a mean is not finite.
+    pub fn conversion(&self) -> Result<Conversion, Diagnostics> {
+        if self.image_std.iter().any(|s| !s.is_finite() || *s <= 0.0) || self.image_mean.iter().any(|m| !m.is_finite())
+        {
+            return Err(exit::usage("--image-mean takes numbers, and --image-std positive numbers").into());
+        }
+        let image = ImageOptions { mean: self.image_mean.clone(), std: self.image_std.clone() };
+        Ok(Conversion { cast: self.cast, image })
+    }
 }
 
 /// A model file.

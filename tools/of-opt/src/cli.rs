@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    bench, cache, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops, opt, passes,
-    profile, run, simulate, verify,
+    backends, bench, cache, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops,
+    opt, passes, profile, run, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -67,7 +67,7 @@ pub enum Command {
     /// List ops, or show one in full
     Ops(ops::Ops),
     /// List what can execute ops on this machine
-    Backends,
+    Backends(backends::BackendsCommand),
     /// Show or empty the cache of compiled kernels
     Cache(cache::CacheCommand),
     /// Print a script that completes this command line in a shell

@@ -1,7 +1,7 @@
 //! Console output, apart from logs: results on stdout, diagnostics and notes on stderr.
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,11 +54,29 @@ impl Console {
     /// # Errors
     /// When stdout cannot be written.
     pub fn print(&self, text: &str) -> Result<(), Diagnostics> {
-        let written = progress::suspend(|| {
+        self.written(progress::suspend(|| {
             let mut out = std::io::stdout().lock();
             out.write_all(escaped_lines(text).as_bytes()).and_then(|()| out.flush())
-        });
-        match written {
+        }))
+    }
+
+    /// Writes a file's bytes to stdout.
+    ///
+    /// # Errors
+    /// When stdout is a terminal, or cannot be written.
+    pub fn print_bytes(&self, what: &str, bytes: &[u8]) -> Result<(), Diagnostics> {
+        if std::io::stdout().is_terminal() {
+            let refused = exit::usage(format!("{what} is binary, and stdout is a terminal"));
+            return Err(refused.hint("write it to a file with -o FILE, or redirect stdout").into());
+        }
+        self.written(progress::suspend(|| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes).and_then(|()| out.flush())
+        }))
+    }
+
+    fn written(&self, result: std::io::Result<()>) -> Result<(), Diagnostics> {
+        match result {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => exit::nothing_reads(),
             Err(e) => Err(of_driver::error(Code::IO, format!("the output cannot be written: {e}")).into()),
             Ok(()) => Ok(()),
@@ -90,7 +108,7 @@ impl Observer for Console {
     }
 
     fn ir(&self, text: &str) {
-        self.stderr(text);
+        self.stderr(&escaped_lines(text));
     }
 
     fn placed(&self, placements: &[Placement], ranks: Option<&[usize]>) {
@@ -101,6 +119,11 @@ impl Observer for Console {
         };
         lines.iter().for_each(|line| self.note(line));
     }
+}
+
+/// Whether output for `path` goes to a terminal: no path and `-` are stdout.
+pub fn goes_to_terminal(path: Option<&Path>) -> bool {
+    path.is_none_or(is_dash) && std::io::stdout().is_terminal()
 }
 
 /// Whether `path` denotes stdin or stdout.

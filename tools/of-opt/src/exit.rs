@@ -18,7 +18,7 @@ fn number(errors: &Diagnostics) -> u8 {
         3
     } else if codes.clone().any(|c| c == Code::LIMIT) {
         4
-    } else if codes.any(|c| [Code::CODEGEN, Code::RUN, Code::EVAL, of_passes::BROKEN_PASS].contains(&c)) {
+    } else if codes.any(|c| [Code::CODEGEN, Code::RUN, Code::EVAL, Code::PASS_BUG].contains(&c)) {
         1
     } else {
         2

@@ -8,6 +8,7 @@ mod exit;
 mod expected;
 mod logging;
 mod model_file;
+mod page;
 mod panics;
 mod placement_report;
 mod progress;
@@ -17,10 +18,13 @@ mod signals;
 mod trace;
 mod workload;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser};
+use of_diag::{Code, Diagnostics, closest};
 
 use crate::cli::{Cli, Command};
 use crate::console::Console;
@@ -28,35 +32,42 @@ use crate::console::Console;
 fn main() -> ExitCode {
     LazyLock::force(&arguments::STARTED);
     panics::install();
-    let Cli { command, opt, messages, library } = Cli::parse();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let Cli { command, opt, messages, library } = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(e) => return wrong_command_line(&e, &arguments),
+    };
     logging::start(&messages);
     signals::install();
     let console = &Console::new(&messages);
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
-    let result = of_driver::load_libraries(&library).and_then(|()| match command {
-        None => commands::opt::opt(&opt, Cli::command(), console),
-        Some(_) if opt.is_given() => Err(exit::usage("a command and a file to run passes on were both given").into()),
-        Some(Command::Import(c)) => commands::import::import(&c, console),
-        Some(Command::Export(c)) => commands::export::export(&c, console),
-        Some(Command::Compile(c)) => commands::compile::compile(&c, console),
-        Some(Command::Run(c)) => commands::run::run(&c, console),
-        Some(Command::Bench(c)) => commands::bench::bench(&c, console),
-        Some(Command::Profile(c)) => commands::profile::profile(&c, console),
-        Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
-        Some(Command::Diff(c)) => commands::diff::diff(&c, console),
-        Some(Command::Debug(c)) => commands::debug::debug(&c, console),
-        Some(Command::Verify(c)) => commands::verify::verify(&c, console),
-        Some(Command::Explain(c)) => commands::explain::explain(&c, console),
-        Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
-        Some(Command::Measure(c)) => commands::measure::measure(&c, console),
-        Some(Command::Passes(c)) => commands::passes::passes(&c, console),
-        Some(Command::Ops(c)) => commands::ops::ops(&c, console),
-        Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
-        Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
-        Some(Command::Cache(c)) => commands::cache::cache(&c, console),
-        Some(Command::Backends) => commands::backends::backends(console),
-    });
+    let result =
+        check_paths(&arguments).and_then(|()| of_driver::load_libraries(&library)).and_then(|()| match command {
+            None => commands::opt::opt(&opt, Cli::command(), console),
+            Some(_) if opt.is_given() => {
+                Err(exit::usage("a command and a file to run passes on were both given").into())
+            }
+            Some(Command::Import(c)) => commands::import::import(&c, console),
+            Some(Command::Export(c)) => commands::export::export(&c, console),
+            Some(Command::Compile(c)) => commands::compile::compile(&c, console),
+            Some(Command::Run(c)) => commands::run::run(&c, console),
+            Some(Command::Bench(c)) => commands::bench::bench(&c, console),
+            Some(Command::Profile(c)) => commands::profile::profile(&c, console),
+            Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
+            Some(Command::Diff(c)) => commands::diff::diff(&c, console),
+            Some(Command::Debug(c)) => commands::debug::debug(&c, console),
+            Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+            Some(Command::Explain(c)) => commands::explain::explain(&c, console),
+            Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
+            Some(Command::Measure(c)) => commands::measure::measure(&c, console),
+            Some(Command::Passes(c)) => commands::passes::passes(&c, console),
+            Some(Command::Ops(c)) => commands::ops::ops(&c, console),
+            Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
+            Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
+            Some(Command::Cache(c)) => commands::cache::cache(&c, console),
+            Some(Command::Backends(c)) => commands::backends::backends(&c, console),
+        });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(errors) => {
@@ -64,4 +75,41 @@ fn main() -> ExitCode {
             if compares { exit::code_of_comparison(&errors) } else { exit::code(&errors) }
         }
     }
+}
+
+/// Reports what clap does not accept. A first word that is neither a command nor a file is what is wrong, and not what
+/// follows it.
+fn wrong_command_line(e: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    let program = Cli::command();
+    let word = arguments.get(1).and_then(|w| w.to_str()).filter(|w| e.use_stderr() && !w.starts_with('-'));
+    let names = || program.get_subcommands().map(clap::Command::get_name).chain(["help"]);
+    let unknown =
+        word.filter(|w| !names().any(|n| n == *w) && Path::new(w).extension().is_none() && !Path::new(w).exists());
+    let Some(word) = unknown else { e.exit() };
+    let hint = closest(word, names()).map_or_else(String::new, |meant| format!("did you mean '{meant}'? "));
+    let hint = hint + "'of-opt --help' lists the commands";
+    let error = of_driver::error(Code::INPUT, format!("unknown command '{word}'")).hint(hint);
+    Console::new(&arguments::MessageOptions::default()).report(&error.clone().into());
+    exit::code(&error.into())
+}
+
+/// Checks that no argument is a URL: as a path it would name a local file or folder.
+///
+/// # Errors
+/// When one is.
+fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
+    let is_url = |text: &str| {
+        text.split_once("://").is_some_and(|(scheme, _)| {
+            scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        })
+    };
+    for argument in arguments.iter().skip(1).map(|a| a.to_string_lossy()) {
+        // NAME=FILE and --option=FILE hold a path as well.
+        if let Some(url) = std::iter::once(&*argument).chain(argument.rsplit('=')).find(|part| is_url(part)) {
+            let what = format!("'{url}' is a URL, and of-opt reads and writes local files");
+            return Err(of_driver::error(Code::IO, what).hint("copy the file, or mount its store as a folder").into());
+        }
+    }
+    Ok(())
 }

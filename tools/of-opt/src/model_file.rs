@@ -1,16 +1,16 @@
-//! Model files of the command line: as the driver opens them, and IR text from stdin.
+//! Model files of the command line: as the driver opens them, and from stdin.
 
 use std::io::Read;
 use std::path::Path;
 
 use of_diag::Diagnostics;
-use of_driver::model::{self, already_compiled};
+use of_driver::model::{self, Format, already_compiled};
 use of_driver::{Model, ModelOrPlan, Observer, io_error};
 
 use crate::arguments::ModelFile;
 use crate::console::{Console, is_dash};
 
-/// Opens a model or plan; `-` is IR text on stdin.
+/// Opens a model or plan; `-` is stdin.
 ///
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
@@ -24,7 +24,7 @@ pub fn open(model: &ModelFile, console: &Console) -> Result<ModelOrPlan, Diagnos
 /// As [`open`].
 pub fn open_for(model: &ModelFile, files: &[String], console: &Console) -> Result<ModelOrPlan, Diagnostics> {
     if is_dash(&model.model) {
-        Ok(ModelOrPlan::Model(Box::new(stdin(console)?)))
+        stdin(console)
     } else {
         model::open_for(&model.model, &model.initializer_input, files, console)
     }
@@ -49,24 +49,60 @@ pub fn open_model_for(model: &ModelFile, files: &[String], console: &Console) ->
     }
 }
 
-/// Reads IR text from a file or stdin.
+/// Reads IR text from a file, or a model from stdin.
 ///
 /// # Errors
 /// When it cannot be read or parsed.
 pub fn read_text(path: &Path, console: &Console) -> Result<Model, Diagnostics> {
-    if is_dash(path) { stdin(console) } else { model::read_text(path, console) }
+    if is_dash(path) { model_on_stdin(console) } else { model::read_text(path, console) }
 }
 
-fn stdin(console: &Console) -> Result<Model, Diagnostics> {
-    const NAME: &str = "<stdin>";
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|e| io_error(Path::new(NAME), "read", &e))?;
-    console.source(NAME, &text);
-    // Data files are relative to the working folder: a pipe has no folder.
-    let mut model = Model::from_text(&text, NAME, Some(Path::new("")))?;
+/// Imports an ONNX model from a file or stdin.
+///
+/// # Errors
+/// When it cannot be read, is damaged, or holds an unsupported op.
+pub fn import(path: &Path, console: &Console) -> Result<Model, Diagnostics> {
+    if is_dash(path) { model_on_stdin(console) } else { model::import(path, console) }
+}
+
+fn model_on_stdin(console: &Console) -> Result<Model, Diagnostics> {
+    match stdin(console)? {
+        ModelOrPlan::Model(model) => Ok(*model),
+        ModelOrPlan::Plan(_) => Err(already_compiled(Path::new(STDIN)).into()),
+    }
+}
+
+/// How messages call stdin.
+const STDIN: &str = "<stdin>";
+
+/// Reads a model or plan from stdin, detected by its content.
+fn stdin(console: &Console) -> Result<ModelOrPlan, Diagnostics> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).map_err(|e| io_error(Path::new(STDIN), "read", &e))?;
+    let hash = model::hash_of_bytes(&bytes);
+    let mut model = match model::format_of_bytes(&bytes) {
+        Format::Plan => return Ok(ModelOrPlan::Plan(Box::new(model::plan_from_bytes(&bytes, STDIN)?))),
+        Format::Onnx => Model::from_onnx(bytes).map_err(|errors| named(errors, STDIN))?,
+        Format::Text => {
+            let text = String::from_utf8_lossy(&bytes);
+            console.source(STDIN, &text);
+            // Data files are relative to the working folder: a pipe has no folder.
+            Model::from_text(&text, STDIN, Some(Path::new("")))?
+        }
+    };
     if model.module.name.is_empty() {
         model.module.name = "-".into();
     }
-    model.files = vec![("-".into(), [0; 32])];
-    Ok(model)
+    model.files = vec![("-".into(), hash)];
+    Ok(ModelOrPlan::Model(Box::new(model)))
+}
+
+/// Errors about "the file" with its name.
+fn named(mut errors: Diagnostics, name: &str) -> Diagnostics {
+    for d in &mut errors.0 {
+        if let Some(rest) = d.message.strip_prefix("the file ") {
+            d.message = format!("{name} {rest}");
+        }
+    }
+    errors
 }

@@ -8,14 +8,14 @@ use of_ops::boxing::Transfer;
 /// The report of a placement: a line for each backend; with `all`, every cluster and every op that was left out, and why.
 pub fn lines(p: &Placement, all: bool) -> Vec<String> {
     let mut names: Vec<&str> = p.subgraphs.iter().map(|r| r.backend.as_str()).collect();
-    names.extend(p.refused.iter().map(|r| r.backend.as_str()));
+    names.extend(p.rejected.iter().map(|r| r.backend.as_str()));
     names.sort_unstable();
     names.dedup();
     let mut out = Vec::new();
     for name in names {
         let subgraphs: Vec<_> = p.subgraphs.iter().filter(|r| r.backend == name).collect();
         let ops: usize = subgraphs.iter().map(|r| r.ops.len()).sum();
-        let refused: Vec<_> = p.refused.iter().filter(|r| r.backend == name).collect();
+        let refused: Vec<_> = p.rejected.iter().filter(|r| r.backend == name).collect();
         let more = if all || refused.is_empty() { "" } else { "; -v says which and why" };
         let left = if refused.is_empty() { "nothing is".into() } else { count(refused.len(), "op") };
         let (ops, subgraphs_of) = (count(ops, "op"), count(subgraphs.len(), "subgraph"));

@@ -21,7 +21,13 @@ pub fn workload(
     backends: &Backends,
     console: &Console,
 ) -> Result<Workload, Diagnostics> {
-    let inputs = InputSource { files: &files.inputs, shapes: &shapes.shape, random };
+    let inputs = InputSource {
+        files: &files.inputs,
+        shapes: &shapes.shape,
+        conversion: &files.conversion()?,
+        random,
+        memory: codegen.memory,
+    };
     match model_file::open_for(model, &files.inputs, console)? {
         ModelOrPlan::Plan(plan) => {
             codegen.check_no_compile_flags(&[])?;

@@ -20,7 +20,7 @@ pub struct Tool {
 /// What a tool says of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Milliseconds a run.
+    /// Milliseconds per run.
     pub median_ms: f64,
     /// Milliseconds until it could run.
     pub load_ms: Option<f64>,
@@ -46,7 +46,7 @@ impl Measured {
         median(self.samples[tool].iter().flatten().filter_map(of).collect())
     }
 
-    /// Milliseconds a run.
+    /// Milliseconds per run.
     fn ms(&self, tool: usize) -> Option<f64> {
         self.median(tool, |s| Some(s.median_ms))
     }
@@ -173,7 +173,7 @@ pub fn markdown(machine: &Value, tools: &[Tool], rounds: usize, all: &[Measured]
         tools.iter().map(|t| format!("{} {}", t.name, t.version.as_deref().unwrap_or("of unknown version"))).collect();
     let _ = writeln!(
         out,
-        "Tools: {}. Milliseconds a run: the median of {rounds} rounds, each a process of every tool in turn; ratios are the \
+        "Tools: {}. Milliseconds per run: the median of {rounds} rounds, each a process of every tool in turn; ratios are the \
          medians of the rounds' ratios; MB is the peak memory of the process.\n",
         versions.join(", ")
     );

@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::workspace::{cargo, of_opt, read, run, write};
 
 /// Bytes of a pack at most, unless `--mib` says otherwise: what is easily copied.
-const MOST: u64 = 64 << 20;
+const MAX_PACK_BYTES: u64 = 64 << 20;
 
 /// The files of the pack, in addition to of-opt.
 const FILES: [(&str, &str); 9] = [
@@ -33,7 +33,7 @@ const FILES: [(&str, &str); 9] = [
 /// When the arguments are wrong, of-opt cannot be built, the pack is too large, or results cannot be read.
 pub fn gpu(args: &[&str]) -> Result<(), String> {
     match args {
-        ["--out", out] => pack(Path::new(out), MOST),
+        ["--out", out] => pack(Path::new(out), MAX_PACK_BYTES),
         ["--out", out, "--mib", mib] => {
             let mib: u64 = mib.parse().map_err(|e| format!("--mib {mib}: {e}"))?;
             pack(Path::new(out), mib << 20)

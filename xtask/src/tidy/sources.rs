@@ -7,7 +7,7 @@ use super::lexer::{self, Code};
 use crate::workspace::read;
 
 /// Longer files hold more than one thing.
-const LONGEST: usize = 900;
+const MAX_LINES: usize = 900;
 
 /// Files that a command writes.
 const GENERATED: &[&str] = &["backends/xla/src/ffi/bindings.rs"];
@@ -48,8 +48,8 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
     }
     for (name, code) in &files {
         let lines = code.lines.len();
-        if lines > LONGEST && !GENERATED.contains(name) {
-            wrong.push(format!("{name}: {lines} lines; files of more than {LONGEST} hold more than one thing"));
+        if lines > MAX_LINES && !GENERATED.contains(name) {
+            wrong.push(format!("{name}: {lines} lines; files of more than {MAX_LINES} hold more than one thing"));
         }
         wrong.extend(one(name, code));
     }

@@ -1,7 +1,7 @@
 //! The library calls of a program, ready to be enqueued on a stream.
 
-use of_codegen::library::Call;
-use of_codegen::library::cublaslt::Product;
+use of_codegen::vendor_libraries::Call;
+use of_codegen::vendor_libraries::cublaslt::Product;
 
 use super::cublaslt::CublasLt;
 use super::cudnn::{ConvolutionPlan, Cudnn};

@@ -8,9 +8,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::library::cublaslt::{Matrix, Product};
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Floats, Library};
+use of_codegen::vendor_libraries::cublaslt::{Matrix, Product};
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{FloatPrecision, VendorLibrary};
 use of_cuda_sys::cublaslt as sys;
 use of_cuda_sys::{call, functions, open_first};
 use of_ir::DType;
@@ -39,13 +39,13 @@ functions! {
 }
 
 /// The largest alignment of a matrix that the library considers.
-const MOST_ALIGNED: Address = 256;
+const MAX_ALIGNMENT: Address = 256;
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
-        let load = || Api::bind(open_first(Library::CublasLt.variable(), NAMES)?).map_err(|e| e.to_string());
-        let missing = |why: &String| DriverError::NoLibrary { library: Library::CublasLt, why: why.clone() };
+        let load = || Api::bind(open_first(VendorLibrary::CublasLt.env_var(), NAMES)?).map_err(|e| e.to_string());
+        let missing = |why: &String| DriverError::NoLibrary { library: VendorLibrary::CublasLt, why: why.clone() };
         API.get_or_init(load).as_ref().map_err(missing)
     }
 }
@@ -100,19 +100,19 @@ impl CublasLt {
         let mut next =
             || args.next().ok_or(DriverError::Call { call: "cublasLtMatmul", words: "too few operands".into() });
         let (left, right) = (next()?, next()?);
-        let added = p.added.map(|_| next()).transpose()?;
+        let residual = p.residual.map(|_| next()).transpose()?;
         let bias = p.bias.then(&mut next).transpose()?;
         let result = next()?;
         // An addend that is not used is not read, but needs a valid address.
-        let added = added.unwrap_or(result);
+        let residual = residual.unwrap_or(result);
 
         let operation_descriptor = self.operation(p, bias)?;
         let a_layout = self.layout(p, &p.right, (p.depth, p.columns))?;
         let b_layout = self.layout(p, &p.left, (p.rows, p.depth))?;
         let d_layout = self.layout(p, &p.result, (p.rows, p.columns))?;
-        let preference_descriptor = self.preference([right, left, added, result])?;
+        let preference_descriptor = self.preference([right, left, residual, result])?;
         let mut found = MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed();
-        let (beta, api, mut count) = (p.added.unwrap_or(0.0), self.api, 0);
+        let (beta, api, mut count) = (p.residual.unwrap_or(0.0), self.api, 0);
         let (operation, preference) = (operation_descriptor.it.cast(), preference_descriptor.it.cast());
         let (a, b, d) = (a_layout.it.cast(), b_layout.it.cast(), d_layout.it.cast());
         let room = found.as_mut_ptr();
@@ -133,8 +133,8 @@ impl CublasLt {
         }
         let pointer = |address: Address| address as *mut c_void;
         let (alpha, beta) = ((&raw const p.scale).cast(), (&raw const beta).cast());
-        let (right, left, added) =
-            (pointer(right).cast_const(), pointer(left).cast_const(), pointer(added).cast_const());
+        let (right, left, residual) =
+            (pointer(right).cast_const(), pointer(left).cast_const(), pointer(residual).cast_const());
         let (result, workspace, stream) = (pointer(result), pointer(self.workspace), stream.cast());
         // SAFETY: the caller guarantees the addresses; descriptors, factors and the algorithm are copied by the call.
         let status = unsafe {
@@ -150,7 +150,7 @@ impl CublasLt {
                     left,
                     b,
                     beta,
-                    added,
+                    residual,
                     d,
                     result,
                     d,
@@ -166,11 +166,11 @@ impl CublasLt {
 
     /// The operation: compute type, transposes and epilogue.
     fn operation(&self, p: &Product, bias: Option<Address>) -> Result<Descriptor, DriverError> {
-        let compute = match p.floats {
-            Floats::Exact => CUBLAS_COMPUTE_32F,
-            Floats::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
-            Floats::Bf16 => CUBLAS_COMPUTE_32F_FAST_16BF,
-            Floats::F16 => CUBLAS_COMPUTE_32F_FAST_16F,
+        let compute = match p.precision {
+            FloatPrecision::Exact => CUBLAS_COMPUTE_32F,
+            FloatPrecision::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
+            FloatPrecision::Bf16 => CUBLAS_COMPUTE_32F_FAST_16BF,
+            FloatPrecision::F16 => CUBLAS_COMPUTE_32F_FAST_16F,
         };
         // Bits of `cublasLtEpilogue_t`.
         let activation = match p.activation {
@@ -256,7 +256,7 @@ impl CublasLt {
             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ];
         for (what, address) in alignments.into_iter().zip(addresses) {
-            let aligned = (1u32 << address.trailing_zeros().min(31)).min(MOST_ALIGNED as u32);
+            let aligned = (1u32 << address.trailing_zeros().min(31)).min(MAX_ALIGNMENT as u32);
             set(what, (&raw const aligned).cast(), size_of::<u32>())?;
         }
         Ok(d)

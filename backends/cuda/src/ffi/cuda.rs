@@ -55,7 +55,7 @@ const EXTERNAL: u32 = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL a
 /// How long the device may continue after another rank stopped, before it counts as waiting for that rank.
 const GRACE: Duration = Duration::from_secs(5);
 /// Blocks of a launch; a kernel loops over further iterations.
-const MOST_BLOCKS: i64 = (1 << 31) - 1;
+const MAX_BLOCKS: i64 = (1 << 31) - 1;
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
@@ -645,7 +645,7 @@ impl GpuProgram {
                     let (mut end, mut word) = (*blocks, self.memory + status);
                     let mut params: [*mut c_void; 3] =
                         [table.as_mut_ptr().cast(), (&raw mut end).cast(), (&raw mut word).cast()];
-                    let grid = (*blocks).clamp(1, MOST_BLOCKS) as c_uint;
+                    let grid = (*blocks).clamp(1, MAX_BLOCKS) as c_uint;
                     // SAFETY: the parameters match the signature of every kernel (`ENTRY` in prelude.cuh); the call copies
                     // them.
                     let done = unsafe {

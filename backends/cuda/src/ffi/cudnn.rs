@@ -8,9 +8,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::library::cudnn::Convolution;
-use of_codegen::library::epilogue::Activation;
-use of_codegen::library::{Floats, Library};
+use of_codegen::vendor_libraries::cudnn::Convolution;
+use of_codegen::vendor_libraries::epilogue::Activation;
+use of_codegen::vendor_libraries::{FloatPrecision, VendorLibrary};
 use of_cuda_sys::cudnn as sys;
 use of_cuda_sys::{call, functions, open_first};
 use of_ir::DType;
@@ -44,20 +44,20 @@ functions! {
 /// An upper bound on the notes of an engine.
 const NOTES: usize = 32;
 /// The largest alignment of a tensor that the library considers.
-const MOST_ALIGNED: Address = 16;
+const MAX_ALIGNMENT: Address = 16;
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         let load = || {
-            let api = Api::bind(open_first(Library::Cudnn.variable(), NAMES)?).map_err(|e| e.to_string())?;
+            let api = Api::bind(open_first(VendorLibrary::Cudnn.env_var(), NAMES)?).map_err(|e| e.to_string())?;
             // SAFETY: the function takes nothing.
             match unsafe { call!(api, cudnnGetVersion()) } {
                 version if version < VERSION => Err(format!("its version is {version}, which is older than {VERSION}")),
                 _ => Ok(api),
             }
         };
-        let missing = |why: &String| DriverError::NoLibrary { library: Library::Cudnn, why: why.clone() };
+        let missing = |why: &String| DriverError::NoLibrary { library: VendorLibrary::Cudnn, why: why.clone() };
         API.get_or_init(load).as_ref().map_err(missing)
     }
 
@@ -181,7 +181,7 @@ impl Cudnn {
         configuration.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.it])?;
         let mut notes: [c_int; NOTES] = [0; NOTES];
         let count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
-        let tensor_cores = c.dtype != DType::F32 || c.floats == Floats::Tf32;
+        let tensor_cores = c.dtype != DType::F32 || c.precision == FloatPrecision::Tf32;
         // The other notes mean reduced-precision operands or sums, transforms that round (FFT, Winograd), or sums in any
         // order.
         let plain = |note: &c_int| {
@@ -250,7 +250,7 @@ impl Graph<'_> {
         let result = [c.samples, c.outputs, oh, ow];
         let x = self.tensor(image, true)?;
         let filters = self.tensor([c.outputs, c.inputs / c.groups.max(1), h.kernel, w.kernel], true)?;
-        let added = c.added.map(|_| self.tensor(result, true)).transpose()?;
+        let residual = c.residual.map(|_| self.tensor(result, true)).transpose()?;
         let bias = c.bias.then(|| self.tensor([1, c.outputs, 1, 1], true)).transpose()?;
         let activation = match c.activation {
             Activation::None => None,
@@ -260,19 +260,19 @@ impl Graph<'_> {
             Activation::Silu => Some(CUDNN_POINTWISE_SWISH_FWD),
         };
         let y = self.tensor(result, true)?;
-        let mut after = [added.is_some(), bias.is_some(), activation.is_some()].into_iter().filter(|s| *s).count();
+        let mut after = [residual.is_some(), bias.is_some(), activation.is_some()].into_iter().filter(|s| *s).count();
         let mut to = |graph: &mut Self| {
             after = after.saturating_sub(1);
             if after == 0 { Ok(y) } else { graph.tensor(result, false) }
         };
-        let fused = bias.is_some() || added.is_some() || activation.is_some();
+        let fused = bias.is_some() || residual.is_some() || activation.is_some();
         let mut last = if fused { self.tensor(result, false)? } else { y };
         // The scale factor applies to the convolution if nothing follows, else to the addition.
-        let scale = if added.is_some() { 1.0 } else { c.scale };
+        let scale = if residual.is_some() { 1.0 } else { c.scale };
         let mut operations = vec![self.forward(x, filters, last, scale)?];
-        if let (Some(added), Some(more)) = (added, c.added) {
+        if let (Some(residual), Some(more)) = (residual, c.residual) {
             let sum = to(self)?;
-            operations.push(self.pointwise(CUDNN_POINTWISE_ADD, [last, added], sum, [c.scale, more])?);
+            operations.push(self.pointwise(CUDNN_POINTWISE_ADD, [last, residual], sum, [c.scale, more])?);
             last = sum;
         }
         if let Some(bias) = bias {
@@ -300,7 +300,7 @@ impl Graph<'_> {
         };
         let d = Descriptor::new(self.api, CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         let (id, address) = (self.made.len() as i64 + 1, self.args.get(self.ids.len()).copied().unwrap_or_default());
-        let aligned = 1i64 << address.trailing_zeros().min(MOST_ALIGNED.trailing_zeros());
+        let aligned = 1i64 << address.trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
         d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, &[element])?;
         d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, &dims.map(|n| n as i64))?;
         d.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, &strides.map(|n| n as i64))?;
@@ -308,7 +308,7 @@ impl Graph<'_> {
         d.set(
             CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT,
             CUDNN_TYPE_INT64,
-            &[if argument { aligned } else { MOST_ALIGNED as i64 }],
+            &[if argument { aligned } else { MAX_ALIGNMENT as i64 }],
         )?;
         if argument {
             self.ids.push(id);
@@ -320,7 +320,7 @@ impl Graph<'_> {
 
     fn forward(&mut self, x: Handle, w: Handle, y: Handle, scale: f32) -> Result<Handle, DriverError> {
         let axes = self.c.axes;
-        let of = |what: fn(&of_codegen::library::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
+        let of = |what: fn(&of_codegen::vendor_libraries::cudnn::ConvolutionAxis) -> u64| axes.map(|a| what(&a) as i64);
         let d = Descriptor::new(self.api, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
         d.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &[CUDNN_DATA_FLOAT])?;
         d.set(

@@ -48,8 +48,8 @@ impl Driver for EmulatedDriver {
         }
         for (call, _) in program.calls() {
             let library = call.library();
-            if from_variable(library.variable()).is_none() {
-                let why = format!("the emulated GPU has none, and {} names none", library.variable());
+            if from_variable(library.env_var()).is_none() {
+                let why = format!("the emulated GPU has none, and {} names none", library.env_var());
                 return Err(DriverError::NoLibrary { library, why });
             }
         }

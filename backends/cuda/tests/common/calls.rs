@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Backend;
-use of_codegen::library::{Call, Library};
+use of_codegen::vendor_libraries::{Call, VendorLibrary};
 use of_cuda::{Cuda, Device};
 use of_ir::{DType, Func, Graph};
 use of_ops::sample::Rng;
@@ -31,7 +31,9 @@ pub fn inside(f: &Func, arch: &str) -> PlanFile {
 /// The library calls in a plan.
 pub fn calls(plan: &PlanFile) -> Vec<Call> {
     let call = |t: &of_plan::Task| match &t.exec {
-        Some(Exec::Backend(e)) => Some(Call::read(Library::by_name(&e.backend)?, plan.payload(e).unwrap()).unwrap()),
+        Some(Exec::Backend(e)) => {
+            Some(Call::read(VendorLibrary::by_name(&e.backend)?, plan.payload(e).unwrap()).unwrap())
+        }
         _ => None,
     };
     plan.plan().programs[0].tasks.iter().filter_map(call).collect()

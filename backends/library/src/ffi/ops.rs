@@ -9,7 +9,7 @@ use of_ops::{Inputs, Launch, OpSpec, Value};
 use of_plan::ElementType;
 use of_runtime::Tensor as RuntimeTensor;
 
-use super::{Bytes, Results, Sink, TensorView, give, guarded, slice, with_sink};
+use super::{Bytes, Results, Sink, TensorView, allocate, guarded, slice, with_sink};
 use crate::signature::print_signature;
 
 /// Version of this part of the interface.
@@ -203,7 +203,7 @@ impl LoadedOp {
     pub fn infer(self, q: &CallArgs<'_>, count: usize) -> Result<Vec<ResultType>, String> {
         let mut types: Vec<Option<ResultType>> = vec![None; count];
         let mut to = &mut types[..];
-        let results = Results { context: (&raw mut to).cast(), give: note, count };
+        let results = Results { context: (&raw mut to).cast(), allocate: note, count };
         // SAFETY: the call and what it shows live for the call.
         with_sink(|sink| Self::with_call(q, |call| unsafe { (self.0.infer)(call, results, sink) }))?;
         let given = |(i, t): (usize, Option<_>)| t.ok_or_else(|| format!("it does not set the type of result {i}"));
@@ -214,7 +214,7 @@ impl LoadedOp {
     pub fn compute(self, q: &CallArgs<'_>, given: &mut [Option<RuntimeTensor>]) -> Result<(), String> {
         let count = given.len();
         let mut given = given;
-        let results = Results { context: (&raw mut given).cast(), give, count };
+        let results = Results { context: (&raw mut given).cast(), allocate, count };
         // SAFETY: as above.
         with_sink(|sink| Self::with_call(q, |call| unsafe { (self.0.compute)(call, results, sink) })).map(drop)
     }
@@ -511,7 +511,7 @@ unsafe extern "C" fn infer<T: OpSpec>(call: *const Call, results: Results, sink:
             let dims = dims.unwrap_or_default();
             // SAFETY: the results are those of the caller.
             let taken =
-                unsafe { (results.give)(results.context, i, element_type(t.dtype) as u32, dims.as_ptr(), rank) };
+                unsafe { (results.allocate)(results.context, i, element_type(t.dtype) as u32, dims.as_ptr(), rank) };
             if taken.is_null() {
                 return Err(format!("there is no result {i}"));
             }
@@ -539,7 +539,7 @@ unsafe extern "C" fn compute<T: OpSpec>(call: *const Call, results: Results, sin
             let dtype = element_type(t.dtype()) as u32;
             // SAFETY: the caller gives memory for a tensor of this type, or null.
             unsafe {
-                let to = (results.give)(results.context, i, dtype, dims.as_ptr(), dims.len() as u32);
+                let to = (results.allocate)(results.context, i, dtype, dims.as_ptr(), dims.len() as u32);
                 if to.is_null() {
                     return Err(format!("there is no place for result {i}"));
                 }

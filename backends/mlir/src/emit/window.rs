@@ -158,7 +158,7 @@ fn pool(e: &mut Emitter<'_>, x: &Val, g: &PoolGeometry<usize>, last: bool, f: Sc
 
 fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let p = e.attrs::<MaxPool>(op)?;
-    if p.indices {
+    if p.return_indices {
         return Err("its windows give no indices of maxima".into());
     }
     let x = e.operand(op, 0)?;

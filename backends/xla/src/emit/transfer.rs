@@ -4,7 +4,7 @@ use of_emit::list;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
 use of_ops::boxing;
-use of_plan::{AxisLayout, ElementType, LayoutKind, Rendezvous, Transfer, coords};
+use of_plan::{AxisLayout, BackendTransfer, ElementType, LayoutKind, Transfer, coords};
 
 use super::build::array;
 use super::reduction::start;
@@ -187,7 +187,7 @@ impl State {
 ///
 /// # Errors
 /// The reason why it cannot.
-pub fn exchanges(rendezvous: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
+pub fn exchanges(rendezvous: &BackendTransfer, mesh: &[usize]) -> Result<(), String> {
     steps(&rendezvous.transfer, mesh)?;
     match rendezvous.dtype() {
         ElementType::I1 if rendezvous.transfer.partial_kind().is_some() => Err("bools cannot be reduced".into()),

@@ -199,7 +199,7 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         _ => f64::NEG_INFINITY,
     };
     let w = windows(&g, pool.channels_last);
-    if !pool.indices {
+    if !pool.return_indices {
         return Ok(vec![e.reduce_window("maximum", &x, least, &w)]);
     }
     let axes = if pool.channels_last { 1..x.rank() - 1 } else { 2..x.rank() };

@@ -11,24 +11,24 @@
 use crate::physical::memory::packing::{Buffer, Packing, assign};
 
 /// Work limit in buffers times sections: a tenth of a second.
-const WORK: usize = 20_000_000;
+const WORK_LIMIT: usize = 20_000_000;
 
 /// Sets `best` to the packing of least height with an equal lower bound, unless the work limit is reached; then only the proven
 /// bound is updated.
 pub fn search(buffers: &[Buffer], best: &mut Packing) {
-    let mut work = WORK;
+    let mut work = WORK_LIMIT;
     while best.lower_bound < best.peak {
         let height = best.lower_bound;
-        let (hard, easy) = sorted(buffers, height);
-        let own: Vec<Buffer> = hard.iter().map(|i| buffers[*i]).collect();
+        let (constrained, unconstrained) = sorted(buffers, height);
+        let own: Vec<Buffer> = constrained.iter().map(|i| buffers[*i]).collect();
         let mut search = Search { height, next: best.peak, work, ..Search::new(&own) };
         match search.assign(0, 0) {
             Some(true) => {
                 let mut offsets = vec![0; buffers.len()];
-                hard.iter().zip(&search.offsets).for_each(|(i, offset)| offsets[*i] = *offset);
+                constrained.iter().zip(&search.offsets).for_each(|(i, offset)| offsets[*i] = *offset);
                 let mut placed: Vec<(Buffer, u64)> = own.iter().copied().zip(search.offsets).collect();
                 placed.sort_by_key(|(_, offset)| *offset);
-                easy.iter().rev().for_each(|i| offsets[*i] = assign(&mut placed, buffers[*i]));
+                unconstrained.iter().rev().for_each(|i| offsets[*i] = assign(&mut placed, buffers[*i]));
                 (best.peak, best.offsets) = (height, offsets);
             }
             Some(false) => best.lower_bound = search.next,
@@ -41,16 +41,16 @@ pub fn search(buffers: &[Buffer], best: &mut Packing) {
 /// The buffers to search at a height, and the others: each of those fits for any positions of the searched buffers and the
 /// others after it. `k` buffers leave `k + 1` gaps, the largest of which is at least their mean.
 fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
-    let (mut hard, mut easy): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
+    let (mut constrained, mut unconstrained): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
     let fits = |i: usize, among: &[usize]| {
         let others = among.iter().filter(|j| **j != i && buffers[**j].overlaps(&buffers[i])).map(|j| buffers[*j].bytes);
         let (count, taken) = others.fold((0, 0), |(count, taken), bytes| (count + 1, taken + bytes));
         height.saturating_sub(taken) >= buffers[i].bytes.saturating_mul(count + 1)
     };
-    while let Some(at) = hard.iter().position(|i| fits(*i, &hard)) {
-        easy.push(hard.remove(at));
+    while let Some(at) = constrained.iter().position(|i| fits(*i, &constrained)) {
+        unconstrained.push(constrained.remove(at));
     }
-    (hard, easy)
+    (constrained, unconstrained)
 }
 
 /// The state of a search.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::isa::Isa;
-use crate::kernel::copy::{Fill, Gather, Piece, merged};
+use crate::kernel::copy::{CopyBox, Fill, Gather, merge_unpadded_axes};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
@@ -12,12 +12,12 @@ use crate::print::index::word;
 use crate::print::{Source, index};
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
-pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> Source {
+pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> Source {
     let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let mut base = Extent::from(0usize);
     let mut largest = 1;
-    for p in pieces {
+    for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = CopyLoop::of(&s, element_bytes);
         let rows = plan.rows();
@@ -100,12 +100,12 @@ impl CopyLoop {
     }
 
     fn inner(&self) -> usize {
-        self.inner.iter().map(|a| a.0.guess()).product()
+        self.inner.iter().map(|a| a.0.size_hint()).product()
     }
 
     fn body(&self, isa: &Isa, c: &mut String) {
         /// Columns that are copied without blocking.
-        const FEW: usize = 4;
+        const MAX_UNROLLED_COLUMNS: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
                 let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
@@ -117,7 +117,7 @@ impl CopyLoop {
             // Square blocks fit the L1 cache; inside, writes are contiguous.
             let side = self.block();
             let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
-            if let Some(m) = m.number().filter(|m| *m <= FEW) {
+            if let Some(m) = m.number().filter(|m| *m <= MAX_UNROLLED_COLUMNS) {
                 c.push_str("      for (i64 i = i0; i < i1; i++) {");
                 for j in 0..m {
                     let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", tb * j, fb * j);
@@ -131,7 +131,7 @@ impl CopyLoop {
                 let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += LANES) {{");
                 let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
                 let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
-                square(fb, ta, isa.lanes, c);
+                transpose_tile(fb, ta, isa.lanes, c);
                 c.push_str("        }\n");
                 let _ = writeln!(
                     c,
@@ -154,13 +154,13 @@ impl CopyLoop {
 
 /// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: swaps blocks of half a line, then of a
 /// quarter, and so on.
-pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+pub fn transpose_tile(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
     }
     let steps = lanes.trailing_zeros();
     for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
-        let (low, high) = swapped_blocks(lanes, s);
+        let (low, high) = interleave_shuffle(lanes, s);
         for i in (0..lanes).filter(|i| i & s == 0) {
             let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
             let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
@@ -173,7 +173,7 @@ pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
 }
 
 /// The lane selections that swap blocks of `s` lanes between two vectors.
-pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
+pub fn interleave_shuffle(lanes: usize, s: usize) -> (String, String) {
     let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
     let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
     let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });
@@ -188,7 +188,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: Fill) 
         Fill::Bits(bits) => (format!("({t}){bits}ULL"), 1),
         Fill::Argument => (format!("*(const {t} *)args[1]"), 2),
     };
-    let axes = &merged(axes);
+    let axes = &merge_unpadded_axes(axes);
     let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
     let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
     let strides = space::row_major(&input);
@@ -213,7 +213,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: Fill) 
     let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
     let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = fill;");
     let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = fill;\n  }}");
-    Source::new(c, rows, (16384 / width.guess().max(1)).max(1) as i64)
+    Source::new(c, rows, (16384 / width.size_hint().max(1)).max(1) as i64)
 }
 
 /// Gathers the rows that indices select.
@@ -227,5 +227,5 @@ pub fn gather(g: &Gather) -> Source {
     let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
     let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * *bytes);
-    Source::new(c, outer * indices, (16384 / inner.guess().max(1)).max(1) as i64)
+    Source::new(c, outer * indices, (16384 / inner.size_hint().max(1)).max(1) as i64)
 }

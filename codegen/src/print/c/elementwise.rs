@@ -7,33 +7,19 @@ use of_ir::DType;
 use crate::isa::Isa;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::extent::Extent;
-use crate::kernel::space;
 use crate::kernel::space::Space;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
+use crate::print::elementwise::{CHUNK_ELEMENTS, Length, schedule};
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-/// Minimum elements of an iteration over a flat space.
-const CHUNK: usize = 4096;
-
 /// The kernel of an elementwise body over `dims`; arguments are the loads, then the stores.
 pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
-    let out = space::row_major(dims);
-    let mut strides: Vec<Vec<Extent>> = body.loads.iter().map(|l| l.strides.clone()).collect();
-    strides.push(out);
-    let s = in_chunks(space::collapse(dims, &strides));
+    let (s, length) = schedule(body, dims);
+    let rows = length.rows(&s);
     let vector = vector::vectorizable(body);
     let mut c = String::new();
-    let inner = s.dims.last().cloned().unwrap_or_else(|| 1usize.into());
-    // A flat space that is not a multiple of the chunk ends with a shorter one.
-    let (rows, length) = match s.dims.as_slice() {
-        [all] if all.number().is_none_or(|n| n > CHUNK) => {
-            let chunk = Extent::from(CHUNK);
-            (all.div_ceil(&chunk), Length::Chunk(all.clone()))
-        }
-        outer => (outer[..outer.len() - 1].iter().product(), Length::Whole(inner.clone())),
-    };
     if vector {
         vector::vector_constants(body, &mut c);
     } else {
@@ -47,7 +33,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
         }
         Length::Chunk(n) => {
             pointers(body, &s, true, &mut c);
-            let _ = writeln!(c, "    const i64 count = dim_min({CHUNK}, {n} - row * {CHUNK});");
+            let _ = writeln!(c, "    const i64 count = dim_min({CHUNK_ELEMENTS}, {n} - row * {CHUNK_ELEMENTS});");
             "count".into()
         }
     };
@@ -85,31 +71,10 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     }
     c.push_str("  }\n");
     let grain = match length {
-        Length::Whole(n) => (CHUNK / n.guess().max(1)).max(1) as i64,
+        Length::Whole(n) => (CHUNK_ELEMENTS / n.size_hint().max(1)).max(1) as i64,
         Length::Chunk(_) => 1,
     };
     Source::new(c, rows, grain)
-}
-
-/// How many elements an iteration computes.
-enum Length {
-    /// A whole innermost extent.
-    Whole(Extent),
-    /// A chunk of this flat extent.
-    Chunk(Extent),
-}
-
-/// Splits a flat space into chunks if they divide it, so that it can run in parallel.
-fn in_chunks(mut s: Space) -> Space {
-    if let [n] = s.dims.as_slice()
-        && let Some(n) = n.number()
-        && n > CHUNK
-        && n.is_multiple_of(CHUNK)
-    {
-        s.dims = vec![(n / CHUNK).into(), CHUNK.into()];
-        s.strides.iter_mut().for_each(|v| *v = vec![&v[0] * CHUNK, v[0].clone()]);
-    }
-    s
 }
 
 /// The points that a statement computes at once.
@@ -129,7 +94,7 @@ fn pointers(body: &Body, s: &Space, chunks: bool, c: &mut String) {
         let t = ctype(dtype);
         let cst = if read { "const " } else { "" };
         let at = match strides {
-            [step] if chunks => format!("row * {}", step * CHUNK),
+            [step] if chunks => format!("row * {}", step * CHUNK_ELEMENTS),
             _ => index::flat_offset(outer, &strides[..outer.len()], "row"),
         };
         let _ = writeln!(c, "    {cst}{t} *{name} = ({cst}{t} *)args[{arg}] + ({at});");

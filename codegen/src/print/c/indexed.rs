@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::space;
-use crate::print::indexed::{self, Points};
+use crate::print::indexed::{self, ElementText};
 use crate::print::source::Source;
 
 /// The kernel of a result whose elements are computed one by one.
 pub fn indexed(kernel: &Indexed) -> Source {
-    rows(indexed::points(kernel))
+    rows(indexed::element_text(kernel))
 }
 
-fn rows(mut p: Points) -> Source {
+fn rows(mut p: ElementText) -> Source {
     if p.dims.is_empty() {
         p.dims.push(1usize.into());
     }
@@ -27,7 +27,7 @@ fn rows(mut p: Points) -> Source {
     let _ = writeln!(c, "{}    PTR({t}) to = ARG({t}, {}) + row * {width};", p.row, p.out, t = p.element);
     let _ = writeln!(c, "    for (i64 x{last} = 0; x{last} < {width}; x{last}++) {{");
     let _ = writeln!(c, "{}      to[x{last}] = {};\n    }}\n  }}", p.point, p.value);
-    let grain = (4096 / width.guess().max(1)).max(1) as i64;
+    let grain = (4096 / width.size_hint().max(1)).max(1) as i64;
     Source::new(c, outer.iter().product(), grain)
 }
 
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_scalar_has_one_point() {
-        let p = Points {
+        let p = ElementText {
             dims: Vec::new(),
             element: "u32",
             out: 1,

@@ -9,19 +9,19 @@ mod panels;
 mod reduce;
 mod roi_align;
 mod rowwise;
-mod vector;
+pub(super) mod vector;
 mod window;
 mod winograd;
 
 use of_plan::Environment;
 
 use crate::isa::Isa;
-use crate::kernel::body::{Body, Node, Typed};
+use crate::kernel::body::{Body, Node, TypedNode};
 use crate::kernel::nest::Nest;
 use crate::kernel::prologue::Prologue;
 use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
-use crate::print::{expr, prologue, walk};
+use crate::print::{axis_scan, expr, prologue};
 
 /// The prelude of every kernel: types, vector helpers, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.c"), include_str!("../functions.c"));
@@ -33,7 +33,7 @@ impl Printer for C {
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Ok(match nest {
             Nest::Elementwise { body, dims } => bounded(body, elementwise::elementwise(body, dims, isa)),
-            Nest::Rows { body, dims, inner } => bounded(body, rowwise::rowwise(body, dims, *inner, isa)?),
+            Nest::RowWise { body, dims, inner } => bounded(body, rowwise::rowwise(body, dims, *inner, isa)?),
             Nest::Contraction { spec, tile, body, axes, out } => {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
@@ -42,21 +42,21 @@ impl Printer for C {
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Winograd { spec, body } => winograd::winograd(spec, body, isa)?,
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
-            Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),
-            Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out, isa),
+            Nest::SplitReduction { .. } => return Err("reductions in parts are for GPUs".into()),
+            Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out, isa),
             Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
             Nest::Gather(gather) => copy::gather(gather),
             Nest::Indexed(kernel) => indexed::indexed(kernel),
             Nest::Scatter(scatter) => indexed::scatter(scatter),
             Nest::RoiAlign(r) => roi_align::roi_align(r),
-            Nest::Walk(w) => {
+            Nest::AxisScan(w) => {
                 let text = format!(
                     "{}  for (i64 it = begin; it < end; it++) {{\n{}{}  }}\n",
-                    walk::head(w),
-                    walk::position(w),
-                    walk::body(w)
+                    axis_scan::head(w),
+                    axis_scan::position(w),
+                    axis_scan::body(w)
                 );
-                let grain = (4096 / w.axis.n.guess().max(1)).max(1) as i64;
+                let grain = (4096 / w.axis.n.size_hint().max(1)).max(1) as i64;
                 Source::new(text, &w.axis.outer * &w.axis.inner, grain)
             }
             Nest::ShapeValues { values, dtype } => once(expr::shape_values(values, *dtype)),
@@ -99,7 +99,7 @@ const MAX_INLINED: usize = 32;
 /// The kernel of a body, which calls functions instead of inlining them where it has many. Bodies of products stay inlined: a call
 /// would spill the accumulators.
 fn bounded(body: &Body, source: Source) -> Source {
-    let approximated = |n: &&Typed| matches!(&n.node, Node::Op(op, _) if op.max_error().is_some());
+    let approximated = |n: &&TypedNode| matches!(&n.node, Node::Op(op, _) if op.max_error().is_some());
     Source { calls_functions: body.nodes.iter().filter(approximated).count() > MAX_INLINED, ..source }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
-use crate::print::c::copy::square;
+use crate::print::c::copy::transpose_tile;
 
 /// Prints the packing of a matrix of `columns` by `depth` elements into panels of `width` columns, with zero columns at the end.
 /// `column` and `step` are the strides of columns and of their elements. With `many` of 2, elements are pairs of 16-bit floats,
@@ -30,7 +30,7 @@ pub fn columns_to_panels(
             writeln!(c, "      for (i64 n = 0; n < {whole}; n += LANES) for (i64 d = 0; d < {deep}; d += LANES) {{");
         let _ = writeln!(c, "          const f32 *p = (const f32 *)({from} + n * {column}) + d;");
         let _ = writeln!(c, "          f32 *q = panels + {offset} + d * {width};");
-        square(&column.div_floor(&many.into()), &width.into(), lanes, c);
+        transpose_tile(&column.div_floor(&many.into()), &width.into(), lanes, c);
         c.push_str("      }\n");
         (n0, d0) = (whole, deep);
     } else if column.is(1) {

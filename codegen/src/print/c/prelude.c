@@ -31,6 +31,17 @@ INLINE vf splat(f32 x) { return (vf){x, x, x, x}; }
 #endif
 #define SPLAT(x) splat((f32)(x))
 #define SPLATI(x) ((vi){0} + (i32)(x))
+/* A product that is rounded before it is added: the compiler does not see where the number comes from. */
+#if LANES == 16 && defined(__AVX512F__)
+INLINE vf vrounded(vf x) { __asm__("" : "+v"(x)); return x; }
+#elif LANES == 8 && defined(__AVX__)
+INLINE vf vrounded(vf x) { __asm__("" : "+x"(x)); return x; }
+#else
+INLINE vf vrounded(vf x) { for (i32 i = 0; i < LANES; i++) { f32 one = x[i]; __asm__("" : "+r"(one)); x[i] = one; } return x; }
+#endif
+#define one_sum(a, b) (one_rounded(a) + one_rounded(b))
+#define one_difference(a, b) (one_rounded(a) - one_rounded(b))
+#define one_rounded(x) ({ __typeof__((x) + 0) one = (x); __asm__("" : "+m"(one)); one; })
 
 INLINE vf load(const f32 *p) { return *(const vfu *)p; }
 INLINE void store(f32 *p, vf v) { *(vfu *)p = v; }
@@ -248,12 +259,23 @@ INLINE vi vtoint(vf x) {
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
+/* Whether any lane of a mask is set. */
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
+#elif LANES == 8 && defined(__AVX__)
+INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
+#else
+INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
+#endif
 /* x / c for a number c with reciprocal r. With fused additions the remainder is exact and the corrected product is the
-   rounded quotient (Markstein); without them, and for infinities and NaN, the division itself. */
+   rounded quotient (Markstein); without them, where a remainder would be subnormal or overflow, and for infinities, the division
+   itself. */
 INLINE vf vquotient(vf x, f32 c, f32 r) {
 #ifdef __FMA__
   vf q = x * SPLAT(r);
-  return pick((vabs(q) < SPLAT(1e38f)) & (q != SPLAT(0)), q + (x - q * SPLAT(c)) * SPLAT(r), q);
+  vi small = (hwmin(vabs(q), vabs(x)) < SPLAT(1e-30f)) & (x != SPLAT(0));
+  if (vany(small | (vabs(q) > SPLAT(1e38f)))) return x / SPLAT(c);
+  return pick(q != SPLAT(0), q + (x - q * SPLAT(c)) * SPLAT(r), q);
 #else
   return x / SPLAT(c);
 #endif
@@ -310,8 +332,8 @@ typedef u64 vlu __attribute__((vector_size(LANES * 4)));
 #define SPLATD(x) ((vd){0} + (f64)(x))
 #define LONG_BITS(x) ((vlu)(x))
 #define DOUBLE(bits) ((vd)(bits))
-INLINE vd pick_f64(vlu m, vd a, vd b) { return (vd)(((vlu)a & m) | ((vlu)b & ~m)); }
-#define PICK_F64(m, a, b) pick_f64((vlu)(m), a, b)
+INLINE vd select_f64(vlu m, vd a, vd b) { return (vd)(((vlu)a & m) | ((vlu)b & ~m)); }
+#define SELECT_F64(m, a, b) select_f64((vlu)(m), a, b)
 
 #define AWAY(i, w) ((i) + (w)) % LANES
 #if LANES == 16

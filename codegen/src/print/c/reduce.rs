@@ -3,21 +3,21 @@
 use std::fmt::Write;
 
 use crate::isa::Isa;
-use crate::kernel::body::Reduce;
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
-use crate::print::c::rowwise::{across, combine};
+use crate::print::c::rowwise::{combine, horizontal_reduce};
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 
 /// Terms of a partial sum: rounding errors increase with the length of a sum.
-const PIECE: usize = 256;
+const PARTIAL_SUM_TERMS: usize = 256;
 
 /// Minimum parts of the work, where several vectors of results are reduced together.
-const PARTS: usize = 8;
+const MIN_PARTS: usize = 8;
 
 /// Reduces f32 over `axes`, ascending; arguments are the input and the output, whose reduced axes have extent 1.
-pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
+pub fn reduce(kind: ReduceKind, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
     let strides = space::row_major(dims);
     let last = dims.len() - 1;
     // Vectors run along the last axis: over results if it is kept, else over terms of one result.
@@ -28,7 +28,7 @@ pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Sourc
     let n = if kept_last { dims[last].clone() } else { 1usize.into() };
     let rows: Extent = outer.iter().product();
     // Long contiguous reads are faster than single lines of many rows.
-    let vectors = (rows.guess() * (n.guess() / isa.lanes) / PARTS).min(n.guess() / isa.lanes);
+    let vectors = (rows.size_hint() * (n.size_hint() / isa.lanes) / MIN_PARTS).min(n.size_hint() / isa.lanes);
     let side = [8, 4, 2].into_iter().find(|side| *side <= vectors).unwrap_or(1);
     let width = side * isa.lanes;
     let blocks = n.div_ceil(&width.into());
@@ -39,7 +39,7 @@ pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Sourc
     let runs = runs(dims, &strides, axes);
     if !kept_last {
         terms(kind, &runs, true, &["load(r)".into()], &mut c);
-        let _ = writeln!(c, "    q[0] = {}(acc0);", across(kind));
+        let _ = writeln!(c, "    q[0] = {}(acc0);", horizontal_reduce(kind));
     } else {
         let _ = writeln!(c, "    const i64 i = it % {blocks} * {width};");
         let whole = n.is_multiple_of(width);
@@ -77,7 +77,7 @@ fn runs(dims: &[Extent], strides: &[Extent], axes: &[usize]) -> Vec<(Extent, Ext
 
 /// Accumulates all terms into `acc0`, `acc1` …; each of `loads` is a vector at the pointer `r`. Its lanes are terms of different
 /// results or, with `along`, consecutive terms of the last run.
-fn terms(kind: Reduce, runs: &[(Extent, Extent)], along: bool, loads: &[String], c: &mut String) {
+fn terms(kind: ReduceKind, runs: &[(Extent, Extent)], along: bool, loads: &[String], c: &mut String) {
     let Some(((m, step), outer)) = runs.split_last() else { return };
     let start = |name: &str| {
         let list: Vec<String> = (0..loads.len()).map(|v| format!("{name}{v} = SPLAT({})", neutral(kind))).collect();
@@ -91,7 +91,7 @@ fn terms(kind: Reduce, runs: &[(Extent, Extent)], along: bool, loads: &[String],
     }
     let (width, stride) = if along { ("LANES", "1".to_string()) } else { ("1", step.to_string()) };
     let _ = writeln!(c, "    {{ i64 k = 0; for (; k + {width} <= {m};) {{");
-    let _ = writeln!(c, "      {} const i64 to = dim_min(k + {PIECE} * {width}, {m});", start("part"));
+    let _ = writeln!(c, "      {} const i64 to = dim_min(k + {PARTIAL_SUM_TERMS} * {width}, {m});", start("part"));
     let _ = writeln!(c, "      for (; k + {width} <= to; k += {width}) {{ const f32 *r = {at} + k * {stride};");
     for (v, load) in loads.iter().enumerate() {
         let _ = writeln!(c, "        {}", combine(kind, &format!("part{v}"), load));

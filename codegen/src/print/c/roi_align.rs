@@ -33,6 +33,6 @@ pub fn roi_align(r: &RoiAlign) -> Source {
     let _ = writeln!(c, "      const i64 n = dim_min(LANES, {channels} - c);");
     text::sum(r, &lanes, &mut c);
     c.push_str("      store_part(to + c, sum0, n);\n    }\n  }\n");
-    let grain = (4096 / channels.guess().max(1)).max(1) as i64;
+    let grain = (4096 / channels.size_hint().max(1)).max(1) as i64;
     Source::new(c, &r.count * (rows * columns), grain)
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use crate::isa::Isa;
-use crate::kernel::body::{Body, Node, Reduce, Typed};
+use crate::kernel::body::{Body, Node, ReduceKind, TypedNode};
 use crate::kernel::extent::Extent;
 use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
@@ -16,15 +16,12 @@ use crate::print::c::vector::vtype;
 use crate::print::expr::{ctype, neutral};
 use crate::print::{Source, expr, index};
 
-/// Why a group has no rowwise kernel.
-pub type Refusal = String;
-
 /// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
 ///
 /// # Errors
 /// When an access has no single stride along the row, or a function has no vector form.
-pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
-    let r = Rows::of(body, dims, inner, isa)?;
+pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, String> {
+    let r = RowPrinter::of(body, dims, inner, isa)?;
     let outer_dims = &dims[..dims.len() - inner];
     let rows: Extent = outer_dims.iter().product();
     let mut c = String::new();
@@ -43,12 +40,12 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     }
     r.row(&mut c);
     c.push_str("  }\n");
-    let grain = (4096 / r.n.guess().max(1)).max(1) as i64;
+    let grain = (4096 / r.n.size_hint().max(1)).max(1) as i64;
     Ok(Source { scratch_bytes: r.scratch() as u64, ..Source::new(c, rows, grain) })
 }
 
 /// Prints the loops along a row.
-pub struct Rows<'a> {
+pub struct RowPrinter<'a> {
     body: &'a Body,
     stages: Vec<usize>,
     saved: Vec<usize>,
@@ -58,13 +55,13 @@ pub struct Rows<'a> {
     isa: &'a Isa,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowPrinter<'a> {
     /// Rows of `body` over `dims`, of which the last `inner` axes form a row.
     ///
     /// # Errors
     /// When an access has no single stride along the row, or a function has no vector form.
-    pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<Rows<'a>, Refusal> {
-        let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
+    pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<RowPrinter<'a>, String> {
+        let sums = |t: &TypedNode| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
         if !vector::vectorizable(body) || body.nodes.iter().any(sums) {
             return Err("only reductions of f32 rows have native code".into());
         }
@@ -80,7 +77,7 @@ impl<'a> Rows<'a> {
         let stages = stages(body);
         // Scratch is sized before the run, so rows of unknown length save nothing.
         let saved = if n.number().is_some() { saved(body, &stages) } else { Vec::new() };
-        Ok(Rows { body, stages, saved, steps, n, isa })
+        Ok(RowPrinter { body, stages, saved, steps, n, isa })
     }
 
     /// Floats between two saved values.
@@ -106,7 +103,7 @@ impl<'a> Rows<'a> {
         let last = self.stages.iter().copied().max().unwrap_or(0);
         for stage in 0..=last {
             self.row_values(stage, c);
-            self.walk(stage, c);
+            self.print_pass(stage, c);
         }
         self.row_values(last + 1, c);
         for (k, (_, v)) in self.body.stores.iter().enumerate() {
@@ -134,9 +131,9 @@ impl<'a> Rows<'a> {
     }
 
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
-    fn walk(&self, stage: usize, c: &mut String) {
+    fn print_pass(&self, stage: usize, c: &mut String) {
         let body = self.body;
-        let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+        let reductions: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
             .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
             .collect();
@@ -154,7 +151,8 @@ impl<'a> Rows<'a> {
         targets.iter().for_each(|t| needed_nodes(body, &self.stages, &self.saved, *t, stage, &mut needed));
         let (n, lanes) = (&self.n, self.isa.lanes);
         // Several vectors with separate accumulators hide the latency of additions.
-        let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
+        let several =
+            if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.size_hint() / lanes / 2).clamp(1, 4) };
         for (i, kind, _) in &reductions {
             for u in 0..several {
                 let _ = writeln!(c, "    vf a{i}_{u} = SPLAT({});", neutral(*kind));
@@ -195,7 +193,7 @@ impl<'a> Rows<'a> {
             }
         }
         for (i, kind, _) in &reductions {
-            let _ = writeln!(c, "    const vf t{i} = SPLAT({}(a{i}_0));", across(*kind));
+            let _ = writeln!(c, "    const vf t{i} = SPLAT({}(a{i}_0));", horizontal_reduce(*kind));
         }
     }
 
@@ -204,7 +202,7 @@ impl<'a> Rows<'a> {
         &self,
         stage: usize,
         needed: &BTreeSet<usize>,
-        reductions: &[(usize, Reduce, usize)],
+        reductions: &[(usize, ReduceKind, usize)],
         stored: &[(usize, usize)],
         (part, sum): (Option<&str>, usize),
         c: &mut String,
@@ -241,21 +239,21 @@ impl<'a> Rows<'a> {
 }
 
 /// The function that reduces the lanes of a vector.
-pub fn across(kind: Reduce) -> &'static str {
+pub fn horizontal_reduce(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "hsum",
-        Reduce::Max => "hmax",
-        Reduce::Min => "hmin",
-        Reduce::Prod => "hprod",
+        ReduceKind::Sum => "hsum",
+        ReduceKind::Max => "hmax",
+        ReduceKind::Min => "hmin",
+        ReduceKind::Prod => "hprod",
     }
 }
 
 /// The statement that combines the vector `x` into `sum`.
-pub fn combine(kind: Reduce, sum: &str, x: &str) -> String {
+pub fn combine(kind: ReduceKind, sum: &str, x: &str) -> String {
     match kind {
-        Reduce::Sum => format!("{sum} = {sum} + {x};"),
-        Reduce::Prod => format!("{sum} = {sum} * {x};"),
-        Reduce::Max => format!("{sum} = vmax({sum}, {x});"),
-        Reduce::Min => format!("{sum} = vmin({sum}, {x});"),
+        ReduceKind::Sum => format!("{sum} = {sum} + {x};"),
+        ReduceKind::Prod => format!("{sum} = {sum} * {x};"),
+        ReduceKind::Max => format!("{sum} = vmax({sum}, {x});"),
+        ReduceKind::Min => format!("{sum} = vmin({sum}, {x});"),
     }
 }

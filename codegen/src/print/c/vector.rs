@@ -8,14 +8,19 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr::function;
+use crate::kernel::expr::is_prelude_function;
 use crate::kernel::extent::Extent;
 use crate::kernel::float::{is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
 
+/// Whether `body` has a vector form in C.
+pub fn vectorizable(body: &Body) -> bool {
+    fits_lanes(body) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
+}
+
 /// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, booleans, integers of up to 32 bits, and
 /// functions that the prelude has for them.
-pub fn vectorizable(body: &Body) -> bool {
+pub fn fits_lanes(body: &Body) -> bool {
     body.nodes.iter().all(|t| {
         lanes(t.dtype)
             && match &t.node {
@@ -30,7 +35,7 @@ pub fn vectorizable(body: &Body) -> bool {
                 }
                 _ => true,
             }
-    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
+    })
 }
 
 /// Whether this type has a vector form.
@@ -54,7 +59,7 @@ fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
     let arithmetic = matches!(op, Neg | Abs | Reciprocal | Sign | Add | Sub | Mul | Div | Max | Min);
     let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
-    function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
+    is_prelude_function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
 /// The C vector type of a node: integers widened to 32 bits, a mask for booleans.
@@ -169,6 +174,7 @@ fn convert(x: String, from: DType, to: DType) -> String {
 /// One node on vectors; operands are the variables `name(i)`.
 pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) -> String) -> String {
     let a = |i: usize| name(args[i]);
+    let term = |i: usize| if body.keeps_product(args[i]) { format!("vrounded({})", a(i)) } else { a(i) };
     let constant = |i: usize| match body.nodes[args[i]].node {
         Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
         _ => None,
@@ -215,8 +221,8 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Not => format!("~{}", a(0)),
         IsNan => format!("({0} != {0})", a(0)),
         IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
-        Add => format!("{} + {}", a(0), a(1)),
-        Sub => format!("{} - {}", a(0), a(1)),
+        Add => format!("{} + {}", term(0), term(1)),
+        Sub => format!("{} - {}", term(0), term(1)),
         Mul => format!("{} * {}", a(0), a(1)),
         Div => match body.nodes[args[1]].node {
             Node::Const(c) => quotient(&a(0), c as f32),

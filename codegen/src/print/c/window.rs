@@ -4,17 +4,19 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, LINE, SECOND_CACHE};
+use crate::isa::{CACHE_LINE_BYTES, Isa, L2_BYTES};
 use crate::kernel::body::{Body, Node};
-use crate::kernel::window::{Axis, Kind, Window};
+use crate::kernel::window::{Window, WindowAxis, WindowKind};
 use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
-use crate::print::index::{window_counts, window_range};
+use crate::print::index::{mean_count, window_range};
 
 /// Maximum terms of the sums of a block that are unrolled.
-const UNROLLED: usize = 128;
+const MAX_UNROLLED_TERMS: usize = 128;
+/// Maximum product of strides of windows whose input is prefetched.
+const MAX_PREFETCHED_STRIDES: usize = 16;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
@@ -26,20 +28,22 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind == Kind::Depthwise);
+    let second = usize::from(spec.kind == WindowKind::Depthwise);
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
     let whole = spec.c / lanes * lanes;
-    let together = together(spec, isa);
-    let groups = spec.c.div_ceil(together);
+    let channels_per_group = channels_per_group(spec, isa);
+    let groups = spec.c.div_ceil(channels_per_group);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     if groups == 1 {
         let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
     } else {
         let _ = writeln!(c, "    const i64 group = it / {0}, y = it % {0}, n = group / {groups};", h.output);
-        let _ =
-            writeln!(c, "    const i64 i0 = group % {groups} * {together}, i1 = dim_min(i0 + {together}, {whole});");
+        let _ = writeln!(
+            c,
+            "    const i64 i0 = group % {groups} * {channels_per_group}, i1 = dim_min(i0 + {channels_per_group}, {whole});"
+        );
     }
     let t = ctype(spec.dtype);
     let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
@@ -68,11 +72,6 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         );
     }
     window_range("y", "ky", h, &mut c);
-    let counts = if let Kind::Mean(counted) = &spec.kind { Some(window_counts(counted, h, w)) } else { None };
-    if let Some([along_y, _]) = &counts {
-        let _ = writeln!(c, "    const i64 cy = {along_y};");
-        let _ = writeln!(c, "    const f32 whole = cy > 0 ? (f32)(1.0 / (f64)(cy * {})) : 0;", w.kernel);
-    }
     let _ = writeln!(c, "    for (i64 x = 0; x < {};) {{", w.output);
     window_range("x", "kx", w, &mut c);
     let channels = |print: &dyn Fn(usize, &mut String), c: &mut String| {
@@ -83,7 +82,8 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
             c.push_str("      }\n");
         }
         if whole < spec.c {
-            let last = if groups == 1 { String::new() } else { format!("if (i0 + {together} >= {}) ", spec.c) };
+            let last =
+                if groups == 1 { String::new() } else { format!("if (i0 + {channels_per_group} >= {}) ", spec.c) };
             let _ = writeln!(c, "      {last}{{ const i64 i = {whole};");
             print(spec.c - whole, c);
             c.push_str("      }\n");
@@ -94,12 +94,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
         let _ = writeln!(c, "      x += {size}; continue; }}");
     }
-    if let Some([_, along_x]) = &counts {
-        let _ = writeln!(c, "      const i64 cx = {along_x};");
-        let (full, other) = (format!("cx == {}", w.kernel), "cy * cx > 0 ? (f32)(1.0 / (f64)(cy * cx)) : 0");
-        let _ = writeln!(c, "      const f32 factor = {full} ? whole : {other};");
-    }
-    if quartered(spec) {
+    if uses_vnni(spec) {
         channels(&|n, c| block(spec, body, n, 1, isa, c), &mut c);
     } else {
         channels(&|n, c| point(spec, body, n, isa, c), &mut c);
@@ -110,36 +105,36 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
 
 /// Channels of an inner loop over all lines of a sample: as many as let the lines under a window fit half of the L2 cache, so
 /// that the next window finds all but one of its lines there.
-fn together(spec: &Window, isa: &Isa) -> usize {
+fn channels_per_group(spec: &Window, isa: &Isa) -> usize {
     let element = if spec.dtype == DType::F32 { 4 } else { 1 };
-    let bytes = spec.h.kernel * spec.w.input.guess() * element;
-    let most = (SECOND_CACHE / 2 / bytes.max(1)).max(isa.lanes);
+    let bytes = spec.h.kernel * spec.w.input.size_hint() * element;
+    let most = (L2_BYTES / 2 / bytes.max(1)).max(isa.lanes);
     let vectors = spec.c.div_ceil(isa.lanes);
     let groups = vectors.div_ceil(most / isa.lanes);
     vectors.div_ceil(groups) * isa.lanes
 }
 
 /// Elements from the first tap of a window to the last tap of the window `n - 1` further.
-pub(crate) fn reach(a: &Axis, n: usize) -> usize {
+pub(crate) fn reach(a: &WindowAxis, n: usize) -> usize {
     (n - 1) * a.stride + (a.kernel - 1) * a.dilation
 }
 
 /// Whether taps are multiplied in groups of four: products of bytes.
-fn quartered(spec: &Window) -> bool {
-    spec.kind == Kind::Depthwise && spec.dtype != DType::F32
+fn uses_vnni(spec: &Window) -> bool {
+    spec.kind == WindowKind::Depthwise && spec.dtype != DType::F32
 }
 
 /// Number of adjacent points of a line that are computed together, so that they share loads and hide latency: the one that
 /// leaves the fewest points of the line over.
 fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let w = &spec.w;
-    let (input, pad) = (w.input.guess(), w.pad.guess());
+    let (input, pad) = (w.input.size_hint(), w.pad.size_hint());
     let first = pad.div_ceil(w.stride);
-    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.guess());
+    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.size_hint());
     let inside = end.checked_sub(first)?;
     let most = if isa.registers > 16 { 8 } else { 4 };
     let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
-    least.filter(|_| (spec.dtype == DType::F32 || quartered(spec)) && w.kernel <= 11)
+    least.filter(|_| (spec.dtype == DType::F32 || uses_vnni(spec)) && w.kernel <= 11)
 }
 
 /// The sums of `size` adjacent points whose windows lie inside the line, each with its epilogue.
@@ -157,14 +152,14 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
         let _ = writeln!(c, "        {sum} acc{p} = {first};");
     }
     let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
-    let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
-    let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
-    if quartered(spec) {
-        quarters(spec, size, &columns, part.as_deref(), padded, c);
+    let read = (0..size).flat_map(|p| (0..w.kernel).map(move |k| p * w.stride + k * w.dilation));
+    let columns: Vec<usize> = std::collections::BTreeSet::from_iter(read).into_iter().collect();
+    if uses_vnni(spec) {
+        vnni_sums(spec, size, &columns, part.as_deref(), padded, c);
     } else {
         prefetch(spec, size, isa, c);
         // Unrolled loads have separate strides, which the hardware prefetcher learns.
-        let apart = h.kernel * w.kernel * size <= UNROLLED;
+        let apart = h.kernel * w.kernel * size <= MAX_UNROLLED_TERMS;
         if apart {
             let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
             for ky in 0..h.kernel {
@@ -177,7 +172,7 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     }
     for p in 0..size {
         let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
-        epilogue(spec, body, &format!("(x + {p})"), "whole", part.as_deref(), c);
+        epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
         c.push_str("        }\n");
     }
 }
@@ -186,11 +181,12 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 /// addresses, which the hardware does not prefetch.
 fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
-    if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
+    let far = h.stride.saturating_mul(w.stride) > MAX_PREFETCHED_STRIDES;
+    if far || spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * spec.c * 4 <= L2_BYTES / 2 {
         return;
     }
     let first = reach(h, 1) + 1;
-    let (row, line) = (&w.input * spec.c, LINE / 4);
+    let (row, line) = (&w.input * spec.c, CACHE_LINE_BYTES / 4);
     if line > isa.lanes {
         let _ = write!(c, "        if (i % {line} == 0)");
     }
@@ -210,15 +206,15 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
         let _ = writeln!(c, "          const vf x{j} = {value};");
     }
     for k in 0..w.kernel {
-        if spec.kind == Kind::Depthwise {
+        if spec.kind == WindowKind::Depthwise {
             let _ = writeln!(c, "          const vf w{k} = load(W + ({ky} * {} + {k}) * {padded} + i);", w.kernel);
         }
         for p in 0..size {
             let x = format!("x{}", p * w.stride + k * w.dilation);
-            let _ = match &spec.kind {
-                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                Kind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
-                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+            let _ = match spec.kind {
+                WindowKind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                WindowKind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
+                WindowKind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
     }
@@ -226,7 +222,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
 }
 
 /// The sums of bytes over groups of four lines of the window, packed into one word. Adjacent points share them.
-fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+fn vnni_sums(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let row = &w.input * spec.c;
     let (flip, starts) = if spec.dtype == DType::I8 { (" ^ (i32)0x80808080", 1) } else { ("", 0) };
@@ -254,10 +250,10 @@ fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, p
 
 /// The initial accumulator of a window.
 fn start(spec: &Window) -> &'static str {
-    match (&spec.kind, spec.dtype != DType::F32) {
-        (Kind::Max, true) => "SPLATI(-128)",
+    match (spec.kind, spec.dtype != DType::F32) {
+        (WindowKind::Max, true) => "SPLATI(-128)",
         (_, true) => "{0}",
-        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
+        (WindowKind::Max, false) => "SPLAT(-__builtin_inff())",
         (_, false) => "SPLAT(0)",
     }
 }
@@ -270,11 +266,11 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let load = |p: String| vector::load(spec.dtype, &p, &1usize.into(), part.as_deref());
     let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
-    let step = |value: String, tap: String| match &spec.kind {
-        Kind::Max if bytes => format!("acc = imax(acc, {value});"),
-        Kind::Max => format!("acc = vmax({value}, acc);"),
-        Kind::Mean(_) => format!("acc += {value};"),
-        Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
+    let step = |value: String, tap: String| match spec.kind {
+        WindowKind::Max if bytes => format!("acc = imax(acc, {value});"),
+        WindowKind::Max => format!("acc = vmax({value}, acc);"),
+        WindowKind::Mean(_) => format!("acc += {value};"),
+        WindowKind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
     let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
@@ -299,13 +295,13 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         step(load(at), format!("ky * {} + kx", w.kernel))
     );
     c.push_str("        }\n");
-    epilogue(spec, body, "x", "factor", part.as_deref(), c);
+    epilogue(spec, body, "x", part.as_deref(), c);
 }
 
-/// The epilogue of the sum `acc` of the point `x` of the line, times `factor` for a mean.
-fn epilogue(spec: &Window, body: &Body, x: &str, factor: &str, part: Option<&str>, c: &mut String) {
-    if matches!(spec.kind, Kind::Mean(_)) {
-        let _ = writeln!(c, "        acc *= SPLAT({factor});");
+/// The epilogue of the sum `acc` of the point `x` of the line.
+fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
+    if let WindowKind::Mean(divisor) = spec.kind {
+        let _ = writeln!(c, "        acc /= SPLAT({});", mean_count(divisor, &spec.h, &spec.w, x));
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {

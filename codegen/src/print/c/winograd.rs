@@ -23,11 +23,11 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
         return Err("the epilogue has no vector form".into());
     }
     let (p, m, width) = (spec.transform.points(), spec.transform.outputs, spec.width(isa));
-    let (ty, tx) = spec.image();
+    let (ty, tx) = spec.tile_grid();
     let (tiles, panels) = (spec.tiles(), spec.cout.div_ceil(width));
     let blocks = tiles.div_ceil(&spec.block.into());
     // With few blocks, panels are split too, and each worker repeats the transforms of the tiles.
-    let parts = (4 / blocks.guess().max(1)).clamp(1, panels);
+    let parts = (4 / blocks.size_hint().max(1)).clamp(1, panels);
     let per_part = panels.div_ceil(parts);
     let parts = panels.div_ceil(per_part);
     // Points are padded by a cache line, so that they do not map to the same cache sets.
@@ -46,7 +46,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {}; t++) {{", spec.block);
     declare(&mut c);
     let (h, w) = (&spec.h.input, &spec.w.input);
-    let dtype = if let Element::Half(half) = spec.element { half } else { DType::F32 };
+    let dtype = if let Element::F16Pair(half) = spec.element { half } else { DType::F32 };
     let t = ctype(dtype);
     let _ = writeln!(c, "      const {t} *const X = (const {t} *)args[0] + n * {};", h * w * spec.cin);
     let _ = writeln!(c, "      const {t} *at[{}];", p * p);

@@ -7,23 +7,23 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, Products};
+use crate::isa::{Isa, MmaPrecision};
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Element, PIECE, RowAxes, depth};
+use crate::kernel::contraction::{Contraction, Element, PARTIAL_SUM_TERMS, RowAxes, k_extent};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
+use crate::print::cuda::node_printer::{VECTOR_WIDTH, pointers};
 use crate::print::cuda::operands::{right_offset, row_start, term_offset};
-use crate::print::cuda::points::{WIDE, pointers};
-use crate::print::cuda::tensor;
+use crate::print::cuda::tensor_core;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
 /// Terms of the sum in shared memory at a time.
-const DEPTH: usize = 16;
+const K_TILE: usize = 16;
 
 /// Padding in floats between rows in shared memory against bank conflicts.
-const GAP: usize = 4;
+const SMEM_PADDING: usize = 4;
 
 /// A tile of the result: rows (and as many columns) of a block, and of a thread.
 #[derive(Clone, Copy)]
@@ -36,17 +36,18 @@ struct Tile {
 const TILES: [Tile; 3] = [Tile { block: 128, thread: 8 }, Tile { block: 64, thread: 4 }, Tile { block: 32, thread: 2 }];
 
 /// Blocks that occupy a GPU.
-const BUSY: usize = 256;
+const MIN_BLOCKS: usize = 256;
 
 impl Tile {
     fn choose(rows: &Extent, columns: &Extent, batches: &Extent) -> Tile {
-        let blocks = |t: &Tile| rows.guess().div_ceil(t.block) * columns.guess().div_ceil(t.block) * batches.guess();
-        TILES.into_iter().find(|t| blocks(t) >= BUSY).unwrap_or(TILES[TILES.len() - 1])
+        let blocks =
+            |t: &Tile| rows.size_hint().div_ceil(t.block) * columns.size_hint().div_ceil(t.block) * batches.size_hint();
+        TILES.into_iter().find(|t| blocks(t) >= MIN_BLOCKS).unwrap_or(TILES[TILES.len() - 1])
     }
 
     /// Adjacent rows, or columns, of a thread; its groups are strided, so that reads from shared memory spread over all banks.
     fn group(self) -> usize {
-        self.thread.min(WIDE)
+        self.thread.min(VECTOR_WIDTH)
     }
 
     /// C that reads the thread's elements `a` and `b` of line `kk` of both tiles.
@@ -56,11 +57,12 @@ impl Tile {
         for (name, t) in [("a", "ty"), ("b", "tx")] {
             for first in (0..self.thread).step_by(g) {
                 let at = format!("tile_{name} + kk * {pitch} + {t} * {g} + {}", first * self.block / self.thread);
-                if g == WIDE {
-                    let _ = writeln!(c, "        const Four<{sum}> {name}{first} = load4({at});");
+                if g == VECTOR_WIDTH {
+                    let _ = writeln!(c, "        const Vec4<{sum}> {name}{first} = load4({at});");
                 }
                 for i in 0..g {
-                    let value = if g == WIDE { format!("{name}{first}.at[{i}]") } else { format!("*({at} + {i})") };
+                    let value =
+                        if g == VECTOR_WIDTH { format!("{name}{first}.at[{i}]") } else { format!("*({at} + {i})") };
                     let _ = writeln!(c, "        {name}[{}] = {value};", first + i);
                 }
             }
@@ -90,31 +92,31 @@ pub fn contraction(
     out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
-    let mut walk = Vec::new();
+    let mut load_strides = Vec::new();
     for l in &body.loads {
-        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+        load_strides.push(axes.strides_of(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
-    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    let to = axes.strides_of(out).ok_or("the result does not follow the rows")?;
     let ((t, u, sum), dtype) = match spec.element {
-        Element::Half(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
-        Element::Float => (("f32", "f32", "f32"), DType::F32),
-        Element::Unsigned => (("u8", "i8", "i32"), DType::U8),
-        Element::Signed => (("i8", "i8", "i32"), DType::I8),
+        Element::F16Pair(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
+        Element::F32F32 => (("f32", "f32", "f32"), DType::F32),
+        Element::U8S8 => (("u8", "i8", "i32"), DType::U8),
+        Element::S8S8 => (("i8", "i8", "i32"), DType::I8),
     };
-    if let Some(products) = Products::of(isa, dtype) {
-        return tensor::contraction(spec, products, body, &walk, &to);
+    if let Some(products) = MmaPrecision::of(isa, dtype) {
+        return tensor_core::contraction(spec, products, body, &load_strides, &to);
     }
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let tile = Tile::choose(&rows, &spec.columns, &batches);
     let (tm, tn) = (rows.div_ceil(&tile.block.into()), spec.columns.div_ceil(&tile.block.into()));
     // Rounding errors increase with the length of a sum: partial sums keep them small.
-    let pieces = spec.element == Element::Float && depth(spec).guess() > 2 * PIECE;
+    let blocked_sum = spec.element == Element::F32F32 && k_extent(spec).size_hint() > 2 * PARTIAL_SUM_TERMS;
     let b_at = right_offset(spec)?;
-    let kernel = Kernel { spec, tile, types: [t, u, sum], b_at, tiles: [&tm, &tn], pieces };
+    let kernel = Kernel { spec, tile, types: [t, u, sum], b_at, tiles: [&tm, &tn], blocked_sum };
     let mut c = String::new();
     pointers(body, 2, &mut c);
     expr::scalar_constants(body, &mut c);
-    kernel.open(&rows, &mut c);
+    kernel.print_loop_head(&rows, &mut c);
     kernel.sums(&mut c);
     let thread = tile.thread;
     let _ = write!(
@@ -128,7 +130,7 @@ pub fn contraction(
         tile.offset("i", "ty"),
         tile.offset("j", "tx"),
     );
-    epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
+    epilogue(spec, body, &load_strides, &to, "acc[i][j]", &mut c);
     c.push_str("    }\n  }\n");
     Ok(Source::new(c, batches * tm * tn, 1))
 }
@@ -144,51 +146,51 @@ struct Kernel<'a> {
     /// Tiles along the rows of the result, and along its columns.
     tiles: [&'a Extent; 2],
     /// Whether partial sums are added to the sums from time to time.
-    pieces: bool,
+    blocked_sum: bool,
 }
 
 impl Kernel<'_> {
     /// Elements of each operand that a thread loads for a tile.
-    fn each(&self) -> usize {
-        self.tile.block * DEPTH / THREADS
+    fn loads_per_thread(&self) -> usize {
+        self.tile.block * K_TILE / THREADS
     }
 
     /// Strides of the rows of `a` and `b` that a thread loads.
     fn strides(&self) -> (usize, usize) {
-        (THREADS / DEPTH, THREADS / self.tile.block)
+        (THREADS / K_TILE, THREADS / self.tile.block)
     }
 
     /// Padded elements between the rows of a tile in shared memory.
     fn pitch(&self) -> usize {
-        self.tile.block + GAP
+        self.tile.block + SMEM_PADDING
     }
 
     /// C that opens the loop over blocks, and declares the operands and accumulators.
-    fn open(&self, rows: &Extent, c: &mut String) {
+    fn print_loop_head(&self, rows: &Extent, c: &mut String) {
         let Kernel { spec, tile: Tile { block, thread }, types: [t, u, sum], tiles: [tm, tn], .. } = self;
-        let (each, (a_rows, _), side) = (self.each(), self.strides(), block / thread);
+        let (loads_per_thread, (a_rows, _), side) = (self.loads_per_thread(), self.strides(), block / thread);
         let _ = write!(
             c,
             "  SHARED({sum}, tile_a, {size});
   SHARED({sum}, tile_b, {size});
-  const i32 ak = threadIdx.x % {DEPTH}, ar = threadIdx.x / {DEPTH}, bn = threadIdx.x % {block}, bk = threadIdx.x / {block};
+  const i32 ak = threadIdx.x % {K_TILE}, ar = threadIdx.x / {K_TILE}, bn = threadIdx.x % {block}, bk = threadIdx.x / {block};
   const i32 tx = threadIdx.x % {side}, ty = threadIdx.x / {side};
   BLOCKS(block) {{
     const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {block}, n0 = block % {tn} * {block};
-    PTR(const {t}) A = ARG(const {t}, 0) + ({a_batch});
-    PTR(const {u}) B = ARG(const {u}, 1) + ({b_batch});
-    i64 row_at[{each}];
+    PTR(const {t}) A = ARG(const {t}, 0) + ({a_batch_strides});
+    PTR(const {u}) B = ARG(const {u}, 1) + ({b_batch_strides});
+    i64 row_at[{loads_per_thread}];
     #pragma unroll
-    for (i32 i = 0; i < {each}; i++) {{ const i64 r = m0 + ar + i * {a_rows}; row_at[i] = r < {rows} ? {at} : -1; }}
-    {sum} acc[{thread}][{thread}] = {{}}, next_a[{each}], next_b[{each}];
+    for (i32 i = 0; i < {loads_per_thread}; i++) {{ const i64 r = m0 + ar + i * {a_rows}; row_at[i] = r < {rows} ? {at} : -1; }}
+    {sum} acc[{thread}][{thread}] = {{}}, next_a[{loads_per_thread}], next_b[{loads_per_thread}];
 ",
-            size = DEPTH * self.pitch(),
+            size = K_TILE * self.pitch(),
             per_batch = *tm * *tn,
-            a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
-            b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+            a_batch_strides = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch"),
+            b_batch_strides = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch"),
             at = row_start(spec),
         );
-        if self.pieces {
+        if self.blocked_sum {
             let _ = writeln!(c, "    {sum} whole[{thread}][{thread}] = {{}};");
         }
     }
@@ -196,19 +198,19 @@ impl Kernel<'_> {
     /// C that loads the thread's elements of the tiles at term `k0` of the sum to registers.
     fn fetch(&self, k0: &str) -> String {
         let Kernel { spec, types: [.., sum], b_at, .. } = self;
-        let (each, (_, b_rows)) = (self.each(), self.strides());
+        let (loads_per_thread, (_, b_rows)) = (self.loads_per_thread(), self.strides());
         format!(
             "      {{ const i64 k = {k0} + ak, at = {k_at};
         #pragma unroll
-        for (i32 i = 0; i < {each}; i++) next_a[i] = k < {k} && row_at[i] >= 0 ? ({sum})A[row_at[i] + at] : ({sum})0; }}
+        for (i32 i = 0; i < {loads_per_thread}; i++) next_a[i] = k < {k} && row_at[i] >= 0 ? ({sum})A[row_at[i] + at] : ({sum})0; }}
       {{ const i64 n = n0 + bn;
         #pragma unroll
-        for (i32 i = 0; i < {each}; i++) {{
+        for (i32 i = 0; i < {loads_per_thread}; i++) {{
           const i64 k = {k0} + bk + i * {b_rows};
           next_b[i] = k < {k} && n < {columns} ? ({sum})B[{b_at}] : ({sum})0;
         }} }}\n",
             k_at = term_offset(spec),
-            k = depth(spec),
+            k = k_extent(spec),
             columns = spec.columns,
         )
     }
@@ -216,19 +218,20 @@ impl Kernel<'_> {
     /// C that computes the sums of the thread.
     fn sums(&self, c: &mut String) {
         let Kernel { spec, tile, types: [.., sum], .. } = self;
-        let (thread, each, (a_rows, b_rows), pitch) = (tile.thread, self.each(), self.strides(), self.pitch());
+        let (thread, loads_per_thread, (a_rows, b_rows), pitch) =
+            (tile.thread, self.loads_per_thread(), self.strides(), self.pitch());
         c.push_str(&self.fetch("0"));
         let _ = write!(
             c,
-            "    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}) {{
+            "    for (i64 k0 = 0; k0 < {k}; k0 += {K_TILE}) {{
       #pragma unroll
-      for (i32 i = 0; i < {each}; i++) {{
+      for (i32 i = 0; i < {loads_per_thread}; i++) {{
         tile_a[ak * {pitch} + ar + i * {a_rows}] = next_a[i];
         tile_b[(bk + i * {b_rows}) * {pitch} + bn] = next_b[i];
       }}
       __syncthreads();
 {}      #pragma unroll
-      for (i32 kk = 0; kk < {DEPTH}; kk++) {{
+      for (i32 kk = 0; kk < {K_TILE}; kk++) {{
         {sum} a[{thread}], b[{thread}];
 {}        #pragma unroll
         for (i32 i = 0; i < {thread}; i++)
@@ -236,17 +239,17 @@ impl Kernel<'_> {
           for (i32 j = 0; j < {thread}; j++) acc[i][j] += a[i] * b[j];
       }}
 ",
-            self.fetch(&format!("k0 + {DEPTH}")),
+            self.fetch(&format!("k0 + {K_TILE}")),
             tile.reads(pitch, sum),
-            k = depth(spec),
+            k = k_extent(spec),
         );
         let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
-        if self.pieces {
-            let _ = writeln!(c, "      if (k0 % {PIECE} == {})", PIECE - DEPTH);
+        if self.blocked_sum {
+            let _ = writeln!(c, "      if (k0 % {PARTIAL_SUM_TERMS} == {})", PARTIAL_SUM_TERMS - K_TILE);
             let _ = writeln!(c, "        {all} {{ whole[i][j] += acc[i][j]; acc[i][j] = 0; }}");
         }
         c.push_str("      __syncthreads();\n    }\n");
-        if self.pieces {
+        if self.blocked_sum {
             let _ = writeln!(c, "    {all} acc[i][j] += whole[i][j];");
         }
     }

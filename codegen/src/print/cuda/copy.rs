@@ -2,31 +2,31 @@
 
 use std::fmt::Write;
 
-use crate::kernel::copy::{Fill, Gather, Piece};
+use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Scatter;
 use crate::kernel::space::Space;
 use crate::kernel::{copy, space};
-use crate::print::cuda::launch::{THREADS, each, index_type, span};
+use crate::print::cuda::launch::{THREADS, index_type, span, thread_per_index};
 use crate::print::expr::ctype;
 use crate::print::index::{self, word};
-use crate::print::indexed::{self, Points};
+use crate::print::indexed::{self, ElementText};
 use crate::print::source::Source;
 
 /// Maximum bytes that a thread moves.
-const WIDEST: usize = 16;
+const MAX_WORD_BYTES: usize = 16;
 
 /// Rows and columns of a tile of a transpose, which goes through shared memory so that reads and writes are contiguous.
 const TILE: usize = 32;
 
 /// The C type of words of this many bytes.
 fn wide_word(bytes: usize) -> &'static str {
-    if bytes == WIDEST { "u128" } else { word(bytes) }
+    if bytes == MAX_WORD_BYTES { "u128" } else { word(bytes) }
 }
 
 /// Number of elements in the widest word that divides all of `numbers`.
 fn widening<'a>(bytes: usize, numbers: impl Iterator<Item = &'a Extent> + Clone) -> usize {
-    let mut by = WIDEST / bytes;
+    let mut by = MAX_WORD_BYTES / bytes;
     while by > 1 && !numbers.clone().all(|n| n.dim().as_const().is_some_and(|n| n % by as i64 == 0)) {
         by /= 2;
     }
@@ -42,11 +42,11 @@ fn words(n: &Extent, by: usize) -> Extent {
 }
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
-pub fn copy(pieces: &[Piece], bytes: usize, out: usize) -> Source {
+pub fn copy(boxes: &[CopyBox], bytes: usize, out: usize) -> Source {
     let mut c = String::new();
     let mut base = Extent::from(0usize);
     let mut tiled = false;
-    for p in pieces {
+    for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let mut text = String::new();
         let blocks = match transposed(&s) {
@@ -67,15 +67,15 @@ pub fn copy(pieces: &[Piece], bytes: usize, out: usize) -> Source {
 
 /// The contiguous axis of the source, if another one is contiguous in the destination and both are long.
 fn transposed(s: &Space) -> Option<usize> {
-    const LONG: usize = 8;
+    const MIN_TILED_EXTENT: usize = 8;
     let last = s.dims.len() - 1;
     let other = (0..last).find(|a| s.strides[0][*a].is(1))?;
-    let long = |a: usize| s.dims[a].guess() >= LONG;
+    let long = |a: usize| s.dims[a].size_hint() >= MIN_TILED_EXTENT;
     (s.strides[1][last].is(1) && long(last) && long(other)).then_some(other)
 }
 
 /// Copies one word a thread; returns the number of blocks.
-fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Extent {
+fn flat(p: &CopyBox, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let mut by = 1;
     if s.strides.iter().all(|s| s[last].is(1)) {
@@ -96,7 +96,7 @@ fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Ex
 }
 
 /// Copies one tile a block; returns the number of blocks.
-fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &mut String) -> Extent {
+fn transpose(p: &CopyBox, s: &Space, other: usize, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let t = word(bytes);
     let (n, m) = (&s.dims[other], &s.dims[last]);
@@ -132,7 +132,7 @@ fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &m
 
 /// Pads with `fill`: output extent, input extent and elements before, for each axis.
 pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: Fill) -> Source {
-    let mut axes = copy::merged(axes);
+    let mut axes = copy::merge_unpadded_axes(axes);
     let last = axes.len() - 1;
     // Only zeros are equal in words of any width.
     let zeros = fill == Fill::Bits(0);
@@ -156,7 +156,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: Fill) -> Sourc
         Fill::Bits(bits) => writeln!(text, "    else v = ({t}){bits}ULL;\n    ARG({t}, 1)[it] = v;"),
         Fill::Argument => writeln!(text, "    else v = ARG(const {t}, 1)[0];\n    ARG({t}, 2)[it] = v;"),
     };
-    each(&dims.iter().product(), "it", "", &text)
+    thread_per_index(&dims.iter().product(), "it", "", &text)
 }
 
 /// Gathers the rows that indices select.
@@ -173,11 +173,11 @@ pub fn gather(g: &Gather) -> Source {
         &inner * &g.indices,
         ctype(g.index),
     );
-    each(&total, "it", "", &text)
+    thread_per_index(&total, "it", "", &text)
 }
 
 /// Elements whose positions are computed.
-pub fn points(p: &Points) -> Source {
+pub fn elements(p: &ElementText) -> Source {
     let one = [Extent::from(1usize)];
     let dims = if p.dims.is_empty() { &one[..] } else { &p.dims };
     let (outer, width) = (&dims[..dims.len() - 1], &dims[dims.len() - 1]);
@@ -186,11 +186,11 @@ pub fn points(p: &Points) -> Source {
         let _ = writeln!(text, "    const i64 x{axis} = row / {step} % {d};");
     }
     let _ = writeln!(text, "{}{}    ARG({}, {})[it] = {};", p.row, p.point, p.element, p.out, p.value);
-    each(&dims.iter().product(), "it", &p.head, &text)
+    thread_per_index(&dims.iter().product(), "it", &p.head, &text)
 }
 
 /// Minimum blocks of a scatter, if it has as many rows.
-const SPREAD: usize = 256;
+const MIN_SCATTER_BLOCKS: usize = 256;
 
 /// Copies the first argument to the fourth, then writes the slices of the third into it; overlapping slices are written in
 /// order. The result is rows of `inner` elements, partitioned into rows or columns over blocks, which need no synchronisation.
@@ -203,8 +203,8 @@ pub fn scatter(s: &Scatter) -> Source {
     // Threads over the columns of a row; the other threads of a block have other rows.
     let width = inner.number().map_or(THREADS, |n| n.next_power_of_two().min(THREADS));
     let (side, together) = (THREADS / width, inner.div_ceil(&width.into()));
-    let most = rows.number().map_or(SPREAD, |n| n.clamp(1, SPREAD));
-    let tiles = together.number().map_or(SPREAD, |n| SPREAD.div_ceil(n.max(1))).min(most);
+    let most = rows.number().map_or(MIN_SCATTER_BLOCKS, |n| n.clamp(1, MIN_SCATTER_BLOCKS));
+    let tiles = together.number().map_or(MIN_SCATTER_BLOCKS, |n| MIN_SCATTER_BLOCKS.div_ceil(n.max(1))).min(most);
     let each = rows.div_ceil(&tiles.into());
     let mut c = text.head;
     let _ = write!(

@@ -7,7 +7,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
 use crate::print::cuda::launch::THREADS;
-use crate::print::cuda::points::{Points, WIDE, pointers, position_type};
+use crate::print::cuda::node_printer::{NodePrinter, VECTOR_WIDTH, pointers, position_type};
 use crate::print::{Source, expr, index};
 
 /// The kernel of an elementwise body over `dims`; arguments are the loads, then the stores.
@@ -17,7 +17,7 @@ pub fn elementwise(body: &Body, dims: &[Extent]) -> Source {
     let s = space::collapse(dims, &strides);
     let (outer, inner) = s.dims.split_at(s.dims.len() - 1);
     let (flat, inner) = (outer.is_empty(), &inner[0]);
-    let width = if flat || inner.is_multiple_of(WIDE) { WIDE } else { 1 };
+    let width = if flat || inner.is_multiple_of(VECTOR_WIDTH) { VECTOR_WIDTH } else { 1 };
     let total: Extent = s.dims.iter().product();
     let index = position_type(dims, &body.loads);
 
@@ -43,7 +43,7 @@ pub fn elementwise(body: &Body, dims: &[Extent]) -> Source {
 
 /// The computation of `width` elements from position `i` of `row` on.
 fn points(body: &Body, s: &Space, width: usize, c: &mut String) {
-    let p = Points { body, width };
+    let p = NodePrinter { body, width };
     let outer = s.dims.len() - 1;
     let at = |l: usize| {
         let (strides, step) = (&s.strides[l][..outer], &s.strides[l][outer]);
@@ -54,7 +54,7 @@ fn points(body: &Body, s: &Space, width: usize, c: &mut String) {
         if !step.is(0) {
             let _ = write!(at, " + i * {step}");
         }
-        (at, step.clone(), step.is(1) && strides.iter().all(|s| s.is_multiple_of(WIDE)))
+        (at, step.clone(), step.is(1) && strides.iter().all(|s| s.is_multiple_of(VECTOR_WIDTH)))
     };
     for n in 0..body.nodes.len() {
         p.node(n, &at, &|_| String::new(), c);

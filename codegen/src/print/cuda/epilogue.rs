@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction};
-use crate::print::cuda::points::Points;
+use crate::print::cuda::node_printer::NodePrinter;
 use crate::print::index;
 
 /// The epilogue of `sum`, the element of row `r` and column `n`; skipped beyond the result.
 pub fn epilogue(
     spec: &Contraction,
     body: &Body,
-    walk: &[AccessStrides],
+    load_strides: &[AccessStrides],
     to: &AccessStrides,
     sum: &str,
     c: &mut String,
@@ -23,8 +23,8 @@ pub fn epilogue(
         let batch = index::flat_offset(&spec.batch, &w.batch, "batch");
         format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
     };
-    let p = Points { body, width: 1 };
-    let at = |l: usize| (format!("p{l} + {}", offset(&walk[l])), 0usize.into(), false);
+    let p = NodePrinter { body, width: 1 };
+    let at = |l: usize| (format!("p{l} + {}", offset(&load_strides[l])), 0usize.into(), false);
     for node in 0..body.nodes.len() {
         p.node(node, &at, &|_| sum.into(), c);
     }

@@ -9,7 +9,7 @@ use crate::print::source::Source;
 pub const THREADS: usize = 256;
 
 /// A kernel of one thread for each number `name` below `count`: `head` precedes everything, `text` is the body for one number.
-pub fn each(count: &Extent, name: &str, head: &str, text: &str) -> Source {
+pub fn thread_per_index(count: &Extent, name: &str, head: &str, text: &str) -> Source {
     let mut c = head.to_string();
     c.push_str("  BLOCKS(block) {\n");
     let _ = writeln!(c, "    const i64 {name} = block * THREADS + threadIdx.x;");
@@ -18,15 +18,15 @@ pub fn each(count: &Extent, name: &str, head: &str, text: &str) -> Source {
 }
 
 /// A kernel of a single thread.
-pub fn once(text: &str) -> Source {
+pub fn single_thread(text: &str) -> Source {
     let c = format!("  BLOCKS(block) {{\n    if (threadIdx.x != 0) continue;\n{text}  }}\n");
     Source::new(c, 1usize.into(), 1)
 }
 
 /// The C type of an index below these numbers: 32-bit if they are known to be small, as division is slow.
 pub fn index_type<'a>(most: impl IntoIterator<Item = &'a Extent>) -> &'static str {
-    const SMALL: usize = 1 << 30;
-    if most.into_iter().all(|n| n.number().is_some_and(|n| n < SMALL)) { "i32" } else { "i64" }
+    const MAX_I32_INDEX: usize = 1 << 30;
+    if most.into_iter().all(|n| n.number().is_some_and(|n| n < MAX_I32_INDEX)) { "i32" } else { "i64" }
 }
 
 /// The maximum number of elements that an access spans.

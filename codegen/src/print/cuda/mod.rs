@@ -12,13 +12,13 @@ mod elementwise;
 mod epilogue;
 mod launch;
 mod matrix_tile;
+mod node_printer;
 mod operands;
-mod points;
 mod reduce;
 mod rowwise;
 mod score_matrix;
 pub mod shim;
-mod tensor;
+mod tensor_core;
 mod window;
 
 use std::fmt::Write;
@@ -27,7 +27,7 @@ use of_ir::DType;
 use of_plan::Environment;
 
 pub use launch::THREADS;
-use launch::{each, once};
+use launch::{single_thread, thread_per_index};
 
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
@@ -37,7 +37,7 @@ use crate::kernel::user_kernel::UserKernel;
 use crate::print::expr::ctype;
 use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
-use crate::print::{expr, indexed, prologue, roi_align, walk};
+use crate::print::{axis_scan, expr, indexed, prologue, roi_align};
 
 /// The prelude of every kernel: types, accesses, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
@@ -106,26 +106,26 @@ impl Printer for Emulated {
 fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
     Ok(match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
-        Nest::Rows { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
+        Nest::RowWise { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Attention(a) => attention::attention(a, isa)?,
         Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Winograd { .. } => return Err("Winograd's algorithm is for CPUs".into()),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
-        Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
-        Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out),
+        Nest::SplitReduction { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
+        Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out),
         Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
         Nest::Gather(gather) => copy::gather(gather),
-        Nest::Indexed(kernel) => copy::points(&indexed::points(kernel)),
+        Nest::Indexed(kernel) => copy::elements(&indexed::element_text(kernel)),
         Nest::Scatter(scatter) => copy::scatter(scatter),
-        Nest::RoiAlign(r) => copy::points(&roi_align::points(r)),
-        Nest::Walk(w) => {
-            let text = walk::position(w) + &walk::body(w);
-            each(&(&w.axis.outer * &w.axis.inner), "it", &walk::head(w), &text)
+        Nest::RoiAlign(r) => copy::elements(&roi_align::element_text(r)),
+        Nest::AxisScan(w) => {
+            let text = axis_scan::position(w) + &axis_scan::body(w);
+            thread_per_index(&(&w.axis.outer * &w.axis.inner), "it", &axis_scan::head(w), &text)
         }
-        Nest::ShapeValues { values, dtype } => once(&expr::shape_values(values, *dtype)),
-        Nest::CopyScalar(dtype) => once(&expr::copy_scalar(*dtype)),
+        Nest::ShapeValues { values, dtype } => single_thread(&expr::shape_values(values, *dtype)),
+        Nest::CopyScalar(dtype) => single_thread(&expr::copy_scalar(*dtype)),
         Nest::User(user) => user_kernel(user),
     })
 }
@@ -151,7 +151,7 @@ fn user_kernel(user: &UserKernel) -> Source {
         let _ = writeln!(head, "  PTR({constant}{ty}) {} = ARG({constant}{ty}, {i});", a.name);
     }
     if user.per_thread {
-        return each(&user.count.into(), "i", &head, &user.text);
+        return thread_per_index(&user.count.into(), "i", &head, &user.text);
     }
     let c = format!("{head}  BLOCKS(block) {{\n{}  __syncthreads();\n  }}\n", user.text);
     Source::new(c, user.count.into(), 1)

@@ -1,6 +1,6 @@
 //! Offsets of the elements that a contraction reads, as C expressions.
 
-use crate::kernel::contraction::{Contraction, Operand};
+use crate::kernel::contraction::{Contraction, RhsLayout};
 use crate::kernel::extent::Extent;
 use crate::print::index;
 
@@ -16,7 +16,7 @@ pub fn row_start(spec: &Contraction) -> String {
 pub fn term_offset(spec: &Contraction) -> String {
     let (mut dims, mut steps): (Vec<Extent>, Vec<Extent>) =
         spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
-    dims.push(spec.run.clone());
+    dims.push(spec.k_inner.clone());
     steps.push(1usize.into());
     index::flat_offset(&dims, &steps, "k")
 }
@@ -26,9 +26,9 @@ pub fn term_offset(spec: &Contraction) -> String {
 /// # Errors
 /// When it is packed in panels.
 pub fn right_offset(spec: &Contraction) -> Result<String, String> {
-    match &spec.b {
-        Operand::RowMajor(ld) => Ok(format!("k * {ld} + n")),
-        Operand::Transposed(ld) => Ok(format!("n * {ld} + k")),
-        Operand::Packed | Operand::PackedHalf(_) => Err("panels are for CPUs".into()),
+    match &spec.rhs {
+        RhsLayout::RowMajor(ld) => Ok(format!("k * {ld} + n")),
+        RhsLayout::Transposed(ld) => Ok(format!("n * {ld} + k")),
+        RhsLayout::Packed | RhsLayout::PackedHalf(_) => Err("panels are for CPUs".into()),
     }
 }

@@ -8,6 +8,17 @@ typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 #define CALLED INLINE
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
+/* Sums whose terms are rounded before, products among them. */
+#ifdef SHIM
+template <class T> INLINE T one_rounded(T x) { __asm__("" : "+m"(x)); return x; }
+template <class T> INLINE T one_sum(T a, T b) { return one_rounded(a) + one_rounded(b); }
+template <class T> INLINE T one_difference(T a, T b) { return one_rounded(a) - one_rounded(b); }
+#else
+INLINE f32 one_sum(f32 a, f32 b) { return __fadd_rn(a, b); }
+INLINE f64 one_sum(f64 a, f64 b) { return __dadd_rn(a, b); }
+INLINE f32 one_difference(f32 a, f32 b) { return __fsub_rn(a, b); }
+INLINE f64 one_difference(f64 a, f64 b) { return __dsub_rn(a, b); }
+#endif
 
 /* Arguments. A kernel declares the bytes of each (SIZES), for the bounds checks of the shim. */
 #ifndef SHIM
@@ -27,10 +38,10 @@ struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return 
 
 /* 16 bytes that are copied at once, and four elements that are read or written at once. */
 struct alignas(16) u128 { u64 low, high; };
-template <class T> struct alignas(sizeof(T) > 4 ? 16 : 4 * sizeof(T)) Four { T at[4]; };
+template <class T> struct alignas(sizeof(T) > 4 ? 16 : 4 * sizeof(T)) Vec4 { T at[4]; };
 #ifndef SHIM
-template <class T> INLINE Four<T> load4(const T *p) { return *(const Four<T> *)p; }
-template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = v; }
+template <class T> INLINE Vec4<T> load4(const T *p) { return *(const Vec4<T> *)p; }
+template <class T> INLINE void store4(T *p, const Vec4<T> &v) { *(Vec4<T> *)p = v; }
 #endif
 
 /* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
@@ -49,21 +60,21 @@ INLINE u32 pack_f16(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
 MMA_16(bf16) MMA_16(f16)
-template <int N, class T> INLINE void async_copy(T *to, const T *from, bool there) {
+template <int N, class T> INLINE void async_copy(T *to, const T *from, bool in_bounds) {
   const u32 at = (u32)__cvta_generic_to_shared(to);
-  const i32 bytes = there ? N * sizeof(T) : 0;
+  const i32 bytes = in_bounds ? N * sizeof(T) : 0;
   if constexpr (N * sizeof(T) == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
   else if constexpr (N * sizeof(T) == 4) asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
-  else *to = there ? *from : T(0);
+  else *to = in_bounds ? *from : T(0);
 }
 /* Four matrices of 8x8 16-bit floats in shared memory, each lane's pointer at a row of eight: a lane gets two neighbours
    of a row of each, or of a column, as mma takes them (ldmatrix in PTX). */
-#define MATRICES(name, how) \
+#define LDMATRIX_X4(name, how) \
   template <class T> INLINE void name(u32 &a, u32 &b, u32 &c, u32 &d, const T *row) { \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];" \
       : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"((u32)__cvta_generic_to_shared(row)) : "memory"); \
   }
-MATRICES(matrices, "") MATRICES(matrices_turned, ".trans")
+LDMATRIX_X4(ldmatrix_x4, "") LDMATRIX_X4(ldmatrix_x4_trans, ".trans")
 INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT> INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 #endif
@@ -84,7 +95,7 @@ typedef f32 vpart; typedef f64 vd; typedef u64 vlu;
 #define SPLATD(x) ((f64)(x))
 #define LONG_BITS(x) ((u64)__double_as_longlong(x))
 #define DOUBLE(bits) __longlong_as_double((i64)(bits))
-#define PICK_F64(m, a, b) ((m) ? (a) : (b))
+#define SELECT_F64(m, a, b) ((m) ? (a) : (b))
 INLINE f32 pick(bool m, f32 a, f32 b) { return m ? a : b; }
 /* The second operand where either is NaN. */
 INLINE f32 hwmax(f32 a, f32 b) { return a > b ? a : b; }
@@ -135,12 +146,12 @@ struct Prod { template <class T> static __device__ __forceinline__ T of(T a, T b
 struct Max { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b || a != a ? a : b; } };
 struct Min { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a < b || a != a ? a : b; } };
 /* Reductions over the lanes of a warp, or the threads of a block; each gets the same bits. */
-template <class Op, class T> INLINE T across_warp(T v) {
+template <class Op, class T> INLINE T warp_reduce(T v) {
   for (i32 lane = 16; lane > 0; lane /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, lane));
   return v;
 }
-template <class Op, class T> INLINE T across_block(T v, PTR(T) parts) {
-  v = across_warp<Op>(v);
+template <class Op, class T> INLINE T block_reduce(T v, PTR(T) parts) {
+  v = warp_reduce<Op>(v);
   __syncthreads();
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
   __syncthreads();

@@ -8,20 +8,20 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::kernel::body::{Body, Node, Reduce};
+use crate::kernel::body::{Body, Node, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::rowwise::{needed_nodes, saved, stages};
 use crate::kernel::space;
 use crate::print::cuda::launch::THREADS;
-use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::print::cuda::node_printer::{NodePrinter, VECTOR_WIDTH, pointers};
 use crate::print::expr::{ctype, neutral};
 use crate::print::{Source, expr, index};
 
 /// Maximum elements of a row for a warp.
-const SHORT: usize = 1024;
+const MAX_WARP_ROW: usize = 1024;
 
 /// Registers of a thread for saved values.
-const KEPT: usize = 64;
+const MAX_SAVED_REGISTERS: usize = 64;
 
 /// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
 ///
@@ -41,20 +41,28 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
                 .ok_or("an access has no constant stride between rows")?,
         );
     }
-    let lanes = if n.guess() <= SHORT { 32 } else { THREADS };
-    let width = if n.is_multiple_of(WIDE) && n.guess() >= WIDE * 32 { WIDE } else { 1 };
+    let lanes = if n.size_hint() <= MAX_WARP_ROW { 32 } else { THREADS };
+    let width = if n.is_multiple_of(VECTOR_WIDTH) && n.size_hint() >= VECTOR_WIDTH * 32 { VECTOR_WIDTH } else { 1 };
     let stages = stages(body);
     let iterations = n.number().map(|n| n.div_ceil(lanes * width));
-    let kept = match iterations {
-        Some(iterations) => {
-            Some(saved(body, &stages)).filter(|s| s.len() * iterations * width <= KEPT).unwrap_or_default()
-        }
+    let saved = match iterations {
+        Some(iterations) => Some(saved(body, &stages))
+            .filter(|s| s.len() * iterations * width <= MAX_SAVED_REGISTERS)
+            .unwrap_or_default(),
         None => Vec::new(),
     };
     let wide: Vec<bool> = (body.loads.iter().zip(&steps))
-        .map(|(l, s)| s.is(1) && l.strides[..outer_dims.len()].iter().all(|s| s.is_multiple_of(WIDE)))
+        .map(|(l, s)| s.is(1) && l.strides[..outer_dims.len()].iter().all(|s| s.is_multiple_of(VECTOR_WIDTH)))
         .collect();
-    let r = Rows { p: Points { body, width }, stages: &stages, kept: &kept, steps: &steps, wide: &wide, n: &n, lanes };
+    let r = RowPrinter {
+        p: NodePrinter { body, width },
+        stages: &stages,
+        saved: &saved,
+        steps: &steps,
+        wide: &wide,
+        n: &n,
+        lanes,
+    };
 
     let mut c = String::new();
     pointers(body, 0, &mut c);
@@ -71,13 +79,13 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
         let at = index::flat_offset(outer_dims, &l.strides[..outer_dims.len()], "row");
         let _ = writeln!(c, "    PTR(const {}) P{i} = p{i} + ({at});", ctype(l.dtype));
     }
-    for v in r.kept {
+    for v in r.saved {
         let _ = writeln!(c, "    f32 s{v}[{}];", iterations.unwrap_or(1) * width);
     }
     let last = stages.iter().copied().max().unwrap_or(0);
     for stage in 0..=last {
         r.row_values(stage, &mut c);
-        r.walk(stage, iterations, &mut c);
+        r.print_pass(stage, iterations, &mut c);
     }
     r.row_values(last + 1, &mut c);
     for (k, (_, v)) in body.stores.iter().enumerate() {
@@ -90,11 +98,11 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
     Ok(Source::new(c, count.div_ceil(&per_block.into()), 1))
 }
 
-struct Rows<'a> {
-    p: Points<'a>,
+struct RowPrinter<'a> {
+    p: NodePrinter<'a>,
     stages: &'a [usize],
     /// Nodes whose values stay in registers.
-    kept: &'a [usize],
+    saved: &'a [usize],
     /// The stride of each load along the row, and whether four elements of it may be read at once.
     steps: &'a [Extent],
     wide: &'a [bool],
@@ -103,7 +111,7 @@ struct Rows<'a> {
     lanes: usize,
 }
 
-impl Rows<'_> {
+impl RowPrinter<'_> {
     /// Values of one number a row that are known when `stage` begins.
     fn row_values(&self, stage: usize, c: &mut String) {
         let body = self.p.body;
@@ -121,9 +129,9 @@ impl Rows<'_> {
     }
 
     /// One pass over the row: the reductions and stores of `stage` and their dependencies.
-    fn walk(&self, stage: usize, iterations: Option<usize>, c: &mut String) {
+    fn print_pass(&self, stage: usize, iterations: Option<usize>, c: &mut String) {
         let (body, width) = (self.p.body, self.p.width);
-        let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+        let reductions: Vec<(usize, ReduceKind, usize)> = (body.nodes.iter().enumerate())
             .filter(|(i, _)| self.stages[*i] == stage)
             .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
             .collect();
@@ -132,13 +140,13 @@ impl Rows<'_> {
             .filter(|(_, v)| !body.nodes[*v].per_row && self.stages[*v] == stage)
             .collect();
         let mut targets: BTreeSet<usize> = reductions.iter().map(|(_, _, a)| *a).collect();
-        targets.extend(self.kept.iter().filter(|v| self.stages[**v] == stage));
+        targets.extend(self.saved.iter().filter(|v| self.stages[**v] == stage));
         targets.extend(stored.iter().map(|(_, v)| *v));
         if targets.is_empty() {
             return;
         }
         let mut needed = BTreeSet::new();
-        targets.iter().for_each(|t| needed_nodes(body, self.stages, self.kept, *t, stage, &mut needed));
+        targets.iter().for_each(|t| needed_nodes(body, self.stages, self.saved, *t, stage, &mut needed));
         for (i, kind, _) in &reductions {
             let _ = writeln!(c, "    f32 a{i} = {};", neutral(*kind));
         }
@@ -156,8 +164,8 @@ impl Rows<'_> {
             }
         }
         for i in &needed {
-            let kept = self.kept.contains(i);
-            if kept && self.stages[*i] < stage {
+            let saved = self.saved.contains(i);
+            if saved && self.stages[*i] < stage {
                 for v in 0..width {
                     let _ = writeln!(c, "      const f32 {} = s{i}[u * {width} + {v}];", self.p.name(*i, v));
                 }
@@ -169,7 +177,7 @@ impl Rows<'_> {
                 (at, step.clone(), self.wide[l])
             };
             self.p.node(*i, &at, &|_| String::new(), c);
-            if kept {
+            if saved {
                 for v in 0..width {
                     let _ = writeln!(c, "      s{i}[u * {width} + {v}] = {};", self.p.name(*i, v));
                 }
@@ -187,9 +195,9 @@ impl Rows<'_> {
         c.push_str("    }\n");
         for (i, kind, _) in &reductions {
             let all = if self.lanes == THREADS {
-                format!("across_block<{}>(a{i}, parts)", operation(*kind))
+                format!("block_reduce<{}>(a{i}, parts)", operation(*kind))
             } else {
-                format!("across_warp<{}>(a{i})", operation(*kind))
+                format!("warp_reduce<{}>(a{i})", operation(*kind))
             };
             let _ = writeln!(c, "    const f32 t{i} = {all};");
         }
@@ -197,11 +205,11 @@ impl Rows<'_> {
 }
 
 /// The name of a reduction in the prelude.
-pub fn operation(kind: Reduce) -> &'static str {
+pub fn operation(kind: ReduceKind) -> &'static str {
     match kind {
-        Reduce::Sum => "Sum",
-        Reduce::Max => "Max",
-        Reduce::Min => "Min",
-        Reduce::Prod => "Prod",
+        ReduceKind::Sum => "Sum",
+        ReduceKind::Max => "Max",
+        ReduceKind::Min => "Min",
+        ReduceKind::Prod => "Prod",
     }
 }

@@ -26,14 +26,14 @@ typedef unsigned long long Word;
 enum Status { DIVERGED = 3, OUT_OF_BOUNDS = 4, MISALIGNED = 5, STACK_FULL = 6 };
 enum { STACK = 16 << 10, FIBERS = 256, WARP = 32, SHARED_BYTES = 48 << 10, CANARY = 0x5ca1ab1e };
 enum State { READY, BARRIER, EXCHANGE, DONE };
-enum Kind { SHUFFLE, BALLOT, SYNC };
+enum ExchangeKind { SHUFFLE, BALLOT, SYNC };
 
 struct Dim { int x, y, z; };
 struct Args { void *const *at; void *operator[](int i) const { return at[i]; } };
 struct Block;
 
 /* A pending asynchronous copy. */
-struct Copying { char *to; const char *from; int bytes; };
+struct PendingCopy { char *to; const char *from; int bytes; };
 
 /* A thread, at the low end of its stack. */
 struct Thread {
@@ -44,13 +44,13 @@ struct Thread {
   int site;
   unsigned long shared_used;
   /* An exchange between lanes: kind, mask, value given, source lane, value received. */
-  Kind kind;
+  ExchangeKind kind;
   unsigned mask;
   int from;
   Word given, got;
-  Copying copies[64];
+  PendingCopy copies[64];
   int waiting, group[8], groups;
-  alignas(16) Word nowhere[4];
+  alignas(16) Word dummy[4];
   unsigned canary;
 };
 
@@ -77,23 +77,23 @@ __asm__(".text\n.hidden shim_switch\n.type shim_switch, @function\nshim_switch:\
         "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
         "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n");
 
-static __attribute__((noinline)) void pause(State state, int site) {
+static __attribute__((noinline)) void yield_fiber(State state, int site) {
   Thread *t = self();
   t->state = state;
   t->site = site;
   shim_switch(&t->stack, t->block->caller);
 }
 
-static __attribute__((noinline)) void barrier(int site) { pause(BARRIER, site); }
+static __attribute__((noinline)) void barrier(int site) { yield_fiber(BARRIER, site); }
 
-static __attribute__((noinline)) Word exchange(int site, Kind kind, unsigned mask, Word given, int from) {
+static __attribute__((noinline)) Word exchange(int site, ExchangeKind kind, unsigned mask, Word given, int from) {
   Thread *t = self();
   t->kind = kind;
   t->mask = mask;
   t->given = given;
   t->from = from;
   if (!(mask >> (t->index.x % WARP) & 1)) fail(t->block, DIVERGED);
-  pause(EXCHANGE, site);
+  yield_fiber(EXCHANGE, site);
   return t->got;
 }
 
@@ -105,7 +105,7 @@ template <class T> struct Ptr {
     T *a = p + i;
     if ((const char *)a < low || (const char *)(a + n) > high) {
       fail(self()->block, OUT_OF_BOUNDS);
-      return (T *)self()->nowhere;
+      return (T *)self()->dummy;
     }
     return a;
   }
@@ -139,7 +139,7 @@ template <class T> static T shuffle(int site, unsigned mask, T v, int from) {
 }
 static inline int lane() { return self()->index.x % WARP; }
 /* The lane `to` if it is in the same part of `width` lanes, else the lane itself. */
-static inline int in_part(int to, int width) { return to / width == lane() / width && to >= 0 ? to : lane(); }
+static inline int shuffle_source_lane(int to, int width) { return to / width == lane() / width && to >= 0 ? to : lane(); }
 
 /* Completes an exchange once all lanes of its mask have arrived, and resumes them. */
 static bool resume(Block *b, int warp) {
@@ -216,7 +216,7 @@ static void run(Block *b) {
 static __attribute__((noinline)) void copy(char *to, const char *from, int bytes) {
   Thread *t = self();
   if (t->waiting == 64) { fail(t->block, STACK_FULL); return; }
-  t->copies[t->waiting++] = Copying{to, from, bytes};
+  t->copies[t->waiting++] = PendingCopy{to, from, bytes};
 }
 static __attribute__((noinline)) void commit() {
   Thread *t = self();
@@ -224,7 +224,7 @@ static __attribute__((noinline)) void commit() {
   t->group[t->groups++] = t->waiting;
 }
 /* Waits until at most `left` groups are pending. */
-static __attribute__((noinline)) void arrive(int left) {
+static __attribute__((noinline)) void wait_group(int left) {
   Thread *t = self();
   if (t->groups <= left) return;
   int through = t->groups - left, n = t->group[through - 1];
@@ -251,8 +251,8 @@ using shim::Args;
 #define __syncwarp(mask) ((void)shim::exchange(__LINE__, shim::SYNC, mask, 0, 0))
 #define __shfl_sync(mask, v, from) shim::shuffle(__LINE__, mask, v, (from) % shim::WARP)
 #define __shfl_xor_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::lane() ^ (by))
-#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::in_part(shim::lane() + (by), shim::WARP))
-#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::in_part(shim::lane() - (by), shim::WARP))
+#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::shuffle_source_lane(shim::lane() + (by), shim::WARP))
+#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::shuffle_source_lane(shim::lane() - (by), shim::WARP))
 #define __ballot_sync(mask, p) ((unsigned)shim::exchange(__LINE__, shim::BALLOT, mask, (p) ? 1 : 0, 0))
 #define __any_sync(mask, p) (__ballot_sync(mask, p) != 0)
 #define __all_sync(mask, p) (__ballot_sync(mask, p) == (mask))
@@ -292,25 +292,25 @@ template <class T> static T atomicMax(shim::Ptr<T> p, T v) {
   return old;
 }
 
-template <class T> struct Four;
+template <class T> struct Vec4;
 template <class F, class T> static F *aligned(T *p) {
-  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::MISALIGNED); return (F *)shim::self()->nowhere; }
+  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::MISALIGNED); return (F *)shim::self()->dummy; }
   return (F *)p;
 }
-template <class T> static Four<T> load4(shim::Ptr<const T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
-template <class T> static Four<T> load4(shim::Ptr<T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
-template <class T> static void store4(shim::Ptr<T> p, const Four<T> &v) { *aligned<Four<T>>(p.at(0, 4)) = v; }
+template <class T> static Vec4<T> load4(shim::Ptr<const T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
+template <class T> static Vec4<T> load4(shim::Ptr<T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
+template <class T> static void store4(shim::Ptr<T> p, const Vec4<T> &v) { *aligned<Vec4<T>>(p.at(0, 4)) = v; }
 
-template <int N, class T> static void async_copy(shim::Ptr<T> to, shim::Ptr<const T> from, bool there) {
+template <int N, class T> static void async_copy(shim::Ptr<T> to, shim::Ptr<const T> from, bool in_bounds) {
   const unsigned long bytes = N * sizeof(T);
   char *p = (char *)to.at(0, N);
-  const char *q = there ? (const char *)from.at(0, N) : (const char *)0;
+  const char *q = in_bounds ? (const char *)from.at(0, N) : (const char *)0;
   if ((unsigned long)p % bytes || (unsigned long)q % bytes) shim::fail(shim::self()->block, shim::MISALIGNED);
-  if (bytes < 4) *to = there ? *from : T(0);
+  if (bytes < 4) *to = in_bounds ? *from : T(0);
   else shim::copy(p, q, (int)bytes);
 }
 static inline void async_commit() { shim::commit(); }
-template <int LEFT> static void async_wait() { shim::arrive(LEFT); }
+template <int LEFT> static void async_wait() { shim::wait_group(LEFT); }
 /* To nearest with ten bits of mantissa, ties away from zero. */
 static inline unsigned tf32(float x) { return ((unsigned)__float_as_int(x) + 0x1000u) & ~0x1fffu; }
 /* The fragment layout is that of PTX's mma.m16n8k8 for tf32. */
@@ -376,7 +376,7 @@ template <float from(unsigned)> static __attribute__((noinline)) void mma_16(flo
   shim::exchange(4, shim::SYNC, 0xffffffffu, 0, 0);
 }
 /* The fragment layout is that of PTX's ldmatrix.x4. */
-template <bool turned, class T> static __attribute__((noinline)) void load_matrices(unsigned &a, unsigned &b, unsigned &c, unsigned &d, shim::Ptr<T> row) {
+template <bool transposed, class T> static __attribute__((noinline)) void ldmatrix(unsigned &a, unsigned &b, unsigned &c, unsigned &d, shim::Ptr<T> row) {
   shim::Thread *t = shim::self();
   shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
   const int lane = shim::lane(), g = lane / 4, q = lane % 4;
@@ -387,14 +387,14 @@ template <bool turned, class T> static __attribute__((noinline)) void load_matri
   unsigned got[4];
   for (int m = 0; m < 4; m++) {
     unsigned part[2];
-    for (int i = 0; i < 2; i++) part[i] = turned ? ((const T *)all[m * 8 + 2 * q + i][0])[g] : ((const T *)all[m * 8 + g][0])[2 * q + i];
+    for (int i = 0; i < 2; i++) part[i] = transposed ? ((const T *)all[m * 8 + 2 * q + i][0])[g] : ((const T *)all[m * 8 + g][0])[2 * q + i];
     got[m] = part[0] | part[1] << 16;
   }
   shim::exchange(6, shim::SYNC, 0xffffffffu, 0, 0);
   a = got[0]; b = got[1]; c = got[2]; d = got[3];
 }
-#define matrices load_matrices<false>
-#define matrices_turned load_matrices<true>
+#define ldmatrix_x4 ldmatrix<false>
+#define ldmatrix_x4_trans ldmatrix<true>
 #define mma_bf16 mma_16<from_bf16>
 #define mma_f16 mma_16<from_f16>
 
@@ -405,7 +405,7 @@ template <bool turned, class T> static __attribute__((noinline)) void load_matri
     Thread *t = self(); \
     const int s = body(*t->block->args, t->block->begin, t->block->end); \
     if (s) fail(t->block, s); \
-    pause(DONE, 0); \
+    yield_fiber(DONE, 0); \
   } \
   extern "C" i32 kernel(void *const *args, i64 begin, i64 end, void *scratch) { \
     using namespace shim; \

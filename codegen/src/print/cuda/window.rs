@@ -5,21 +5,21 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use crate::kernel::body::Body;
-use crate::kernel::window::{Kind, Window};
-use crate::print::cuda::launch::each;
-use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::kernel::window::{Window, WindowKind};
+use crate::print::cuda::launch::thread_per_index;
+use crate::print::cuda::node_printer::{NodePrinter, VECTOR_WIDTH, pointers};
 use crate::print::expr::ctype;
-use crate::print::index::{window_counts, window_range};
+use crate::print::index::{mean_count, window_range};
 use crate::print::{Source, expr};
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
 pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
-    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind == Kind::Depthwise));
+    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind == WindowKind::Depthwise));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
     // Adjacent channels are contiguous.
-    let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
+    let width = if !bytes && channels.is_multiple_of(VECTOR_WIDTH) { VECTOR_WIDTH } else { 1 };
     let mut head = format!("  PTR(const {t}) X = ARG(const {t}, 0);\n");
     if second == 1 {
         let _ = writeln!(head, "  PTR(const {sum}) W = ARG(const {sum}, 1);");
@@ -37,8 +37,8 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     window_range("y", "ky", h, &mut c);
     window_range("x", "kx", w, &mut c);
     let start = match (kind, bytes) {
-        (Kind::Max, true) => "-128",
-        (Kind::Max, false) => "-INF32",
+        (WindowKind::Max, true) => "-128",
+        (WindowKind::Max, false) => "-INF32",
         _ => "0",
     };
     let lanes = |text: &dyn Fn(usize) -> String| (0..width).map(text).collect::<Vec<_>>().join(" ");
@@ -46,20 +46,20 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     let load = |name: &str, pointer: &str, at: String| match width {
         1 => format!("const {sum} {name}0 = {pointer}[{at}];"),
         _ => format!(
-            "const Four<f32> {name} = load4({pointer} + {at}); {}",
+            "const Vec4<f32> {name} = load4({pointer} + {at}); {}",
             lanes(&|v| format!("const f32 {name}{v} = {name}.at[{v}];"))
         ),
     };
     let step = match kind {
-        Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
-        Kind::Mean(_) => lanes(&|v| format!("acc{v} += v{v};")),
+        WindowKind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
+        WindowKind::Mean(_) => lanes(&|v| format!("acc{v} += v{v};")),
         // Four rows share a word. The corrections before them are only for unsigned byte multiplication.
-        Kind::Depthwise if bytes => format!(
+        WindowKind::Depthwise if bytes => format!(
             "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
             i32::from(*dtype == DType::I8),
             w.kernel
         ),
-        Kind::Depthwise => {
+        WindowKind::Depthwise => {
             let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));
             format!("{} {products}", load("w", "W", format!("tap * {channels} + i")))
         }
@@ -81,16 +81,14 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         w.kernel,
         load("v", "X", at),
     );
-    if let Kind::Mean(counted) = kind {
-        let [cy, cx] = window_counts(counted, h, w);
-        let _ = writeln!(c, "    const i64 count = ({cy}) * ({cx});");
-        c.push_str("    const f32 factor = count > 0 ? (f32)(1.0 / (f64)count) : 0;\n");
-        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
+    if let WindowKind::Mean(divisor) = *kind {
+        let _ = writeln!(c, "    const f32 count = {};", mean_count(divisor, h, w, "x"));
+        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} /= count;")));
     }
-    let p = Points { body, width };
+    let p = NodePrinter { body, width };
     let at = |l: usize| {
         let s = &body.loads[l].strides;
-        let wide = s[3].is(1) && s[..3].iter().all(|s| s.is_multiple_of(WIDE));
+        let wide = s[3].is(1) && s[..3].iter().all(|s| s.is_multiple_of(VECTOR_WIDTH));
         (format!("p{l} + n * {} + y * {} + x * {} + i * {}", s[0], s[1], s[2], s[3]), s[3].clone(), wide)
     };
     for node in 0..body.nodes.len() {
@@ -99,5 +97,5 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     for (k, (_, node)) in body.stores.iter().enumerate() {
         p.store(*node, &format!("q{k} + it * {width}"), &mut c);
     }
-    each(&(n * &h.output * &w.output * line), "it", &head, &c)
+    thread_per_index(&(n * &h.output * &w.output * line), "it", &head, &c)
 }

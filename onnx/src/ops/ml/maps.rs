@@ -104,9 +104,9 @@ pub(super) fn cast_map(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportR
         }
         "SPARSE" => {
             // Far more than any map has, and few enough to compare with each key.
-            const MOST: i64 = 1 << 24;
-            if !(1..=MOST).contains(&most) {
-                return Err(ImportError::invalid(format!("max_map is {most}, it must be from 1 to {MOST}")));
+            const MAX_MAP: i64 = 1 << 24;
+            if !(1..=MAX_MAP).contains(&most) {
+                return Err(ImportError::invalid(format!("max_map is {most}, it must be from 1 to {MAX_MAP}")));
             }
             let wanted = (0..most).map(i128::from).collect();
             let wanted = Tensor::from_elements(cx.tensor_ty(keys)?.dtype, vec![most as usize], Elements::Int(wanted));

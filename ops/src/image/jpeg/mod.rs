@@ -20,7 +20,7 @@ pub(super) struct Picture {
 }
 
 /// More than any encoder makes; each of them may be a pass over the whole picture.
-const MOST_SCANS: usize = 200;
+const MAX_SCANS: usize = 200;
 
 /// A colour component of the picture.
 struct Component {
@@ -206,8 +206,8 @@ impl State {
     /// Start of scan: the bytes that its codes take.
     fn scan(&mut self, s: &[u8], codes: &[u8]) -> Result<usize, String> {
         self.scans += 1;
-        if self.scans > MOST_SCANS {
-            return Err(format!("it has more than {MOST_SCANS} scans"));
+        if self.scans > MAX_SCANS {
+            return Err(format!("it has more than {MAX_SCANS} scans"));
         }
         let frame = self.frame.as_mut().ok_or("a scan comes before the picture")?;
         let (n, rest) = s.split_first().ok_or(ENDS)?;

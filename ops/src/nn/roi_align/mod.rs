@@ -57,7 +57,7 @@ op! {
 }
 
 /// Most samples of one region: more means a region of absurd size.
-const MOST_SAMPLES: f64 = 1e8;
+const MAX_SAMPLES: f64 = 1e8;
 
 /// Four elements of a plane and their weights; none for a sample outside.
 type Corners = Option<[(usize, f64); 4]>;
@@ -117,7 +117,7 @@ impl RoiAlign {
         };
         let (nh, nw) = (number(cell.0), number(cell.1));
         let total = nh * nw * cells.0 * cells.1;
-        if total.is_nan() || total > MOST_SAMPLES {
+        if total.is_nan() || total > MAX_SAMPLES {
             return Err(OpError::eval(format!("region {roi:?} is too large")));
         }
         let mut out = Vec::new();

@@ -2,19 +2,32 @@
 
 use std::fmt::Write;
 
+use clap::Args;
 use of_codegen::isa::{ISAS, Isa, Language};
 use of_codegen::toolchain;
 use of_codegen::toolchain::nvrtc;
 use of_diag::Diagnostics;
 use of_driver::Backends;
+use serde_json::json;
 
 use crate::console::Console;
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct BackendsCommand {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Executes the subcommand.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn backends(console: &Console) -> Result<(), Diagnostics> {
+pub fn backends(c: &BackendsCommand, console: &Console) -> Result<(), Diagnostics> {
+    if c.json {
+        return console.print(&as_json());
+    }
     let mut out = String::new();
     let host = Isa::host();
     let compiler = toolchain::version(host).unwrap_or_else(|| {
@@ -42,6 +55,20 @@ pub fn backends(console: &Console) -> Result<(), Diagnostics> {
     console.print(&out)
 }
 
+fn as_json() -> String {
+    let names = |language| ISAS.iter().filter(move |i| i.language == language).map(|i| i.name).collect::<Vec<_>>();
+    let backends = Backends::builtin();
+    let others: Vec<_> =
+        backends.compilers().iter().map(|b| json!({"name": b.name(), "summary": about(b.name())})).collect();
+    let host = Isa::host();
+    let report = json!({
+        "native": {"isa": host.name, "isas": names(Language::C), "compiler": toolchain::version(host)},
+        "cuda": {"archs": names(Language::Cuda), "compiler": nvrtc::identity().ok().map(|i| i.to_string())},
+        "backends": others,
+    });
+    format!("{report:#}\n")
+}
+
 /// One line about a backend.
 fn about(name: &str) -> String {
     match name {
@@ -49,7 +76,11 @@ fn about(name: &str) -> String {
         of_xla::NAME => match of_xla::plugin::path() {
             None => format!("--backend xla takes what it can; no plugin: {}", of_xla::plugin::HINT),
             Some(path) => match of_xla::plugin::client() {
-                Ok(client) => format!("--backend xla takes what it can; {} by {}", client.platform, path.display()),
+                Ok(client) => format!(
+                    "--backend xla takes what it can; platform {}, PJRT plugin {}",
+                    client.platform,
+                    path.display()
+                ),
                 Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
             },
         },

@@ -36,6 +36,9 @@ pub struct Bench {
     /// Concurrent requests, each on its share of the threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: usize,
+    /// Print the line of JSON alone, without notes for people
+    #[arg(long)]
+    pub json: bool,
     /// Report how long GPUs computed, by their own clocks, without transfers from and to the host
     #[arg(long)]
     pub device_time: bool,
@@ -74,12 +77,12 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
         backends.time_devices(DeviceTiming::Whole);
     }
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
-    if let Some(summary) = &workload.summary {
-        super::compile::note_summary(summary, console);
+    if let Some(summary) = workload.summary.as_ref().filter(|_| !c.json) {
+        super::compile::note_summary(summary, workload.plan.plan(), console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
     let threads = options.worker_threads();
-    let session_options = SessionOptions { threads, profile: c.device_time };
+    let session_options = SessionOptions { threads, profile: c.device_time, memory: options.memory };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
         let program = find_program(&plan, &values)?;
@@ -88,7 +91,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
         let progress = console.progress("measuring");
         let measured = c.limits.measure_pool(&pool, c.concurrency, &values)?;
         drop(progress);
-        return print(console, &report(&measured, load, threads, c.concurrency));
+        return print(c.json, console, &report(&measured, load, threads, c.concurrency));
     }
     let mut session = Session::for_inputs(Arc::new(plan), &values, &session_options, &backends)?;
     let load = started.elapsed();
@@ -109,7 +112,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     let runs = c.limits.measure(&mut run)?;
     drop(progress);
     let elapsed = runs.iter().map(|r| r.wall).sum();
-    print(console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
+    print(c.json, console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
 }
 
 /// The times of a run.
@@ -131,7 +134,7 @@ struct Measured {
     elapsed: Duration,
 }
 
-fn print(console: &Console, result: &serde_json::Value) -> Result<(), Diagnostics> {
+fn print(json: bool, console: &Console, result: &serde_json::Value) -> Result<(), Diagnostics> {
     let number = |key: &str| result[key].as_u64().unwrap_or(0) as usize;
     let (runs, threads) = (count(number("iters"), "run"), count(number("threads"), "thread"));
     let (median, rate, concurrency) = (&result["median_ms"], &result["requests_per_s"], number("concurrency"));
@@ -139,7 +142,9 @@ fn print(console: &Console, result: &serde_json::Value) -> Result<(), Diagnostic
         1 => format!("median {median} ms of {runs} on {threads}"),
         _ => format!("{rate} requests/s with {concurrency} concurrent, median {median} ms of {runs} on {threads}"),
     };
-    console.note(&note);
+    if !json {
+        console.note(&note);
+    }
     console.print(&format!("{result}\n"))
 }
 

@@ -1,17 +1,19 @@
 //! `of-opt compile`: compiles a model to a plan.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use of_codegen::{LeftOut, Summary};
+use of_codegen::{NotNative, Summary};
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_driver::{CompileOptions, Compiler, Observer, count, io_error};
+use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
+use serde_json::json;
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
-use crate::console::Console;
+use crate::console::{Console, is_dash};
 use crate::show::{bytes, time};
-use crate::{exit, model_file};
+use crate::{exit, model_file, quantity};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -19,7 +21,7 @@ pub struct Compile {
     /// The model.
     #[command(flatten)]
     pub model: ModelFile,
-    /// The plan
+    /// The plan; `-` for stdout
     #[arg(short, long, value_name = "MODEL.plan")]
     pub output: PathBuf,
     /// Shapes.
@@ -32,9 +34,12 @@ pub struct Compile {
     #[command(flatten)]
     pub inputs: InputFiles,
     /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
-    /// machine and with these threads. The cache keeps the result; 0 only reads the cache
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["mesh", "target"])]
-    pub tune: Option<f64>,
+    /// machine and with these threads: 30s, 2m. The cache keeps the result; 0 only reads the cache
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["mesh", "target"], value_parser = quantity::duration)]
+    pub tune: Option<Duration>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -50,19 +55,20 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     if c.codegen.mesh.is_some() && !c.variant.is_empty() {
         return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
     }
-    let tuning = c.tune.map(Duration::try_from_secs_f64).transpose();
-    let tuning = tuning.map_err(|_| exit::usage("--tune takes a number of seconds, 0 or more"))?;
-    let options = CompileOptions { tuning, recorded_flags: flags(c), ..c.codegen.options()? };
+    let options = CompileOptions { tuning: c.tune, recorded_flags: flags(c), ..c.codegen.options()? };
     let compiler = Compiler::with_options(options)
         .shapes(&c.shapes.shape)
         .variants(&c.variant)
         .shapes_of_files(&c.inputs.inputs)
         .observer(console);
     let compiled = compiler.compile(model)?;
-    let progress = console.progress(&format!("writing {}", c.output.display()));
-    compiled.save(&c.output)?;
-    drop(progress);
-    let size = std::fs::metadata(&c.output).map_err(|e| io_error(&c.output, "read", &e))?.len();
+    if c.json && is_dash(&c.output) {
+        return Err(exit::usage("--json and a plan on stdout exclude each other").into());
+    }
+    let size = write(&compiled, &c.output, console)?;
+    if c.json {
+        return console.print(&as_json(&compiled, c, size, started.elapsed()));
+    }
     let content = match compiled.plan().meshes.first() {
         Some(mesh) => {
             format!("{}, {}", count(mesh.ranks.len(), "rank"), count(compiled.programs, "template"))
@@ -70,8 +76,37 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
         None => format!("{}, {}", count(compiled.programs, "program"), count(compiled.ops, "op")),
     };
     console.note(&format!("{}: {content}, {} in {}", c.output.display(), bytes(size), time(started.elapsed())));
-    note_summary(compiled.summary(), console);
+    note_summary(compiled.summary(), compiled.plan(), console);
     Ok(())
+}
+
+fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) -> String {
+    let s = compiled.summary();
+    let not_native = s.not_native.iter().map(|l| {
+        json!({
+            "op": l.op, "backend": l.backend, "location": l.location.to_string(), "reason": l.reason.to_string(),
+            "operations": l.flops, "bytes": l.bytes, "seconds": l.seconds(),
+        })
+    });
+    let report = json!({
+        "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
+        "programs": compiled.programs, "ops": compiled.ops, "steps": s.steps, "kernels": s.kernels,
+        "kernels_compiled": s.compiled, "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
+        "memory_depends_on": open_extents(compiled.plan()), "without_native_code": not_native.collect::<Vec<_>>(),
+    });
+    format!("{report:#}\n")
+}
+
+/// Writes the plan, and returns its bytes.
+fn write(compiled: &CompiledModel, path: &Path, console: &Console) -> Result<u64, Diagnostics> {
+    if is_dash(path) {
+        let bytes = compiled.to_bytes()?;
+        console.print_bytes("a plan", &bytes)?;
+        return Ok(bytes.len() as u64);
+    }
+    let _progress = console.progress(&format!("writing {}", path.display()));
+    compiled.save(path)?;
+    Ok(std::fs::metadata(path).map_err(|e| io_error(path, "read", &e))?.len())
 }
 
 /// The flags that determine the result, as the plan records them, without paths: equal inputs give equal plans.
@@ -81,23 +116,26 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
-    out.extend(g.stages.map(|s| format!("--stages={}x{}", s.stages, s.microbatches)));
-    let search: Vec<String> = g.search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
-    out.extend((!search.is_empty()).then(|| format!("--search={}", search.join(","))));
+    out.extend(g.stages.map(|s| format!("--stages={s}")));
+    out.extend(g.microbatches.iter().map(|m| format!("--microbatches={m}")));
+    let search: Vec<String> =
+        g.joint_search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
+    out.extend((!search.is_empty()).then(|| format!("--joint-search={}", search.join(","))));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
+    out.extend(g.cpu_code.and_then(|c| c.to_possible_value()).map(|c| format!("--cpu-code={}", c.get_name())));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
-    out.extend(g.backend_for.iter().map(|p| format!("--pin={p}")));
+    out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
     out.extend(g.min_subgraph_size.map(|n| format!("--min-subgraph-size={n}")));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out
 }
 
 /// Notes the numbers of the generated code, and the ops without native code: no fallback is silent.
-pub fn note_summary(s: &Summary, console: &Console) {
+pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
     let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
     // The kernels of a backend that executes whole functions are not counted.
@@ -105,42 +143,72 @@ pub fn note_summary(s: &Summary, console: &Console) {
         0 => console.note(&format!("  {steps}")),
         _ => console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled)),
     }
-    console.note(&format!(
-        "  peak memory {}; the lower bound of all allocations is {}",
-        bytes(s.peak_bytes),
-        bytes(s.lower_bound_bytes)
-    ));
-    note_left_out(s, console);
+    let (peak, bound) = (bytes(s.peak_bytes), bytes(s.lower_bound_bytes));
+    match open_extents(plan) {
+        None => console.note(&format!("  peak memory {peak}; the lower bound of all allocations is {bound}")),
+        Some(depends) => {
+            let laid_out = if s.peak_bytes == 0 { String::new() } else { format!("{peak} is laid out in advance; ") };
+            console.note(&format!("  memory: {laid_out}a run allocates the values whose size depends on {depends}"));
+        }
+    }
+    note_not_emitted(s, console);
+    note_not_native(s, console);
+}
+
+/// What the sizes of a plan's values depend on, where some are open.
+fn open_extents(plan: &of_plan::Plan) -> Option<String> {
+    let is_open = |p: &of_plan::Program| p.registers.iter().any(|r| r.is_object());
+    let open: Vec<_> = plan.programs.iter().filter(|p| is_open(p)).collect();
+    let mut names: Vec<&str> = open.iter().flat_map(|p| &p.symbols).map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!open.is_empty()).then(|| if names.is_empty() { "the inputs".into() } else { names.join(", ") })
+}
+
+/// Notes the kernels that are compiled from C although machine code was requested.
+fn note_not_emitted(s: &Summary, console: &Console) {
+    let mut groups: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    s.not_emitted.iter().for_each(|n| *groups.entry((n.kind, &n.reason)).or_default() += 1);
+    if groups.is_empty() {
+        return;
+    }
+    let more = if console.verbose > 0 { ":" } else { "; -v lists their kinds and the reasons" };
+    console.note(&format!("  {} compiled from C, not emitted{more}", count(s.not_emitted.len(), "kernel")));
+    if console.verbose > 0 {
+        for ((kind, reason), n) in groups {
+            console.note(&format!("    {n} of the kind {kind}: {reason}"));
+        }
+    }
 }
 
 /// Most ops that a warning lists.
-const LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// Warns of the ops that the interpreter executes because there is no native code for them, the slowest first.
-pub fn note_left_out(s: &Summary, console: &Console) {
-    let mut left: Vec<&LeftOut> = s.left_out.iter().filter(|l| l.computes()).collect();
-    left.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
-    if let Some(first) = left.first() {
-        let all: f64 = left.iter().map(|l| l.seconds()).sum();
-        let run = if left.len() == 1 { "runs" } else { "run" };
+pub fn note_not_native(s: &Summary, console: &Console) {
+    let mut ops: Vec<&NotNative> = s.not_native.iter().filter(|l| l.computes()).collect();
+    ops.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
+    if let Some(first) = ops.first() {
+        let all: f64 = ops.iter().map(|l| l.seconds()).sum();
+        let run = if ops.len() == 1 { "runs" } else { "run" };
         let what =
-            format!("{} {run} on the interpreter, estimated {} a run", count(left.len(), "op"), time(seconds(all)));
+            format!("{} {run} on the interpreter, estimated {} a run", count(ops.len(), "op"), time(seconds(all)));
         let mut d = Diagnostic::warning(Code::CODEGEN, first.location.clone(), what);
-        let most = if console.verbose > 0 { left.len() } else { LISTED };
-        for l in left.iter().take(most) {
+        let most = if console.verbose > 0 { ops.len() } else { MAX_LISTED };
+        for l in ops.iter().take(most) {
             let cost = format!("{}, {} operations, {}", time(seconds(l.seconds())), l.flops, bytes(l.bytes));
             d.notes.push(format!("{} at {}: {}; {cost}", l.op, l.location, l.reason));
         }
-        if left.len() > most {
-            d.notes.push(format!("{} more; -v lists them", left.len() - most));
+        if ops.len() > most {
+            d.notes.push(format!("{} more; -v lists them", ops.len() - most));
         }
-        if s.left_out.iter().any(|l| l.open) {
+        if ops.iter().any(|l| l.open) {
             d.notes.push(format!("the estimates take an open extent as {}", of_ops::work::OPEN));
         }
         console.diagnostic(&d);
     }
     if console.verbose > 0 {
-        for l in s.left_out.iter().filter(|l| !l.computes()) {
+        for l in s.not_native.iter().filter(|l| !l.computes()) {
             console.note(&format!("    {} on '{}' at {} tells extents: {}", l.op, l.backend, l.location, l.reason));
         }
     }

@@ -85,13 +85,20 @@ pub fn debug(c: &Debug, console: &Console) -> Result<(), Diagnostics> {
     let path = &c.model.model;
     let opened = model_file::open_for(&c.model, &c.inputs.inputs, console)?;
     let ModelOrPlan::Model(model) = opened else { return Err(plan_given(path).into()) };
+    let conversion = c.inputs.conversion()?;
     let settings = DebugOptions {
         against: match c.against {
             AgainstArg::OnnxRuntime => Against::OnnxRuntime(c.python.clone()),
             AgainstArg::Reference => Against::Reference,
         },
         tolerance: c.tolerance,
-        inputs: InputSource { files: &c.inputs.inputs, shapes: &c.shapes.shape, random: true },
+        inputs: InputSource {
+            conversion: &conversion,
+            files: &c.inputs.inputs,
+            shapes: &c.shapes.shape,
+            random: true,
+            memory: c.codegen.memory,
+        },
         output: c.output.as_deref(),
     };
     let report = compare(*model, path, &settings, &options, &backends, console)?;

@@ -3,21 +3,23 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use of_diag::{Code, Diagnostics};
 use of_driver::mesh::{self, RankSelection, add_alternatives};
 use of_driver::prepare::{main_func, run_passes, verify};
-use of_driver::{Backends, Observer, checkpoint, error, io_error, shapes};
+use of_driver::{Backends, Observer, checkpoint, error, shapes};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
+use of_sharding::layout::show;
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
 use of_tensorrt::Ranges;
+use serde_json::json;
 
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
+use crate::page::{self, Kind, Page, Track};
 use crate::{exit, placement_report};
 use of_driver::count;
 
@@ -34,16 +36,12 @@ pub struct Explain {
     /// transfers between ranks are staged through host memory
     #[arg(long)]
     pub placement: bool,
-    /// Bytes of memory a device, instead of the mesh's
-    #[arg(long, value_name = "BYTES")]
-    pub memory: Option<f64>,
-    /// Cut the layers into stages too, with so many microbatches in a step; several numbers are tried
-    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html",
-        value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
-    pub microbatches: Vec<usize>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
-    #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["memory", "microbatches", "json"])]
     pub html: Option<PathBuf>,
+    /// Print the layouts as JSON
+    #[arg(long, conflicts_with_all = ["placement", "microbatches"])]
+    pub json: bool,
     /// Code generation; --passes replaces the passes before the search, which leave primitives.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -61,20 +59,23 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
     let (name, codegen) = (&sharding.mesh, &c.codegen);
-    if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
+    if !codegen.backend.is_empty() || !codegen.pin.is_empty() || codegen.target.is_some() {
         let what = "the layout of a model on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
         return Err(error(Code::INPUT, what).hint(hint).into());
     }
     if c.codegen.stages.is_some() {
-        return Err(exit::usage("explain compares stages: --microbatches M says with how many microbatches").into());
+        return Err(exit::usage("explain compares numbers of stages: give --microbatches M alone").into());
+    }
+    if codegen.microbatches.contains(&1) {
+        return Err(exit::usage("explain compares pipelines: --microbatches takes numbers from 2 on").into());
     }
     let mut mesh = MeshSpec::named(name)?;
-    if let Some(memory) = c.memory {
-        if !memory.is_finite() || memory <= 0.0 {
-            return Err(exit::usage("--memory is a positive number of bytes").into());
+    if let Some(memory) = c.codegen.memory {
+        if memory == 0 {
+            return Err(exit::usage("--memory is more than 0 bytes").into());
         }
-        mesh.memory = memory;
+        mesh.memory = memory as f64;
     }
     let source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
@@ -94,8 +95,9 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     drop(activity);
     console.report(&report.warnings);
     let func = main_func(&own)?;
-    if !c.microbatches.is_empty() {
-        let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
+    if !c.codegen.microbatches.is_empty() {
+        let microbatches: Vec<usize> = codegen.microbatches.iter().filter_map(|m| usize::try_from(*m).ok()).collect();
+        let all = stages::pipelines(func, &mesh, &microbatches, &Effort::default())?;
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
     let mut func = func.clone();
@@ -109,21 +111,56 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         // The timeline is that of the chosen alternatives.
         let mut chosen = own.clone();
         chosen.funcs.insert("main".into(), func.clone());
-        let rows = super::simulate::timeline_rows(&chosen, &source, &mesh, name, console)?;
-        let title = format!("{} on {name}", source.module.name);
-        let page = of_sharding::html::page(&title, &model, &decision, &rows);
-        of_files::write(path, page).map_err(|e| io_error(path, "written", &e))?;
-        return Ok(());
+        let (tracks, step) = super::simulate::predicted_tracks(&chosen, &source, &mesh, name, console)?;
+        return layout_page(&source.module.name, name, &model, &decision, &tracks, step).write(path);
+    }
+    if c.json {
+        return console.print(&as_json(name, &model, &decision));
     }
     let chosen_text = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
     console.print(&format!("{name}  {}\n{chosen_text}", reasons::text(&model, &decision)))
+}
+
+fn as_json(name: &str, model: &Sharding<'_>, decision: &decide::Decision) -> String {
+    let values = of_sharding::explain::explain(model, decision).into_iter().map(|e| {
+        let runner_up = e.runner_up.map(|r| {
+            json!({"layout": show(&r.layout), "seconds": r.seconds, "sent_bytes": r.sent, "memory_bytes": r.memory})
+        });
+        json!({"value": e.value, "layout": show(&e.layout), "runner_up": runner_up})
+    });
+    let report = json!({"mesh": name, "seconds": decision.cost, "bound_seconds": decision.bound, "memory_bytes": decision.memory, "values": values.collect::<Vec<_>>()});
+    format!("{report:#}\n")
+}
+
+/// The page of `--html`. `step` are the seconds that the simulator predicts.
+fn layout_page(
+    model_name: &str,
+    mesh: &str,
+    model: &Sharding<'_>,
+    d: &decide::Decision,
+    tracks: &[Track],
+    step: f64,
+) -> Page {
+    let mut page = Page::new(format!("{model_name} on {mesh}"));
+    page.fact("step, simulated", Kind::Seconds, step, "the compiled ranks: fused kernels, memory, overhead, waiting");
+    page.fact("step, cost model", Kind::Seconds, d.cost, "what the search minimises: each op and transfer alone");
+    page.fact("lower bound", Kind::Seconds, d.bound, "of the cost model, for any layouts");
+    page.fact("memory of a device", Kind::Bytes, d.memory, "values, weights and gradients");
+    page.fact("ranks", Kind::Number, model.mesh.devices(), "");
+    let note = "The simulator runs the compiled tasks of each kind of rank with the runtime's actors. Its step is not the \
+                sum of the cost model, which knows neither fusion nor the overhead of tasks.";
+    page.timeline("Timeline of a step", note, tracks);
+    page.memory("Memory of a rank", tracks, Some(model.mesh.memory));
+    page::layouts::add(&mut page, model, d);
+    page::model::add(&mut page, model.func);
+    page
 }
 
 /// Every op that a requested backend does not run, with the reason.
 fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let asked = &c.codegen;
     let host = asked.target.as_deref().is_none_or(|target| target == "cpu");
-    if host && asked.backend.is_empty() && asked.backend_for.is_empty() {
+    if host && asked.backend.is_empty() && asked.pin.is_empty() {
         let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
         return Err(exit::usage(what).into());
     }

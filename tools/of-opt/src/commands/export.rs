@@ -10,7 +10,7 @@ use of_onnx::ExportOptions;
 use of_passes::{Manager, PIPELINE_FILE};
 
 use crate::arguments::ModelFile;
-use crate::console::Console;
+use crate::console::{Console, is_dash};
 use crate::model_file;
 use crate::show::bytes;
 use of_driver::ModelOrPlan;
@@ -22,7 +22,7 @@ pub struct Export {
     /// The model.
     #[command(flatten)]
     pub model: ModelFile,
-    /// The ONNX model
+    /// The ONNX model; `-` for stdout
     #[arg(short, long, value_name = "MODEL.onnx")]
     pub output: PathBuf,
     /// Passes before the export, e.g. simplify,specialize{batch=8}
@@ -56,6 +56,11 @@ pub fn export(c: &Export, console: &Console) -> Result<(), Diagnostics> {
     console.report(&report.warnings);
     let progress = console.progress(&format!("writing {}", c.output.display()));
     let options = ExportOptions { newest_opset: c.opset, external_data: c.external_data };
+    if is_dash(&c.output) {
+        let bytes = of_onnx::export_bytes(&module, &options)?;
+        drop(progress);
+        return console.print_bytes("an ONNX model", &bytes);
+    }
     let exported = of_onnx::export_file(&c.output, &module, &options)?;
     drop(progress);
     let size = |path: &PathBuf| std::fs::metadata(path).map(|m| m.len()).map_err(|e| io_error(path, "read", &e));

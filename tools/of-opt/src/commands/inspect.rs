@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use of_diag::Diagnostics;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::model_file;
+use crate::page::{self, Kind, Page};
 use crate::show::bytes;
 use of_driver::ModelOrPlan;
 
@@ -23,6 +25,9 @@ pub struct Inspect {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write a page for a browser: the graph and ops of a model, or the tasks of a plan
+    #[arg(long, value_name = "FILE.html", conflicts_with = "json")]
+    pub html: Option<PathBuf>,
 }
 
 /// Executes the subcommand.
@@ -30,7 +35,11 @@ pub struct Inspect {
 /// # Errors
 /// When the file cannot be read.
 pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
-    let text = match model_file::open(&c.model, console)? {
+    let opened = model_file::open(&c.model, console)?;
+    if let Some(path) = &c.html {
+        return html(&opened).write(path);
+    }
+    let text = match opened {
         ModelOrPlan::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
         ModelOrPlan::Plan(plan) => of_plan::text(&plan),
         ModelOrPlan::Model(source) => {
@@ -39,6 +48,34 @@ pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
         }
     };
     console.print(&text)
+}
+
+/// The page of `--html`.
+fn html(opened: &ModelOrPlan) -> Page {
+    match opened {
+        ModelOrPlan::Plan(plan) => {
+            let mut page = Page::new(&plan.plan().info.model);
+            page::plan::add(&mut page, plan.plan());
+            page
+        }
+        ModelOrPlan::Model(source) => {
+            let mut page = Page::new(&source.module.name);
+            let facts: Vec<Facts> = source.module.funcs.iter().map(|(n, f)| Facts::of(n, f)).collect();
+            page.fact("functions", Kind::Number, facts.len(), "");
+            page.fact("ops", Kind::Number, facts.iter().flat_map(|f| f.ops.values()).sum::<usize>(), "");
+            page.fact("constants", Kind::Bytes, facts.iter().map(|f| f.constant_bytes).sum::<u64>(), "");
+            let ports = facts.iter().flat_map(|f| {
+                let list = |what: &'static str, ports: &[(String, String)]| {
+                    ports.iter().map(|(name, ty)| json!([f.name, what, name, ty])).collect::<Vec<_>>()
+                };
+                [list("input", &f.inputs), list("output", &f.outputs)].concat()
+            });
+            let columns = [("function", Kind::Text), ("kind", Kind::Group), ("name", Kind::Text), ("type", Kind::Text)];
+            page.table("Inputs and outputs", "", &columns, ports);
+            source.module.funcs.values().for_each(|f| page::model::add(&mut page, f));
+            page
+        }
+    }
 }
 
 /// What is worth knowing of a function.

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
-use of_diag::{Diagnostics, Location};
+use of_diag::{Diagnostics, Location, closest};
 use of_driver::prepare::verify;
 use of_driver::{Observer, error, io_error, model};
 use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module, write_module};
 use of_passes::{Manager, PIPELINE_FILE, Settings};
 
-use crate::console::{Console, is_dash};
+use crate::console::{Console, goes_to_terminal, is_dash};
 use crate::expected;
 use crate::{exit, model_file};
 
@@ -27,13 +27,19 @@ pub struct Opt {
     /// Where the IR goes; large constants go to a file of the same name with the extension ofdata [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Print the IR to stderr after these passes; '*' for all
+    /// Print the IR to stderr before these passes; '*' for all (MLIR: --mlir-print-ir-before)
+    #[arg(long, value_name = "PASS", value_delimiter = ',')]
+    pub print_before: Vec<String>,
+    /// Print the IR to stderr after these passes; '*' for all (MLIR: --mlir-print-ir-after)
     #[arg(long, value_name = "PASS", value_delimiter = ',')]
     pub print_after: Vec<String>,
-    /// Print the IR to stderr after every pass that changed it
+    /// Print to stderr what every pass changed, as a unified diff (MLIR: --mlir-print-ir-after-change)
     #[arg(long)]
     pub print_changed: bool,
-    /// Print to stderr how long each pass took
+    /// Write the IR after each pass to a file of this folder: 00-input.of, 01-PASS.of … (MLIR: --mlir-print-ir-tree-dir)
+    #[arg(long, value_name = "DIR")]
+    pub print_dir: Option<PathBuf>,
+    /// Print to stderr how long each pass took (MLIR: --mlir-timing)
     #[arg(long)]
     pub time_passes: bool,
     /// Compare diagnostics with `expected-error {{…}}` comments in the file instead of printing them
@@ -48,13 +54,13 @@ pub struct Opt {
     /// Print to stderr every op that 'optimize' made, with the rules that made it and what it comes from
     #[arg(long)]
     pub print_rewrites: bool,
-    /// Print large constants as `…`; such text cannot be parsed again
+    /// Print large constants as `…`; such text cannot be parsed again. Always so on a terminal
     #[arg(long)]
     pub elide_constants: bool,
     /// Verify the IR after every pass
     #[arg(long)]
     pub verify_each: bool,
-    /// Directory for crash reproducers: the IR before a pass that fails [default: the system's temporary folder]
+    /// Directory for crash reproducers (MLIR: --mlir-pass-pipeline-crash-reproducer): the IR before a pass that fails [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub reproducers: Option<PathBuf>,
 }
@@ -67,8 +73,10 @@ impl Opt {
 
     fn settings(&self) -> Settings {
         Settings {
+            print_before: self.print_before.clone(),
             print_after: self.print_after.clone(),
             print_changed: self.print_changed,
+            print_dir: self.print_dir.clone(),
             print_generic: self.print_generic,
             print_locations: self.print_locations,
             verify_each: self.verify_each || cfg!(debug_assertions),
@@ -88,7 +96,12 @@ pub fn opt(o: &Opt, mut program: Command, console: &Console) -> Result<(), Diagn
     };
     if !is_dash(input) && !input.exists() && input.extension().is_none() {
         let what = format!("there is no file and no command '{}'", input.display());
-        return Err(error(of_diag::Code::IO, what).hint("'of-opt --help' lists the commands").into());
+        let names: Vec<String> = program.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        let hint = match closest(&input.to_string_lossy(), names.iter().map(String::as_str)) {
+            Some(meant) => format!("did you mean '{meant}'? 'of-opt --help' lists the commands"),
+            None => "'of-opt --help' lists the commands".into(),
+        };
+        return Err(error(of_diag::Code::IO, what).hint(hint).into());
     }
     let outcome = transform(o, input, console);
     if o.verify_diagnostics {
@@ -116,7 +129,8 @@ fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagno
     // The pipeline first: a typing error in it should not wait for a large file.
     let mut manager = Manager::parse(text)?;
     manager.settings = o.settings();
-    check_names(&o.print_after)?;
+    check_names("--print-before", &o.print_before)?;
+    check_names("--print-after", &o.print_after)?;
     let mut module = match input.extension().and_then(|e| e.to_str()) {
         Some("onnx") => model::import(input, console)?.module,
         _ => model_file::read_text(input, console)?.module,
@@ -124,23 +138,23 @@ fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagno
     verify(&module)?;
     let report = manager.run(&mut module, &mut |s| console.ir(s))?;
     if o.time_passes {
-        console.stderr(&report.table().to_string());
+        console.ir(&report.table().to_string());
     }
     if o.print_rewrites {
-        console.stderr(&of_passes::egraph::provenance::rewrites(&module));
+        console.ir(&of_passes::egraph::provenance::rewrites(&module));
     }
     Ok((module, report.warnings))
 }
 
-fn check_names(print_after: &[String]) -> Result<(), Diagnostics> {
-    let unknown = print_after.iter().find(|p| *p != "*" && of_passes::find(p).is_none());
+fn check_names(option: &str, passes: &[String]) -> Result<(), Diagnostics> {
+    let unknown = passes.iter().find(|p| *p != "*" && of_passes::find(p).is_none());
     match unknown {
         None => Ok(()),
         Some(p) => {
             let d = of_diag::Diagnostic::error(
                 of_diag::Code::PIPELINE,
                 Location::Unknown,
-                format!("--print-after: no pass '{p}'"),
+                format!("{option}: no pass '{p}'"),
             );
             Err(d.hint("'of-opt passes' lists them all, '*' is all of them").into())
         }
@@ -148,7 +162,8 @@ fn check_names(print_after: &[String]) -> Result<(), Diagnostics> {
 }
 
 fn write(o: &Opt, module: &Module, console: &Console) -> Result<(), Diagnostics> {
-    let constants = if o.elide_constants { Constants::Elided } else { Constants::Inline };
+    let elide = o.elide_constants || goes_to_terminal(o.output.as_deref());
+    let constants = if elide { Constants::Elided } else { Constants::Inline };
     let options = PrintOptions { generic: o.print_generic, locations: o.print_locations, constants };
     match &o.output {
         Some(path) if !is_dash(path) && !o.elide_constants => write_module(path, module, &options),

@@ -1,5 +1,6 @@
 //! `of-opt profile`: the time of each task, and how close each kernel is to the roofline.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use super::bench::Limits;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
+use crate::page::{self, Event, Kind, Page, Track};
 use crate::show::{self};
 use crate::trace;
 use crate::workload::workload;
@@ -47,6 +49,9 @@ pub struct Profile {
     /// Write the last run as a timeline for chrome://tracing or ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// Write a page for a browser: the last run as a timeline, and the time of each task
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -67,15 +72,7 @@ struct Row {
 impl Row {
     fn new(timing: TaskTiming, program: &Program, plan: &Plan) -> Row {
         let task = &program.tasks[timing.task];
-        let (kind, flops, bytes) = match &task.exec {
-            Some(Exec::Kernel(k)) => ("kernel", k.flops, k.bytes),
-            Some(Exec::Backend(b)) => ("backend", b.flops, b.bytes),
-            Some(Exec::Copy(_)) => ("copy", 0, 0),
-            Some(Exec::Feed(_) | Exec::Fetch(_)) => ("port", 0, 0),
-            Some(Exec::Control(_)) => ("control", 0, 0),
-            Some(Exec::Boxing(_)) => ("boxing", 0, 0),
-            None => ("join", 0, 0),
-        };
+        let (kind, (flops, bytes)) = (page::plan::kind(task), page::plan::work(task));
         let of = first_operand(task, program, plan);
         Row { timing, thread: task.thread, kind, of, flops, bytes, locations: task.locations.clone() }
     }
@@ -106,7 +103,7 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     backends.time_devices(DeviceTiming::Steps);
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
-        super::compile::note_left_out(summary, console);
+        super::compile::note_not_native(summary, console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
     let number = find_program(&plan, &values)?;
@@ -114,8 +111,12 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     let program = &plan.plan().programs[number];
     let types: Vec<ElementType> = program.tasks.iter().map(|t| first_operand(t, program, plan.plan())).collect();
     let limits = Roofline::measure(&options, threads, &types, console)?;
-    let mut session =
-        program_session(Arc::clone(&plan), number, &SessionOptions { threads, profile: true }, &backends)?;
+    let mut session = program_session(
+        Arc::clone(&plan),
+        number,
+        &SessionOptions { threads, profile: true, memory: c.codegen.memory },
+        &backends,
+    )?;
     let mut outputs = session.new_outputs();
     let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| run_error(&e));
     let progress = console.progress("measuring");
@@ -131,6 +132,10 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
         let text = timeline(&rows, &plan.plan().info.model).to_string();
         of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
         console.note(&format!("the last run is in {}", path.display()));
+    }
+    if let Some(path) = &c.html {
+        html(&rows, &limits, &plan.plan().info.model).write(path)?;
+        console.note(&format!("the page is {}", path.display()));
     }
     if c.in_order {
         rows.sort_by_key(|r| r.timing.start);
@@ -149,7 +154,7 @@ fn first_operand(task: &Task, program: &Program, plan: &Plan) -> ElementType {
     let Some(Exec::Kernel(kernel)) = &task.exec else { return ElementType::Unknown };
     let source = kernel.args.first().and_then(|a| a.source);
     let dtype = match source {
-        Some(ArgSource::Regst(r)) => program.regsts.get(r as usize).map(of_plan::Regst::dtype),
+        Some(ArgSource::Register(r)) => program.registers.get(r as usize).map(of_plan::Register::dtype),
         Some(ArgSource::Weight(w)) => plan.weights.get(w as usize).map(of_plan::Weight::dtype),
         None => None,
     };
@@ -160,7 +165,7 @@ fn first_operand(task: &Task, program: &Program, plan: &Plan) -> ElementType {
 fn table(rows: &[Row], limits: &Roofline) -> String {
     let total: f64 = rows.iter().map(Row::mean).sum();
     let mut out = String::from(
-        "   us a run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n",
+        " us per run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n",
     );
     let rate = |x: u64, seconds: f64| if x == 0 { "-".into() } else { format!("{:.1}", x as f64 / seconds / 1e9) };
     for r in rows {
@@ -226,6 +231,55 @@ fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value
         "runs": runs, "threads": threads, "peak_gflops": limits.flops / 1e9, "peak_gflops_of": others, "memory_gb_s": limits.memory / 1e9,
         "cache_gb_s": limits.cache / 1e9, "total_us": us(rows.iter().map(Row::mean).sum()), "tasks": tasks,
     })
+}
+
+/// The page of `--html`.
+fn html(rows: &[Row], limits: &Roofline, model: &str) -> Page {
+    let mut page = Page::new(format!("{model}, measured"));
+    let total: f64 = rows.iter().map(Row::mean).sum();
+    page.fact("all tasks", Kind::Seconds, total, "the sum of their mean times");
+    page.fact("at the best", Kind::Seconds, rows.iter().map(Row::best).sum::<f64>(), "the sum of their best calls");
+    let known: f64 = rows.iter().map(|r| limits.seconds(r.of, r.flops, r.bytes)).sum();
+    page.fact("roofline", Kind::Seconds, known, "kernels at the rates of this machine");
+    page.fact("tasks", Kind::Number, rows.len(), "");
+    let begin = rows.iter().map(|r| r.timing.start).min().unwrap_or_default();
+    let mut threads: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
+    rows.iter().for_each(|r| threads.entry(r.thread).or_default().push(r));
+    let tracks: Vec<Track> = threads
+        .into_iter()
+        .map(|(thread, mut own)| {
+            own.sort_by_key(|r| r.timing.start);
+            let event = |r: &&Row| {
+                let start = (r.timing.start - begin).as_secs_f64();
+                let end = start + r.timing.last.as_secs_f64();
+                Event { name: r.timing.name.clone(), start, end, waited: 0.0, transfer: r.kind == "boxing" }
+            };
+            Track { name: format!("actors {thread}"), events: own.iter().map(event).collect(), memory: Vec::new() }
+        })
+        .collect();
+    page.timeline("Timeline of the last run", "", &tracks);
+    let columns = [
+        ("#", Kind::Number),
+        ("task", Kind::Text),
+        ("kind", Kind::Group),
+        ("mean", Kind::Seconds),
+        ("share", Kind::Percent),
+        ("best", Kind::Seconds),
+        ("of limit", Kind::Percent),
+        ("GFLOP/s", Kind::Number),
+        ("GB/s", Kind::Number),
+        ("from", Kind::Text),
+    ];
+    let rate = |x: u64, r: &Row| (x > 0).then(|| x as f64 / r.best() / 1e9);
+    let row = |r: &Row| {
+        let (flops, bytes) = (rate(r.flops, r), rate(r.bytes, r));
+        let from = page::shortened(&r.locations.join(", "));
+        let (share, limit) = (r.mean() / total.max(1e-12), r.of_limit(limits));
+        json!([r.timing.task, r.timing.name, r.kind, r.mean(), share, r.best(), limit, flops, bytes, from])
+    };
+    let note = "The limit is the roofline: what the machine computes and moves at best.";
+    page.table("Tasks", note, &columns, rows.iter().map(row));
+    page
 }
 
 /// The last call of every task.

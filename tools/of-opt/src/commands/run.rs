@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
-use of_diag::Diagnostics;
-use of_driver::compare::{self, Tolerance};
-use of_driver::{Backends, Session, SessionOptions, io_error, tensor_files};
+use of_diag::{Code, Diagnostics};
+use of_driver::compare::{self, Comparison, Tolerance};
+use of_driver::{Backends, Session, SessionOptions, count, error, io_error, tensor_files};
+use serde_json::json;
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
@@ -26,6 +27,13 @@ pub struct Run {
     /// Shapes; without --inputs, random inputs of these shapes.
     #[command(flatten)]
     pub shapes: Shapes,
+    /// Run so often
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub iterations: usize,
+    /// From the second iteration on, an input is the output of the iteration before, such as present=past for the state of
+    /// a model; commas or repetition join several
+    #[arg(long, value_name = "OUTPUT=INPUT", value_delimiter = ',')]
+    pub feed: Vec<String>,
     /// Folder for output_0.pb, output_1.pb … in the order of the graph; without it the outputs are printed
     #[arg(long, value_name = "DIR")]
     pub outputs: Option<PathBuf>,
@@ -44,9 +52,12 @@ pub struct Run {
     /// Relative tolerance of floats against --expect
     #[arg(long, value_name = "X", default_value_t = 1e-3, requires = "expect")]
     pub rtol: f64,
-    /// Absolute tolerance of floats against --expect
-    #[arg(long, value_name = "X", default_value_t = 1e-7, requires = "expect")]
-    pub atol: f64,
+    /// Absolute tolerance of floats against --expect [default: 0.0001 of the output's scale, the median size of its numbers]
+    #[arg(long, value_name = "X", requires = "expect")]
+    pub atol: Option<f64>,
+    /// Print the comparison of --expect as JSON
+    #[arg(long, requires = "expect")]
+    pub json: bool,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -72,22 +83,93 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let random = !c.shapes.shape.is_empty();
     let workload = workload(&c.model, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
     if let Some(summary) = workload.summary.as_ref().filter(|_| console.verbose > 0) {
-        super::compile::note_left_out(summary, console);
+        super::compile::note_not_native(summary, console);
     }
-    let session = SessionOptions { threads: options.worker_threads(), profile: false };
+    let session = SessionOptions { threads: options.worker_threads(), profile: false, memory: options.memory };
     let mut session = Session::for_inputs(Arc::new(workload.plan), &workload.inputs, &session, &backends)?;
-    let outputs = session.run_values(workload.inputs)?;
     let names = session.output_names();
+    let outputs = iterate(c, &mut session, workload.inputs)?;
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()
         .zip(&outputs)
         .map(|(name, value)| Ok((name.as_str(), tensor_files::from_runtime(value)?)))
         .collect::<Result<_, Diagnostics>>()?;
     write(c, &results, labels.as_ref(), console)?;
-    match &c.expect {
-        Some(dir) => compare::with_folder(dir, &results, Tolerance { relative: c.rtol, absolute: c.atol }),
-        None => Ok(()),
+    let Some(dir) = &c.expect else { return Ok(()) };
+    let compared = compare::with_folder(dir, &results, Tolerance { relative: c.rtol, absolute: c.atol })?;
+    console.print(&if c.json { as_json(&compared) } else { as_text(&compared) })?;
+    compare::check(&compared)
+}
+
+/// The outputs of the last of all iterations; each feeds its outputs to inputs of the next.
+fn iterate(
+    c: &Run,
+    session: &mut Session,
+    mut inputs: Vec<of_runtime::Value>,
+) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+    let feeds = feeds(&c.feed, &session.output_names(), &session.input_names())?;
+    for _ in 1..c.iterations {
+        let outputs = session.run_values(inputs.clone())?;
+        for (output, input) in &feeds {
+            inputs[*input] = outputs[*output].clone();
+        }
     }
+    session.run_values(inputs)
+}
+
+/// `OUTPUT=INPUT` as positions.
+fn feeds(list: &[String], outputs: &[String], inputs: &[String]) -> Result<Vec<(usize, usize)>, Diagnostics> {
+    let mut out: Vec<(usize, usize)> = Vec::new();
+    for item in list {
+        // Names may hold `=` as well: every split is tried.
+        let split = item.match_indices('=').find_map(|(at, _)| {
+            let output = outputs.iter().position(|name| *name == item[..at])?;
+            Some((output, inputs.iter().position(|name| *name == item[at + 1..])?))
+        });
+        let Some((output, input)) = split else {
+            let what = format!("--feed '{item}' is no output and input of the model, as OUTPUT=INPUT");
+            let hint = format!("its outputs are {}; its inputs are {}", outputs.join(", "), inputs.join(", "));
+            return Err(error(Code::INPUT, what).hint(hint).into());
+        };
+        if let Some((other, _)) = out.iter().find(|(_, fed)| *fed == input) {
+            let what = format!(
+                "--feed gives input '{}' two values: {} and {}",
+                inputs[input], outputs[*other], outputs[output]
+            );
+            return Err(error(Code::INPUT, what).into());
+        }
+        out.push((output, input));
+    }
+    Ok(out)
+}
+
+/// A line for each output, and how many match.
+fn as_text(compared: &[Comparison]) -> String {
+    let mut out = String::new();
+    for c in compared {
+        let verdict = if c.difference.is_some() { "differs" } else { "matches" };
+        let numbers =
+            c.errors.map(|e| format!(": max error {:.3e}, mean error {:.3e}, cosine {:.9}", e.max, e.mean, e.cosine));
+        out += &format!("{} {verdict}{}\n", of_diag::escaped(&c.name), numbers.unwrap_or_default());
+    }
+    let wrong = compared.iter().filter(|c| c.difference.is_some()).count();
+    let (all, verb) = (count(compared.len(), "output"), if compared.len() == 1 { "matches" } else { "match" });
+    out + &if wrong == 0 {
+        format!("{all} {verb}\n")
+    } else {
+        format!("{wrong} of {} outputs differ\n", compared.len())
+    }
+}
+
+fn as_json(compared: &[Comparison]) -> String {
+    let one = |c: &Comparison| {
+        json!({
+            "name": c.name, "matches": c.difference.is_none(), "difference": c.difference,
+            "max_error": c.errors.map(|e| e.max), "mean_error": c.errors.map(|e| e.mean), "cosine": c.errors.map(|e| e.cosine),
+        })
+    };
+    let matches = compared.iter().all(|c| c.difference.is_none());
+    format!("{:#}\n", json!({"matches": matches, "outputs": compared.iter().map(one).collect::<Vec<_>>()}))
 }
 
 fn write(

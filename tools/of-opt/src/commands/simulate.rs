@@ -20,12 +20,12 @@ use of_passes::specialize::Bindings;
 use of_plan::{Exec, Plan, PlanFile};
 use of_runtime::{RankClass, RanksOptions, RanksTimeline, TaskTiming};
 use of_sharding::MeshSpec;
-use of_sharding::html::{Event, Track};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
+use crate::page::{Event, Kind, Page, Track};
 use crate::show::bytes;
 use crate::{exit, model_file, trace};
 use of_driver::count;
@@ -48,6 +48,9 @@ pub struct Simulate {
     /// Write the timeline for chrome://tracing or ui.perfetto.dev: a process for each kind of rank
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// Write a page for a browser: timeline, memory and tasks
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
     /// The result as JSON
     #[arg(long)]
     pub json: bool,
@@ -63,7 +66,7 @@ pub struct Simulate {
 }
 
 /// A task that takes so many times as long is later than anybody waits for.
-const MOST_JITTER: f64 = 1e6;
+const MAX_JITTER: f64 = 1e6;
 
 /// Executes the subcommand.
 ///
@@ -73,8 +76,8 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     let Some(sharding) = c.codegen.mesh_options() else {
         return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
     };
-    if !(0.0..=MOST_JITTER).contains(&c.jitter) {
-        return Err(exit::usage(format!("--jitter is a number from 0 to {MOST_JITTER}")).into());
+    if !(0.0..=MAX_JITTER).contains(&c.jitter) {
+        return Err(exit::usage(format!("--jitter is a number from 0 to {MAX_JITTER}")).into());
     }
     c.limits.check()?;
     let spec = MeshSpec::named(&sharding.mesh)?;
@@ -114,17 +117,17 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     }
 }
 
-/// The timeline rows of the classes of ranks that execute a module, for an HTML page.
+/// The timeline tracks of the classes of ranks that execute a module, for a page, and the seconds of a step.
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn timeline_rows(
+pub fn predicted_tracks(
     module: &Module,
     source: &Model,
     spec: &MeshSpec,
     mesh: &str,
     console: &Console,
-) -> Result<Vec<Track>, Diagnostics> {
+) -> Result<(Vec<Track>, f64), Diagnostics> {
     let sharding = MeshOptions { mesh: mesh.into(), ..MeshOptions::default() };
     let options = CompileOptions { threads: 1, ..CompileOptions::default() };
     let (backends, selection) = (Backends::builtin(), RankSelection::OnePerClass);
@@ -138,9 +141,35 @@ pub fn timeline_rows(
     };
     let compiled = mesh::compile(&funcs, &generator)?;
     let options = RanksOptions { cores: spec.cores, ..RanksOptions::default() };
-    let Prediction { plan, timeline } = predict(&options, compiled.plan(), spec)?;
-    let row = |c: &RankClass| {
-        let tasks = &plan.programs[c.program as usize].tasks;
+    let predicted = predict(&options, compiled.plan(), spec)?;
+    Ok((predicted.tracks(), predicted.step()))
+}
+
+/// `rank 0 and 7 alike`.
+fn who(c: &RankClass) -> String {
+    let (first, others) = (c.ranks.first().copied().unwrap_or(0), c.ranks.len() - 1);
+    if others == 0 { format!("rank {first}") } else { format!("rank {first} and {others} alike") }
+}
+
+/// The predicted step of a plan.
+struct Prediction<'p> {
+    plan: &'p Plan,
+    timeline: RanksTimeline,
+}
+
+impl Prediction<'_> {
+    /// Seconds of a step.
+    fn step(&self) -> f64 {
+        self.timeline.makespan_ns as f64 * 1e-9
+    }
+
+    /// A track for each class of ranks.
+    fn tracks(&self) -> Vec<Track> {
+        self.timeline.classes.iter().map(|c| self.track(c)).collect()
+    }
+
+    fn track(&self, c: &RankClass) -> Track {
+        let tasks = &self.plan.programs[c.program as usize].tasks;
         let event = |e: &of_runtime::simulator::SimEvent| Event {
             name: tasks[e.task].name.clone(),
             start: e.start_ns as f64 * 1e-9,
@@ -155,20 +184,30 @@ pub fn timeline_rows(
             ("inputs and outputs", c.port_bytes),
         ];
         Track { name: who(c), events: c.timeline.events.iter().map(event).collect(), memory }
-    };
-    Ok(timeline.classes.iter().map(row).collect())
-}
+    }
 
-/// `rank 0 and 7 alike`.
-fn who(c: &RankClass) -> String {
-    let (first, others) = (c.ranks.first().copied().unwrap_or(0), c.ranks.len() - 1);
-    if others == 0 { format!("rank {first}") } else { format!("rank {first} and {others} alike") }
-}
-
-/// The predicted step of a plan.
-struct Prediction<'p> {
-    plan: &'p Plan,
-    timeline: RanksTimeline,
+    /// The page of `--html`.
+    fn page(&self) -> Page {
+        let mut page = Page::new(format!("{}, simulated", self.plan.info.model));
+        page.fact("step", Kind::Seconds, self.step(), "as simulated");
+        let ranks: usize = self.timeline.classes.iter().map(|c| c.ranks.len()).sum();
+        page.fact("ranks", Kind::Number, ranks, &count(self.timeline.classes.len(), "kind"));
+        let tracks = self.tracks();
+        page.timeline("Timeline of a step", "One track for each kind of rank.", &tracks);
+        page.memory("Memory of a rank", &tracks, None);
+        let rows = tracks.iter().flat_map(|t| {
+            t.events.iter().map(|e| json!([t.name, e.name, e.start, e.end - e.start - e.waited, e.waited]))
+        });
+        let columns = [
+            ("ranks", Kind::Group),
+            ("task", Kind::Text),
+            ("start", Kind::Start),
+            ("time", Kind::Seconds),
+            ("waits", Kind::Seconds),
+        ];
+        page.table("Tasks", "Predicted times, without the time in which a task waits for other ranks.", &columns, rows);
+        page
+    }
 }
 
 fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Result<Prediction<'p>, Diagnostics> {
@@ -192,9 +231,10 @@ impl Measured {
         let _progress = console.progress("measuring");
         let program = entry_point(&plan)?;
         let types = program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p)));
-        let inputs = tensor_files::to_runtime_all(random_inputs::values(types)?)?;
+        let inputs = tensor_files::to_runtime_all(random_inputs::values(types, c.codegen.memory)?)?;
         drop(program);
-        let options = SessionOptions { threads: c.codegen.options()?.worker_threads(), profile: true };
+        let threads = c.codegen.options()?.worker_threads();
+        let options = SessionOptions { threads, profile: true, memory: c.codegen.memory };
         let mut session = mesh_session(Arc::clone(&plan), 0, &options, &Backends::builtin())?;
         let mut run = || -> Result<Duration, Diagnostics> {
             session.run(&inputs).map_err(|e| run_error(&e))?;
@@ -220,6 +260,10 @@ fn print(
         let text = events(timeline, plan).to_string();
         of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
         console.note(&format!("the timeline is in {}", path.display()));
+    }
+    if let Some(path) = &c.html {
+        predicted.page().write(path)?;
+        console.note(&format!("the page is {}", path.display()));
     }
     if c.json {
         let mut report = report(timeline, plan);

@@ -4,6 +4,7 @@ use clap::Args;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_driver::prepare;
 use of_plan::PlanFile;
+use serde_json::json;
 
 use crate::arguments::ModelFile;
 use crate::console::Console;
@@ -18,6 +19,9 @@ pub struct Verify {
     /// What to check.
     #[command(flatten)]
     pub model: ModelFile,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Executes the subcommand.
@@ -30,13 +34,25 @@ pub fn verify(c: &Verify, console: &Console) -> Result<(), Diagnostics> {
         ModelOrPlan::Model(source) => {
             prepare::verify(&source.module)?;
             let ops: usize = source.module.funcs.values().map(|f| f.graph.walk().len()).sum();
-            format!("{path}: valid, {}, {}\n", count(source.module.funcs.len(), "function"), count(ops, "op"))
+            let functions = source.module.funcs.len();
+            if c.json {
+                format!("{}\n", json!({"file": path.to_string(), "valid": true, "functions": functions, "ops": ops}))
+            } else {
+                format!("{path}: valid, {}, {}\n", count(functions, "function"), count(ops, "op"))
+            }
         }
         ModelOrPlan::Plan(plan) => {
             prove(&plan)?;
             let programs = &plan.plan().programs;
             let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0);
             let tasks: usize = programs.iter().map(|p| p.tasks.len()).sum();
+            if c.json {
+                let (file, programs) = (path.to_string(), programs.len());
+                let report = json!({
+                    "file": file, "valid": true, "programs": programs, "tasks": tasks, "peak_bytes": peak,
+                });
+                return console.print(&format!("{report}\n"));
+            }
             format!(
                 "{path}: valid, {}, {}; checksums hold, no deadlock, memory is sound (peak {})\n",
                 count(programs.len(), "program"),

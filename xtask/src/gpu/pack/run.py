@@ -143,7 +143,7 @@ def arguments():
     p.add_argument("--small", action="store_true", help="only the small cases")
     p.add_argument("--fresh", action="store_true", help="forget earlier results")
     p.add_argument("--retry", action="store_true", help="run failed cases again")
-    p.add_argument("--arch", help="architecture of the GPU, or 'shim' for the emulated one; found by nvidia-smi otherwise")
+    p.add_argument("--arch", help="architecture of the GPU, or 'emulated' for the emulated one; found by nvidia-smi otherwise")
     p.add_argument("--out", type=pathlib.Path, default=default_out, help="folder of results ($OUT)")
     p.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "of-gpu", help="folder of models and plans, which later calls use again")
     p.add_argument("--suite", type=pathlib.Path, default=HERE / "torch_suite.py", help="Python file that defines the cases")
@@ -172,7 +172,7 @@ def main():
     suite = load_suite(o.suite)
     wanted = [text for text in o.filter.split(",") if text]
     cases = [c for c in suite.cases() if (not wanted or any(text in c["name"] for text in wanted)) and (c["small"] or not o.small)]
-    if machine.arch.startswith("shim"):
+    if machine.arch.startswith("emulated"):
         # NVIDIA's libraries do not run on the emulated GPU.
         for c in cases:
             c["variants"] = {v: suffix for v, suffix in c["variants"].items() if "+cublaslt" not in suffix}

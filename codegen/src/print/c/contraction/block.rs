@@ -6,7 +6,9 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
+use crate::kernel::contraction::{
+    AccessStrides, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_extent, panel_elements,
+};
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
@@ -25,9 +27,9 @@ pub struct Block<'a> {
     /// The argument index of the first load of the epilogue.
     pub first_load: usize,
     /// Access strides of its loads.
-    pub walk: &'a [AccessStrides],
+    pub load_strides: &'a [AccessStrides],
     /// Access strides of the result.
-    pub to: &'a AccessStrides,
+    pub store_strides: &'a AccessStrides,
     /// C expression of the left operand at the first row of the block.
     pub left: &'a str,
     /// C expression of the right operand.
@@ -41,11 +43,11 @@ pub struct Block<'a> {
 impl Block<'_> {
     /// Floats of scratch for partial sums of blocked contractions.
     pub fn sums(&self, isa: &Isa) -> usize {
-        if self.pieces() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
+        if self.blocked_sum() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
     }
 
-    fn pieces(&self) -> bool {
-        self.spec.element == Element::Float && depth(self.spec).guess() > 2 * PIECE
+    fn blocked_sum(&self) -> bool {
+        self.spec.element == Element::F32F32 && k_extent(self.spec).size_hint() > 2 * PARTIAL_SUM_TERMS
     }
 
     /// Prints the contraction of the `count` rows from `first` on (C variables), where every block but the last has whole tiles;
@@ -58,28 +60,28 @@ impl Block<'_> {
         let width = tile.vectors * isa.lanes;
         let panels = spec.columns.div_ceil(&width.into());
         vector::vector_constants(body, c);
-        if self.pieces() {
+        if self.blocked_sum() {
             let _ = writeln!(c, "    f32 *const S = {sums};");
         }
-        let [t, u, ..] = spec.element.names();
+        let [t, u, ..] = spec.element.c_types();
         let _ = writeln!(c, "    const {t} *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
-        let step = match &spec.b {
-            Operand::Packed => panel(spec, width),
-            Operand::PackedHalf(_) => {
+        let step = match &spec.rhs {
+            RhsLayout::Packed => panel_elements(spec, width),
+            RhsLayout::PackedHalf(_) => {
                 return Err("a product inside another kernel does not widen panels of 16-bit floats".into());
             }
-            Operand::RowMajor(_) => width.into(),
-            Operand::Transposed(line) => line * width,
+            RhsLayout::RowMajor(_) => width.into(),
+            RhsLayout::Transposed(line) => line * width,
         };
-        let run = match (spec.element, &spec.b) {
-            (Element::Half(_), Operand::Packed) => {
-                Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
+        let k_inner = match (spec.element, &spec.rhs) {
+            (Element::F16Pair(_), RhsLayout::Packed) => {
+                Some(spec.k_inner.number().ok_or("the depth of a product of groups is not known before the run")?)
             }
             _ => None,
         };
         let _ = writeln!(c, "    const {u} *const B = {} + panel * {step};", self.right);
-        for (i, (l, w)) in body.loads.iter().zip(self.walk).enumerate() {
+        for (i, (l, w)) in body.loads.iter().zip(self.load_strides).enumerate() {
             let t = ctype(l.dtype);
             let at = index::flat_offset(&spec.batch, &w.batch, "batch");
             let _ = writeln!(
@@ -92,20 +94,27 @@ impl Block<'_> {
         }
         let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
         let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
-        let dots = matches!(spec.b, Operand::Transposed(_));
+        let dot_product_form = matches!(spec.rhs, RhsLayout::Transposed(_));
         let sums = Sums {
             spec,
-            run,
+            k_inner,
             stored: None,
-            pieces: self.pieces(),
+            blocked_sum: self.blocked_sum(),
             blocks: None,
             tile: *tile,
             isa,
             width,
             prefetch_lines: None,
-            dots,
+            dot_product_form,
         };
-        let emit = Emit { sums, body, walk: self.walk, to: self.to, panels: &panels, factors: self.factors };
+        let emit = Emit {
+            sums,
+            body,
+            load_strides: self.load_strides,
+            store_strides: self.store_strides,
+            panels: &panels,
+            factors: self.factors,
+        };
         let _ = writeln!(c, "    const i64 o = 0; i64 m = 0;");
         let _ = writeln!(c, "    for (; m + {0} <= count; m += {0}) {{", tile.rows);
         emit.columns(tile.rows, c);
@@ -133,9 +142,9 @@ impl Block<'_> {
 impl Sums<'_> {
     /// Computes the sums `c0_0` of a row, for as many columns as a vector has lanes. Each column accumulates in a vector along
     /// its terms (whole groups of them). A transpose-like butterfly then reduces these vectors.
-    pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
-        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
-        let [t, _, _, dot] = spec.element.names();
+    pub(super) fn dot_products(&self, line: &Extent, columns: &Columns, c: &mut String) {
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.k_group());
+        let [t, _, _, dot] = spec.element.c_types();
         // Missing columns repeat the last one.
         let last = match columns {
             Columns::First(n) => n - 1,
@@ -161,20 +170,20 @@ impl Sums<'_> {
             }
         };
         let step_by = many * lanes;
-        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.run);
+        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.k_inner);
         step(None, c);
         let _ = writeln!(
             c,
             "        }}\n        if ({0} % {step_by}) {{ const i64 kk = {0} / {step_by} * {step_by};",
-            spec.run
+            spec.k_inner
         );
-        step(Some(&format!("({} - kk) / {many}", spec.run)), c);
+        step(Some(&format!("({} - kk) / {many}", spec.k_inner)), c);
         c.push_str("        }\n");
         for step in 0..lanes.trailing_zeros() {
             let s = 1 << step;
             for i in (0..lanes).step_by(2 * s) {
                 let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
-                let (low, high) = copy::swapped_blocks(lanes, s);
+                let (low, high) = copy::interleave_shuffle(lanes, s);
                 let _ = writeln!(
                     c,
                     "        const vf r{i}_{} = SHUFFLE({a}, {b}, {low}) + SHUFFLE({a}, {b}, {high});",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::isa::LINE;
+use crate::isa::CACHE_LINE_BYTES;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
@@ -14,8 +14,8 @@ use crate::print::c::vector::vtype;
 pub struct Emit<'a> {
     pub sums: Sums<'a>,
     pub body: &'a Body,
-    pub walk: &'a [AccessStrides],
-    pub to: &'a AccessStrides,
+    pub load_strides: &'a [AccessStrides],
+    pub store_strides: &'a AccessStrides,
     pub panels: &'a Extent,
     /// C expression of a factor for the sums of each row.
     pub factors: Option<&'a str>,
@@ -23,21 +23,22 @@ pub struct Emit<'a> {
 
 impl Emit<'_> {
     /// The tiles of a part of the rows: whole ones, then the remainder.
-    pub fn part(&self, per_cut: &Extent, cuts: &Extent, c: &mut String) {
+    pub fn part(&self, per_row_part: &Extent, row_parts: &Extent, c: &mut String) {
         let Sums { spec, tile, .. } = self.sums;
         let lines = !spec.outer.0.is(1);
         let full = spec.inner.0.div_floor(&tile.rows.into());
         if lines {
-            let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
-            let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
+            let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_row_part}, {});", spec.outer.0);
+            let _ = writeln!(c, "    for (i64 o = part * {per_row_part}; o < o1; o++) {{");
             let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
         } else {
-            let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
-            let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
+            let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_row_part}, {full});");
+            let _ =
+                writeln!(c, "    {{ for (i64 m = part * {per_row_part} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
         }
         self.columns(tile.rows, c);
         c.push_str("      }\n");
-        let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
+        let only_last = if lines { String::new() } else { format!("if (part == {row_parts} - 1) ") };
         match spec.inner.0.number() {
             Some(rows) if rows.is_multiple_of(tile.rows) => {}
             Some(rows) => {
@@ -92,11 +93,11 @@ impl Emit<'_> {
         let vectors = self.sums.vectors(columns);
         self.prefetch_operands(rows, vectors, c);
         self.sums.tile(rows, columns, c);
-        let waits = blocks.is_some_and(|b| b.wait(spec));
-        if waits {
+        let spills = blocks.is_some_and(|b| b.spills_partial_sums(spec));
+        if spills {
             c.push_str("        if (k0 > 0) {\n");
             self.sums.each(rows, vectors, "{c} += load({s});", c);
-            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.run);
+            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.k_inner);
             self.sums.each(rows, vectors, "store({s}, {c});", c);
             c.push_str("        } else {\n");
         }
@@ -105,7 +106,7 @@ impl Emit<'_> {
                 self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
             }
         }
-        if waits {
+        if spills {
             c.push_str("        }\n");
         }
     }
@@ -114,9 +115,9 @@ impl Emit<'_> {
     /// which the hardware does not prefetch.
     fn prefetch_operands(&self, rows: usize, vectors: usize, c: &mut String) {
         let lanes = self.sums.isa.lanes;
-        for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
+        for (i, (l, w)) in self.body.loads.iter().zip(self.load_strides).enumerate() {
             let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
-            let step = 8 * LINE / bits;
+            let step = 8 * CACHE_LINE_BYTES / bits;
             for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
                 let _ = writeln!(
                     c,
@@ -140,7 +141,7 @@ impl Emit<'_> {
                     None => format!("c{r}_{v}"),
                 },
                 Node::Load(l) => {
-                    let w = &self.walk[*l];
+                    let w = &self.load_strides[*l];
                     let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
                     vector::load(t.dtype, &at, &w.column, part)
                 }
@@ -149,7 +150,12 @@ impl Emit<'_> {
             let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
+            let at = format!(
+                "Q{s} + o * {} + (m + {r}) * {} + {}",
+                self.store_strides.outer,
+                self.store_strides.inner,
+                v * lanes
+            );
             let _ = write!(c, " {}", vector::store(body, *node, &at, part));
         }
         c.push_str(" }\n");

@@ -8,10 +8,11 @@ pub use block::Block;
 
 use std::fmt::Write;
 
-use crate::isa::{Isa, LINE};
+use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{
-    AccessStrides, Blocks, Contraction, Element, L2_RESIDENT, Operand, PIECE, RowAxes, Tile, depth, panel,
+    AccessStrides, CacheBlocking, Contraction, Element, L2_RESIDENT_BYTES, PARTIAL_SUM_TERMS, RhsLayout, RowAxes, Tile,
+    k_extent, panel_elements,
 };
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::emit::Emit;
@@ -22,21 +23,21 @@ use crate::print::{Source, index};
 
 impl Element {
     /// The C types of an element of the left operand, of the right one and of a vector of sums, and the multiply-add function.
-    pub fn names(self) -> [&'static str; 4] {
+    pub fn c_types(self) -> [&'static str; 4] {
         match self {
-            Element::Float => ["f32", "f32", "vf", ""],
-            Element::Half(_) => ["bf16", "bf16", "vf", "dot2_bf16"],
-            Element::Unsigned | Element::Signed => ["u8", "i8", "vi", "dot4"],
+            Element::F32F32 => ["f32", "f32", "vf", ""],
+            Element::F16Pair(_) => ["bf16", "bf16", "vf", "dot2_bf16"],
+            Element::U8S8 | Element::S8S8 => ["u8", "i8", "vi", "dot4"],
         }
     }
 }
 
-impl Blocks {
+impl CacheBlocking {
     /// C expression of the number of terms of the block at `k0`, of `k` in total.
     fn count(self, k: &Extent) -> String {
         match k.number() {
-            Some(k) if k.is_multiple_of(self.terms) => self.terms.to_string(),
-            _ => format!("dim_min({}, {k} - k0)", self.terms),
+            Some(k) if k.is_multiple_of(self.k_block) => self.k_block.to_string(),
+            _ => format!("dim_min({}, {k} - k0)", self.k_block),
         }
     }
 }
@@ -54,82 +55,84 @@ pub fn contraction(
     out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
-    if let Element::Half(dtype) = spec.element
-        && !isa.multiplies(dtype)
+    if let Element::F16Pair(dtype) = spec.element
+        && !isa.contracts_natively(dtype)
     {
         return Err(format!("{} does not multiply {dtype}; the pass legalize-float16 makes f32 of it", isa.name));
     }
     if !vector::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }
-    let (k, width) = (depth(spec), tile.vectors * isa.lanes);
+    let (k, width) = (k_extent(spec), tile.vectors * isa.lanes);
     let panels = spec.columns.div_ceil(&width.into());
     let batches: Extent = spec.batch.iter().product();
     // Outer rows are split so that several workers have work; with one outer row, inner tiles are split.
     let tiles = spec.inner.0.div_ceil(&tile.rows.into());
     let lines = !spec.outer.0.is(1);
-    let blocks = Blocks::choose(spec, tile, width);
-    let (cuts, per_cut) = match blocks {
-        Some(b) => (tiles.div_ceil(&b.tiles.into()).max(&1usize.into()), b.tiles.into()),
+    let blocks = CacheBlocking::choose(spec, tile, width);
+    let (row_parts, per_row_part) = match blocks {
+        Some(b) => (tiles.div_ceil(&b.row_tiles.into()).max(&1usize.into()), b.row_tiles.into()),
         None if lines => split_work(&spec.outer.0),
         None => split_work(&tiles),
     };
-    let mut walk = Vec::new();
+    let mut load_strides = Vec::new();
     for l in &body.loads {
-        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+        load_strides.push(axes.strides_of(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
-    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    let to = axes.strides_of(out).ok_or("the result does not follow the rows")?;
     // 16-bit floats are widened once for many tiles, or while they are read for few; a single tile must be fast.
-    let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
-    let widened = matches!(spec.b, Operand::PackedHalf(_)) && many;
-    let stored = if let Operand::PackedHalf(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
-    let own_panel = widened || matches!(spec.b, Operand::Transposed(_));
+    let many =
+        (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > MAX_TILES_WIDENED_ON_LOAD * tile.rows);
+    let widened = matches!(spec.rhs, RhsLayout::PackedHalf(_)) && many;
+    let stored = if let RhsLayout::PackedHalf(d) = spec.rhs { Some(d).filter(|_| !widened) } else { None };
+    let own_panel = widened || matches!(spec.rhs, RhsLayout::Transposed(_));
     let sums_at = match k.number() {
-        Some(k) if own_panel => blocks.map_or(k, |b| b.terms) * width,
+        Some(k) if own_panel => blocks.map_or(k, |b| b.k_block) * width,
         None if own_panel => return Err("the length of its sum is not known before the run".into()),
         _ => 0,
     };
     // Rounding errors increase with the length of a sum: partial sums keep them small.
-    let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
-    let pieces = spec.element == Element::Float && long && blocks.is_none();
+    let long = k.size_hint() > 2 * PARTIAL_SUM_TERMS && spec.k_inner.size_hint() >= PARTIAL_SUM_TERMS / 2;
+    let blocked_sum = spec.element == Element::F32F32 && long && blocks.is_none();
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
-    if pieces {
+    if blocked_sum {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
     }
-    let at = Iteration { panels: &panels, cuts: &cuts, sums_at, width };
-    at.open(spec, blocks, tile, &mut c);
+    let at = Iteration { panels: &panels, row_parts: &row_parts, sums_at, width };
+    at.print_loop_head(spec, blocks, tile, &mut c);
     let first = if blocks.is_some() { "k0" } else { "0" };
-    let [t, ..] = spec.element.names();
-    let run = match (spec.element, &spec.b) {
-        (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
-        (_, Operand::Packed) => {
-            Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
+    let [t, ..] = spec.element.c_types();
+    let k_inner = match (spec.element, &spec.rhs) {
+        (Element::F32F32, _) | (Element::F16Pair(_), RhsLayout::RowMajor(_)) => None,
+        (_, RhsLayout::Packed) => {
+            Some(spec.k_inner.number().ok_or("the depth of a product of groups is not known before the run")?)
         }
         _ => return Err("a product of groups whose right operand is not known before the run".into()),
     };
-    let a_at = index::flat_offset(&spec.batch, &spec.a_batch, "batch");
+    let a_at = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch");
     let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at}) + {first};");
     right_operand(spec, blocks, widened, width, &mut c);
-    epilogue_pointers(spec, body, (&walk, &to), width, &mut c);
-    let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
+    epilogue_pointers(spec, body, (&load_strides, &to), width, &mut c);
+    let bytes = spec.element.size() * k_extent(spec).size_hint() * spec.columns.size_hint();
     let prefetch_lines = prefetch_lines(spec, tile, blocks, bytes, isa);
-    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, prefetch_lines, dots: false };
-    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
-    emit.part(&per_cut, &cuts, &mut c);
+    let sums =
+        Sums { spec, k_inner, stored, blocked_sum, blocks, tile, isa, width, prefetch_lines, dot_product_form: false };
+    let emit = Emit { sums, body, load_strides: &load_strides, store_strides: &to, panels: &panels, factors: None };
+    emit.part(&per_row_part, &row_parts, &mut c);
     c.push_str("    }\n  }\n");
     if blocks.is_some() {
         c.push_str("  }\n  }\n");
     }
-    let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
-    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
-    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
+    let spill_floats = blocks.map_or(0, |b| b.scratch_floats(spec, tile, width));
+    let scratch = (sums_at + spill_floats + if blocked_sum { tile.rows * width } else { 0 }) * 4;
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * row_parts, 1) })
 }
 
 /// An iteration of the outer loop: a panel of columns and a part of the rows, of each batch.
 struct Iteration<'a> {
     panels: &'a Extent,
-    cuts: &'a Extent,
+    row_parts: &'a Extent,
     /// Floats of scratch before the partial sums.
     sums_at: usize,
     width: usize,
@@ -137,40 +140,49 @@ struct Iteration<'a> {
 
 impl Iteration<'_> {
     /// Prints the heads of the loops, and declares `batch`, `part` and `panel`.
-    fn open(&self, spec: &Contraction, blocks: Option<Blocks>, tile: Tile, c: &mut String) {
-        let Iteration { panels, cuts, sums_at, width } = self;
-        let (k, all) = (depth(spec), *panels * *cuts);
+    fn print_loop_head(&self, spec: &Contraction, blocks: Option<CacheBlocking>, tile: Tile, c: &mut String) {
+        let Iteration { panels, row_parts, sums_at, width } = self;
+        let (k, all) = (k_extent(spec), *panels * *row_parts);
         if let Some(b) = blocks {
             let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
-            let _ = writeln!(c, "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});", b.group);
-            let _ = writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.terms, b.count(&k));
-            let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
+            let _ = writeln!(
+                c,
+                "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});",
+                b.panels_per_group
+            );
             let _ =
-                writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
-            if b.wait(spec) {
-                let rows = (b.tiles + 1) * tile.rows;
+                writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.k_block, b.count(&k));
+            let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
+            let _ = writeln!(
+                c,
+                "    const i64 batch = it / {all}, part = it / {panels} % {row_parts}, panel = it % {panels};"
+            );
+            if b.spills_partial_sums(spec) {
+                let rows = (b.row_tiles + 1) * tile.rows;
                 let _ = writeln!(
                     c,
                     "    f32 *const S = (f32 *)scratch + {sums_at} + ((it - i0) * {rows} - part * {}) * {width};",
-                    b.tiles * tile.rows
+                    b.row_tiles * tile.rows
                 );
             }
         } else {
             let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-            let _ =
-                writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
+            let _ = writeln!(
+                c,
+                "    const i64 batch = it / {all}, panel = it / {row_parts} % {panels}, part = it % {row_parts};"
+            );
         }
     }
 }
 
 /// Prints the pointer `B` to a panel of the right operand, and the packing or widening of the panel if needed.
-fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, width: usize, c: &mut String) {
-    let (k, [_, u, ..]) = (depth(spec), spec.element.names());
+fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: bool, width: usize, c: &mut String) {
+    let (k, [_, u, ..]) = (k_extent(spec), spec.element.c_types());
     let first = if blocks.is_some() { "k0" } else { "0" };
-    let b_at = index::flat_offset(&spec.batch, &spec.b_batch, "batch");
-    match &spec.b {
-        Operand::Packed => {
-            let size = panel(spec, width);
+    let b_at = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch");
+    match &spec.rhs {
+        RhsLayout::Packed => {
+            let size = panel_elements(spec, width);
             let _ = writeln!(
                 c,
                 "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size} + {first} * {width};"
@@ -183,8 +195,8 @@ fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, widt
                 );
             }
         }
-        Operand::PackedHalf(d) => {
-            let at = format!("({b_at}) + panel * {} + {first} * {width}", panel(spec, width));
+        RhsLayout::PackedHalf(d) => {
+            let at = format!("({b_at}) + panel * {} + {first} * {width}", panel_elements(spec, width));
             let name = if widened { "H" } else { "B" };
             let _ = writeln!(c, "    const {d} *const {name} = (const {d} *)args[1] + {at};");
             if widened {
@@ -199,13 +211,13 @@ fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, widt
                 );
             }
         }
-        Operand::RowMajor(ld) => {
+        RhsLayout::RowMajor(ld) => {
             let _ = writeln!(
                 c,
                 "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {width} + {first} * {ld};"
             );
         }
-        Operand::Transposed(ld) => {
+        RhsLayout::Transposed(ld) => {
             let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", ld * width);
             let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
             // Packed once for all parts of a panel that this worker runs.
@@ -230,18 +242,18 @@ fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, widt
 fn epilogue_pointers(
     spec: &Contraction,
     body: &Body,
-    (walk, to): (&[AccessStrides], &AccessStrides),
+    (load_strides, to): (&[AccessStrides], &AccessStrides),
     width: usize,
     c: &mut String,
 ) {
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
-        let at = index::flat_offset(&spec.batch, &walk[i].batch, "batch");
+        let at = index::flat_offset(&spec.batch, &load_strides[i].batch, "batch");
         let _ = writeln!(
             c,
             "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
             2 + i,
-            &walk[i].column * width
+            &load_strides[i].column * width
         );
     }
     let to_at = index::flat_offset(&spec.batch, &to.batch, "batch");
@@ -262,15 +274,15 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
     let prefetch_lines = prefetch_lines(spec, tile, None, bytes, isa);
     let sums = Sums {
         spec,
-        run: None,
+        k_inner: None,
         stored: None,
-        pieces: false,
+        blocked_sum: false,
         blocks: None,
         tile,
         isa,
         width,
         prefetch_lines,
-        dots: false,
+        dot_product_form: false,
     };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
@@ -281,20 +293,26 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
 }
 
 /// Maximum row tiles for which 16-bit floats are widened while they are read.
-const FEW_TILES: usize = 2;
+const MAX_TILES_WIDENED_ON_LOAD: usize = 2;
 
 /// Lines of the next panel that each step of a tile's sum prefetches. Panels come from beyond the L2 cache, and all row tiles
 /// share one read: without prefetching the first tile stalls. `bytes` are read before the first panel is read again.
-fn prefetch_lines(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
+fn prefetch_lines(
+    spec: &Contraction,
+    tile: Tile,
+    blocks: Option<CacheBlocking>,
+    bytes: usize,
+    isa: &Isa,
+) -> Option<usize> {
     let tiles = match blocks {
-        Some(b) => b.tiles,
-        None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
+        Some(b) => b.row_tiles,
+        None => spec.outer.0.size_hint() * spec.inner.0.size_hint().div_ceil(tile.rows),
     };
     // A step takes four bytes of each column.
-    let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
-    let packed = spec.b == Operand::Packed;
+    let lines = (4 * tile.vectors * isa.lanes).div_ceil(CACHE_LINE_BYTES);
+    let packed = spec.rhs == RhsLayout::Packed;
     // With one row tile the memory bandwidth is the limit, and the hardware prefetches by itself.
-    (packed && bytes > L2_RESIDENT && tiles > 1).then(|| lines.div_ceil(tiles))
+    (packed && bytes > L2_RESIDENT_BYTES && tiles > 1).then(|| lines.div_ceil(tiles))
 }
 
 /// Splits `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::{Isa, LINE};
-use crate::kernel::contraction::{Blocks, Contraction, Element, Operand, PIECE, Tile, groups, panel};
+use crate::isa::{CACHE_LINE_BYTES, Isa};
+use crate::kernel::contraction::{
+    CacheBlocking, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_groups, panel_elements,
+};
 use crate::kernel::extent::Extent;
 use crate::print::c::vector;
 use crate::print::expr::ctype;
@@ -25,47 +27,47 @@ pub(crate) enum Columns {
 pub(crate) struct Sums<'a> {
     pub spec: &'a Contraction,
     /// Length of the contiguous run of `a` at each tap, for packed groups; `None` where rows of `b` are read.
-    pub run: Option<usize>,
+    pub k_inner: Option<usize>,
     /// The type of the panel's elements where these are 16-bit floats.
     pub stored: Option<DType>,
     /// Whether a long sum is split into partial sums, which are accumulated in scratch.
-    pub pieces: bool,
+    pub blocked_sum: bool,
     /// The blocking, where a tile sums only a block of terms: `kn` from `k0` on.
-    pub blocks: Option<Blocks>,
+    pub blocks: Option<CacheBlocking>,
     pub tile: Tile,
     pub isa: &'a Isa,
     pub width: usize,
     /// Cache lines that each step of the sum prefetches; `None` where the right operand stays in the cache.
     pub prefetch_lines: Option<usize>,
     /// Whether each sum is a dot product along its terms, for a right operand with contiguous columns.
-    pub dots: bool,
+    pub dot_product_form: bool,
 }
 
 impl Sums<'_> {
     /// The sums `c0_0`, `c0_1` … of `rows` rows from `(o, m)` on.
     pub(super) fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        if let (true, Operand::Transposed(line)) = (self.dots, &spec.b) {
-            return self.dots(line, columns, c);
+        if let (true, RhsLayout::Transposed(line)) = (self.dot_product_form, &spec.rhs) {
+            return self.dot_products(line, columns, c);
         }
         let vectors = self.vectors(columns);
-        let [t, u, sum, _] = spec.element.names();
+        let [t, u, sum, _] = spec.element.c_types();
         let u = self.stored.map_or(u, ctype);
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
-        let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
+        let header = if spec.element == Element::S8S8 { 4 * self.width } else { 0 };
         let _ = writeln!(c, "        const {u} *b = B + {header};");
         if let Some(lines) = self.prefetch_lines {
             // Each tile prefetches its share of the next panel.
-            let (share, group) = (lines * self.line(), spec.element.group());
+            let (share, group) = (lines * self.line(), spec.element.k_group());
             if let Some(b) = self.blocks {
-                let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
+                let number = format!("(m / {} - part * {})", self.tile.rows, b.row_tiles);
                 let _ = writeln!(
                     c,
                     "        const {u} *f = {number} * {share} < {0} ? N + {number} * {share} * (kn / {group}) : B;",
                     group * self.width
                 );
             } else {
-                let (size, step) = (panel(spec, self.width), groups(spec) * share);
+                let (size, step) = (panel_elements(spec, self.width), k_groups(spec) * share);
                 let number =
                     format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
                 let _ = writeln!(
@@ -81,7 +83,7 @@ impl Sums<'_> {
             let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
             let _ = writeln!(c, "        {sum} {};", list.join(", "));
         }
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "store({s}, (vf){0});", c);
         }
         let mut a = String::from("a0");
@@ -92,13 +94,13 @@ impl Sums<'_> {
             }
         }
         let _ = writeln!(c, "        {{ const {t} *a = {a};");
-        match (self.run, spec.element) {
-            (Some(run), _) => self.groups(run, rows, vectors, c),
-            (None, Element::Half(_)) => self.pairs(rows, columns, c),
+        match (self.k_inner, spec.element) {
+            (Some(k_inner), _) => self.groups(k_inner, rows, vectors, c),
+            (None, Element::F16Pair(_)) => self.pairs(rows, columns, c),
             (None, _) => self.floats(rows, columns, c),
         }
         c.push_str("        }\n");
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "{c} = load({s});", c);
         }
         debug_assert!(self.tile.rows >= rows);
@@ -124,7 +126,7 @@ impl Sums<'_> {
 
     /// Elements of the right operand in a cache line.
     fn line(&self) -> usize {
-        LINE / self.spec.element.size()
+        CACHE_LINE_BYTES / self.spec.element.size()
     }
 
     /// Prefetches the next panel.
@@ -139,23 +141,23 @@ impl Sums<'_> {
     /// The sum over one run of floats.
     fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
-        if self.pieces {
-            let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PIECE}) {{", spec.run);
-            let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
+        if self.blocked_sum {
+            let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PARTIAL_SUM_TERMS}) {{", spec.k_inner);
+            let _ = writeln!(c, "        const i64 to = dim_min(from + {PARTIAL_SUM_TERMS}, {});", spec.k_inner);
             c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
         } else {
-            let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
+            let terms = if self.blocks.is_some() { "kn".into() } else { spec.k_inner.to_string() };
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
         }
         self.prefetch(c);
         if self.stored.is_some() {
             // The hardware prefetcher does not run far enough ahead of so few bytes a step.
-            for line in (0..2 * vectors * lanes).step_by(LINE) {
+            for line in (0..2 * vectors * lanes).step_by(CACHE_LINE_BYTES) {
                 let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALF_PREFETCH_BYTES + line) / 2);
             }
         }
         for v in 0..vectors {
-            let packed = !matches!(spec.b, Operand::RowMajor(_));
+            let packed = !matches!(spec.rhs, RhsLayout::RowMajor(_));
             let part = self.part(columns, v).filter(|_| !packed);
             let dtype = self.stored.unwrap_or(DType::F32);
             let b = vector::load(dtype, &format!("b + {}", v * lanes), &1usize.into(), part.as_deref());
@@ -168,12 +170,12 @@ impl Sums<'_> {
             }
             c.push_str(" }\n");
         }
-        let b_step = match &spec.b {
-            Operand::RowMajor(ld) => ld.clone(),
+        let b_step = match &spec.rhs {
+            RhsLayout::RowMajor(ld) => ld.clone(),
             _ => self.width.into(),
         };
         let _ = writeln!(c, "          b += {b_step};\n        }}");
-        if self.pieces {
+        if self.blocked_sum {
             self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
             c.push_str("        }\n");
         }
@@ -192,23 +194,23 @@ impl Sums<'_> {
     }
 
     /// The sum over one run, in groups of elements that are multiplied at once.
-    fn groups(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
-        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
-        let [t, ..] = spec.element.names();
+    fn groups(&self, k_inner: usize, rows: usize, vectors: usize, c: &mut String) {
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.k_group());
+        let [t, ..] = spec.element.c_types();
         let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
             self.prefetch(c);
             // The panel is in the L2 cache.
-            for line in (0..vectors * lanes * 4).step_by(LINE) {
+            for line in (0..vectors * lanes * 4).step_by(CACHE_LINE_BYTES) {
                 let at = (2048 + line) / spec.element.size();
                 let _ = writeln!(c, "          __builtin_prefetch(b + {at});");
             }
             self.multiply(rows, vectors, word, c);
             let _ = writeln!(c, "          b += {};\n        }}", many * self.width);
         };
-        let (full, rest) = (run / many, run % many);
+        let (full, rest) = (k_inner / many, k_inner % many);
         if full > 0 {
             let full = if self.blocks.is_some() { format!("kn / {many}") } else { full.to_string() };
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {full}; kk++) {{");
@@ -216,20 +218,21 @@ impl Sums<'_> {
         }
         if rest > 0 {
             c.push_str("        {\n");
-            match run.checked_sub(many).filter(|_| spec.element.exact()) {
+            match k_inner.checked_sub(many).filter(|_| spec.element.is_exact()) {
                 Some(last) => group(&|at| format!("word(a + {})", at + last), c),
                 // Reading a float again with weight 0 could multiply infinity by 0.
-                None => {
-                    group(&|at| format!("word_part((const u8 *)(a + {}), {rest} * sizeof({t}))", at + (run - rest)), c)
-                }
+                None => group(
+                    &|at| format!("word_part((const u8 *)(a + {}), {rest} * sizeof({t}))", at + (k_inner - rest)),
+                    c,
+                ),
             }
         }
     }
 
     /// Adds the products of a group of each row, the word at offset `word` of its run, with the column vectors `b0`, `b1` …
     fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
-        let [.., dot] = self.spec.element.names();
-        let flip = if self.spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
+        let [.., dot] = self.spec.element.c_types();
+        let flip = if self.spec.element == Element::S8S8 { " ^ (i32)0x80808080" } else { "" };
         for r in 0..rows {
             let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&self.spec.inner.1 * r));
             for v in 0..vectors {
@@ -242,7 +245,7 @@ impl Sums<'_> {
     /// The sum over one run of 16-bit floats in pairs, with a row-major right operand.
     fn pairs(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, vectors) = (self.spec, self.vectors(columns));
-        let Operand::RowMajor(ld) = &spec.b else { return };
+        let RhsLayout::RowMajor(ld) = &spec.rhs else { return };
         let step = |load: &str, word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let at = format!("b + {}", v * self.isa.lanes);
@@ -252,11 +255,11 @@ impl Sums<'_> {
             }
             self.multiply(rows, vectors, word, c);
         };
-        let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
+        let terms = if self.blocks.is_some() { "kn".into() } else { spec.k_inner.to_string() };
         let _ = writeln!(c, "        i64 kk = 0;\n        for (; kk + 2 <= {terms}; kk += 2) {{");
         step(&format!("load{{part}}_pair({{at}}, {ld}{{count}})"), &|at| format!("word(a + kk + {at})"), c);
         let _ = writeln!(c, "          b += 2 * {ld};\n        }}");
-        if !spec.run.number().is_some_and(|k| k.is_multiple_of(2)) {
+        if !spec.k_inner.number().is_some_and(|k| k.is_multiple_of(2)) {
             let _ = writeln!(c, "        if (kk < {terms}) {{");
             step("load{part}_u16({at}{count})", &|at| format!("a[kk + {at}]"), c);
             c.push_str("        }\n");

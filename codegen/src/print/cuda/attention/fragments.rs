@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::Products;
+use crate::isa::MmaPrecision;
 
 /// The fragments of one kind of product.
 pub(super) struct Fragments {
@@ -23,13 +23,13 @@ pub(super) struct Fragments {
 
 impl Fragments {
     /// The fragments of products.
-    pub fn of(products: Products) -> Fragments {
+    pub fn of(products: MmaPrecision) -> Fragments {
         let (terms, short) = match products {
-            Products::Tf32 | Products::Tf32x3 => (8, None),
-            Products::Bf16 | Products::Half(DType::BF16) => (16, Some("bf16")),
-            Products::F16 | Products::Half(_) => (16, Some("f16")),
+            MmaPrecision::Tf32 | MmaPrecision::Tf32x3 => (8, None),
+            MmaPrecision::Bf16 | MmaPrecision::Half(DType::BF16) => (16, Some("bf16")),
+            MmaPrecision::F16 | MmaPrecision::Half(_) => (16, Some("f16")),
         };
-        let (unconverted, split) = (matches!(products, Products::Half(_)), products == Products::Tf32x3);
+        let (unconverted, split) = (matches!(products, MmaPrecision::Half(_)), products == MmaPrecision::Tf32x3);
         Fragments { terms, unconverted, short, split, pairs: if short.is_some() { 2 } else { 1 } }
     }
 

@@ -6,7 +6,7 @@ use crate::kernel::attention::Attention;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
-use crate::print::cuda::points::Points;
+use crate::print::cuda::node_printer::NodePrinter;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
@@ -14,13 +14,13 @@ use crate::print::{Source, expr, index};
 pub(super) struct Printer<'a> {
     pub a: &'a Attention,
     /// The argument node of the softmax.
-    pub mapped: usize,
+    pub softmax_argument: usize,
     /// The C arrays of row values with other readers.
-    pub kept: Vec<&'static str>,
-    pub along: &'a Body,
-    pub scores_walk: Vec<AccessStrides>,
-    pub along_walk: Vec<AccessStrides>,
-    pub after_walk: Vec<AccessStrides>,
+    pub saved_row_stats: Vec<&'static str>,
+    pub row_body: &'a Body,
+    pub scores_strides: Vec<AccessStrides>,
+    pub row_body_strides: Vec<AccessStrides>,
+    pub epilogue_strides: Vec<AccessStrides>,
     pub to: AccessStrides,
     /// Padded elements of a line of `q` and `k`, and of `v`, in shared memory.
     pub depth: usize,
@@ -35,8 +35,8 @@ impl Printer<'_> {
         let a = self.a;
         let arguments: Vec<Option<usize>> = (0..a.scores.loads.len()).map(|l| Some(3 + l)).collect();
         let stored = a.scores.stores[0].1;
-        self.nodes((&a.scores, stored), &self.scores_walk, &arguments, "s", c);
-        self.nodes((self.along, self.mapped), &self.along_walk, &a.along_arguments(), "s", c);
+        self.nodes((&a.scores, stored), &self.scores_strides, &arguments, "s", c);
+        self.nodes((self.row_body, self.softmax_argument), &self.row_body_strides, &a.row_body_arguments(), "s", c);
     }
 
     /// C that evaluates a node into the variable `value`, which is also its anchor, at row `r` and column `n`.
@@ -49,7 +49,7 @@ impl Printer<'_> {
         c: &mut String,
     ) {
         c.push_str("      {\n");
-        let p = Points { body, width: 1 };
+        let p = NodePrinter { body, width: 1 };
         let mut constants = String::new();
         expr::scalar_constants(body, &mut constants);
         c.push_str(&constants);
@@ -68,15 +68,15 @@ impl Printer<'_> {
     /// C that stores the element at row `r` and column `n` (C variables), which is `value`.
     pub fn store(&self, value: &str, c: &mut String) {
         let a = self.a;
-        let first = a.after_argument();
-        let arguments: Vec<Option<usize>> = (0..a.after.loads.len()).map(|l| Some(first + l)).collect();
+        let first = a.epilogue_argument();
+        let arguments: Vec<Option<usize>> = (0..a.epilogue.loads.len()).map(|l| Some(first + l)).collect();
         let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", a.rows, a.columns);
         // Without keys the sum is empty; if all keys are masked, the row is undefined.
         let empty = if a.keys.number().is_none() { format!("{} == 0 ? 0.0f : ", a.keys) } else { String::new() };
         let _ = writeln!(c, "      f32 y = {empty}{value};");
-        self.nodes((&a.after, a.after.stores[0].1), &self.after_walk, &arguments, "y", c);
+        self.nodes((&a.epilogue, a.epilogue.stores[0].1), &self.epilogue_strides, &arguments, "y", c);
         let batch = index::flat_offset(&a.batch, &self.to.batch, "batch");
-        let dtype = a.after.nodes[a.after.stores[0].1].dtype;
+        let dtype = a.epilogue.nodes[a.epilogue.stores[0].1].dtype;
         let _ = writeln!(
             c,
             "      *(ARG({}, {}) + (({batch}) + r * {} + n * {})) = {};",
@@ -89,7 +89,7 @@ impl Printer<'_> {
     }
 
     /// C that stores the row values of row `r` (a C variable), number `i` of a thread, in the thread for which `alone` holds.
-    pub fn keep(&self, alone: &str) -> String {
+    pub fn store_row_stats(&self, alone: &str) -> String {
         let (rows, first) = (&self.a.rows, self.a.result_argument() + 1);
         let store = |(at, number): (usize, &&str)| {
             format!(
@@ -97,7 +97,7 @@ impl Printer<'_> {
                 first + at
             )
         };
-        self.kept.iter().enumerate().map(store).collect()
+        self.saved_row_stats.iter().enumerate().map(store).collect()
     }
 
     /// C at the head of a block of `rows` rows.
@@ -111,16 +111,16 @@ impl Printer<'_> {
         }
     }
 
-    /// C that rescales `top`, `sum` and the `count` sums `of` of a row by the tile's maximum `high`, over the lanes that share
-    /// the row: those whose numbers differ in bits below `lanes`.
-    pub fn correct(row: &str, lanes: usize, (of, count): (&str, usize), c: &mut String) {
+    /// C that rescales `row_max`, `row_sum` and the `count` sums `of` of a row by the tile's maximum `tile_max`, over the lanes
+    /// that share the row: those whose numbers differ in bits below `lanes`.
+    pub fn rescale(row: &str, lanes: usize, (of, count): (&str, usize), c: &mut String) {
         let _ = write!(
             c,
             "        #pragma unroll
-        for (i32 by = {}; by > 0; by /= 2) high = Max::of(high, __shfl_xor_sync(0xffffffffu, high, by));
-        const f32 now = Max::of(top[{row}], high), base = now == -INF32 ? 0.0f : now;
-        const f32 by = one_exp(top[{row}] - base);
-        top[{row}] = now; sum[{row}] *= by;
+        for (i32 by = {}; by > 0; by /= 2) tile_max = Max::of(tile_max, __shfl_xor_sync(0xffffffffu, tile_max, by));
+        const f32 now = Max::of(row_max[{row}], tile_max), base = now == -INF32 ? 0.0f : now;
+        const f32 by = one_exp(row_max[{row}] - base);
+        row_max[{row}] = now; row_sum[{row}] *= by;
         #pragma unroll
         for (i32 j = 0; j < {count}; j++) {of} *= by;
 ",

@@ -1,46 +1,46 @@
-//! [`Walk`] kernels as statements of the C family.
+//! [`AxisScan`] kernels as statements of the C family.
 
 use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::kernel::body::Reduce;
+use crate::kernel::axis_scan::{AxisScan, AxisScanKind, ScanAxis};
+use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
-use crate::kernel::walk::{Axis, Walk, WalkKind};
 use crate::print::expr::{ctype, int_literal};
 
 /// C statements before the loops: checks of extents.
-pub fn head(walk: &Walk) -> String {
-    let n = &walk.axis.n;
-    match &walk.kind {
+pub fn head(scan: &AxisScan) -> String {
+    let n = &scan.axis.n;
+    match &scan.kind {
         // An empty axis has no extremum.
-        WalkKind::ArgExtremum { .. } => format!("  if ({n} < 1) return 2;\n"),
-        WalkKind::TopK { k, .. } => format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"),
-        WalkKind::CumulativeSum { .. } | WalkKind::Fold(_) => String::new(),
+        AxisScanKind::ArgExtremum { .. } => format!("  if ({n} < 1) return 2;\n"),
+        AxisScanKind::TopK { k, .. } => format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"),
+        AxisScanKind::CumulativeSum { .. } | AxisScanKind::Reduce(_) => String::new(),
     }
 }
 
 /// C that declares the variables of [`body`]: `o` and `i`, the positions before and after the axis, and `p`, which points to the
 /// first element; `it` is the index of the position.
-pub fn position(walk: &Walk) -> String {
-    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+pub fn position(scan: &AxisScan) -> String {
+    let (ScanAxis { n, inner, .. }, element) = (&scan.axis, ctype(scan.dtype));
     let mut c = format!("    const i64 o = it / {inner}, i = it % {inner};\n");
     let _ = writeln!(c, "    PTR(const {element}) p = ARG(const {element}, 0) + o * {n} * {inner} + i;");
     c
 }
 
 /// C statements that scan the axis once.
-pub fn body(walk: &Walk) -> String {
-    match &walk.kind {
-        WalkKind::ArgExtremum { largest, last } => arg_extremum(walk, *largest, *last),
-        WalkKind::CumulativeSum { exclusive, reverse } => cumulative_sum(walk, *exclusive, *reverse),
-        WalkKind::Fold(kind) => fold(walk, *kind),
-        WalkKind::TopK { k, largest } => top_k(walk, k, *largest),
+pub fn body(scan: &AxisScan) -> String {
+    match &scan.kind {
+        AxisScanKind::ArgExtremum { largest, last } => arg_extremum(scan, *largest, *last),
+        AxisScanKind::CumulativeSum { exclusive, reverse } => cumulative_sum(scan, *exclusive, *reverse),
+        AxisScanKind::Reduce(kind) => fold(scan, *kind),
+        AxisScanKind::TopK { k, largest } => top_k(scan, k, *largest),
     }
 }
 
-fn arg_extremum(walk: &Walk, largest: bool, last: bool) -> String {
-    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+fn arg_extremum(scan: &AxisScan, largest: bool, last: bool) -> String {
+    let (ScanAxis { n, inner, .. }, element) = (&scan.axis, ctype(scan.dtype));
     let (better, equal) = (if largest { ">" } else { "<" }, if last { " || a == b" } else { "" });
     format!(
         "    i64 best = 0;
@@ -53,9 +53,9 @@ fn arg_extremum(walk: &Walk, largest: bool, last: bool) -> String {
     )
 }
 
-fn cumulative_sum(walk: &Walk, exclusive: bool, reverse: bool) -> String {
-    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
-    let sum = if walk.dtype.is_float() { "f64" } else { "u64" };
+fn cumulative_sum(scan: &AxisScan, exclusive: bool, reverse: bool) -> String {
+    let (ScanAxis { n, inner, .. }, element) = (&scan.axis, ctype(scan.dtype));
+    let sum = if scan.dtype.is_float() { "f64" } else { "u64" };
     let at = if reverse { format!("{n} - 1 - k") } else { "k".into() };
     let store = format!("q[at] = ({element})sum;");
     let (before, after) = if exclusive { (store.as_str(), "") } else { ("", store.as_str()) };
@@ -71,15 +71,15 @@ fn cumulative_sum(walk: &Walk, exclusive: bool, reverse: bool) -> String {
     )
 }
 
-fn fold(walk: &Walk, kind: Reduce) -> String {
-    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
-    let (low, high) = walk.dtype.int_range().unwrap_or_default();
+fn fold(scan: &AxisScan, kind: ReduceKind) -> String {
+    let (ScanAxis { n, inner, .. }, element) = (&scan.axis, ctype(scan.dtype));
+    let (low, high) = scan.dtype.int_range().unwrap_or_default();
     // Sums and products wrap; 64-bit ones hold those of every type.
     let (sum, first, combine) = match kind {
-        Reduce::Max => (element, int_literal(low), "b > a ? b : a"),
-        Reduce::Min => (element, int_literal(high), "b < a ? b : a"),
-        Reduce::Prod => ("u64", "1".into(), "a * b"),
-        Reduce::Sum => ("u64", "0".into(), "a + b"),
+        ReduceKind::Max => (element, int_literal(low), "b > a ? b : a"),
+        ReduceKind::Min => (element, int_literal(high), "b < a ? b : a"),
+        ReduceKind::Prod => ("u64", "1".into(), "a * b"),
+        ReduceKind::Sum => ("u64", "0".into(), "a + b"),
     };
     format!(
         "    {sum} a = {first};
@@ -89,10 +89,10 @@ fn fold(walk: &Walk, kind: Reduce) -> String {
     )
 }
 
-fn top_k(walk: &Walk, k: &Extent, largest: bool) -> String {
-    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+fn top_k(scan: &AxisScan, k: &Extent, largest: bool) -> String {
+    let (ScanAxis { n, inner, .. }, element) = (&scan.axis, ctype(scan.dtype));
     // An i64 key of the element `e` that is larger for elements that come first.
-    let key = match walk.dtype {
+    let key = match scan.dtype {
         DType::F32 => "order32(e)",
         DType::F64 => "order64(e)",
         DType::U64 => "(i64)(e ^ 0x8000000000000000ULL)",

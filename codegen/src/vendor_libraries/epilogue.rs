@@ -1,4 +1,4 @@
-//! The epilogues that libraries compute: `activation(scale * sums + more * added + bias)`.
+//! The epilogues that libraries compute: `activation(scale * sums + beta * residual + bias)`.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -22,7 +22,7 @@ pub enum Activation {
 }
 
 /// A smooth activation: `plain(x) + factor(x) curve(inner(x))`, with polynomials of the third degree.
-struct Form {
+struct ActivationForm {
     activation: Activation,
     curve: ScalarOp,
     inner: [f64; 4],
@@ -35,22 +35,22 @@ const HALF: [f64; 4] = [0.0, 0.5, 0.0, 0.0];
 /// `sqrt(2/pi)`.
 const STEEP: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 
-const FORMS: [Form; 3] = [
-    Form {
+const FORMS: [ActivationForm; 3] = [
+    ActivationForm {
         activation: Activation::GeluByTanh,
         curve: ScalarOp::Tanh,
         inner: [0.0, STEEP, 0.0, 0.044715 * STEEP],
         plain: HALF,
         factor: HALF,
     },
-    Form {
+    ActivationForm {
         activation: Activation::Gelu,
         curve: ScalarOp::Erf,
         inner: [0.0, FRAC_1_SQRT_2, 0.0, 0.0],
         plain: HALF,
         factor: HALF,
     },
-    Form {
+    ActivationForm {
         activation: Activation::Silu,
         curve: ScalarOp::Sigmoid,
         inner: [0.0, 1.0, 0.0, 0.0],
@@ -64,7 +64,7 @@ pub(crate) struct Epilogue {
     /// Factor of the sums.
     pub scale: f64,
     /// A tensor with the result's layout, and its factor.
-    pub added: Option<(usize, f64)>,
+    pub residual: Option<(usize, f64)>,
     /// A vector of the result's columns.
     pub bias: Option<usize>,
     /// A constant that is added to every element.
@@ -74,45 +74,50 @@ pub(crate) struct Epilogue {
 }
 
 /// A predicate on loads of the epilogue.
-type Is<'a> = dyn Fn(usize) -> Result<bool, String> + 'a;
+type LoadPredicate<'a> = dyn Fn(usize) -> Result<bool, String> + 'a;
 
 impl Epilogue {
     /// Matches a body whose floats are all f32 or of one type; `is_line` and `is_alike` classify its loads.
     ///
     /// # Errors
     /// The reason why it does not match, in one sentence.
-    pub fn of(body: &Body, dtype: DType, is_line: &Is<'_>, is_alike: &Is<'_>) -> Result<Epilogue, String> {
+    pub fn of(
+        body: &Body,
+        dtype: DType,
+        is_line: &LoadPredicate<'_>,
+        is_alike: &LoadPredicate<'_>,
+    ) -> Result<Epilogue, String> {
         let [(_, root)] = body.stores[..] else {
             return Err("an intermediate value of its epilogue has other readers".into());
         };
         if body.nodes[root].dtype != dtype {
             return Err(format!("its operands are {dtype} and its result is {}", body.nodes[root].dtype));
         }
-        let mut reader = Reader { body, dtype, scale: None, added: None, bias: None, number: None };
-        let (activation, inner) = reader.activation(reader.plain(root))?;
-        reader.sum(inner, 1.0, is_line, is_alike)?;
-        let scale = reader.scale.ok_or("its epilogue is no sum that includes its result")?;
-        let Reader { added, bias, number, .. } = reader;
-        Ok(Epilogue { scale, added, bias, number, activation })
+        let mut matcher = EpilogueMatcher { body, dtype, scale: None, residual: None, bias: None, number: None };
+        let (activation, inner) = matcher.activation(matcher.plain(root))?;
+        matcher.sum(inner, 1.0, is_line, is_alike)?;
+        let scale = matcher.scale.ok_or("its epilogue is no sum that includes its result")?;
+        let EpilogueMatcher { residual, bias, number, .. } = matcher;
+        Ok(Epilogue { scale, residual, bias, number, activation })
     }
 
     /// The loads that it adds, in the argument order of a call.
-    pub fn adds(&self) -> Vec<usize> {
-        self.added.map(|(load, _)| load).into_iter().chain(self.bias).collect()
+    pub fn added_loads(&self) -> Vec<usize> {
+        self.residual.map(|(load, _)| load).into_iter().chain(self.bias).collect()
     }
 }
 
 /// The state of matching a body.
-struct Reader<'a> {
+struct EpilogueMatcher<'a> {
     body: &'a Body,
     dtype: DType,
     scale: Option<f64>,
-    added: Option<(usize, f64)>,
+    residual: Option<(usize, f64)>,
     bias: Option<usize>,
     number: Option<f64>,
 }
 
-impl Reader<'_> {
+impl EpilogueMatcher<'_> {
     /// Strips rounding and widening casts from node `n`.
     fn plain(&self, mut n: usize) -> usize {
         let own = |d: DType| d == DType::F32 || d == self.dtype;
@@ -154,7 +159,13 @@ impl Reader<'_> {
     }
 
     /// Adds `factor` times node `n`.
-    fn sum(&mut self, n: usize, factor: f64, is_line: &Is<'_>, is_alike: &Is<'_>) -> Result<(), String> {
+    fn sum(
+        &mut self,
+        n: usize,
+        factor: f64,
+        is_line: &LoadPredicate<'_>,
+        is_alike: &LoadPredicate<'_>,
+    ) -> Result<(), String> {
         let n = self.plain(n);
         let twice = || Err("the library adds at most one tensor and one row vector".to_string());
         match &self.body.nodes[n].node {
@@ -168,7 +179,7 @@ impl Reader<'_> {
                 }
             }
             Node::Load(l) if is_alike(*l)? => {
-                if self.added.replace((*l, factor)).is_some() {
+                if self.residual.replace((*l, factor)).is_some() {
                     return twice();
                 }
             }
@@ -206,7 +217,7 @@ impl Reader<'_> {
     }
 
     /// Whether node `root` is an activation of node `x`, in any algebraic form.
-    fn has_form(&self, form: &Form, root: usize, x: usize) -> bool {
+    fn has_form(&self, form: &ActivationForm, root: usize, x: usize) -> bool {
         // Constants are rounded to the type.
         let near = match self.dtype {
             DType::BF16 => 1.6e-2,

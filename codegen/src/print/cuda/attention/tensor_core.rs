@@ -3,14 +3,14 @@
 
 use std::fmt::Write;
 
-use crate::isa::Products;
+use crate::isa::MmaPrecision;
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent::Extent;
 use crate::print::Source;
 use crate::print::cuda::attention::fragments::Fragments;
 use crate::print::cuda::attention::printer::Printer;
 use crate::print::cuda::launch::THREADS;
-use crate::print::cuda::matrix_tile::{GAP, copy};
+use crate::print::cuda::matrix_tile::{SMEM_PADDING, copy};
 use crate::print::expr::ctype;
 
 /// Rows of a warp's `mma`.
@@ -20,28 +20,28 @@ const ROWS: usize = 16;
 const BLOCK_ROWS: usize = THREADS / 32 * ROWS;
 
 /// The kernel.
-pub(super) fn kernel(p: &Printer<'_>, products: Products) -> Source {
+pub(super) fn kernel(p: &Printer<'_>, products: MmaPrecision) -> Source {
     let fragments = Fragments::of(products);
     // Two tiles of both operands take as much memory in 16-bit floats as in f32, except for the padding.
     let scale = if fragments.unconverted { 2 } else { 1 };
     let keys = if p.wide { 16 } else { 32 } * scale;
-    let (k_line, v_line) = (p.depth + GAP * scale, p.columns + GAP * scale);
-    let tensor = Tensor { p, products, fragments, keys, k_line, v_line };
+    let (k_line, v_line) = (p.depth + SMEM_PADDING * scale, p.columns + SMEM_PADDING * scale);
+    let kernel = TensorCoreKernel { p, products, fragments, keys, k_line, v_line };
     let mut c = String::new();
-    tensor.declarations(&mut c);
+    kernel.declarations(&mut c);
     p.head(BLOCK_ROWS, &mut c);
-    tensor.first_tiles(&mut c);
-    tensor.scores(&mut c);
-    tensor.softmax(&mut c);
-    tensor.sums(&mut c);
-    tensor.results(&mut c);
+    kernel.first_tiles(&mut c);
+    kernel.scores(&mut c);
+    kernel.softmax(&mut c);
+    kernel.sums(&mut c);
+    kernel.results(&mut c);
     p.source(c, BLOCK_ROWS)
 }
 
 /// The sizes of a kernel.
-struct Tensor<'a> {
+struct TensorCoreKernel<'a> {
     p: &'a Printer<'a>,
-    products: Products,
+    products: MmaPrecision,
     fragments: Fragments,
     /// Keys of a tile.
     keys: usize,
@@ -50,7 +50,7 @@ struct Tensor<'a> {
     v_line: usize,
 }
 
-impl Tensor<'_> {
+impl TensorCoreKernel<'_> {
     /// Parts of `q` along its lines, each of which is the operand of one `mma`.
     fn steps(&self) -> usize {
         self.p.depth / self.fragments.terms
@@ -106,7 +106,7 @@ impl Tensor<'_> {
             let zero = if f.unconverted { "(u16)0" } else { "0.0f" };
             format!(
                 "          {{ const i64 r = m0 + wm + g + {row}, x = i * {} + {x}; {to} (r < {} && x < {} ? Q[r * {} + x * {}] : {zero}); }}\n",
-                f.terms, a.rows, a.depth, a.q.line, a.q.step,
+                f.terms, a.rows, a.depth, a.q.line_stride, a.q.element_stride,
             )
         };
         f.left_elements().into_iter().enumerate().map(load).collect()
@@ -120,7 +120,7 @@ impl Tensor<'_> {
         let _ = write!(
             c,
             "    {ty} q[{steps}][{registers}];
-    f32 acc[{cn}][4] = {{}}, top[2] = {{-INF32, -INF32}}, sum[2] = {{}};
+    f32 acc[{cn}][4] = {{}}, row_max[2] = {{-INF32, -INF32}}, row_sum[2] = {{}};
     i32 now_at = 0;
     {{ const i64 from = 0; const i32 stage = 0;
 {copies}      async_commit();
@@ -141,7 +141,7 @@ impl Tensor<'_> {
             let at = format!(
                 "tile_k + now_at * {k_tile} + (j * 8 + lane % 8 + lane / 16 * 8) * {k_line} + i * 16 + lane / 8 % 2 * 8"
             );
-            let pair = self.fragments.pair("matrices", &at, "score[j");
+            let pair = self.fragments.pair("ldmatrix_x4", &at, "score[j");
             ("const auto &a = q[i];".to_string(), format!("for (i32 j = 0; j < {sn}; j += 2) {{\n{pair}"))
         } else {
             let at = format!("tile_k + now_at * {k_tile} + (j * 8 + g) * {k_line} + i * {terms}");
@@ -178,7 +178,7 @@ impl Tensor<'_> {
             "      #pragma unroll
       for (i32 i = 0; i < 2; i++) {{
         const i64 r = m0 + wm + g + i * 8;
-        f32 high = -INF32;
+        f32 tile_max = -INF32;
         #pragma unroll
         for (i32 j = 0; j < {sn} * 2; j++) {{
           const i64 n = n0 + j / 2 * 8 + 2 * t + j % 2;
@@ -190,15 +190,15 @@ impl Tensor<'_> {
         );
         p.map(c);
         c.push_str(
-            "          }\n          score[j / 2][i * 2 + j % 2] = s;\n          high = Max::of(high, s);\n        }\n",
+            "          }\n          score[j / 2][i * 2 + j % 2] = s;\n          tile_max = Max::of(tile_max, s);\n        }\n",
         );
-        Printer::correct("i", 4, ("acc[j / 2][i * 2 + j % 2]", 2 * cn), c);
+        Printer::rescale("i", 4, ("acc[j / 2][i * 2 + j % 2]", 2 * cn), c);
         let _ = write!(
             c,
             "        #pragma unroll
         for (i32 j = 0; j < {sn} * 2; j++) {{
           const f32 p = one_exp(score[j / 2][i * 2 + j % 2] - base);
-          sum[i] += p;
+          row_sum[i] += p;
           score[j / 2][i * 2 + j % 2] = p;
         }}
       }}
@@ -212,7 +212,7 @@ impl Tensor<'_> {
         let (v_tile, v_line) = (self.tiles().1, self.v_line);
         let product = if f.unconverted {
             let at = format!("tile_v + now_at * {v_tile} + (j * 16 + lane % 16) * {v_line} + i * 8 + lane / 16 * 8");
-            format!("for (i32 i = 0; i < {cn}; i += 2) {{\n{}", f.pair("matrices_turned", &at, "acc[i"))
+            format!("for (i32 i = 0; i < {cn}; i += 2) {{\n{}", f.pair("ldmatrix_x4_trans", &at, "acc[i"))
         } else {
             let at = format!("tile_v + now_at * {v_tile} + j * {terms} * {v_line} + i * 8 + g");
             let elements: Vec<String> = f.score_terms().iter().map(|x| format!("p[({x}) * {v_line}]")).collect();
@@ -246,16 +246,16 @@ impl Tensor<'_> {
             "    async_wait<0>();
     #pragma unroll
     for (i32 i = 0; i < 2; i++) {{
-      for (i32 by = 2; by > 0; by /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], by);
+      for (i32 by = 2; by > 0; by /= 2) row_sum[i] += __shfl_xor_sync(0xffffffffu, row_sum[i], by);
       {{ const i64 r = m0 + wm + g + i * 8;
 {}      }}
       #pragma unroll
       for (i32 j = 0; j < {cn} * 2; j++) {{
       const i64 r = m0 + wm + g + i * 8, n = j / 2 * 8 + 2 * t + j % 2;
 ",
-            p.keep("t == 0"),
+            p.store_row_stats("t == 0"),
         );
-        p.store("acc[j / 2][i * 2 + j % 2] / sum[i]", c);
+        p.store("acc[j / 2][i * 2 + j % 2] / row_sum[i]", c);
         c.push_str("      }\n    }\n  }\n");
     }
 }

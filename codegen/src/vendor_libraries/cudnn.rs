@@ -1,11 +1,11 @@
 //! Convolutions as cuDNN calls with fused epilogues: which ones qualify, and how a plan encodes a call.
 //!
 //! A library call replaces a whole fused group or nothing. A convolution qualifies if its operands and result have one type
-//! (f32, f16 or bf16), all extents are numbers, and its epilogue is `activation(scale * sums + more * added + bias)`. The
+//! (f32, f16 or bf16), all extents are numbers, and its epilogue is `activation(scale * sums + beta * residual + bias)`. The
 //! library documents this pattern, and has engines for it whatever the extents, strides, dilations, pads and groups are. It
 //! scales sums only where nothing else is fused, or together with an added tensor, and adds a bias whenever it does anything
 //! else. Engines for GELU and SiLU are compiled when the plan is loaded: such calls need tensor cores, and channels that fill
-//! whole words of [`WORD`] bytes. 16-bit floats are rounded once, at the end.
+//! whole words of [`ACCESS_BYTES`] bytes. 16-bit floats are rounded once, at the end.
 
 use of_ir::DType;
 
@@ -14,15 +14,15 @@ use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::float::is_half;
 use crate::kernel::window;
-use crate::library::epilogue::{Activation, Epilogue};
-use crate::library::words::{Floats, Words, kinds};
+use crate::vendor_libraries::epilogue::{Activation, Epilogue};
+use crate::vendor_libraries::words::{FloatPrecision, Words, kinds};
 
 /// Bytes of an access by engines that are compiled at run time.
-const WORD: u64 = 16;
+const ACCESS_BYTES: u64 = 16;
 
 /// One of the two axes of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Axis {
+pub struct ConvolutionAxis {
     /// Extent of the input.
     pub input: u64,
     /// Taps of the filters.
@@ -37,7 +37,7 @@ pub struct Axis {
     pub after: u64,
 }
 
-impl Axis {
+impl ConvolutionAxis {
     /// Extent of the result; `None` where no window fits or the numbers are too large.
     pub fn output(&self) -> Option<u64> {
         let padded = self.input.checked_add(self.before)?.checked_add(self.after)?;
@@ -48,15 +48,15 @@ impl Axis {
     }
 }
 
-/// A call: `activation(scale * sums + more * added + bias)`, channels last. Its arguments are the images `[samples, height,
-/// width, inputs]`, the filters `[outputs, height, width, inputs / groups]`, `added` (as the result) and
+/// A call: `activation(scale * sums + beta * residual + bias)`, channels last. Its arguments are the images `[samples, height,
+/// width, inputs]`, the filters `[outputs, height, width, inputs / groups]`, `residual` (as the result) and
 /// `bias` if present, and the result `[samples, height, width, outputs]`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Convolution {
     /// Type of all elements.
     pub dtype: DType,
     /// How f32 is multiplied.
-    pub floats: Floats,
+    pub precision: FloatPrecision,
     /// Images.
     pub samples: u64,
     /// Channels of the images.
@@ -66,11 +66,11 @@ pub struct Convolution {
     /// Groups of channels with separate filters.
     pub groups: u64,
     /// Height and width.
-    pub axes: [Axis; 2],
+    pub axes: [ConvolutionAxis; 2],
     /// Factor of the sums.
     pub scale: f32,
     /// Factor of the added tensor, which has the result's layout, if there is one.
-    pub added: Option<f32>,
+    pub residual: Option<f32>,
     /// Whether a bias is added to each channel.
     pub bias: bool,
     /// The activation at the end.
@@ -78,13 +78,13 @@ pub struct Convolution {
 }
 
 /// A channels-last convolution that may qualify as a call.
-pub struct Shape<'a> {
+pub struct ConvolutionShape<'a> {
     /// Type of its operands.
     pub dtype: DType,
     /// Images.
     pub samples: &'a Extent,
     /// Height and width.
-    pub axes: [&'a window::Axis; 2],
+    pub axes: [&'a window::WindowAxis; 2],
     /// Channels of the images and of the result.
     pub channels: (usize, usize),
     /// Groups of channels.
@@ -98,7 +98,7 @@ pub struct Shape<'a> {
 /// # Errors
 /// The reason why it does not qualify, in one sentence.
 pub fn convolution(
-    shape: &Shape<'_>,
+    shape: &ConvolutionShape<'_>,
     body: &Body,
     out: &[Extent],
     isa: &Isa,
@@ -107,9 +107,11 @@ pub fn convolution(
     if dtype != DType::F32 && !is_half(dtype) {
         return Err("it multiplies bytes".into());
     }
-    let floats = match Floats::of(isa, dtype)? {
-        Floats::Bf16 | Floats::F16 => return Err("the library has no products of f32 rounded to 16 bits".into()),
-        floats => floats,
+    let precision = match FloatPrecision::of(isa, dtype)? {
+        FloatPrecision::Bf16 | FloatPrecision::F16 => {
+            return Err("the library has no products of f32 rounded to 16 bits".into());
+        }
+        precision => precision,
     };
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     let (h, w) = (axis(shape.axes[0])?, axis(shape.axes[1])?);
@@ -129,49 +131,49 @@ pub fn convolution(
         return Err("its epilogue adds both a row vector and a constant".into());
     }
     let more = e.bias.is_some() || e.number.is_some() || e.activation != Activation::None;
-    if e.scale != 1.0 && more && e.added.is_none() {
+    if e.scale != 1.0 && more && e.residual.is_none() {
         return Err("the library scales sums only in calls that add a tensor".into());
     }
     if !matches!(e.activation, Activation::None | Activation::Relu) {
-        let tensor_cores = is_half(dtype) || floats == Floats::Tf32;
-        let word = WORD * 8 / dtype.bits().map_or(32, |b| b as u64);
+        let tensor_cores = is_half(dtype) || precision == FloatPrecision::Tf32;
+        let word = ACCESS_BYTES * 8 / dtype.bits().map_or(32, |b| b as u64);
         if !tensor_cores || shape.groups != 1 || !inputs.is_multiple_of(word) || !outputs.is_multiple_of(word) {
             return Err(format!(
                 "the library has GELU and SiLU on tensor cores alone, for one group of channels in multiples of {word}"
             ));
         }
-        if e.scale != 1.0 || e.added.is_some_and(|(_, factor)| factor != 1.0) {
+        if e.scale != 1.0 || e.residual.is_some_and(|(_, factor)| factor != 1.0) {
             return Err("the library does not scale sums before a GELU or a SiLU".into());
         }
     }
     let convolution = Convolution {
         dtype,
-        floats,
+        precision,
         samples,
         inputs,
         outputs,
         groups: shape.groups as u64,
         axes: [h, w],
         scale: e.scale as f32,
-        added: e.added.map(|(_, factor)| factor as f32),
-        bias: more || e.added.is_some(),
+        residual: e.residual.map(|(_, factor)| factor as f32),
+        bias: more || e.residual.is_some(),
         activation: e.activation,
     };
     convolution.spans().ok_or("it has no elements, or too many")?;
-    Ok((convolution, e.adds(), e.number.unwrap_or(0.0)))
+    Ok((convolution, e.added_loads(), e.number.unwrap_or(0.0)))
 }
 
 /// An axis in numbers. The padding is symmetric where the result stays the same: most engines require that.
-fn axis(a: &window::Axis) -> Result<Axis, String> {
+fn axis(a: &window::WindowAxis) -> Result<ConvolutionAxis, String> {
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     let (input, output, before) = (number(&a.input)?, number(&a.output)?, number(&a.pad)?);
     let (kernel, stride, dilation) = (a.kernel as u64, a.stride as u64, a.dilation as u64);
-    let alike = Axis { input, kernel, stride, dilation, before, after: before };
+    let alike = ConvolutionAxis { input, kernel, stride, dilation, before, after: before };
     if alike.output() == Some(output) {
         return Ok(alike);
     }
     let reach = output.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1;
-    let own = Axis { after: reach.saturating_sub(input + before), ..alike };
+    let own = ConvolutionAxis { after: reach.saturating_sub(input + before), ..alike };
     if own.output() == Some(output) { Ok(own) } else { Err("its windows do not fit its input".into()) }
 }
 
@@ -186,39 +188,51 @@ impl Convolution {
         let filters = product(&[self.outputs, h.kernel, w.kernel, self.inputs.checked_div(self.groups)?])?;
         let result = product(&[self.samples, h.output()?, w.output()?, self.outputs])?;
         let mut out = vec![images, filters];
-        out.extend(self.added.map(|_| result));
+        out.extend(self.residual.map(|_| result));
         out.extend(self.bias.then_some(self.outputs));
         out.push(result);
         // Fused calls have a bias; the library counts in signed numbers.
-        let fused = self.added.is_none() && self.activation == Activation::None || self.bias;
+        let fused = self.residual.is_none() && self.activation == Activation::None || self.bias;
         (whole && fused && out.iter().all(|n| i64::try_from(*n).is_ok())).then_some(out)
     }
 
     /// The plan's encoding of the call.
     pub(super) fn words(&self) -> Vec<u64> {
-        let mut words = kinds(self.dtype, self.floats, self.activation);
+        let mut words = kinds(self.dtype, self.precision, self.activation);
         words.extend([self.samples, self.inputs, self.outputs, self.groups]);
         for a in self.axes {
             words.extend([a.input, a.kernel, a.stride, a.dilation, a.before, a.after]);
         }
-        let added = self.added.unwrap_or_default();
-        words.extend([self.scale, added].map(|x| u64::from(x.to_bits())));
-        words.extend([self.added.is_some(), self.bias].map(u64::from));
+        let residual = self.residual.unwrap_or_default();
+        words.extend([self.scale, residual].map(|x| u64::from(x.to_bits())));
+        words.extend([self.residual.is_some(), self.bias].map(u64::from));
         words
     }
 
     /// The inverse of [`Convolution::words`].
     pub(super) fn of(words: &mut Words<'_>) -> Option<Convolution> {
-        let (dtype, floats, activation) = words.kinds()?;
+        let (dtype, precision, activation) = words.kinds()?;
         let [samples, inputs, outputs, groups] = words.numbers()?;
         let mut axis = || {
             let [input, kernel, stride, dilation, before, after] = words.numbers()?;
-            Some(Axis { input, kernel, stride, dilation, before, after })
+            Some(ConvolutionAxis { input, kernel, stride, dilation, before, after })
         };
         let axes = [axis()?, axis()?];
-        let (scale, added) = (words.float()?, words.float()?);
-        let added = words.flag()?.then_some(added);
+        let (scale, residual) = (words.float()?, words.float()?);
+        let residual = words.flag()?.then_some(residual);
         let bias = words.flag()?;
-        Some(Convolution { dtype, floats, samples, inputs, outputs, groups, axes, scale, added, bias, activation })
+        Some(Convolution {
+            dtype,
+            precision,
+            samples,
+            inputs,
+            outputs,
+            groups,
+            axes,
+            scale,
+            residual,
+            bias,
+            activation,
+        })
     }
 }

@@ -6,33 +6,33 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::Products;
+use crate::isa::MmaPrecision;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
+use crate::kernel::contraction::{AccessStrides, Contraction, RhsLayout, k_extent};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::epilogue::epilogue;
 use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::matrix_tile::widest;
+use crate::print::cuda::node_printer::pointers;
 use crate::print::cuda::operands::{right_offset, row_start, term_offset};
-use crate::print::cuda::points::pointers;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-impl Products {
+impl MmaPrecision {
     /// The type of the operands, in memory and in shared memory.
     pub fn element(self) -> DType {
-        if let Products::Half(dtype) = self { dtype } else { DType::F32 }
+        if let MmaPrecision::Half(dtype) = self { dtype } else { DType::F32 }
     }
 
     /// Numbers of adjacent elements that one copy to shared memory may take, the most first.
     pub fn copies(self) -> &'static [usize] {
-        if let Products::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
+        if let MmaPrecision::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
     }
 
     /// Terms of the sum in shared memory at a time, and the padding against bank conflicts: elements after each row of the left
     /// operand, and of the right one.
     fn tile(self) -> (usize, usize, usize) {
-        if let Products::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
+        if let MmaPrecision::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
     }
 
     /// C that multiplies the tiles in shared memory; `at_a` and `at_b` are the first elements of the warp's part `i` or `j` of
@@ -40,16 +40,16 @@ impl Products {
     fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
         let depth = self.tile().0;
         let (terms, a, b, product) = match self {
-            Products::Half(dtype) => return format!(
+            MmaPrecision::Half(dtype) => return format!(
                 "      #pragma unroll
       for (i32 kk = 0; kk < {depth}; kk += 16) {{
         u32 a[{mi}][4], b[{ni}][2];
         #pragma unroll
         for (i32 i = 0; i < {mi}; i++)
-          matrices(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
+          ldmatrix_x4(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
         #pragma unroll
         for (i32 j = 0; j < {ni}; j += 2)
-          matrices_turned(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
+          ldmatrix_x4_trans(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
         #pragma unroll
         for (i32 i = 0; i < {mi}; i++)
           #pragma unroll
@@ -57,9 +57,9 @@ impl Products {
       }}
 "
             ),
-            Products::Tf32 | Products::Tf32x3 => {
+            MmaPrecision::Tf32 | MmaPrecision::Tf32x3 => {
                 let small = |name: &str, i: &str| match self {
-                    Products::Tf32x3 => {
+                    MmaPrecision::Tf32x3 => {
                         format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
                     }
                     _ => String::new(),
@@ -73,7 +73,7 @@ impl Products {
                     )
                 };
                 let product = match self {
-                    Products::Tf32x3 => {
+                    MmaPrecision::Tf32x3 => {
                         "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
                     }
                     _ => "mma(acc[i][j], a[i], b[j]);",
@@ -82,8 +82,8 @@ impl Products {
                 let b = load("b", "j", 2, format!("p[t * {right}], p[(t + 4) * {right}]"));
                 (8, a, b, product.to_string())
             }
-            Products::Bf16 | Products::F16 => {
-                let ty = if self == Products::Bf16 { "bf16" } else { "f16" };
+            MmaPrecision::Bf16 | MmaPrecision::F16 => {
+                let ty = if self == MmaPrecision::Bf16 { "bf16" } else { "f16" };
                 let a: Vec<String> = [0, left * 8, 8, left * 8 + 8]
                     .iter()
                     .enumerate()
@@ -99,7 +99,7 @@ impl Products {
                 (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
             }
         };
-        let small = if self == Products::Tf32x3 {
+        let small = if self == MmaPrecision::Tf32x3 {
             format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
         } else {
             String::new()
@@ -134,7 +134,7 @@ const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 
 /// Blocks that occupy a GPU.
-const BUSY: usize = 256;
+const MIN_BLOCKS: usize = 256;
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
 ///
@@ -142,15 +142,15 @@ const BUSY: usize = 256;
 /// When the right operand is packed in panels.
 pub fn contraction(
     spec: &Contraction,
-    products: Products,
+    products: MmaPrecision,
     body: &Body,
-    walk: &[AccessStrides],
+    load_strides: &[AccessStrides],
     to: &AccessStrides,
 ) -> Result<Source, String> {
-    let k = depth(spec);
+    let k = k_extent(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
-    let blocks = |t: usize| rows.guess().div_ceil(t) * spec.columns.guess().div_ceil(t) * batches.guess();
-    let tile = if blocks(128) >= BUSY { 128 } else { 64 };
+    let blocks = |t: usize| rows.size_hint().div_ceil(t) * spec.columns.size_hint().div_ceil(t) * batches.size_hint();
+    let tile = if blocks(128) >= MIN_BLOCKS { 128 } else { 64 };
     let (tm, tn) = (rows.div_ceil(&tile.into()), spec.columns.div_ceil(&tile.into()));
     // Two by four warps.
     let (warp_rows, warp_columns) = (tile / 2, tile / 4);
@@ -159,7 +159,7 @@ pub fn contraction(
     let (left, right) = (deep + left_gap, tile + right_gap);
 
     let b_at = right_offset(spec)?;
-    let copies = Copies { spec, products, tile, deep, left, right };
+    let copies = TileCopies { spec, products, tile, deep, left, right };
     let (a_count, a_line) = copies.left();
     let row_at = row_start(spec);
     let mut c = String::new();
@@ -173,8 +173,8 @@ pub fn contraction(
   const i32 wm = warp / 4 * {warp_rows}, wn = warp % 4 * {warp_columns};
   BLOCKS(block) {{
     const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {tile}, n0 = block % {tn} * {tile};
-    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch});
-    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch});
+    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch_strides});
+    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch_strides});
     i64 row_at[{a_count}];
     #pragma unroll
     for (i32 i = 0; i < {a_count}; i++) {{
@@ -211,18 +211,18 @@ pub fn contraction(
         a_size = 2 * tile * left,
         b_size = 2 * deep * right,
         per_batch = &tm * &tn,
-        a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
-        b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+        a_batch_strides = index::flat_offset(&spec.batch, &spec.a_batch_strides, "batch"),
+        b_batch_strides = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch"),
     );
-    epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
+    epilogue(spec, body, load_strides, to, "acc[i][j][e]", &mut c);
     c.push_str("    }\n  }\n");
     Ok(Source::new(c, batches * tm * tn, 1))
 }
 
 /// The copies of tiles of both operands to shared memory.
-struct Copies<'a> {
+struct TileCopies<'a> {
     spec: &'a Contraction,
-    products: Products,
+    products: MmaPrecision,
     /// Rows, and columns, of a tile.
     tile: usize,
     /// Terms of the sum in a tile.
@@ -232,14 +232,14 @@ struct Copies<'a> {
     right: usize,
 }
 
-impl Copies<'_> {
+impl TileCopies<'_> {
     /// Elements that one copy of the left operand takes, and of the right one.
     fn widths(&self) -> (usize, usize) {
         let (spec, all) = (self.spec, self.products.copies());
         let steps = spec.taps.iter().map(|(_, step)| step);
-        let apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch);
-        let right = match &spec.b {
-            Operand::RowMajor(ld) => widest(all, [ld, &spec.columns].into_iter().chain(&spec.b_batch)),
+        let apart = [&spec.k_inner, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch_strides);
+        let right = match &spec.rhs {
+            RhsLayout::RowMajor(ld) => widest(all, [ld, &spec.columns].into_iter().chain(&spec.b_batch_strides)),
             _ => 1,
         };
         (widest(all, apart), right)
@@ -253,7 +253,7 @@ impl Copies<'_> {
 
     /// C that copies the tiles at term `k0` of the sum to the buffers `stage`; `b_at` is the offset of an element of `b`.
     fn print(&self, stage: &str, k0: &str, b_at: &str) -> String {
-        let Copies { spec, tile, deep, left, right, .. } = self;
+        let TileCopies { spec, tile, deep, left, right, .. } = self;
         let ((a_by, b_by), (a_count, a_line)) = (self.widths(), self.left());
         let (b_count, b_line) = (tile * deep / b_by / THREADS, tile / b_by);
         format!(
@@ -261,19 +261,19 @@ impl Copies<'_> {
       for (i32 i = 0; i < {a_count}; i++) {{
         const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
         const i64 k = {k0} + kk, at = row_at[i] + {k_at};
-        const bool there = row_at[i] >= 0 && k < {k};
-        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
+        const bool in_bounds = row_at[i] >= 0 && k < {k};
+        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (in_bounds ? at : 0), in_bounds);
       }}
       #pragma unroll
       for (i32 i = 0; i < {b_count}; i++) {{
         const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
         const i64 k = {k0} + kk, n = n0 + column;
-        const bool there = k < {k} && n < {columns};
-        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
+        const bool in_bounds = k < {k} && n < {columns};
+        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (in_bounds ? {b_at} : 0), in_bounds);
       }}
       async_commit();\n",
             k_at = term_offset(spec),
-            k = depth(spec),
+            k = k_extent(spec),
             a_size = tile * left,
             b_size = deep * right,
             columns = spec.columns,

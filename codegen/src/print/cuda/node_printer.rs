@@ -9,17 +9,17 @@ use crate::print::expr;
 use crate::print::expr::{ctype, stype};
 
 /// Elements of a vector access by one thread, if they are contiguous.
-pub const WIDE: usize = 4;
+pub const VECTOR_WIDTH: usize = 4;
 
 /// Prints nodes for `width` elements.
-pub struct Points<'a> {
+pub struct NodePrinter<'a> {
     /// What is computed.
     pub body: &'a Body,
     /// Elements.
     pub width: usize,
 }
 
-impl Points<'_> {
+impl NodePrinter<'_> {
     /// The C variable of node `n` for element `v`; constants and row values have one for all elements.
     pub fn name(&self, n: usize, v: usize) -> String {
         let t = &self.body.nodes[n];
@@ -39,11 +39,11 @@ impl Points<'_> {
         let t = &self.body.nodes[n];
         let (element, ty) = (ctype(t.dtype), stype(t.dtype));
         let wide = match &t.node {
-            Node::Load(l) => self.width == WIDE && at(*l).2,
+            Node::Load(l) => self.width == VECTOR_WIDTH && at(*l).2,
             _ => false,
         };
         if let (true, Node::Load(l)) = (wide, &t.node) {
-            let _ = writeln!(c, "      const Four<{element}> x{l} = load4({});", at(*l).0);
+            let _ = writeln!(c, "      const Vec4<{element}> x{l} = load4({});", at(*l).0);
         }
         for v in 0..self.width {
             let value = match &t.node {
@@ -66,9 +66,9 @@ impl Points<'_> {
     pub fn store(&self, n: usize, at: &str, c: &mut String) {
         let dtype = self.body.nodes[n].dtype;
         let (ty, value) = (ctype(dtype), |v: usize| expr::narrowed(dtype, &self.name(n, v)));
-        if self.width == WIDE {
-            let list: Vec<String> = (0..WIDE).map(value).collect();
-            let _ = writeln!(c, "      store4({at}, Four<{ty}>{{{{{}}}}});", list.join(", "));
+        if self.width == VECTOR_WIDTH {
+            let list: Vec<String> = (0..VECTOR_WIDTH).map(value).collect();
+            let _ = writeln!(c, "      store4({at}, Vec4<{ty}>{{{{{}}}}});", list.join(", "));
         } else {
             let _ = writeln!(c, "      *({at}) = {};", value(0));
         }

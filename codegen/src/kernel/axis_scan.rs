@@ -2,12 +2,12 @@
 
 use of_ir::DType;
 
-use super::body::Reduce;
+use super::body::ReduceKind;
 use super::extent::Extent;
 
 /// A tensor as `[outer, n, inner]`, scanned along the middle axis.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Axis {
+pub struct ScanAxis {
     /// Product of the extents before the axis.
     pub outer: Extent,
     /// Extent of the axis.
@@ -16,27 +16,31 @@ pub struct Axis {
     pub inner: Extent,
 }
 
-impl Axis {
+impl ScanAxis {
     /// The axis with index `axis` of a tensor of these extents.
-    pub fn of(dims: &[Extent], axis: usize) -> Axis {
-        Axis { outer: dims[..axis].iter().product(), n: dims[axis].clone(), inner: dims[axis + 1..].iter().product() }
+    pub fn of(dims: &[Extent], axis: usize) -> ScanAxis {
+        ScanAxis {
+            outer: dims[..axis].iter().product(),
+            n: dims[axis].clone(),
+            inner: dims[axis + 1..].iter().product(),
+        }
     }
 }
 
-/// A scan along one axis, for each position of the other axes. Arguments are the tensor and the results.
+/// A scan along one axis (arg max, cumulative sum, reduction, top k), for each position of the other axes. Arguments are the tensor and the results.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Walk {
+pub struct AxisScan {
     /// The axis.
-    pub axis: Axis,
+    pub axis: ScanAxis,
     /// Type of the elements of the tensor.
     pub dtype: DType,
     /// The computation.
-    pub kind: WalkKind,
+    pub kind: AxisScanKind,
 }
 
-/// The computation of a [`Walk`].
+/// The computation of an [`AxisScan`].
 #[derive(Clone, PartialEq, Debug)]
-pub enum WalkKind {
+pub enum AxisScanKind {
     /// The index of the largest or smallest element. NaN takes precedence over any number.
     ArgExtremum {
         /// Whether the largest element is selected.
@@ -52,7 +56,7 @@ pub enum WalkKind {
         reverse: bool,
     },
     /// A reduction of integers. Sums and products wrap.
-    Fold(Reduce),
+    Reduce(ReduceKind),
     /// The first k elements in order, with their indices as a second result.
     TopK {
         /// The number k.

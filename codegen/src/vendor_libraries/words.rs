@@ -2,31 +2,31 @@
 
 use of_ir::DType;
 
-use crate::isa::{Isa, Products};
-use crate::library::epilogue::Activation;
+use crate::isa::{Isa, MmaPrecision};
+use crate::vendor_libraries::epilogue::Activation;
 
 /// How f32 is multiplied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
-pub enum Floats {
+pub enum FloatPrecision {
     Exact,
     Tf32,
     Bf16,
     F16,
 }
 
-impl Floats {
+impl FloatPrecision {
     /// How an instruction set multiplies floats of this type.
     ///
     /// # Errors
     /// When no library supports that mode.
-    pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
-        match Products::of(isa, dtype) {
-            None | Some(Products::Half(_)) => Ok(Floats::Exact),
-            Some(Products::Tf32) => Ok(Floats::Tf32),
-            Some(Products::Bf16) => Ok(Floats::Bf16),
-            Some(Products::F16) => Ok(Floats::F16),
-            Some(Products::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
+    pub(super) fn of(isa: &Isa, dtype: DType) -> Result<FloatPrecision, String> {
+        match MmaPrecision::of(isa, dtype) {
+            None | Some(MmaPrecision::Half(_)) => Ok(FloatPrecision::Exact),
+            Some(MmaPrecision::Tf32) => Ok(FloatPrecision::Tf32),
+            Some(MmaPrecision::Bf16) => Ok(FloatPrecision::Bf16),
+            Some(MmaPrecision::F16) => Ok(FloatPrecision::F16),
+            Some(MmaPrecision::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
         }
     }
 }
@@ -54,18 +54,18 @@ impl Words<'_> {
     }
 
     /// Element type, f32 mode, and activation.
-    pub fn kinds(&mut self) -> Option<(DType, Floats, Activation)> {
-        let [dtype, floats, activation] = self.numbers()?.map(|n| n as usize);
-        Some((*DTYPES.get(dtype)?, *FLOATS.get(floats)?, *ACTIVATIONS.get(activation)?))
+    pub fn kinds(&mut self) -> Option<(DType, FloatPrecision, Activation)> {
+        let [dtype, precision, activation] = self.numbers()?.map(|n| n as usize);
+        Some((*DTYPES.get(dtype)?, *PRECISIONS.get(precision)?, *ACTIVATIONS.get(activation)?))
     }
 }
 
 /// The inverse of [`Words::kinds`].
-pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec<u64> {
+pub(crate) fn kinds(dtype: DType, precision: FloatPrecision, activation: Activation) -> Vec<u64> {
     let index = |found: Option<usize>| found.unwrap_or_default() as u64;
     vec![
         index(DTYPES.iter().position(|d| *d == dtype)),
-        index(FLOATS.iter().position(|f| *f == floats)),
+        index(PRECISIONS.iter().position(|f| *f == precision)),
         index(ACTIVATIONS.iter().position(|a| *a == activation)),
     ]
 }
@@ -73,7 +73,8 @@ pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec
 /// Element types; their position encodes them, as for the lists below.
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-const FLOATS: [Floats; 4] = [Floats::Exact, Floats::Tf32, Floats::Bf16, Floats::F16];
+const PRECISIONS: [FloatPrecision; 4] =
+    [FloatPrecision::Exact, FloatPrecision::Tf32, FloatPrecision::Bf16, FloatPrecision::F16];
 
 const ACTIVATIONS: [Activation; 5] =
     [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];

@@ -4,26 +4,27 @@ use std::fmt::Write;
 
 use crate::print::Source;
 use crate::print::cuda::attention::printer::Printer;
-use crate::print::cuda::matrix_tile::{FLOATS, GAP, SIDE, copy};
+use crate::print::cuda::matrix_tile::{BLOCK_DIM, F32_COPY_WIDTHS, SMEM_PADDING, copy};
 
 /// The kernel.
 pub(super) fn kernel(p: &Printer<'_>) -> Source {
     let (rows, keys) = if p.wide { (32, 16) } else { (64, 32) };
-    let columns = p.columns / SIDE;
-    let float = Float { p, rows, keys, line: p.depth + GAP, pitch: keys + GAP, group: columns.min(4) };
+    let columns = p.columns / BLOCK_DIM;
+    let kernel =
+        FmaKernel { p, rows, keys, line: p.depth + SMEM_PADDING, pitch: keys + SMEM_PADDING, group: columns.min(4) };
     let mut c = String::new();
-    float.declarations(&mut c);
+    kernel.declarations(&mut c);
     p.head(rows, &mut c);
-    float.first_tiles(&mut c);
-    float.scores(&mut c);
-    float.softmax(&mut c);
-    float.sums(&mut c);
-    float.results(&mut c);
+    kernel.first_tiles(&mut c);
+    kernel.scores(&mut c);
+    kernel.softmax(&mut c);
+    kernel.sums(&mut c);
+    kernel.results(&mut c);
     p.source(c, rows)
 }
 
 /// The sizes of a kernel.
-struct Float<'a> {
+struct FmaKernel<'a> {
     p: &'a Printer<'a>,
     /// Rows of a block, and keys of a tile.
     rows: usize,
@@ -35,10 +36,10 @@ struct Float<'a> {
     group: usize,
 }
 
-impl Float<'_> {
+impl FmaKernel<'_> {
     /// Rows, keys and columns of a thread.
     fn tile(&self) -> (usize, usize, usize) {
-        (self.rows / SIDE, self.keys / SIDE, self.p.columns / SIDE)
+        (self.rows / BLOCK_DIM, self.keys / BLOCK_DIM, self.p.columns / BLOCK_DIM)
     }
 
     /// C that declares the tiles in shared memory, and opens the loop over blocks.
@@ -49,7 +50,7 @@ impl Float<'_> {
   SHARED(f32, tile_k, {});
   SHARED(f32, tile_v, {});
   SHARED(f32, tile_p, {});
-  const i32 tx = threadIdx.x % {SIDE}, ty = threadIdx.x / {SIDE};
+  const i32 tx = threadIdx.x % {BLOCK_DIM}, ty = threadIdx.x / {BLOCK_DIM};
   BLOCKS(block) {{
 ",
             self.rows * self.line,
@@ -62,13 +63,13 @@ impl Float<'_> {
     /// C that copies the tile of keys from line `from` (a C variable) on to shared memory.
     fn copy_k(&self) -> String {
         let (a, depth) = (self.p.a, self.p.depth);
-        copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (self.keys, depth), "from", (self.line, FLOATS))
+        copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (self.keys, depth), "from", (self.line, F32_COPY_WIDTHS))
     }
 
     /// The same for values.
     fn copy_v(&self) -> String {
         let (a, columns) = (self.p.a, self.p.columns);
-        copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (self.keys, columns), "from", (columns, FLOATS))
+        copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (self.keys, columns), "from", (columns, F32_COPY_WIDTHS))
     }
 
     /// C that initialises the accumulators, and copies the rows of the block and the first tiles.
@@ -77,20 +78,20 @@ impl Float<'_> {
         let (copy_k, copy_v) = (self.copy_k(), self.copy_v());
         let _ = write!(
             c,
-            "    f32 acc[{tm}][{tc}] = {{}}, top[{tm}], sum[{tm}] = {{}};
-    for (i32 i = 0; i < {tm}; i++) top[i] = -INF32;
+            "    f32 acc[{tm}][{tc}] = {{}}, row_max[{tm}], row_sum[{tm}] = {{}};
+    for (i32 i = 0; i < {tm}; i++) row_max[i] = -INF32;
 {}    {{ const i64 from = 0;
 {copy_k}      async_commit();
 {copy_v}      async_commit();
     }}
 ",
-            copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (self.rows, depth), "m0", (self.line, FLOATS)),
+            copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (self.rows, depth), "m0", (self.line, F32_COPY_WIDTHS)),
         );
     }
 
     /// C that opens the loop over tiles, computes the thread's scores, and copies the next keys.
     fn scores(&self, c: &mut String) {
-        let Float { p, keys, line, .. } = self;
+        let FmaKernel { p, keys, line, .. } = self;
         let ((tm, tn, _), depth, copy_k) = (self.tile(), p.depth, self.copy_k());
         let _ = write!(
             c,
@@ -100,11 +101,11 @@ impl Float<'_> {
       f32 score[{tm}][{tn}] = {{}};
       #pragma unroll 4
       for (i32 x = 0; x < {depth}; x += 4) {{
-        Four<f32> q[{tm}], k[{tn}];
+        Vec4<f32> q[{tm}], k[{tn}];
         #pragma unroll
         for (i32 i = 0; i < {tm}; i++) q[i] = load4(tile_q + (ty * {tm} + i) * {line} + x);
         #pragma unroll
-        for (i32 j = 0; j < {tn}; j++) k[j] = load4(tile_k + (tx + j * {SIDE}) * {line} + x);
+        for (i32 j = 0; j < {tn}; j++) k[j] = load4(tile_k + (tx + j * {BLOCK_DIM}) * {line} + x);
         #pragma unroll
         for (i32 i = 0; i < {tm}; i++)
           #pragma unroll
@@ -129,10 +130,10 @@ impl Float<'_> {
             "      #pragma unroll
       for (i32 i = 0; i < {tm}; i++) {{
         const i64 r = m0 + ty * {tm} + i;
-        f32 high = -INF32;
+        f32 tile_max = -INF32;
         #pragma unroll
         for (i32 j = 0; j < {tn}; j++) {{
-          const i64 n = n0 + tx + j * {SIDE};
+          const i64 n = n0 + tx + j * {BLOCK_DIM};
           f32 s = score[i][j];
           if (n >= {}) s = -INF32;
           else if (r < {}) {{
@@ -140,15 +141,15 @@ impl Float<'_> {
             p.a.keys, p.a.rows,
         );
         p.map(c);
-        c.push_str("          }\n          score[i][j] = s;\n          high = Max::of(high, s);\n        }\n");
-        Printer::correct("i", SIDE, ("acc[i][j]", tc), c);
+        c.push_str("          }\n          score[i][j] = s;\n          tile_max = Max::of(tile_max, s);\n        }\n");
+        Printer::rescale("i", BLOCK_DIM, ("acc[i][j]", tc), c);
         let _ = write!(
             c,
             "        #pragma unroll
         for (i32 j = 0; j < {tn}; j++) {{
           const f32 p = one_exp(score[i][j] - base);
-          sum[i] += p;
-          tile_p[(ty * {tm} + i) * {pitch} + tx + j * {SIDE}] = p;
+          row_sum[i] += p;
+          tile_p[(ty * {tm} + i) * {pitch} + tx + j * {BLOCK_DIM}] = p;
         }}
       }}
 "
@@ -157,7 +158,7 @@ impl Float<'_> {
 
     /// C that adds the weighted values of the tile, copies the next values, and closes the loop over tiles.
     fn sums(&self, c: &mut String) {
-        let Float { p, keys, pitch, group, .. } = self;
+        let FmaKernel { p, keys, pitch, group, .. } = self;
         let ((tm, _, tc), columns, copy_v) = (self.tile(), p.columns, self.copy_v());
         let _ = write!(
             c,
@@ -165,7 +166,7 @@ impl Float<'_> {
       __syncthreads();
       #pragma unroll 2
       for (i32 x = 0; x < {keys}; x += 4) {{
-        Four<f32> p[{tm}];
+        Vec4<f32> p[{tm}];
         #pragma unroll
         for (i32 i = 0; i < {tm}; i++) p[i] = load4(tile_p + (ty * {tm} + i) * {pitch} + x);
         #pragma unroll
@@ -183,7 +184,7 @@ impl Float<'_> {
       }}
     }}
 ",
-            apart = SIDE * group,
+            apart = BLOCK_DIM * group,
         );
     }
 
@@ -196,18 +197,18 @@ impl Float<'_> {
     __syncthreads();
     #pragma unroll
     for (i32 i = 0; i < {tm}; i++) {{
-      for (i32 by = {half}; by > 0; by /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], by);
+      for (i32 by = {half}; by > 0; by /= 2) row_sum[i] += __shfl_xor_sync(0xffffffffu, row_sum[i], by);
       {{ const i64 r = m0 + ty * {tm} + i;
 {keep}      }}
       #pragma unroll
       for (i32 j = 0; j < {tc}; j++) {{
       const i64 r = m0 + ty * {tm} + i, n = j / {group} * {apart} + tx * {group} + j % {group};
 ",
-            keep = p.keep("tx == 0"),
-            apart = SIDE * group,
-            half = SIDE / 2,
+            keep = p.store_row_stats("tx == 0"),
+            apart = BLOCK_DIM * group,
+            half = BLOCK_DIM / 2,
         );
-        p.store("acc[i][j] / sum[i]", c);
+        p.store("acc[i][j] / row_sum[i]", c);
         c.push_str("      }\n    }\n  }\n");
     }
 }

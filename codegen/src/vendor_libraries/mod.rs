@@ -7,105 +7,105 @@ pub mod cudnn;
 pub mod epilogue;
 mod words;
 
-pub use words::Floats;
+pub use words::FloatPrecision;
 
 use std::fmt;
 
 use of_ir::DType;
 
-use crate::library::cublaslt::Product;
-use crate::library::cudnn::Convolution;
-use crate::library::words::Words;
+use crate::vendor_libraries::cublaslt::Product;
+use crate::vendor_libraries::cudnn::Convolution;
+use crate::vendor_libraries::words::Words;
 
 /// A supported library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Library {
+pub enum VendorLibrary {
     /// cuBLASLt, for matrix products.
     CublasLt,
     /// cuDNN, for convolutions.
     Cudnn,
 }
 
-impl Library {
+impl VendorLibrary {
     /// All libraries, in the order in which they are tried.
-    pub const ALL: [Library; 2] = [Library::Cudnn, Library::CublasLt];
+    pub const ALL: [VendorLibrary; 2] = [VendorLibrary::Cudnn, VendorLibrary::CublasLt];
 
     /// Name of its steps in plans, and of the flag after an architecture.
     pub fn name(self) -> &'static str {
         match self {
-            Library::CublasLt => "cublaslt",
-            Library::Cudnn => "cudnn",
+            VendorLibrary::CublasLt => "cublaslt",
+            VendorLibrary::Cudnn => "cudnn",
         }
     }
 
     /// The library of this name.
-    pub fn by_name(name: &str) -> Option<Library> {
-        Library::ALL.into_iter().find(|l| l.name() == name)
+    pub fn by_name(name: &str) -> Option<VendorLibrary> {
+        VendorLibrary::ALL.into_iter().find(|l| l.name() == name)
     }
 
     /// Its product name.
-    pub fn title(self) -> &'static str {
+    pub fn display_name(self) -> &'static str {
         match self {
-            Library::CublasLt => "cuBLASLt",
-            Library::Cudnn => "cuDNN",
+            VendorLibrary::CublasLt => "cuBLASLt",
+            VendorLibrary::Cudnn => "cuDNN",
         }
     }
 
     /// The ops that it computes, as a readable name.
-    pub fn computes(self) -> &'static str {
+    pub fn op_kinds(self) -> &'static str {
         match self {
-            Library::CublasLt => "products",
-            Library::Cudnn => "convolutions",
+            VendorLibrary::CublasLt => "products",
+            VendorLibrary::Cudnn => "convolutions",
         }
     }
 
     /// The environment variable with the path of its file.
-    pub fn variable(self) -> &'static str {
+    pub fn env_var(self) -> &'static str {
         match self {
-            Library::CublasLt => "OF_CUBLASLT",
-            Library::Cudnn => "OF_CUDNN",
+            VendorLibrary::CublasLt => "OF_CUBLASLT",
+            VendorLibrary::Cudnn => "OF_CUDNN",
         }
     }
 
     /// The first word of the plan's encoding of a call.
-    fn magic(self) -> &'static str {
+    fn payload_tag(self) -> &'static str {
         match self {
-            Library::CublasLt => "of-cublaslt-1",
-            Library::Cudnn => "of-cudnn-1",
+            VendorLibrary::CublasLt => "of-cublaslt-1",
+            VendorLibrary::Cudnn => "of-cudnn-1",
         }
     }
 }
 
 /// A set of libraries that may be called.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Libraries {
+pub struct VendorLibraries {
     cublaslt: bool,
     cudnn: bool,
 }
 
-impl Libraries {
+impl VendorLibraries {
     /// Whether the set contains a library.
-    pub fn has(self, library: Library) -> bool {
+    pub fn has(self, library: VendorLibrary) -> bool {
         match library {
-            Library::CublasLt => self.cublaslt,
-            Library::Cudnn => self.cudnn,
+            VendorLibrary::CublasLt => self.cublaslt,
+            VendorLibrary::Cudnn => self.cudnn,
         }
     }
 
     /// This set and one more library.
     #[must_use]
-    pub fn with(self, library: Library) -> Libraries {
+    pub fn with(self, library: VendorLibrary) -> VendorLibraries {
         match library {
-            Library::CublasLt => Libraries { cublaslt: true, ..self },
-            Library::Cudnn => Libraries { cudnn: true, ..self },
+            VendorLibrary::CublasLt => VendorLibraries { cublaslt: true, ..self },
+            VendorLibrary::Cudnn => VendorLibraries { cudnn: true, ..self },
         }
     }
 
     /// Splits an architecture string into the architecture and its library flags, which may be in any order.
-    pub fn of(arch: &str) -> (&str, Libraries) {
-        let (mut rest, mut found) = (arch, Libraries::default());
+    pub fn of(arch: &str) -> (&str, VendorLibraries) {
+        let (mut rest, mut found) = (arch, VendorLibraries::default());
         while let Some((before, library)) =
-            rest.rsplit_once('+').and_then(|(before, name)| Some((before, Library::by_name(name)?)))
+            rest.rsplit_once('+').and_then(|(before, name)| Some((before, VendorLibrary::by_name(name)?)))
         {
             (rest, found) = (before, found.with(library));
         }
@@ -113,9 +113,9 @@ impl Libraries {
     }
 }
 
-impl fmt::Display for Libraries {
+impl fmt::Display for VendorLibraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Library::ALL.iter().filter(|l| self.has(**l)).try_for_each(|l| write!(f, "+{}", l.name()))
+        VendorLibrary::ALL.iter().filter(|l| self.has(**l)).try_for_each(|l| write!(f, "+{}", l.name()))
     }
 }
 
@@ -130,10 +130,10 @@ pub enum Call {
 
 impl Call {
     /// The library that is called.
-    pub fn library(&self) -> Library {
+    pub fn library(&self) -> VendorLibrary {
         match self {
-            Call::Product(_) => Library::CublasLt,
-            Call::Convolution(_) => Library::Cudnn,
+            Call::Product(_) => VendorLibrary::CublasLt,
+            Call::Convolution(_) => VendorLibrary::Cudnn,
         }
     }
 
@@ -160,24 +160,24 @@ impl Call {
             Call::Convolution(c) => c.words(),
         };
         let words: Vec<String> = words.iter().map(u64::to_string).collect();
-        format!("{} {}", self.library().magic(), words.join(" ")).into_bytes()
+        format!("{} {}", self.library().payload_tag(), words.join(" ")).into_bytes()
     }
 
     /// The inverse of [`Call::write`].
     ///
     /// # Errors
     /// When the bytes are no such encoding, or damaged.
-    pub fn read(library: Library, bytes: &[u8]) -> Result<Call, String> {
+    pub fn read(library: VendorLibrary, bytes: &[u8]) -> Result<Call, String> {
         let mut words = std::str::from_utf8(bytes).unwrap_or_default().split(' ');
-        let ours = words.next() == Some(library.magic());
+        let ours = words.next() == Some(library.payload_tag());
         let mut words = Words(&mut words.map_while(|w| w.parse().ok()));
         let call = match library {
             _ if !ours => None,
-            Library::CublasLt => Product::of(&mut words).map(Call::Product),
-            Library::Cudnn => Convolution::of(&mut words).map(Call::Convolution),
+            VendorLibrary::CublasLt => Product::of(&mut words).map(Call::Product),
+            VendorLibrary::Cudnn => Convolution::of(&mut words).map(Call::Convolution),
         };
         let call = call.filter(|c| c.spans().is_some());
-        call.ok_or_else(|| format!("it is no call of {}, or one of another version", library.title()))
+        call.ok_or_else(|| format!("it is no call of {}, or one of another version", library.display_name()))
     }
 }
 
@@ -192,10 +192,10 @@ mod tests {
             ("sm_90+tf32", "sm_90+tf32", ""),
             ("sm_90+tf32+cublaslt", "sm_90+tf32", "+cublaslt"),
             ("sm_90+cublaslt+cudnn", "sm_90", "+cudnn+cublaslt"),
-            ("shim+cudnn+cublaslt", "shim", "+cudnn+cublaslt"),
+            ("emulated+cudnn+cublaslt", "emulated", "+cudnn+cublaslt"),
             ("sm_90+cudnn+tf32", "sm_90+cudnn+tf32", ""),
         ] {
-            let (arch, libraries) = Libraries::of(text);
+            let (arch, libraries) = VendorLibraries::of(text);
             assert_eq!((arch, &libraries.to_string()[..]), (rest, shown), "{text}");
         }
     }

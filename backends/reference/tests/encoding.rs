@@ -1,0 +1,184 @@
+//! Instructions of the emitter's assembler, as a disassembler reads them.
+
+use std::process::Command;
+
+use of_codegen::print::x86::asm::Gp::{R8, R11, R12, R13, Rax, Rbp, Rcx, Rsi, Rsp};
+use of_codegen::print::x86::asm::{Alu, Args, Asm, Cond, Mem, Op, Rm, op};
+use of_codegen::print::x86::block::{Shift, one, two};
+use of_test_support::component::{OBJDUMP, require};
+
+/// The instructions of a kernel in Intel's syntax, one string each.
+fn disassembled(code: &[u8]) -> Option<Vec<String>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), code).unwrap();
+    let words = ["-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "--no-show-raw-insn"];
+    let out = require(&OBJDUMP, Command::new("objdump").args(words).arg(file.path()).output())?;
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines = text.lines().filter_map(|l| l.split_once(":\t")).map(|(_, i)| i.split('#').next().unwrap().trim());
+    Some(lines.map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect())
+}
+
+/// Checks that the instructions that `emit` adds are read as `want`.
+fn check(evex: bool, emit: impl FnOnce(&mut Asm), want: &[String]) {
+    let mut asm = Asm::new(evex);
+    emit(&mut asm);
+    let length = asm.position();
+    let code = asm.finish();
+    let Some(got) = disassembled(&code[..length]) else { return };
+    for (got, want) in got.iter().zip(want) {
+        assert_eq!(got, want);
+    }
+    assert_eq!(got.len(), want.len());
+}
+
+/// The name of a vector instruction, for AVX2 and AVX-512.
+const TWO: &[(Op, &str, &str)] = &[
+    (two::ADD, "vaddps", "vaddps"),
+    (two::SUB, "vsubps", "vsubps"),
+    (two::MUL, "vmulps", "vmulps"),
+    (two::DIV, "vdivps", "vdivps"),
+    (two::MIN, "vminps", "vminps"),
+    (two::MAX, "vmaxps", "vmaxps"),
+    (two::AND, "vpand", "vpandd"),
+    (two::OR, "vpor", "vpord"),
+    (two::XOR, "vpxor", "vpxord"),
+    (two::IADD, "vpaddd", "vpaddd"),
+    (two::ISUB, "vpsubd", "vpsubd"),
+    (two::IMUL, "vpmulld", "vpmulld"),
+    (two::IMAX, "vpmaxsd", "vpmaxsd"),
+    (two::IMIN, "vpminsd", "vpminsd"),
+    (op(1, 2, 0xa8), "vfmadd213ps", "vfmadd213ps"),
+    (op(1, 2, 0xb8), "vfmadd231ps", "vfmadd231ps"),
+    (op(1, 2, 0xac), "vfnmadd213ps", "vfnmadd213ps"),
+    (op(1, 2, 0xbc), "vfnmadd231ps", "vfnmadd231ps"),
+];
+
+const ONE: &[(Op, &str)] = &[
+    (one::SQRT, "vsqrtps"),
+    (one::TRUNCATE_TO_INT, "vcvttps2dq"),
+    (one::TO_FLOAT, "vcvtdq2ps"),
+    (op(0, 1, 0x10), "vmovups"),
+    (op(0, 1, 0x28), "vmovaps"),
+];
+
+#[test]
+fn vector_instructions_are_encoded() {
+    for (evex, v, size) in [(false, "ymm", "YMMWORD"), (true, "zmm", "ZMMWORD")] {
+        let numbers: &[u8] = if evex { &[0, 7, 8, 15, 16, 23, 24, 31] } else { &[0, 7, 8, 15] };
+        let (mut calls, mut want) = (Vec::new(), Vec::new());
+        let places = [
+            (Mem::at(Rsp, 64), "[rsp+0x40]"),
+            (Mem::at(R12, 64), "[r12+0x40]"),
+            (Mem::at(R13, 64), "[r13+0x40]"),
+            (Mem::At(R13, Some((R12, 4)), 64), "[r13+r12*4+0x40]"),
+            (Mem::At(Rsi, Some((Rax, 1)), 64), "[rsi+rax*1+0x40]"),
+        ];
+        for (i, a) in numbers.iter().enumerate() {
+            let (b, c) = (numbers[(i + 1) % numbers.len()], numbers[(i + 3) % numbers.len()]);
+            for (op, vex_name, evex_name) in TWO {
+                let name = if evex { evex_name } else { vex_name };
+                calls.push((*op, Args::new(*a, b, Rm::Reg(c))));
+                want.push(format!("{name} {v}{a},{v}{b},{v}{c}"));
+                for (mem, text) in places {
+                    calls.push((*op, Args::new(*a, b, Rm::Mem(mem))));
+                    want.push(format!("{name} {v}{a},{v}{b},{size} PTR {text}"));
+                }
+            }
+            for (op, name) in ONE {
+                calls.push((*op, Args::new(*a, 0, Rm::Reg(c))));
+                want.push(format!("{name} {v}{a},{v}{c}"));
+            }
+            for (how, name) in [(Shift::Left, "vpslld"), (Shift::Right, "vpsrld"), (Shift::RightSigned, "vpsrad")] {
+                calls.push((op(1, 1, 0x72), Args { imm: Some(23), ..Args::new(how as u8, *a, Rm::Reg(c)) }));
+                want.push(format!("{name} {v}{a},{v}{c},0x17"));
+            }
+        }
+        check(evex, |asm| calls.into_iter().for_each(|(op, args)| asm.vector(op, args)), &want);
+    }
+}
+
+#[test]
+fn masks_and_constants_are_encoded() {
+    let masked = |zero| Args { mask: 2, zero, ..Args::new(17, 0, Rm::Mem(Mem::at(Rsi, 64))) };
+    let emit = |asm: &mut Asm| {
+        asm.kmovw(2, Rcx);
+        asm.kmovw(1, R11);
+        asm.vector(op(0, 1, 0x10), masked(true));
+        asm.vector(op(0, 1, 0x11), masked(false));
+        asm.vector(op(2, 2, 0x31), masked(false));
+        asm.vector(op(1, 3, 0x25), Args { imm: Some(0xca), ..Args::new(3, 20, Rm::Reg(31)) });
+        asm.vector(op(0, 1, 0xc2), Args { imm: Some(4), ..Args::new(1, 20, Rm::Reg(31)) });
+        asm.vector(op(2, 2, 0x38), Args::new(30, 0, Rm::Reg(1)));
+        asm.vector(op(1, 2, 0x2c), Args { mask: 1, zero: true, ..Args::new(9, 10, Rm::Reg(11)) });
+    };
+    let want = [
+        "kmovw k2,ecx",
+        "kmovw k1,r11d",
+        "vmovups zmm17{k2}{z},ZMMWORD PTR [rsi+0x40]",
+        "vmovups ZMMWORD PTR [rsi+0x40]{k2},zmm17",
+        "vpmovdb XMMWORD PTR [rsi+0x40]{k2},zmm17",
+        "vpternlogd zmm3,zmm20,zmm31,0xca",
+        "vcmpneqps k1,zmm20,zmm31",
+        "vpmovm2d zmm30,k1",
+        "vscalefps zmm9{k1}{z},zmm10,zmm11",
+    ];
+    check(true, emit, &want.map(String::from));
+}
+
+#[test]
+fn general_instructions_are_encoded() {
+    let emit = |asm: &mut Asm| {
+        asm.mov(R8, Rax);
+        asm.mov_imm(R12, -1);
+        asm.mov_imm(R12, 1 << 40);
+        asm.load(R11, Mem::at(Rbp, -48));
+        asm.store(Mem::at(Rsp, 64), R13);
+        asm.load_element(Rcx, Mem::At(R13, Some((R12, 2)), 64), 2);
+        asm.store_element(Mem::at(R8, 64), Rsi, 1);
+        asm.store_element(Mem::at(R8, 64), Rsi, 2);
+        asm.store_element(Mem::at(R8, 64), R11, 4);
+        asm.alu(Alu::Cmp, Rax, Rm::Reg(R11 as u8));
+        asm.alu_imm(Alu::And, Rsp, -64);
+        asm.imul(R8, Rm::Mem(Mem::at(Rbp, -48)));
+        asm.imul_imm(R11, 768);
+        asm.idiv(Rcx);
+        asm.sar_imm(R8, 3);
+        asm.shl_cl(R8);
+        asm.push(R12);
+        asm.pop(Rbp);
+        let here = asm.label();
+        asm.bind(here);
+        asm.jump_if(Cond::NotLess, here);
+        asm.vzeroupper();
+        asm.ret();
+    };
+    let want = [
+        "mov r8,rax",
+        "mov r12,0xffffffffffffffff",
+        "movabs r12,0x10000000000",
+        "mov r11,QWORD PTR [rbp-0x30]",
+        "mov QWORD PTR [rsp+0x40],r13",
+        "movzx ecx,WORD PTR [r13+r12*2+0x40]",
+        "mov BYTE PTR [r8+0x40],sil",
+        "mov WORD PTR [r8+0x40],si",
+        "mov DWORD PTR [r8+0x40],r11d",
+        "cmp rax,r11",
+        "and rsp,0xffffffffffffffc0",
+        "imul r8,QWORD PTR [rbp-0x30]",
+        "imul r11,r11,0x300",
+        "cqo",
+        "idiv rcx",
+        "sar r8,0x3",
+        "shl r8,cl",
+        "rex push r12",
+        "pop rbp",
+    ];
+    let mut asm = Asm::new(false);
+    emit(&mut asm);
+    let Some(got) = disassembled(&asm.finish()) else { return };
+    let got: Vec<String> = got.iter().map(|g| g.replace("rex.B ", "").replace("rex ", "")).collect();
+    let want: Vec<String> = want.iter().map(|w| w.replace("rex ", "")).collect();
+    assert_eq!(got[..want.len()], want);
+    assert!(got[want.len()].starts_with("jge"), "{got:?}");
+    assert_eq!(got[want.len() + 1..], ["vzeroupper", "ret"]);
+}
