@@ -28,7 +28,7 @@ pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use isa::{CpuCode, Isa, Language};
 pub use limits::Limits;
-pub use lower::Target;
+pub use lower::{NotNative, Target};
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};
 pub use transfer::rendezvous;

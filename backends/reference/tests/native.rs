@@ -226,6 +226,38 @@ func @main(%x: tensor<?(n)x8xf32>, %w: tensor<8x8xf32>, %trips: tensor<i64>, %fl
     }
 }
 
+/// The left factor comes from an op that makes a scalar first, which others read too: no rows of a softmax.
+#[test]
+fn products_of_results_after_a_scalar_are_no_attention() {
+    const TEXT: &str = r#"
+func @main(%x: tensor<4x4xf32>, %s: tensor<f32>, %flag: tensor<i1>) -> (tensor<4x4xf32>, tensor<f32>) {
+  %a, %m = of.if %flag : (tensor<i1>) -> (tensor<f32>, tensor<4x4xf32>) {
+    %t = of.tanh %x
+    of.yield %s, %t
+  }, {
+    %u = of.neg %s
+    of.yield %u, %x
+  }
+  %y = of.matmul %m, %x
+  %z = of.exp %a
+  of.return %y, %z
+}
+"#;
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let f = module.main().unwrap();
+    let mut r = Rng::new(3);
+    for flag in [false, true] {
+        let condition = of_ir::Elements::Int(vec![i128::from(flag)]);
+        let inputs = [
+            Value::from(r.tensor(of_ir::DType::F32, &[4, 4], -1.0, 1.0)),
+            Value::from(r.tensor(of_ir::DType::F32, &[], -1.0, 1.0)),
+            Tensor::from_elements(of_ir::DType::Bool, Vec::new(), condition).unwrap().into(),
+        ];
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+        assert_close(&format!("{flag}"), &run_compiled(f, &inputs, Isa::host(), 1), &want);
+    }
+}
+
 /// The stacked results of a loop with zero iterations have the extents of their type.
 #[test]
 fn loops_without_iterations_return_declared_extents() {

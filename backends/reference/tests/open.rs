@@ -119,6 +119,86 @@ fn sizes_in_memory_bind_shape_symbols() {
     assert!(why.contains("-2") || why.contains("-4"), "{why}");
 }
 
+/// Extents of inputs from which symbols follow, or which are symbols as a whole.
+#[test]
+fn arithmetic_in_extents_of_inputs_binds_symbols() {
+    let mut case = Case::new(
+        "func @main(%x: tensor<?(b)x3x?(4*h)x?(w + 1)xf32>, %t: tensor<?(b*s)x5xf32>, %u: tensor<?(p*q)xf32>) -> (tensor<?x3x?x?xf32>, tensor<?x?x5xf32>, tensor<?xf32>, tensor<4xi64>) {
+  %p = of.max_pool %x {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64>, dilations = array<i64>, ceil_mode = true, storage_order = 0, return_indices = false, auto_pad = \"NOTSET\", channels_last = false}
+  %a = of.avg_pool %p {kernel = array<i64: 3, 2>, strides = array<i64: 1, 2>, pads = array<i64: 1, 0, 1, 1>, dilations = array<i64>, ceil_mode = true, count_include_pad = false, auto_pad = \"NOTSET\", channels_last = false}
+  %batch = of.shape %x {start = 0, end = 1}
+  %rest = of.constant {value = dense<[-1, 5]> : tensor<2xi64>}
+  %to = of.concat %batch, %rest {axis = 0}
+  %r = of.reshape %t, %to {allowzero = false}
+  %v = of.tanh %u
+  %dims = of.shape %x
+  of.return %a, %r, %v, %dims
+}
+",
+    );
+    assert!(case.not_native.is_empty(), "{:?}", case.not_native);
+    let mut r = Rng::new(5);
+    for (b, h, w, s, u) in [(1, 1, 3, 2, 6), (3, 2, 8, 1, 1), (2, 5, 6, 7, 35)] {
+        let inputs = [r.f32s(&[b, 3, 4 * h, w + 1]), r.f32s(&[b * s, 5]), r.f32s(&[u])];
+        case.check(&format!("{b} {h} {w} {s} {u}"), &inputs);
+    }
+    let why = case.refused(&[r.f32s(&[1, 3, 6, 4]), r.f32s(&[2, 5]), r.f32s(&[1])]);
+    assert!(why.contains("has extent 6 at dimension 2"), "{why}");
+    let why = case.refused(&[r.f32s(&[2, 3, 4, 4]), r.f32s(&[3, 5]), r.f32s(&[1])]);
+    assert!(why.contains("has extent 3 at dimension 0"), "{why}");
+}
+
+#[test]
+fn reshapes_to_computed_shapes_agree_with_the_interpreter() {
+    for (allowzero, shapes) in [
+        (false, vec![[-1, 3], [0, 6], [0, -1], [3, -1], [12, 2], [24, 1], [1, 24]]),
+        (true, vec![[-1, 3], [4, 6], [2, -1]]),
+    ] {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n)x6xf32>, %s: tensor<2xi64>) -> (tensor<?x?xf32>) {{
+  %t = of.tanh %x
+  %y = of.reshape %t, %s {{allowzero = {allowzero}}}
+  %z = of.exp %y
+  of.return %z
+}}
+"
+        ));
+        assert_eq!(case.not_native, ["of.expand"], "the empty tensor that tells the extents");
+        let mut r = Rng::new(6);
+        for shape in shapes {
+            case.check(&format!("{shape:?}"), &[r.f32s(&[4, 6]), ints(&shape)]);
+        }
+        for shape in [[5, -1], [-1, -1], [7, 7]] {
+            case.refused(&[r.f32s(&[4, 6]), ints(&shape)]);
+        }
+        if allowzero {
+            case.check("nothing", &[r.f32s(&[0, 6]), ints(&[0, 3])]);
+        }
+    }
+}
+
+#[test]
+fn pads_with_computed_values_agree_with_the_interpreter() {
+    for ty in ["f32", "ui8", "i64"] {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<2x?(n)x{ty}>, %v: tensor<{ty}>) -> (tensor<?x?x{ty}>) {{
+  %none = of.none
+  %pads = of.constant {{value = dense<[1, 2, 0, 3]> : tensor<4xi64>}}
+  %y = of.pad %x, %pads, %v, %none {{mode = \"constant\"}}
+  of.return %y
+}}
+"
+        ));
+        assert!(case.not_native.is_empty(), "{ty}: {:?}", case.not_native);
+        let dtype = DType::from_mlir_name(ty).unwrap();
+        let mut r = Rng::new(8);
+        for n in [1, 7, 0] {
+            let value = r.tensor(dtype, &[], 1.0, 9.0).into();
+            case.check(&format!("{n} of {ty}"), &[r.tensor(dtype, &[2, n], 0.0, 9.0).into(), value]);
+        }
+    }
+}
+
 #[test]
 fn resizing_to_computed_sizes_agrees_with_the_interpreter() {
     let modes = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"];

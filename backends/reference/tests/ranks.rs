@@ -5,6 +5,7 @@ use std::sync::Arc;
 use of_codegen::Isa;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh, rewrite};
 use of_diag::Diagnostic;
+use of_frontend::gpt::{Gpt, training};
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
 use of_ops::boxing::ShardingConstraint;
 use of_ops::contraction::MatMul;
@@ -20,7 +21,8 @@ use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
+use of_sharding::search::Effort;
+use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd, stages};
 use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans as support;
 
@@ -120,9 +122,14 @@ fn session(plan: &Arc<PlanFile>) -> MeshSession {
     .unwrap()
 }
 
-fn random(ty: &Type, rng: &mut Rng) -> Value {
-    let dims = ty.as_tensor().unwrap().fixed_dims().unwrap();
-    let data: Vec<f32> = (0..dims.iter().product()).map(|_| rng.float(-1.0, 1.0) as f32).collect();
+/// A value of this type: floats from `least` to 1, integers from 0 to 3.
+fn random(ty: &Type, least: f64, rng: &mut Rng) -> Value {
+    let tensor = ty.as_tensor().unwrap();
+    let dims = tensor.fixed_dims().unwrap();
+    if !tensor.dtype.is_float() {
+        return rng.tensor(tensor.dtype, &dims, 0.0, 4.0).into();
+    }
+    let data: Vec<f32> = (0..dims.iter().product()).map(|_| rng.float(least, 1.0) as f32).collect();
     Tensor::from_slice(&dims, &data).unwrap().into()
 }
 
@@ -137,7 +144,11 @@ fn check(what: &str, module: &Module, mesh: &str) -> Arc<PlanFile> {
 fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     let func = module.main().unwrap();
     let mut rng = Rng::new(1);
-    let inputs: Vec<Value> = func.input_types().iter().map(|ty| random(ty, &mut rng)).collect();
+    // The mean of squares of Adam is not negative.
+    let least = |name: &str| if name.ends_with(".h") { 0.0 } else { -1.0 };
+    let types = func.input_types();
+    let inputs: Vec<Value> =
+        types.iter().zip(&func.inputs).map(|(ty, name)| random(ty, least(name), &mut rng)).collect();
     let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
     let mut session = session(plan);
     let given: Vec<_> = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
@@ -184,7 +195,7 @@ fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool)
         if !constants {
             return b.input(name, tensor_of(&dims, axes));
         }
-        let Value::Tensor(value) = random(&tensor_of(&dims, &[]), &mut rng) else { unreachable!() };
+        let Value::Tensor(value) = random(&tensor_of(&dims, &[]), -1.0, &mut rng) else { unreachable!() };
         let v = b.op(Constant { value }, &[]).unwrap();
         b.op(ShardingConstraint { sharding: sbp(axes).unwrap() }, &[v]).unwrap()
     };
@@ -249,7 +260,7 @@ fn constants_are_sharded() {
     let mut b = Builder::new();
     let x = b.input("x", tensor_of(&[8, 6], &[split(0)]));
     let mut rng = Rng::new(3);
-    let Value::Tensor(value) = random(&tensor_of(&[8, 6], &[]), &mut rng) else { unreachable!() };
+    let Value::Tensor(value) = random(&tensor_of(&[8, 6], &[]), -1.0, &mut rng) else { unreachable!() };
     let c = b.op(Constant { value }, &[]).unwrap();
     let y = b.op(Mul {}, &[x, c]).unwrap();
     let mut module = b.finish(&[("y", y)]).unwrap();
@@ -474,6 +485,91 @@ fn stages_of_a_pipeline() {
                         assert!(met.contains(&(rank as u32)), "{what}: rank {rank}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Training steps as text, with the mean squared weight step of each parameter.
+fn training_steps() -> Vec<(&'static str, Module)> {
+    let mlp = "func @main(%x: tensor<8x12xf32>, %t: tensor<8x4xf32>, %a: tensor<12x16xf32>, %b: tensor<16x4xf32>) -> (tensor<f32>, tensor<12x16xf32>, tensor<16x4xf32>) attributes {of.carried = [-1, 2, 3]} {
+      %p = of.matmul %x, %a
+      %h = of.relu %p
+      %y = of.matmul %h, %b
+      %d = of.sub %y, %t
+      %q = of.mul %d, %d
+      %loss = of.reduce_sum %q {keepdims = false}
+      %ga, %gb = of.gradient %loss, %a, %b
+      %na = of.sub %a, %ga
+      %nb = of.sub %b, %gb
+      of.return %loss, %na, %nb
+    }";
+    let cross_entropy = |reduction: &str, ignored: &str| {
+        format!(
+            "func @main(%x: tensor<8x12xf32>, %t: tensor<8xi64>, %a: tensor<12x16xf32>, %b: tensor<16x4xf32>) -> (tensor<f32>, tensor<12x16xf32>, tensor<16x4xf32>) attributes {{of.carried = [-1, 2, 3]}} {{
+      %p = of.matmul %x, %a
+      %h = of.tanh %p
+      %y = of.matmul %h, %b
+      %none = of.none
+      %loss = of.softmax_cross_entropy_loss %y, %t, %none {{{ignored}reduction = \"{reduction}\", return_log_prob = false}}
+      %ga, %gb = of.gradient %loss, %a, %b
+      %na = of.sub %a, %ga
+      %nb = of.sub %b, %gb
+      of.return %loss, %na, %nb
+    }}"
+        )
+    };
+    let conv = "func @main(%x: tensor<8x3x8x8xf32>, %t: tensor<8xi64>, %k: tensor<4x3x3x3xf32>, %b: tensor<4x5xf32>) -> (tensor<f32>, tensor<4x3x3x3xf32>, tensor<4x5xf32>) attributes {of.carried = [-1, 2, 3]} {
+      %c = of.conv %x, %k {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1, auto_pad = \"NOTSET\", channels_last = false}
+      %r = of.relu %c
+      %p = of.global_average_pool %r {channels_last = false}
+      %to = of.constant {value = dense<[8, 4]> : tensor<2xi64>}
+      %f = of.reshape %p, %to {allowzero = true}
+      %y = of.matmul %f, %b
+      %none = of.none
+      %loss = of.softmax_cross_entropy_loss %y, %t, %none {reduction = \"mean\", return_log_prob = false}
+      %gk, %gb = of.gradient %loss, %k, %b
+      %nk = of.sub %k, %gk
+      %nb = of.sub %b, %gb
+      of.return %loss, %nk, %nb
+    }";
+    let parse = |text: &str| {
+        let parsed = of_ir::text::parse_module(text, "step", &of_ops::registry(), None);
+        parsed.unwrap_or_else(|d| panic!("{d}\n{text}"))
+    };
+    let extents = Gpt { layers: 2, batch: 8, sequence: 4, hidden: 8, heads: 2, vocabulary: 16, dtype: DType::F32 };
+    let steps = vec![
+        ("MLP", parse(mlp)),
+        ("cross entropy, mean", parse(&cross_entropy("mean", ""))),
+        ("cross entropy, sum", parse(&cross_entropy("sum", ""))),
+        ("cross entropy, ignored", parse(&cross_entropy("mean", "ignore_index = 0, "))),
+        ("convolution", parse(conv)),
+        ("GPT", training(&extents).unwrap()),
+    ];
+    let prepared = |mut module: Module| {
+        let mut manager = Manager::default();
+        manager.append("sharding").unwrap();
+        manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        module
+    };
+    steps.into_iter().map(|(name, module)| (name, prepared(module))).collect()
+}
+
+/// What the search calls feasible compiles and has the results of the whole step.
+#[test]
+fn feasible_pipelines_compile_and_run() {
+    for (name, module) in training_steps() {
+        for (mesh, microbatches) in [("cpu[2]", 2), ("cpu[2]", 8), ("cpu[4]", 4)] {
+            let spec = MeshSpec::named(mesh).unwrap();
+            let all = stages::pipelines(module.main().unwrap(), &spec, &[microbatches], &Effort::default());
+            let all = all.unwrap_or_else(|d| panic!("{name} on {mesh}: {d}"));
+            let why: Vec<String> = all.infeasible.iter().map(|(s, m, d)| format!("{s}x{m}: {}", d.message)).collect();
+            assert!(all.feasible.iter().any(|p| p.stages > 1), "{name} on {mesh}: {why:?}");
+            for p in all.feasible {
+                let (stages, microbatches) = (p.stages as i64, p.microbatches as i64);
+                let how = ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() };
+                let plan = plan_of(module.clone(), how);
+                compare(&format!("{name}: {stages} stages, {microbatches} microbatches on {mesh}"), &module, &plan);
             }
         }
     }

@@ -140,10 +140,10 @@ impl Backend for Xla {
     }
 }
 
-/// Whether a symbol is an extent of a value.
+/// Whether an extent of a value determines a symbol.
 fn names(graph: &Graph, v: of_ir::ValueId, symbol: &str) -> bool {
     let shape = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
-    shape.is_some_and(|s| s.iter().any(|d| d.as_symbol().is_some_and(|own| **own == *symbol)))
+    shape.is_some_and(|s| s.iter().any(|d| d.determines(&|_| false).is_some_and(|own| *own == *symbol)))
 }
 
 impl Loader for Xla {

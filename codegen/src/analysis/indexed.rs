@@ -44,8 +44,16 @@ pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
         GatherElements::NAME | GatherNd::NAME | ReverseSequence::NAME | Trilu::NAME => given(&[0, 1]),
         ScatterElements::NAME | ScatterNd::NAME | RoiAlign::NAME => given(&[0, 1, 2]),
         OneHot::NAME | Range::NAME => given(&[0, 2]),
+        // A constant value is part of the kernel, and other modes read none.
+        Pad::NAME if fills(g, op) => given(&[0, 2]),
         _ => given(&[0]),
     }
+}
+
+/// Whether a pad reads the elements of its border from memory.
+fn fills(g: &Graph, op: OpId) -> bool {
+    let value = g.op(op).operands.get(2).filter(|v| g.constant(**v).is_none());
+    value.is_some() && as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant")
 }
 
 /// The loop nest of an op.

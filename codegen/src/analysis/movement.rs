@@ -6,7 +6,7 @@ use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Slice, Transpose};
 
 use crate::analysis::indexed;
-use crate::kernel::copy::{CopyBox, Gather as Rows};
+use crate::kernel::copy::{CopyBox, Fill, Gather as Rows};
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
@@ -125,14 +125,16 @@ fn pad(g: &Graph, op: OpId, from: &[Extent], to: &[Extent], bytes: usize) -> Res
     let pads = bounds(g, g.op(op).operands[1]).ok_or("its pads are not known")?;
     let axes = ints(g, op, 3).unwrap_or_else(|| (0..from.len() as i64).collect());
     let fill = match g.op(op).operands.get(2).filter(|v| *g.ty(**v) != Type::None) {
-        Some(v) => {
-            let c = g.constant(*v).ok_or("its value is not known")?;
-            let b = c.bytes().ok_or("its value is a string")?;
-            let mut word = [0u8; 8];
-            word[..b.len().min(8)].copy_from_slice(&b[..b.len().min(8)]);
-            u64::from_le_bytes(word)
-        }
-        None => 0,
+        Some(v) => match g.constant(*v) {
+            Some(c) => {
+                let b = c.bytes().ok_or("its value is a string")?;
+                let mut word = [0u8; 8];
+                word[..b.len().min(8)].copy_from_slice(&b[..b.len().min(8)]);
+                Fill::Bits(u64::from_le_bytes(word))
+            }
+            None => Fill::Argument,
+        },
+        None => Fill::Bits(0),
     };
     let mut before = vec![Extent::from(0usize); from.len()];
     for (i, a) in axes.iter().enumerate() {

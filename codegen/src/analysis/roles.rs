@@ -101,7 +101,10 @@ impl Roles {
     pub fn binders(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
-        let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);
+        let extents = values.clone().filter_map(|v| graph.ty(*v).as_tensor()?.shape.clone());
+        // A kernel also computes with the numbers of shape operands.
+        let numbers = data.operands.iter().filter_map(|v| graph.dims_value(*v));
+        let symbols = extents.chain(numbers).flatten().flat_map(|d| d.symbols());
         symbols.filter_map(|s| self.bound_by.get(&s)?.1).filter(|o| *o != op).collect()
     }
 
@@ -292,7 +295,7 @@ fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
                 return indexed::claims(g, op).map(|()| Role::Single);
             }
             derived(g, op, 1..2)?;
-            known(g, op, 2..data.operands.len()).map(|()| Role::Single)
+            known(g, op, 3..data.operands.len()).map(|()| Role::Single)
         }
         Gather::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),

@@ -17,6 +17,15 @@ pub struct CopyBox {
     pub to: (Extent, Vec<Extent>),
 }
 
+/// The elements of a border.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fill {
+    /// These bits.
+    Bits(u64),
+    /// The element that the second argument holds.
+    Argument,
+}
+
 /// The axes of a padding; an unpadded axis is merged into the one before it.
 pub fn merge_unpadded_axes(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
     let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();

@@ -9,7 +9,7 @@ use crate::kernel::attention::Attention;
 use crate::kernel::axis_scan::AxisScan;
 use crate::kernel::body::{Body, ReduceKind};
 use crate::kernel::contraction::{Contraction, RowAxes, Tile};
-use crate::kernel::copy::{CopyBox, Gather};
+use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::roi_align::RoiAlign;
@@ -104,8 +104,8 @@ pub enum Nest {
         axes: Vec<(Extent, Extent, Extent)>,
         /// Bytes of an element.
         bytes: usize,
-        /// Bits of the elements of the border.
-        fill: u64,
+        /// The elements of the border.
+        fill: Fill,
     },
     /// Rows selected by indices.
     Gather(Gather),

@@ -9,6 +9,7 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, RowAxes};
+use crate::kernel::copy::Fill;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
@@ -286,7 +287,7 @@ impl Lowering<'_, '_> {
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
         let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
-        let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
+        let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: Fill::Bits(0) };
         let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))

@@ -46,7 +46,7 @@ use crate::kernel::{extent, schedule};
 use crate::lower::body::body;
 use crate::lower::constants::Constants;
 use crate::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind, dtype_of};
-use crate::place::Rejected;
+use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
 use crate::print::{Capabilities, Source, printer, x86};
 use crate::vendor_libraries::VendorLibraries;
 use crate::{fuse, rendezvous};
@@ -64,6 +64,22 @@ pub struct NotNative {
     pub backend: &'static str,
     /// Estimated arithmetic operations of a run; a symbol counts as [`of_ops::work::OPEN`].
     pub flops: u64,
+    /// Estimated bytes that a run reads and writes, counted in the same way.
+    pub bytes: u64,
+    /// Whether the estimates depend on symbols.
+    pub open: bool,
+}
+
+impl NotNative {
+    /// Whether it computes anything but extents: an empty result only binds symbols.
+    pub fn computes(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// The estimated seconds of a run in the interpreter.
+    pub fn seconds(&self) -> f64 {
+        (self.flops.max(self.bytes / 4)) as f64 / INTERPRETED_OPS_PER_SECOND
+    }
 }
 
 /// A kernel that is compiled from C although machine code was requested.
@@ -250,11 +266,20 @@ impl<'g> Lowering<'g, '_> {
             p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
-        let op = self.g.def_op(v).map(|op| self.g.op(op));
-        let name = op.map_or("an argument", |op| op.name());
-        let location = op.map_or(Location::Unknown, |op| op.loc.clone());
-        let what = format!("the result of '{name}' is read before it is computed");
-        Err(Diagnostic::error(Code::CODEGEN, location, what))
+        let Some(op) = self.g.def_op(v) else {
+            return Err(Diagnostic::error(Code::CODEGEN, Location::Unknown, "an argument is read before it is fed"));
+        };
+        // Kernels know the numbers of a shape computation from symbols; a backend reads its result.
+        if *self.roles.get(op) == Role::Nothing {
+            if self.roles.is_shape(self.g, op) {
+                self.single(op).map_err(|why| self.bug(op, why))??;
+            } else {
+                self.backend(op, "a backend reads it".into())?;
+            }
+            return self.operand(v);
+        }
+        let name = self.g.op(op).name();
+        Err(self.bug(op, format!("the result of '{name}' is read before it is computed")))
     }
 
     /// The operand of `v` for readers that need its type: an object has the type of `v`.
@@ -792,17 +817,21 @@ impl<'g> Lowering<'g, '_> {
             let payload = self.constants.builder().add_payload(bytes);
             let inputs = sub.inputs.iter().map(|v| self.typed_operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
+            let mut values = data.operands.iter().chain(&data.results);
+            let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
+            let empty = data.results.iter().all(|v| work::elements(self.g.ty(*v)) == 0.0);
+            let moved: f64 = data.operands.iter().chain(&data.results).map(|v| work::bytes(self.g.ty(*v))).sum();
             self.out.not_native.push(NotNative {
                 op: data.name().to_string(),
                 location: data.loc.clone(),
                 reason: why,
                 backend: backend.name(),
-                flops: work::of(self.g, op).flops as u64,
+                flops: if empty { 0 } else { work::of(self.g, op).flops as u64 },
+                bytes: if empty { 0 } else { moved as u64 },
+                open: !fixed,
             });
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
             // The cost model would count a symbol as an arbitrary number.
-            let mut values = data.operands.iter().chain(&data.results);
-            let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
             let work = StepKind::Backend {
                 backend: backend.name(),

@@ -41,7 +41,7 @@ const NATIVE_FLOPS_PER_SECOND: f64 = 5e10;
 const NATIVE_BYTES_PER_SECOND: f64 = 1e10;
 
 /// Operations a second of ops without native code.
-const INTERPRETED_OPS_PER_SECOND: f64 = 1e8;
+pub(crate) const INTERPRETED_OPS_PER_SECOND: f64 = 1e8;
 
 /// A placement that the user fixed.
 #[derive(Clone, PartialEq, Eq, Debug)]

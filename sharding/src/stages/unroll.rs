@@ -113,12 +113,17 @@ impl<'a> Unroller<'a> {
         Ok(b)
     }
 
-    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total.
+    /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total,
+    /// and that of the readers where they read parts of a constant.
     fn placed(&mut self, result: ValueId, operand: ValueId, op: OpId) -> Sbp {
         let made = self.layouts[operand.index()];
-        let whole = |u: &of_ir::Use| self.read_layout(u.op, u.operand as usize, made) == Sbp::Broadcast;
+        let mut asked = self.g.uses(result).iter().map(|u| self.read_layout(u.op, u.operand as usize, made));
         let how = match made {
-            Sbp::Partial(_) if self.g.uses(result).iter().all(whole) => Sbp::Broadcast,
+            Sbp::Partial(_) if asked.all(|ask| ask == Sbp::Broadcast) => Sbp::Broadcast,
+            Sbp::Broadcast if self.is_constant(operand) => match asked.next() {
+                Some(first @ Sbp::Split(_)) if asked.all(|ask| ask == first) => first,
+                _ => made,
+            },
             other => other,
         };
         self.reads_as.insert((op, 0), how);

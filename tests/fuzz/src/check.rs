@@ -22,7 +22,7 @@ use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
 use crate::evaluate::{contracted, exact, unbound_symbols, vanished};
-use crate::open::opened;
+use crate::open::{Opening, opened, resized};
 use crate::{Case, module};
 
 /// The pipeline that prepares a function for code generation.
@@ -77,6 +77,8 @@ pub struct Checked {
     pub optimised: Func,
     /// The same with symbolic dimensions.
     pub opened: Option<Func>,
+    /// Cases of the function with symbolic dimensions, before the passes, whose inputs have other extents.
+    resized: Vec<(Case, Checked)>,
     /// Outputs of the case, and of the interpreter on the optimised function.
     want: Vec<Value>,
     got: Vec<Value>,
@@ -92,15 +94,53 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     guarded("text", || text(case))?;
     let optimised = guarded("passes", || optimise(&case.func, PIPELINE))?;
     let got = guarded("optimised", || outputs(&optimised, &case.inputs, "optimised"))?;
-    let opened = guarded("open", || opened(case).map(|f| optimise(&f, PIPELINE)).transpose())?;
-    let checked = Checked { optimised, opened, want, got };
+    let source = opened(case);
+    let opened = guarded("open", || source.as_ref().map(|f| optimise(f, PIPELINE)).transpose())?;
+    let resized = match (&source, &opened) {
+        (Some(source), Some(optimised)) => guarded("open", || resized_cases(case, source, optimised))?,
+        _ => Vec::new(),
+    };
+    let checked = Checked { optimised, opened, resized, want, got };
     guarded("optimised", || agree("optimised", case, &checked, &checked.got))?;
     let rewritten = guarded("rewrites", || optimise(&case.func, REWRITES))?;
     guarded("rewritten", || agree("rewritten", case, &checked, &outputs(&rewritten, &case.inputs, "rewritten")?))?;
     if let Some(func) = &checked.opened {
         guarded("open", || agree("open", case, &checked, &outputs(func, &case.inputs, "open")?))?;
     }
+    for (case, checked) in &checked.resized {
+        guarded("open resized", || agree("open resized", case, checked, &checked.got))?;
+    }
     Ok(checked)
+}
+
+/// How a symbol changes: its place in the order of names, and its value.
+type Change = &'static dyn Fn(usize, i64) -> i64;
+
+/// Larger extents, and one of zero.
+const CHANGES: [Change; 3] = [&|_, n| n + 1, &|i, n| n + i as i64 % 2, &|i, n| if i == 0 { 0 } else { n }];
+
+/// Cases with inputs of other extents, where the function accepts them.
+fn resized_cases(case: &Case, source: &Func, optimised: &Func) -> Result<Vec<(Case, Checked)>, Failure> {
+    let mut out = Vec::new();
+    for change in CHANGES {
+        let Some(inputs) = resized(case, source, change) else { continue };
+        let own = Case { func: source.clone(), inputs, opening: Opening::Closed };
+        // The function may hold numbers of the extents that it was made for.
+        let Ok(want) = outputs(source, &own.inputs, "open resized") else { continue };
+        let mut checked = Checked {
+            optimised: optimised.clone(),
+            opened: Some(optimised.clone()),
+            resized: Vec::new(),
+            want,
+            got: Vec::new(),
+        };
+        if contradicted(&own, &checked) {
+            continue;
+        }
+        checked.got = outputs(optimised, &own.inputs, "open resized")?;
+        out.push((own, checked));
+    }
+    Ok(out)
 }
 
 /// Programs that ran as native code with the expected results.
@@ -160,6 +200,14 @@ pub fn native(
             got => got.map_err(|f| (*i, f))?,
         };
         guarded(stage, || agree(stage, case, checked, &got)).map_err(|f| (*i, f))?;
+        for (case, checked) in checked.resized.iter().filter(|_| *stage == "open native") {
+            let stage = "open native resized";
+            match guarded(stage, || agree(stage, case, checked, &run(&plan, program, &case.inputs)?)) {
+                Err(f) if refused(&f.what) && contradicted(case, checked) => ran.refused += 1,
+                got => got.map_err(|f| (*i, f))?,
+            }
+            ran.open += 1;
+        }
         *(if *stage == "native" { &mut ran.closed } else { &mut ran.open }) += 1;
     }
     Ok(ran)
@@ -264,10 +312,12 @@ fn contradicted(case: &Case, checked: &Checked) -> bool {
         };
         for (dim, own) in shape.iter().zip(t.dims()) {
             let own = *own as i64;
-            let first = dim.as_symbol().map(|s| *known.entry(s.clone()).or_insert(own));
-            let declared = first.or_else(|| dim.substitute(&|s| known.get(s).map(|n| Dim::from(*n))).as_const());
-            if declared.is_some_and(|n| n != own) {
-                return true;
+            let rest = dim.substitute(&|s| known.get(s).map(|n| Dim::from(*n)));
+            match (rest.as_const(), rest.solve(own)) {
+                (Some(declared), _) if declared != own => return true,
+                (_, Some((_, None))) => return true,
+                (_, Some((s, Some(n)))) => _ = known.insert(s, n),
+                _ => {}
             }
         }
     }

@@ -32,10 +32,12 @@ const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U
 pub fn case(seed: u64) -> Result<Case, Diagnostic> {
     let mut graph = Graph::new();
     let inputs = fill(&mut graph, seed);
-    let opening = match Rng::new(!seed).int(0, 3) {
+    let opening = match Rng::new(!seed).int(0, 7) {
         0 => Opening::Shared,
         1 => Opening::Apart,
         2 => Opening::First,
+        3 | 4 => Opening::Arithmetic,
+        5 | 6 => Opening::Product,
         _ => Opening::Closed,
     };
     inputs.map(|inputs| Case { opening, ..Case::new(graph.clone(), inputs) }).map_err(|mut e| {

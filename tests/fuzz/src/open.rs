@@ -1,10 +1,13 @@
 //! The same function with symbolic dimensions instead of its inputs' numbers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Func, Graph, OpId, Rewriter, Type, ValueId, verify_module};
+use of_ir::{Dim, Elements, Func, Graph, OpId, Rewriter, Tensor, Type, ValueId, verify_module};
+use of_ops::Value;
 use of_ops::structural::{Constant, Return};
+use of_passes::specialize::{Bindings, specialize};
 
 use crate::{Case, module};
 
@@ -20,6 +23,31 @@ pub enum Opening {
     Apart,
     /// The first of each input; dimensions of equal size share a symbol.
     First,
+    /// All, as `4*n`, `2*n` or `n + 1` of a symbol.
+    Arithmetic,
+    /// All; the first of each input is a product of two symbols, one of which may be bound by another input.
+    Product,
+}
+
+impl Opening {
+    /// The symbolic dimension in the place of `axis` of `input`, whose size is `n`.
+    fn dim(self, input: usize, axis: usize, n: i64) -> Dim {
+        let symbol = |n: i64| Dim::symbol(format!("n{n}"));
+        let times = |k: i64| &symbol(n / k) * &Dim::from(k);
+        match self {
+            Opening::Closed => n.into(),
+            Opening::Apart => Dim::symbol(format!("x{input}_{axis}")),
+            Opening::First if axis > 0 => n.into(),
+            Opening::Arithmetic if n % 4 == 0 => times(4),
+            Opening::Arithmetic if n % 2 == 0 => times(2),
+            Opening::Arithmetic if n > 1 => &symbol(n - 1) + &Dim::from(1i64),
+            Opening::Product if axis == 0 => match (2..n).find(|k| n % k == 0) {
+                Some(k) => &symbol(k) * &symbol(n / k),
+                None => symbol(n),
+            },
+            Opening::Shared | Opening::First | Opening::Arithmetic | Opening::Product => symbol(n),
+        }
+    }
 }
 
 /// More symbols than any graph creates: those of a copy are numbered from here.
@@ -64,11 +92,7 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
         let ty = from.ty(*v).map_dims(&mut |d| {
             axis += 1;
             let Some(n) = d.as_const().filter(|n| only.is_none_or(|o| *n == o as i64)) else { return d.clone() };
-            match case.opening {
-                Opening::Apart => Dim::symbol(format!("x{i}_{axis}")),
-                Opening::First if axis > 1 => d.clone(),
-                _ => Dim::symbol(format!("n{n}")),
-            }
+            case.opening.dim(i, axis - 1, n)
         });
         let open = matches!(ty, Type::Tensor(_));
         map.insert(*v, rw.add_arg(entry, if open { ty } else { from.ty(*v).clone() }, None));
@@ -94,4 +118,51 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
     let outputs: Vec<ValueId> = from.outputs().iter().map(|v| map[v]).collect();
     rw.create(Return {}, &outputs)?;
     Ok(Func { graph, ..case.func.clone() })
+}
+
+/// The inputs of `case` with other extents that its function with symbolic dimensions allows, and elements repeated.
+/// `to` gives each symbol, by its place in the order of names, another value. `None` where symbols do not follow from the
+/// inputs, the ops do not accept the extents, or inputs are very large.
+pub fn resized(case: &Case, func: &Func, to: &dyn Fn(usize, i64) -> i64) -> Option<Vec<Value>> {
+    /// Most elements of an input.
+    const MAX_ELEMENTS: usize = 40_000;
+    let types = func.input_types();
+    let args: Vec<(&Type, &Value)> = types.iter().zip(&case.inputs).collect();
+    let mut known: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    let substituted = |d: &Dim, known: &BTreeMap<Arc<str>, i64>| d.substitute(&|s| known.get(s).map(|n| Dim::from(*n)));
+    // A dimension may depend on a symbol that a later input binds.
+    for _ in 0..=args.len() {
+        for (ty, value) in &args {
+            let (Some(shape), Value::Tensor(t)) = (ty.as_tensor().and_then(|t| t.shape.as_ref()), value) else {
+                continue;
+            };
+            for (d, n) in shape.iter().zip(t.dims()) {
+                if let Some((s, Some(n))) = substituted(d, &known).solve(*n as i64) {
+                    known.insert(s, n);
+                }
+            }
+        }
+    }
+    known.values_mut().enumerate().for_each(|(i, n)| *n = to(i, *n));
+    // An op may relate extents that have different symbols, which inference notices once they are numbers.
+    let bindings: Bindings = known.iter().map(|(s, n)| (s.to_string(), *n)).collect();
+    specialize(&mut func.clone(), &bindings).ok()?;
+    let resize = |(ty, value): &(&Type, &Value)| {
+        let (Some(shape), Value::Tensor(t)) = (ty.as_tensor().and_then(|t| t.shape.as_ref()), value) else {
+            return Some((*value).clone());
+        };
+        let dims = shape.iter().map(|d| usize::try_from(substituted(d, &known).as_const()?).ok());
+        let dims: Vec<usize> = dims.collect::<Option<_>>()?;
+        let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n <= MAX_ELEMENTS)?;
+        if n > 0 && t.is_empty() {
+            return None;
+        }
+        let elements = match t.elements() {
+            Elements::Float(v) => Elements::Float((0..n).map(|i| v[i % v.len()]).collect()),
+            Elements::Int(v) => Elements::Int((0..n).map(|i| v[i % v.len()]).collect()),
+            Elements::Str(v) => Elements::Str((0..n).map(|i| v[i % v.len()].clone()).collect()),
+        };
+        Some(Value::from(Tensor::from_elements(t.dtype(), dims, elements).ok()?))
+    };
+    args.iter().map(resize).collect()
 }

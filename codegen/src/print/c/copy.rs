@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::isa::Isa;
-use crate::kernel::copy::{CopyBox, Gather, merge_unpadded_axes};
+use crate::kernel::copy::{CopyBox, Fill, Gather, merge_unpadded_axes};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
@@ -180,10 +180,14 @@ pub fn interleave_shuffle(lanes: usize, s: usize) -> (String, String) {
     (low, high)
 }
 
-/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. A negative number of
-/// elements before crops.
-pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
+/// Pads with `fill`: output extent, input extent and elements before, for each axis. A negative number of elements before
+/// crops.
+pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: Fill) -> Source {
     let t = word(element_bytes);
+    let (fill, result) = match fill {
+        Fill::Bits(bits) => (format!("({t}){bits}ULL"), 1),
+        Fill::Argument => (format!("*(const {t} *)args[1]"), 2),
+    };
     let axes = &merge_unpadded_axes(axes);
     let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
     let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
@@ -191,8 +195,8 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
     let n = axes.len() - 1;
     let rows: Extent = out[..n].iter().product();
     let (width, own, before) = &axes[n];
-    let mut c = String::from("  for (i64 row = begin; row < end; row++) {\n");
-    let _ = writeln!(c, "    {t} *to = ({t} *)args[1] + row * {width};");
+    let mut c = format!("  const {t} fill = {fill};\n  for (i64 row = begin; row < end; row++) {{\n");
+    let _ = writeln!(c, "    {t} *to = ({t} *)args[{result}] + row * {width};");
     let mut below = Extent::from(1usize);
     let (mut inside, mut at) = (vec!["1".to_string()], vec!["0".to_string()]);
     for axis in (0..n).rev() {
@@ -205,10 +209,10 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
     let last = (before + own).max(&first).min(width);
     let _ = writeln!(c, "    if ({}) {{", inside.join(" && "));
     let _ = writeln!(c, "      const {t} *from = (const {t} *)args[0] + ({}) - ({before});", at.join(" + "));
-    let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = ({t}){fill}ULL;");
+    let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = fill;");
     let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
-    let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
-    let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
+    let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = fill;");
+    let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = fill;\n  }}");
     Source::new(c, rows, (16384 / width.size_hint().max(1)).max(1) as i64)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::kernel::copy::{CopyBox, Gather};
+use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Scatter;
 use crate::kernel::space::Space;
@@ -130,12 +130,13 @@ fn transpose(p: &CopyBox, s: &Space, other: usize, bytes: usize, out: usize, c: 
     outer.iter().product::<Extent>() * tn * tm
 }
 
-/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis.
-pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: u64) -> Source {
+/// Pads with `fill`: output extent, input extent and elements before, for each axis.
+pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: Fill) -> Source {
     let mut axes = copy::merge_unpadded_axes(axes);
     let last = axes.len() - 1;
     // Only zeros are equal in words of any width.
-    let by = if fill == 0 { widening(bytes, [&axes[last].0, &axes[last].1, &axes[last].2].into_iter()) } else { 1 };
+    let zeros = fill == Fill::Bits(0);
+    let by = if zeros { widening(bytes, [&axes[last].0, &axes[last].1, &axes[last].2].into_iter()) } else { 1 };
     let (out, own, before) = &axes[last];
     axes[last] = (words(out, by), words(own, by), words(before, by));
     let dims: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
@@ -150,10 +151,11 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: u64) -> Source
     }
     let (inside, at) = (inside.join(" && "), at.join(" + "));
     let _ = writeln!(text, "    {t} v = {{}};\n    if ({inside}) v = ARG(const {t}, 0)[{at}];");
-    if fill != 0 {
-        let _ = writeln!(text, "    else v = ({t}){fill}ULL;");
-    }
-    let _ = writeln!(text, "    ARG({t}, 1)[it] = v;");
+    let _ = match fill {
+        Fill::Bits(0) => writeln!(text, "    ARG({t}, 1)[it] = v;"),
+        Fill::Bits(bits) => writeln!(text, "    else v = ({t}){bits}ULL;\n    ARG({t}, 1)[it] = v;"),
+        Fill::Argument => writeln!(text, "    else v = ARG(const {t}, 1)[0];\n    ARG({t}, 2)[it] = v;"),
+    };
     thread_per_index(&dims.iter().product(), "it", "", &text)
 }
 

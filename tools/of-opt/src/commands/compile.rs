@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use of_codegen::Summary;
-use of_diag::Diagnostics;
+use of_codegen::{NotNative, Summary};
+use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
 use serde_json::json;
 
@@ -83,7 +83,10 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
 fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) -> String {
     let s = compiled.summary();
     let not_native = s.not_native.iter().map(|l| {
-        json!({"op": l.op, "backend": l.backend, "location": l.location.to_string(), "reason": l.reason.to_string()})
+        json!({
+            "op": l.op, "backend": l.backend, "location": l.location.to_string(), "reason": l.reason.to_string(),
+            "operations": l.flops, "bytes": l.bytes, "seconds": l.seconds(),
+        })
     });
     let report = json!({
         "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
@@ -178,18 +181,40 @@ fn note_not_emitted(s: &Summary, console: &Console) {
     }
 }
 
-/// Notes the ops that a backend executes because there is no native code for them.
+/// Most ops that a warning lists.
+const MAX_LISTED: usize = 8;
+
+/// Warns of the ops that the interpreter executes because there is no native code for them, the slowest first.
 pub fn note_not_native(s: &Summary, console: &Console) {
-    let n = s.not_native.len();
-    if n == 0 {
-        return;
+    let mut ops: Vec<&NotNative> = s.not_native.iter().filter(|l| l.computes()).collect();
+    ops.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
+    if let Some(first) = ops.first() {
+        let all: f64 = ops.iter().map(|l| l.seconds()).sum();
+        let run = if ops.len() == 1 { "runs" } else { "run" };
+        let what =
+            format!("{} {run} on the interpreter, estimated {} a run", count(ops.len(), "op"), time(seconds(all)));
+        let mut d = Diagnostic::warning(Code::CODEGEN, first.location.clone(), what);
+        let most = if console.verbose > 0 { ops.len() } else { MAX_LISTED };
+        for l in ops.iter().take(most) {
+            let cost = format!("{}, {} operations, {}", time(seconds(l.seconds())), l.flops, bytes(l.bytes));
+            d.notes.push(format!("{} at {}: {}; {cost}", l.op, l.location, l.reason));
+        }
+        if ops.len() > most {
+            d.notes.push(format!("{} more; -v lists them", ops.len() - most));
+        }
+        if ops.iter().any(|l| l.open) {
+            d.notes.push(format!("the estimates take an open extent as {}", of_ops::work::OPEN));
+        }
+        console.diagnostic(&d);
     }
-    let more = if console.verbose > 0 { ":" } else { "; -v lists them and the reasons" };
-    let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
-    console.note(&format!("  {n} {ops} {run} without native code{more}"));
     if console.verbose > 0 {
-        for l in &s.not_native {
-            console.note(&format!("    {} on '{}' at {}: {}", l.op, l.backend, l.location, l.reason));
+        for l in s.not_native.iter().filter(|l| !l.computes()) {
+            console.note(&format!("    {} on '{}' at {} tells extents: {}", l.op, l.backend, l.location, l.reason));
         }
     }
+}
+
+/// An estimated time; what no clock counts is none.
+fn seconds(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)
 }
