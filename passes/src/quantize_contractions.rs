@@ -6,6 +6,8 @@
 //!
 //! Its input is the QDQ form: QuantizeLinear and DequantizeLinear around a contraction.
 
+use std::collections::HashMap;
+
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
@@ -24,15 +26,16 @@ use crate::matchers::{def, dims, single_use, splat};
 /// When an op that it makes does not fit, a bug of the pass.
 pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize-contractions");
+    let mut affine = HashMap::new();
     for op in rw.graph().walk() {
         if !rw.graph().is_live(op) {
             continue;
         }
         match rw.graph().op(op).name() {
-            Conv::NAME => conv(&mut rw, op)?,
-            MatMul::NAME | Gemm::NAME => product(&mut rw, op)?,
+            Conv::NAME => conv(&mut rw, op, &mut affine)?,
+            MatMul::NAME | Gemm::NAME => product(&mut rw, op, &mut affine)?,
             name if commutes_with_dequantize(name) => movement(&mut rw, op)?,
-            QuantizeLinear::NAME => quantize(&mut rw, op)?,
+            QuantizeLinear::NAME => quantize(&mut rw, op, &affine)?,
             _ => {}
         }
     }
@@ -47,6 +50,14 @@ struct Quantised {
     scale: ValueId,
     zero: Option<ValueId>,
     axis: Option<usize>,
+}
+
+/// `acc * factor + shift` in f32, with the sum of products `acc` in i32.
+#[derive(Clone, Copy)]
+struct Affine {
+    acc: ValueId,
+    factor: ValueId,
+    shift: Option<ValueId>,
 }
 
 /// The operands of a dequantization to f32 without blocks.
@@ -88,6 +99,7 @@ fn finish(
     (x, w): (Quantised, Quantised),
     bias: Option<ValueId>,
     column: &[usize],
+    affine: &mut HashMap<ValueId, Affine>,
 ) -> Result<(), Diagnostic> {
     let shaped = |rw: &mut Rewriter<'_>, v: ValueId| match dims(rw.graph(), v) {
         Some(d) if d.iter().product::<usize>() == 1 => reshape_to(rw, v, &[]),
@@ -97,15 +109,16 @@ fn finish(
     let factor = rw.create_one(Mul {}, &[sx, sw])?;
     let real = rw.create_one(Cast::to(DType::F32), &[acc])?;
     let mut y = rw.create_one(Mul {}, &[real, factor])?;
-    if let Some(b) = bias {
-        let b = shaped(rw, b)?;
+    let shift = bias.map(|b| shaped(rw, b)).transpose()?;
+    if let Some(b) = shift {
         y = rw.create_one(Add {}, &[y, b])?;
     }
+    affine.insert(y, Affine { acc, factor, shift });
     rw.replace(op, &[y]);
     Ok(())
 }
 
-fn conv(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(c) = as_op::<Conv>(rw.graph(), op) else { return Ok(()) };
     let operands = rw.graph().op(op).operands.clone();
     let Some((x, w)) = pair(rw, operands[0], operands[1], 0) else { return Ok(()) };
@@ -118,11 +131,11 @@ fn conv(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     let Conv { strides, pads, dilations, group, auto_pad, channels_last } = c;
     let integer = ConvInteger { strides, pads, dilations, group, auto_pad, channels_last };
     let acc = rw.create_one(integer, &[x.number, w.number, zeros[0], zeros[1]])?;
-    finish(rw, op, acc, (x, w), bias, &column)
+    finish(rw, op, acc, (x, w), bias, &column, affine)
 }
 
 /// Matrix products; `of.gemm` where its factors are 1 and at most the right operand is transposed.
-fn product(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
     let gemm = as_op::<Gemm>(rw.graph(), op);
     let turned = gemm.as_ref().is_some_and(|g| g.trans_b);
@@ -145,7 +158,7 @@ fn product(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     let zeros = [none(rw, x.zero)?, none(rw, w.zero)?];
     let b = if turned { rw.create_one(transpose_by(&[1, 0]), &[w.number])? } else { w.number };
     let acc = rw.create_one(MatMulInteger {}, &[x.number, b, zeros[0], zeros[1]])?;
-    finish(rw, op, acc, (x, w), bias, &[db[axis]])
+    finish(rw, op, acc, (x, w), bias, &[db[axis]], affine)
 }
 
 /// Whether an op of this name commutes with dequantization: it moves elements or takes the maximum.
@@ -207,8 +220,11 @@ fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId
     }
 }
 
-/// quantize(dequantize(x)) = x with the same parameters; quantize(x) = round(x / s) + zero with constant parameters.
-fn quantize(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+/// quantize(dequantize(x)) = x with the same parameters; quantize(x) = round(x / s) + zero with a constant scale s.
+///
+/// A contraction a x + b becomes (a/s) x + b/s, one product for each element instead of two. The model leaves the order of
+/// the contraction's terms open, so no quotient near a tie is defined; kernels of other runtimes do the same.
+fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(q) = as_op::<QuantizeLinear>(rw.graph(), op) else { return Ok(()) };
     let operands = rw.graph().op(op).operands.clone();
     let (x, scale, result) = (operands[0], operands[1], rw.graph().op(op).results[0]);
@@ -234,9 +250,23 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     }
     let x = unclipped(rw, x, scale, zero, to);
     rw.rewrite(op, &[]);
-    // A quotient, as the op defines it: the product with the reciprocal is a step off near ties.
     let divisor = reshape_to(rw, scale, &[])?;
-    let mut v = rw.create_one(Div {}, &[x, divisor])?;
+    let mut v = match affine.get(&x).filter(|_| single_use(rw.graph(), x)) {
+        Some(a) => {
+            let factor = rw.create_one(Div {}, &[a.factor, divisor])?;
+            let real = rw.create_one(Cast::to(DType::F32), &[a.acc])?;
+            let v = rw.create_one(Mul {}, &[real, factor])?;
+            match a.shift {
+                Some(b) => {
+                    let b = rw.create_one(Div {}, &[b, divisor])?;
+                    rw.create_one(Add {}, &[v, b])?
+                }
+                None => v,
+            }
+        }
+        // A quotient, as the op defines it: the product with the reciprocal is a step off near ties.
+        None => rw.create_one(Div {}, &[x, divisor])?,
+    };
     v = rw.create_one(Round {}, &[v])?;
     if let Some(z) = zero {
         let z = reshape_to(rw, z, &[])?;
