@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{DType, Elements, Func, Tensor, Type};
+use of_onnx::ModelInput;
 use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
@@ -68,18 +69,24 @@ pub fn read_for_plan(files: &[String], plan: &PlanFile, conversion: &Conversion)
     Ok(ordered.into_iter().map(|g| g.value).collect())
 }
 
-/// The names among `defaults`, inputs with default values and their positions in the model, that `files` have values
-/// for: by `NAME=FILE`, `NAME.npy`, or `input_N.pb` at that position. Archives are not looked into.
-pub(crate) fn given_defaults(files: &[String], defaults: Vec<(usize, String)>) -> Vec<String> {
-    let given = |(position, name): &(usize, String)| {
-        let numbered = [format!("input_{position}.pb"), format!("input_{position}.npy"), format!("{name}.npy")];
+/// The names of the inputs with default values that `files` have values for: by `NAME=FILE`, `NAME.npy`, or
+/// `input_N.pb` at their position in the model. Archives are not looked into.
+///
+/// Numbered files that are as many as the inputs without default values, from `input_0` on, are for these: the usual
+/// test data of a model whose weights are inputs with default values.
+pub(crate) fn given_defaults(files: &[String], inputs: &[ModelInput]) -> Vec<String> {
+    let required = inputs.iter().filter(|input| !input.has_default).count();
+    let given = |(position, input): &(usize, &ModelInput)| {
         files.iter().any(|item| {
             let path = Path::new(item);
-            item.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('='))
-                || (path.is_dir() && numbered.iter().any(|file| path.join(file).is_file()))
+            let numbered = |i: usize| ["pb", "npy"].iter().any(|e| path.join(format!("input_{i}.{e}")).is_file());
+            let only_required = || (0..inputs.len()).all(|i| numbered(i) == (i < required));
+            item.strip_prefix(input.name.as_str()).is_some_and(|rest| rest.starts_with('='))
+                || path.join(format!("{}.npy", input.name)).is_file()
+                || (numbered(*position) && !only_required())
         })
     };
-    defaults.into_iter().filter(given).map(|(_, name)| name).collect()
+    inputs.iter().enumerate().filter(|(_, i)| i.has_default).filter(given).map(|(_, i)| i.name.clone()).collect()
 }
 
 /// Sorts values into the order of the inputs of `func`, and checks their element types.
@@ -379,11 +386,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("input_2.pb"), b"").unwrap();
         std::fs::write(dir.path().join("v.npy"), b"").unwrap();
-        let defaults = || [(1, "u"), (2, "w"), (3, "v")].map(|(i, n)| (i, n.to_string())).to_vec();
+        let inputs = [("x", false), ("u", true), ("w", true), ("v", true)]
+            .map(|(name, has_default)| ModelInput { name: name.to_owned(), has_default });
         let folder = dir.path().display().to_string();
-        assert_eq!(given_defaults(&[folder], defaults()), ["w", "v"]);
-        assert_eq!(given_defaults(&["u=f.npy".into()], defaults()), ["u"]);
-        assert!(given_defaults(&["x=f.npy".into()], defaults()).is_empty());
+        assert_eq!(given_defaults(&[folder], &inputs), ["w", "v"]);
+        assert_eq!(given_defaults(&["u=f.npy".into()], &inputs), ["u"]);
+        assert!(given_defaults(&["x=f.npy".into()], &inputs).is_empty());
+    }
+
+    #[test]
+    fn numbered_files_for_the_required_inputs_alone_skip_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = [dir.path().display().to_string()];
+        let inputs = [("w", true), ("x", false), ("b", true), ("y", false)]
+            .map(|(name, has_default)| ModelInput { name: name.to_owned(), has_default });
+        let write = |i: usize| std::fs::write(dir.path().join(format!("input_{i}.pb")), b"").unwrap();
+        write(0);
+        write(1);
+        assert!(given_defaults(&folder, &inputs).is_empty());
+        write(2);
+        write(3);
+        assert_eq!(given_defaults(&folder, &inputs), ["w", "b"]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub fn open_for(
         Format::Onnx => {
             let mut names: BTreeSet<String> = initializer_inputs.iter().cloned().collect();
             if !files.is_empty() {
-                names.extend(input_files::given_defaults(files, of_onnx::initializer_inputs(path)?));
+                names.extend(input_files::given_defaults(files, &of_onnx::model_inputs(path)?));
             }
             Ok(ModelOrPlan::Model(Box::new(import_with(path, names, observer)?)))
         }

@@ -46,15 +46,22 @@ pub fn import_bytes(model: impl Into<Bytes>, options: &Options) -> Result<Module
     log(import_with_warnings(model.into(), options)?)
 }
 
-/// The inputs of a model file that have a default value, an initializer of their name: their position and their name.
-/// [`Options::initializer_inputs`] makes inputs of them.
+/// An input of an ONNX model.
+pub struct ModelInput {
+    /// Its name.
+    pub name: String,
+    /// Whether an initializer has its name: a default value. [`Options::initializer_inputs`] makes it an input of the
+    /// module, which otherwise has a constant.
+    pub has_default: bool,
+}
+
+/// The inputs of a model file, in order.
 ///
 /// # Errors
 /// When the file cannot be read, or is no model.
-pub fn initializer_inputs(path: &Path) -> Result<Vec<(usize, String)>, Diagnostic> {
+pub fn model_inputs(path: &Path) -> Result<Vec<ModelInput>, Diagnostic> {
     let model: ModelProto = decode(map(path)?, "an ONNX model")?;
-    let graph = model.graph.unwrap_or_default();
-    Ok(import::initializer_inputs(&graph).into_iter().map(|(i, name)| (i, name.to_owned())).collect())
+    Ok(import::model_inputs(&model.graph.unwrap_or_default()))
 }
 
 /// As [`import_bytes`], with the warnings.

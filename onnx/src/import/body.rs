@@ -10,6 +10,7 @@ use super::declared::{self, Declared};
 use super::report::{ImportError, OpName};
 use super::scope::Bound;
 use super::{Importer, Node, domain};
+use crate::load::ModelInput;
 use crate::ops::{self, ImportFn};
 use crate::proto::{FunctionProto, GraphProto, NodeProto};
 use crate::tensor::{self, invalid};
@@ -28,16 +29,17 @@ fn keys_of(name: &str) -> String {
     format!("{name}.keys")
 }
 
-/// Whether `name` has a value in the model.
-fn is_initialized(graph: &GraphProto, name: &str) -> bool {
+/// The names that have a value in the model.
+fn initialized(graph: &GraphProto) -> HashSet<&str> {
     let sparse = graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
-    graph.initializer.iter().chain(sparse).any(|t| t.name() == name)
+    graph.initializer.iter().chain(sparse).map(|t| t.name()).collect()
 }
 
-/// The inputs of `graph` that have a default value, an initializer of their name: their position and their name.
-pub(crate) fn initializer_inputs(graph: &GraphProto) -> Vec<(usize, &str)> {
-    let names = graph.input.iter().map(|i| i.name()).enumerate();
-    names.filter(|(_, name)| is_initialized(graph, name)).collect()
+/// The inputs of `graph`, in order.
+pub(crate) fn model_inputs(graph: &GraphProto) -> Vec<ModelInput> {
+    let initialized = initialized(graph);
+    let input = |name: &str| ModelInput { name: name.to_owned(), has_default: initialized.contains(name) };
+    graph.input.iter().map(|i| input(i.name())).collect()
 }
 
 impl<'m> Importer<'m, '_> {
@@ -98,10 +100,11 @@ impl<'m> Importer<'m, '_> {
     fn inputs(&mut self, graph: &'m GraphProto) -> Vec<String> {
         let mut names = Vec::new();
         let symbols = declared::symbols_of_tensors(&graph.input);
+        let initialized = initialized(graph);
         for (i, input) in graph.input.iter().enumerate() {
             let name = input.name();
             // An initializer of that name is its default: the input is a constant, unless a value will be given.
-            if is_initialized(graph, name) && !self.initializer_inputs.contains(name) {
+            if initialized.contains(name) && !self.initializer_inputs.contains(name) {
                 continue;
             }
             let loc = Location::onnx(name, i as u32, "Input");

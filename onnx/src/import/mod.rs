@@ -23,7 +23,7 @@ use crate::external::External;
 use crate::proto::FunctionProto;
 
 pub(crate) use attribute::{Attributes, dtype_attr, literal};
-pub(crate) use body::initializer_inputs;
+pub(crate) use body::model_inputs;
 pub(crate) use emit::{as_is, declaration, is_declared};
 pub(crate) use model::model;
 pub(crate) use node::{ImportResult, Node};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Attrs, Func, Graph, Module, Rewriter};
 
-use super::body::initializer_inputs;
+use super::body::model_inputs;
 use super::report::Report;
 use super::scope::Scope;
 use super::{
@@ -59,7 +59,8 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
 
 /// Only an initializer that is an input may be given by a run.
 fn check_initializer_inputs(graph: &GraphProto, options: &Options) -> Result<(), Diagnostic> {
-    let may_be: Vec<&str> = initializer_inputs(graph).into_iter().map(|(_, name)| name).collect();
+    let inputs = model_inputs(graph);
+    let may_be: Vec<&str> = inputs.iter().filter(|i| i.has_default).map(|i| i.name.as_str()).collect();
     let Some(other) = options.initializer_inputs.iter().find(|n| !may_be.contains(&n.as_str())) else { return Ok(()) };
     let message = format!("'{other}' is not an input with a default value");
     let hint = match may_be.as_slice() {
