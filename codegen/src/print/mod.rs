@@ -14,12 +14,9 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
-pub mod x86;
 
 pub use printer::{Capabilities, Printer};
 pub use source::Source;
-
-use std::sync::Arc;
 
 use crate::isa::{Isa, Language};
 use crate::kernel::nest::Nest;
@@ -39,8 +36,7 @@ impl Nest {
     /// # Errors
     /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
-        let source = printer(isa.language).print(self, isa)?;
-        Ok(Source { nest: Some(Arc::new(self.clone())), ..source })
+        printer(isa.language).print(self, isa)
     }
 }
 
