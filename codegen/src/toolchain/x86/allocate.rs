@@ -4,6 +4,11 @@
 use crate::toolchain::x86::asm::Gp;
 use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
 
+/// How much more a value counts that is used in a loop.
+const LOOP_WEIGHT: f32 = 16.0;
+/// How much a constant counts: most instructions read it from memory as well.
+const AGAIN_WEIGHT: f32 = 0.05;
+
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -71,7 +76,7 @@ fn ranges(p: &Program) -> Vec<Range> {
     }
     let empty = Range { register: NONE, start: u32::MAX, end: 0, weight: 0.0 };
     let mut out = vec![empty; p.classes.len()];
-    let weights: Vec<f32> = (0..12).map(|d| 8f32.powi(d)).collect();
+    let weights: Vec<f32> = (0..12).map(|d| LOOP_WEIGHT.powi(d)).collect();
     for (i, inst) in p.insts.iter().enumerate() {
         let at = i as u32;
         let weight = around[i].map_or(1.0, |l| weights[depths[l as usize].min(11) as usize]);
@@ -173,7 +178,7 @@ impl Scan {
         });
         let cost = |r: &Range| {
             let length = f32::from(u16::try_from(r.end - r.start + 1).unwrap_or(u16::MAX));
-            let weight = if again[r.register as usize].is_some() { r.weight * 0.25 } else { r.weight };
+            let weight = if again[r.register as usize].is_some() { r.weight * AGAIN_WEIGHT } else { r.weight };
             weight / length
         };
         if let Some(register) = free.pop() {

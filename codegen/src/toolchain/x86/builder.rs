@@ -157,6 +157,8 @@ impl Builder {
 
     /// Forgets computations with a merged register, whose value changes.
     pub fn forget(&mut self, r: Reg) {
+        let later = &mut self.definitions[r as usize..];
+        later.iter_mut().filter(|d| d.is_some_and(|i| i.reads().any(|x| x == r))).for_each(|d| *d = None);
         for s in &mut self.open {
             s.known
                 .retain(|(_, args, mem, _), _| !args.contains(&r) && mem.is_none_or(|m| m.base != r && m.index != r));

@@ -26,6 +26,7 @@ const BLEND: Code = op(1, 3, 0x4a);
 const BLEND_MASK: Code = op(1, 2, 0x65);
 const SCALE: Code = op(1, 2, 0x2c);
 const SHIFT: Code = op(1, 1, 0x72);
+const SHIFT_64: Code = Code { wide: true, ..op(1, 1, 0x73) };
 const MASKED_LOAD: Code = op(1, 2, 0x2c);
 const MASKED_STORE: Code = op(1, 2, 0x2e);
 const TO_LANE: Code = op(1, 1, 0x6e);
@@ -312,7 +313,7 @@ impl Emitter<'_> {
             Op::Const
             | Op::Vector(_)
             | Op::Fma(..)
-            | Op::ShiftLanes(_)
+            | Op::ShiftLanes(..)
             | Op::Compare(_)
             | Op::Blend
             | Op::CompareBlend(_)
@@ -526,10 +527,11 @@ impl Emitter<'_> {
         }
         match inst.op {
             Op::Vector(v) => self.vector_inst(inst, v)?,
-            Op::ShiftLanes(how) => {
+            Op::ShiftLanes(how, wide) => {
                 let from = self.vector(a, inst)?;
                 let to = self.vector_target(inst)?;
-                self.asm.vector(SHIFT, Args { imm: Some(inst.imm as u8), ..Args::new(how as u8, to, Rm::Reg(from)) });
+                let code = if wide { SHIFT_64 } else { SHIFT };
+                self.asm.vector(code, Args { imm: Some(inst.imm as u8), ..Args::new(how as u8, to, Rm::Reg(from)) });
                 self.put_vector(inst, to);
             }
             Op::Compare(how) => {
@@ -537,7 +539,8 @@ impl Emitter<'_> {
                 let to = self.vector_target(inst)?;
                 if self.p.avx512 {
                     self.compare_to_mask(how, first, rm);
-                    self.asm.vector(MASK_TO_LANES, Args::new(to, 0, Rm::Reg(COMPARED)));
+                    let wide = matches!(how, Comparison::Float(_, Lanes::All64));
+                    self.asm.vector(Code { wide, ..MASK_TO_LANES }, Args::new(to, 0, Rm::Reg(COMPARED)));
                 } else {
                     let (code, imm) = match how {
                         Comparison::Float(how, lanes) => (float_compare(lanes), Some(how)),
@@ -644,7 +647,7 @@ impl Emitter<'_> {
     /// The second operand of a comparison.
     fn compared_operand(&mut self, r: Reg, how: Comparison, inst: &Inst) -> Result<Rm, String> {
         match how {
-            Comparison::Float(_, Lanes::One64) => Ok(Rm::Reg(self.vector(r, inst)?)),
+            Comparison::Float(_, Lanes::One64 | Lanes::All64) => Ok(Rm::Reg(self.vector(r, inst)?)),
             _ => Ok(self.vector_rm(r, false)),
         }
     }
@@ -728,11 +731,12 @@ impl Emitter<'_> {
         let (onto_factor, onto_sum) = [(0xa8, 0xb8), (0xac, 0xbc), (0xaa, 0xba)][kind as usize];
         let (scalar, wide, bits) = match lanes {
             Lanes::All => (0, false, 0),
+            Lanes::All64 => (0, true, 0),
             Lanes::One32 => (1, false, 128),
             Lanes::One64 => (1, true, 128),
         };
         let code = |n: u8| Code { wide, ..op(1, 2, n + scalar) };
-        let single = lanes != Lanes::All;
+        let single = !matches!(lanes, Lanes::All | Lanes::All64);
         let own = self.place(inst.dst);
         let in_register = matches!(own, Place::Register(_));
         if in_register && own != self.place(c) && (own == self.place(a) || own == self.place(b)) {
@@ -779,7 +783,7 @@ impl Emitter<'_> {
 /// The comparison of floats.
 fn float_compare(lanes: Lanes) -> Code {
     match lanes {
-        Lanes::One64 => Code { wide: true, ..op(1, 1, 0xc2) },
+        Lanes::One64 | Lanes::All64 => Code { wide: true, ..op(1, 1, 0xc2) },
         _ => COMPARE,
     }
 }

@@ -1,23 +1,5 @@
-/* Functions of the C prelude in terms of the words of the kernel language (language.rs). */
-INLINE f32 splat_first(vf v) { return LANE(v, 0); }
-INLINE vf vmax(vf a, vf b) { return pick(a != a, a, hwmax(a, b)); }
-INLINE vf vmin(vf a, vf b) { return pick(a != a, a, hwmin(a, b)); }
-INLINE vf vmaxc(f32 c, vf x) { return hwmax(SPLAT(c), x); }
-INLINE vf vminc(f32 c, vf x) { return hwmin(SPLAT(c), x); }
-INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
-INLINE vf vcopysign(vf x, vf s) { return (vf)(((vi)x & 0x7fffffff) | ((vi)s & (i32)0x80000000)); }
-INLINE vf vround_small(vf x) { vf m = SPLAT(12582912.0f); return (x + m) - m; }
-INLINE vi vnarrow(vf x, f32 lo, f32 hi) { return __builtin_convertvector(hwmin(SPLAT(hi), hwmax(x, SPLAT(lo))), vi); }
-INLINE vi vtoint(vf x) {
-  vi v = __builtin_convertvector(hwmin(SPLAT(2147483520.0f), hwmax(x, SPLAT(-2147483648.0f))), vi);
-  return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
-}
-INLINE vf vquotient(vf x, f32 c, f32 r) {
-  vf q = x * SPLAT(r);
-  vi small = (hwmin(vabs(q), vabs(x)) < SPLAT(1e-30f)) & (x != SPLAT(0));
-  if (vany(small | (vabs(q) > SPLAT(1e38f)))) return x / SPLAT(c);
-  return pick(q != SPLAT(0), q + (x - q * SPLAT(c)) * SPLAT(r), q);
-}
+/* Functions in terms of the words of the kernel language (language.rs), instead of those of the C prelude that have intrinsics,
+   a form for each instruction set, or names made by macros. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) { return round_to_int(hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)))); }
 INLINE vf vrecip(vf x) {
   if (HAS_AVX512) { vf r = reciprocal_estimate(x); return r + r * (SPLAT(1.0f) - x * r); }
@@ -34,18 +16,8 @@ INLINE vi dot4(vi c, vi a, vi b) {
   vi even = dot2(c, a & 0x00ff00ff, ((b << 24) >> 24 & 0xffff) | ((b << 8) >> 24 << 16));
   return dot2(even, (vi)((vu)a >> 8) & 0x00ff00ff, ((b << 16) >> 24 & 0xffff) | (b >> 24 << 16));
 }
-INLINE vi load_pair(const bf16 *p, i64 ld) { return load_u16(p) | load_u16(p + ld) << 16; }
-INLINE vi load_part_pair(const bf16 *p, i64 ld, i64 n) { return load_part_u16(p, n) | load_part_u16(p + ld, n) << 16; }
 
-INLINE vf widen_bf16(vi h) { return (vf)(h << 16); }
-INLINE vi narrow_bf16(vf x) {
-  vu u = (vu)x;
-  return ipick(x == x, (vi)((u + 0x7fff + ((u >> 16) & 1)) >> 16), (vi)(u >> 16) | 64);
-}
-INLINE vf round_bf16(vf x) { return widen_bf16(narrow_bf16(x)); }
 INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }
-INLINE vf load_bf16(const bf16 *p) { return widen_bf16(load_u16(p)); }
-INLINE void store_bf16(bf16 *p, vf v) { store_u16(p, narrow_bf16(v)); }
 INLINE vf load_part_bf16(const bf16 *p, i64 n) { return widen_bf16(load_part_u16(p, n)); }
 INLINE vf load_part_f16(const f16 *p, i64 n) { return widen_f16(load_part_u16(p, n)); }
 INLINE void store_part_bf16(bf16 *p, vf v, i64 n) { store_part_u16(p, narrow_bf16(v), n); }
@@ -99,7 +71,6 @@ INLINE void move(void *to, const void *from, i64 n) {
   for (; i + 8 <= n; i += 8) *(u64 *)(t + i) = *(const u64 *)(f + i);
   for (; i < n; i++) t[i] = f[i];
 }
-INLINE i32 word_part(const u8 *p, i64 n) { u32 w = 0; for (i64 i = 0; i < n; i++) w |= (u32)p[i] << (8 * i); return (i32)w; }
 
 INLINE f32 hsum(vf v) {
   if (LANES > 8) v = v + exchange(v, 8);
@@ -121,5 +92,7 @@ INLINE f32 hmin(vf v) {
   v = vmin(v, exchange(v, 4)); v = vmin(v, exchange(v, 2)); v = vmin(v, exchange(v, 1));
   return LANE(v, 0);
 }
-INLINE i64 order_of_f32(f32 e) { i32 i = bits_of_f32(e); return e != e ? 0x7fffffff : i ^ ((i >> 31) & 0x7fffffff); }
-INLINE i64 order_of_f64(f64 e) { i64 i = bits_of_f64(e); return e != e ? 0x7fffffffffffffffLL : i ^ ((i >> 63) & 0x7fffffffffffffffLL); }
+INLINE vd SPLATD(f64 x) { return lanes_of_f64(x); }
+INLINE vd SELECT_F64(vlu m, vd a, vd b) { return (vd)pick((vi)m, (vf)a, (vf)b); }
+INLINE vlu LONG_BITS(vd x) { return (vlu)x; }
+INLINE vd DOUBLE(vlu x) { return (vd)x; }

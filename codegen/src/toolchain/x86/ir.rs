@@ -106,8 +106,8 @@ pub enum Op {
     Vector(Vector),
     /// `a * b + c` (0), `c - a * b` (1) or `a * b - c` (2); for one f32, one f64, or all lanes.
     Fma(u8, Lanes),
-    /// Shifts integer lanes by an immediate.
-    ShiftLanes(Shift),
+    /// Shifts integer lanes by an immediate; whether lanes have 64 bits.
+    ShiftLanes(Shift, bool),
     /// Compares lanes as the immediate byte says: floats or integers; the result is a mask.
     Compare(Comparison),
     /// The second operand where the mask is set, else the third.
@@ -143,6 +143,7 @@ pub enum Op {
 #[allow(missing_docs, reason = "the names say what they are")]
 pub enum Lanes {
     All,
+    All64,
     One32,
     One64,
 }

@@ -34,7 +34,8 @@ words! {
     RoundToInt = "round_to_int", Estimate = "reciprocal_estimate", Scale = "scale_exponent", Convert = "__builtin_convertvector",
     Prefetch = "__builtin_prefetch", Word4 = "word", Dot2 = "dot2", DotBytes = "dot4_bytes", DotBf16 = "dot2_bf16",
     Exchange = "exchange", Spare = "spare", Lane = "LANE", Bits = "BITS", Float = "FLOAT", ToInt = "TO_INT", ToFloat = "TO_FLOAT",
-    HasAvx512 = "HAS_AVX512", HasVnni = "HAS_VNNI", BitsOfF32 = "bits_of_f32", BitsOfF64 = "bits_of_f64",
+    AnyLane = "ANY", Part = "PART", WithPart = "WITH_PART", Parts = "PARTS", ToF64 = "TO_F64", FromF64 = "FROM_F64",
+    LanesOfF64 = "lanes_of_f64", HasAvx512 = "HAS_AVX512", HasVnni = "HAS_VNNI", BitsOfF32 = "bits_of_f32", BitsOfF64 = "bits_of_f64",
 }
 
 impl Word {
@@ -56,8 +57,9 @@ pub struct Language {
     pub functions: HashMap<Name, usize>,
 }
 
-/// The functions that the printers' texts call, in terms of words and of each other.
-const FUNCTIONS: &[&str] = &[include_str!("functions.c"), include_str!("../../print/functions.c")];
+/// The functions that the printers' texts call, in terms of words and of each other; later ones replace earlier ones.
+const FUNCTIONS: &[&str] =
+    &[include_str!("../../print/c/prelude.c"), include_str!("../../print/functions.c"), include_str!("functions.c")];
 
 /// The language with its functions.
 pub static LANGUAGE: LazyLock<Language> = LazyLock::new(|| {
@@ -71,7 +73,7 @@ pub static LANGUAGE: LazyLock<Language> = LazyLock::new(|| {
     }
     const TYPES: &[&str] = &[
         "void", "i8", "u8", "b8", "i16", "u16", "f16", "bf16", "i32", "int", "u32", "i64", "u64", "f32", "float",
-        "f64", "vf", "vi", "mask", "vu",
+        "f64", "vf", "vi", "mask", "vu", "vd", "vlu",
     ];
     let types = TYPES.iter().filter_map(|t| Some((names.number(t), Type::named(t)?))).collect();
     let markers = ["INLINE", "CALLED"].map(|m| names.find(m));

@@ -1,5 +1,7 @@
 //! The vector instructions that translations use.
 
+use crate::toolchain::x86::asm::{Op, op};
+
 /// Instructions `dst = op(first, second)`, whose second operand may be in memory.
 #[allow(missing_docs, reason = "the names say what they are")]
 pub mod two {
@@ -17,6 +19,8 @@ pub mod two {
     pub const XOR: Op = op(1, 1, 0xef);
     pub const IADD: Op = op(1, 1, 0xfe);
     pub const ISUB: Op = op(1, 1, 0xfa);
+    pub const IADD_64: Op = Op { wide: true, ..op(1, 1, 0xd4) };
+    pub const ISUB_64: Op = Op { wide: true, ..op(1, 1, 0xfb) };
     pub const IMUL: Op = op(1, 2, 0x40);
     pub const IMAX: Op = op(1, 2, 0x3d);
     pub const IMIN: Op = op(1, 2, 0x39);
@@ -62,6 +66,11 @@ pub mod one {
     pub const NARROW_16: Op = op(2, 2, 0x33);
     pub const NARROW_F16: Op = op(1, 3, 0x1d);
 }
+
+/// Lanes of f32 as f64 and back.
+pub const TO_F64: Op = op(0, 1, 0x5a);
+/// See [`TO_F64`].
+pub const FROM_F64: Op = Op { wide: true, ..op(1, 1, 0x5a) };
 
 /// The immediate of the comparison of floats. With NaN only `!=` holds.
 pub fn compare(op: &str) -> Option<u8> {

@@ -32,8 +32,9 @@ fn join_comparisons(p: &mut Program) {
         else {
             continue;
         };
-        let whole = !matches!(how, Comparison::Float(_, Lanes::One32 | Lanes::One64));
-        if readers[mask as usize] == 1 && whole && sequence == p.insts[i].sequence {
+        let unchanged = !p.insts[defined[mask as usize]..i].iter().any(|x| args[..2].contains(&x.dst));
+        let whole = !matches!(how, Comparison::Float(_, Lanes::One32 | Lanes::One64 | Lanes::All64));
+        if readers[mask as usize] == 1 && whole && unchanged && sequence == p.insts[i].sequence {
             p.insts[i].op = Op::CompareBlend(how);
             p.insts[i].args = [args[0], args[1], a, b];
         }

@@ -21,6 +21,10 @@ pub enum Base {
     Vi,
     /// A vector of u32.
     Vu,
+    /// A vector of f64.
+    Vd,
+    /// A vector of u64.
+    Vl,
 }
 
 /// A type: a base, and how many pointers lead to it.
@@ -38,6 +42,10 @@ pub const I32: Type = Type::of(Base::I32);
 pub const I64: Type = Type::of(Base::I64);
 /// Vectors of floats.
 pub const VF: Type = Type::of(Base::Vf);
+/// Vectors of f64.
+pub const VD: Type = Type::of(Base::Vd);
+/// Vectors of u64.
+pub const VL: Type = Type::of(Base::Vl);
 /// Vectors of integers.
 pub const VI: Type = Type::of(Base::Vi);
 /// No value.
@@ -69,6 +77,8 @@ impl Type {
             "vf" => Vf,
             "vi" | "mask" => Vi,
             "vu" => Vu,
+            "vd" => Vd,
+            "vlu" => Vl,
             _ => return None,
         }))
     }
@@ -85,12 +95,12 @@ impl Type {
 
     /// Whether it is a vector.
     pub fn is_vector(self) -> bool {
-        self.pointers == 0 && matches!(self.base, Base::Vf | Base::Vi | Base::Vu)
+        self.pointers == 0 && matches!(self.base, Base::Vf | Base::Vi | Base::Vu | Base::Vd | Base::Vl)
     }
 
-    /// Whether it is a vector of integers.
+    /// Whether it is a vector of 32-bit integers.
     pub fn is_int_vector(self) -> bool {
-        self.is_vector() && self.base != Base::Vf
+        self.pointers == 0 && matches!(self.base, Base::Vi | Base::Vu)
     }
 
     /// Whether it is a single float.
@@ -122,7 +132,7 @@ impl Type {
             I16 | U16 => 2,
             I32 | U32 | F32 => 4,
             I64 | U64 | F64 => 8,
-            Vf | Vi | Vu => vector,
+            Vf | Vi | Vu | Vd | Vl => vector,
         }
     }
 

@@ -6,8 +6,8 @@ use crate::toolchain::x86::front::{Front, Operand, Value};
 use crate::toolchain::x86::ir::{Class, Form, Inst, NONE, Op, Reg, Vector};
 use crate::toolchain::x86::language::Word;
 use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::opcode::{one, two};
-use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VF, VI};
+use crate::toolchain::x86::opcode::{FROM_F64, TO_F64, one, two};
+use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI};
 
 /// The instruction that loads narrow integers to lanes, and the function for a part of them where no mask selects it.
 fn narrow_load(word: Word) -> Option<(asm::Op, &'static str)> {
@@ -60,10 +60,12 @@ impl Front<'_> {
                 Ok(Operand::reg(VF, self.exchange(v, w.as_number().unwrap_or(1))))
             }
             Spare => {
-                let at = self.array(64);
+                let at = self.buffer();
                 Ok(Operand::int(Type::of(Base::Void).pointer(), at))
             }
-            Lane => self.lane(arg(0)?, arg(1)?),
+            Part => self.half(&arg(0)?, &arg(1)?),
+            WithPart => self.with_half(&arg(0)?, &arg(1)?, &arg(2)?),
+            LanesOfF64 => self.splat_double(arg(0)?),
             Bits => self.convert(arg(0)?, VI),
             Float => self.convert(arg(0)?, VF),
             ToInt => self.convert_lanes(arg(0)?, VI),
@@ -74,7 +76,7 @@ impl Front<'_> {
                 self.b.effect(Inst { mem, ..Inst::new(Op::Prefetch(count > 2), NONE, &[]) });
                 Ok(Self::nothing())
             }
-            Any => {
+            Any | AnyLane => {
                 let m = self.register(&arg(0)?)?;
                 let r = self.b.pure(Class::Int, Inst::new(Op::Any, NONE, &[m]));
                 Ok(Operand::int(I32, Linear::register(r)))
@@ -145,6 +147,8 @@ impl Front<'_> {
                 );
                 ty(self.one(one::WIDEN_U16, None, 0, packed), VI)
             }
+            Word::ToF64 => ty(self.one(TO_F64, None, 0, r[0]), VD),
+            Word::FromF64 => ty(self.one(FROM_F64, None, 0, r[0]), VF),
             _ => Err(format!("{word:?} is no function")),
         }
     }

@@ -80,6 +80,7 @@ impl Front<'_> {
         match to.value {
             Value::Variable(i) => self.vars[i].1 = Variable::One(value.clone()),
             Value::Memory(at) => self.store(to.ty, &at, &value)?,
+            Value::Lane(i, index) => self.set_lane(i, &index, value.clone())?,
             _ => return Err("an assignment to a value".into()),
         }
         Ok(value)
@@ -112,29 +113,35 @@ impl Front<'_> {
     /// `condition ? a : b`.
     fn choice(&mut self, condition: Operand) -> Result<Operand, String> {
         let test = self.test(condition)?;
-        let ((a, first), (b, second)) = match test {
+        let assigns = self.choice_assigns();
+        let before = self.values(if assigns { self.vars.len() } else { 0 });
+        let (cond, x, y) = match test {
             // The side that is not chosen is dropped.
             Test::Known(true) => {
                 let a = self.expression()?;
                 self.expect(":")?;
+                let after = self.values(before.len());
                 self.side()?;
+                self.restore(&after);
                 return Ok(a);
             }
             Test::Known(false) => {
                 self.side()?;
+                self.restore(&before);
                 self.expect(":")?;
                 return self.expression();
             }
-            Test::Compare(..) => {
-                let a = self.side()?;
-                self.expect(":")?;
-                (a, self.side()?)
-            }
+            Test::Compare(cond, x, y) => (cond, x, y),
         };
-        let Test::Compare(cond, x, y) = test else { return Ok(a) };
+        let (a, first) = self.side()?;
+        let after_first = self.values(before.len());
+        self.restore(&before);
+        self.expect(":")?;
+        let (b, second) = self.side()?;
+        let after = [after_first, self.values(before.len())];
         let ty = if a.ty.pointers > 0 || a.ty == b.ty { a.ty } else { a.ty.common(b.ty) };
         let pure = |c: &Closed| c.0.len() <= MAX_SPECULATED && c.0.iter().all(Self::speculated);
-        if ty.is_int() && pure(&first) && pure(&second) {
+        if ty.is_int() && !assigns && pure(&first) && pure(&second) {
             self.b.adopt(first.0);
             self.b.adopt(second.0);
             let (a, b) = (self.convert(a, ty)?, self.convert(b, ty)?);
@@ -149,23 +156,53 @@ impl Front<'_> {
             let r = self.b.pure(Self::class(ty), select);
             return Ok(Self::of_register(ty, r));
         }
-        let merged = self.b.merge(Self::class(ty));
+        // The result is as one more variable.
+        let result = self.b.merge(Self::class(ty));
         let mut sides = Vec::with_capacity(2);
-        for (value, closed) in [(a, first), (b, second)] {
+        for ((value, closed), values) in [(a, first), (b, second)].into_iter().zip(after) {
             self.b.reopen(closed);
             let value = self.convert(value, ty)?;
-            self.copy_to(merged, &value)?;
-            sides.push(self.b.end().0);
+            self.copy_to(result, &value)?;
+            sides.push((self.b.end(), values, false));
         }
+        let Ok(sides) = <[_; 2]>::try_from(sides) else { return Err("a choice of two".into()) };
+        let [first, second] = self.merge(sides)?;
         let (no, end) = (self.b.label(), self.b.label());
         self.branch(cond.opposite(), x, &y, no);
-        let other = sides.pop().unwrap_or_default();
-        self.b.append(sides.pop().unwrap_or_default());
+        self.b.append(first.0);
         self.jump(end);
         self.place(no);
-        self.b.append(other);
+        self.b.append(second.0);
         self.place(end);
-        Ok(Self::of_register(ty, merged))
+        Ok(Self::of_register(ty, result))
+    }
+
+    /// Whether a side of the choice that begins here assigns to variables.
+    fn choice_assigns(&self) -> bool {
+        let (mut depth, mut open) = (0, 1);
+        for token in &self.tokens[self.at..] {
+            let Token::Mark(m) = token else { continue };
+            match *m {
+                m if m == mark("(") || m == mark("[") => depth += 1,
+                m if m == mark(")") || m == mark("]") => depth -= 1,
+                m if m == mark("?") => open += 1,
+                m if m == mark(":") => open -= 1,
+                m if m == mark("++") || m == mark("--") || m == mark("=") || compound(m).is_some() => return true,
+                m if depth == 0 && (m == mark(";") || m == mark(",") && open == 0) => return false,
+                _ => {}
+            }
+            if depth < 0 {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Gives variables the values that they had.
+    fn restore(&mut self, values: &[Variable]) {
+        if !values.is_empty() {
+            self.set_values(values);
+        }
     }
 
     /// Whether an instruction may run although its result is not needed.
@@ -317,7 +354,9 @@ impl Front<'_> {
             Some(Word::Nan32) => single(f64::NAN),
             Some(Word::Inf64) => double(f64::INFINITY),
             Some(Word::Nan64) => double(f64::NAN),
+            Some(Word::Parts) => Ok(Operand::int(I32, Linear::number(2))),
             Some(Word::Arg) => self.argument(),
+            Some(Word::Lane) => self.lane_of(),
             Some(Word::Sizeof) => {
                 self.expect("(")?;
                 let ty = self.declared_type()?;
@@ -344,6 +383,21 @@ impl Front<'_> {
         let value = self.pointed(args, number)?;
         let value = self.read(value)?;
         Ok(Operand { ty, ..value })
+    }
+
+    /// `LANE(vector, number)`; that of a variable may be assigned to.
+    fn lane_of(&mut self) -> Result<Operand, String> {
+        self.expect("(")?;
+        let v = self.unary()?;
+        self.expect(",")?;
+        let index = self.expression()?;
+        self.expect(")")?;
+        if let Value::Variable(i) = v.value {
+            let ty = if v.ty.is_int_vector() { I32 } else { F32 };
+            return Ok(Operand { ty, value: Value::Lane(i, self.form(&index)?) });
+        }
+        let v = self.read(v)?;
+        self.lane(v, index)
     }
 
     /// A call whose arguments follow.

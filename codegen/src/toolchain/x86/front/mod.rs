@@ -27,6 +27,8 @@ enum Value {
     Memory(Linear),
     /// The variable with this index.
     Variable(usize),
+    /// A lane of the variable with this index.
+    Lane(usize, Linear),
     /// None.
     Nothing,
 }
@@ -102,6 +104,8 @@ struct Front<'l> {
     dead: bool,
     /// Whether one instruction multiplies bytes.
     vnni: bool,
+    /// A buffer in the frame, once it is needed.
+    buffer: Option<Linear>,
 }
 
 /// Translates the statements of a kernel.
@@ -115,7 +119,20 @@ pub fn translate(text: &str, language: &Language, (avx512, vnni): (bool, bool)) 
     tokens.push(Token::End);
     let b = Builder::new(avx512);
     let (vars, loops, calls) = Default::default();
-    let mut f = Front { language, names, tokens, at: start, b, vars, loops, calls, nesting: 0, dead: false, vnni };
+    let mut f = Front {
+        language,
+        names,
+        tokens,
+        at: start,
+        b,
+        vars,
+        loops,
+        calls,
+        nesting: 0,
+        dead: false,
+        vnni,
+        buffer: None,
+    };
     for (i, (name, ty)) in
         [("args", VOID.pointer().pointer()), ("begin", I64), ("end", I64), ("scratch", VOID.pointer())]
             .into_iter()
@@ -141,8 +158,9 @@ impl Front<'_> {
     }
 
     fn next(&mut self) -> Token {
-        self.at += 1;
-        self.tokens[self.at - 1]
+        let token = self.peek();
+        self.at += usize::from(token != Token::End);
+        token
     }
 
     fn is(&self, text: &str) -> bool {
@@ -211,6 +229,10 @@ impl Front<'_> {
                 Variable::Array(ty, _, at) => Ok(Operand::int(ty.pointer(), at.clone())),
             },
             Value::Memory(at) => self.load(o.ty, &at),
+            Value::Lane(i, index) => {
+                let v = self.read(Operand { ty: o.ty, value: Value::Variable(i) })?;
+                self.lane(v, Operand::int(I32, index))
+            }
             _ => Ok(o),
         }
     }
@@ -263,6 +285,14 @@ impl Front<'_> {
         let at = self.b.frame;
         self.b.frame += bytes.next_multiple_of(64);
         Linear::register(FRAME).plus(&Linear::number(at as i64), 1)
+    }
+
+    /// A buffer of two vectors in the frame, which is read right after it is written.
+    fn buffer(&mut self) -> Linear {
+        if self.buffer.is_none() {
+            self.buffer = Some(self.array(128));
+        }
+        self.buffer.clone().unwrap_or_default()
     }
 
     /// A condition as a comparison.

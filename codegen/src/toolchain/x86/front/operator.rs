@@ -2,15 +2,16 @@
 
 use crate::toolchain::x86::asm;
 use crate::toolchain::x86::asm::{Alu, Cond, Shift, ShiftInt, op};
-use crate::toolchain::x86::front::{Front, Operand, Value};
+use crate::toolchain::x86::front::{Front, Operand, Value, Variable};
 use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Reg, Vector};
 use crate::toolchain::x86::linear::Linear;
 use crate::toolchain::x86::opcode::{compare, one, two};
-use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VF, VI};
+use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI, VL};
 
 /// The lanes of a float type.
 fn lanes_of(ty: Type) -> Lanes {
     match ty {
+        VD => Lanes::All64,
         _ if ty.is_vector() => Lanes::All,
         _ if ty.is_double() => Lanes::One64,
         _ => Lanes::One32,
@@ -21,6 +22,7 @@ fn lanes_of(ty: Type) -> Lanes {
 pub(super) fn float_op(base: asm::Op, lanes: Lanes) -> (asm::Op, u16) {
     match lanes {
         Lanes::All => (base, 0),
+        Lanes::All64 => (asm::Op { prefix: 1, wide: true, ..base }, 0),
         Lanes::One32 => (asm::Op { prefix: 2, ..base }, 128),
         Lanes::One64 => (asm::Op { prefix: 3, wide: true, ..base }, 128),
     }
@@ -88,6 +90,10 @@ impl Front<'_> {
     // ---- vector instructions ----
 
     pub(super) fn two(&mut self, op: asm::Op, bits: u16, a: Reg, b: Reg) -> Reg {
+        // Constants are second: those may be in memory.
+        const COMMUTE: [asm::Op; 7] = [two::ADD, two::MUL, two::AND, two::OR, two::XOR, two::IADD, two::IMUL];
+        let first_is_constant = self.b.definition(a).is_some_and(|i| i.op == Op::Const);
+        let (a, b) = if first_is_constant && bits == 0 && COMMUTE.contains(&op) { (b, a) } else { (a, b) };
         self.b.vector(Op::Vector(Vector { op, imm: None, form: Form::Two, bits }), &[a, b])
     }
 
@@ -133,6 +139,25 @@ impl Front<'_> {
         Ok(Operand::reg(VI, v))
     }
 
+    /// An f64 in all lanes.
+    pub(super) fn splat_double(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, Type::of(Base::F64))?;
+        let r = self.register(&x)?;
+        // The prefix VEX has one form for both sizes of lanes.
+        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
+        Ok(Operand::reg(VD, self.one(op, None, 0, r)))
+    }
+
+    /// A 64-bit integer in all lanes.
+    fn splat_long(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, Type::of(Base::U64))?;
+        let form = self.form(&x)?;
+        let r = self.b.value(&form);
+        let first = self.b.vector(Op::ToLane(8), &[r]);
+        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
+        Ok(Operand::reg(VL, self.one(op, None, 0, first)))
+    }
+
     /// Where a single float was just loaded from.
     fn loaded(&self, r: Reg) -> Option<Address> {
         match self.b.definition(r) {
@@ -150,18 +175,49 @@ impl Front<'_> {
         self.b.here(Class::Vector, Inst { mem: Some(mem), ..Inst::new(v, NONE, &[]) })
     }
 
-    /// The lane of a vector with a known number.
+    /// A lane of a vector. Lanes other than the first are read through memory.
     pub(super) fn lane(&mut self, v: Operand, index: Operand) -> Result<Operand, String> {
-        let first = self.form(&index)?.as_number() == Some(0);
+        let index = self.form(&index)?;
         let r = self.register(&v)?;
-        if !first {
-            return Err("lanes other than the first have no translation".into());
+        if index.as_number() != Some(0) {
+            let at = self.buffer();
+            self.store_vector(one::STORE, None, 0, &at, r);
+            return self.load(if v.ty.is_int_vector() { I32 } else { F32 }, &at.plus(&index, 4));
         }
         if v.ty.is_int_vector() {
             let n = self.b.pure(Class::Int, Inst::new(Op::FromLane(4), NONE, &[r]));
             return Ok(Operand::int(I32, Linear::register(n)));
         }
         Ok(Operand::reg(F32, r))
+    }
+
+    /// Replaces a lane of a variable, through memory.
+    pub(super) fn set_lane(&mut self, variable: usize, index: &Linear, x: Operand) -> Result<(), String> {
+        let v = self.read(Operand { ty: VF, value: Value::Variable(variable) })?;
+        let x = self.convert(x, if v.ty.is_int_vector() { I32 } else { F32 })?;
+        let (at, r) = (self.buffer(), self.register(&v)?);
+        self.store_vector(one::STORE, None, 0, &at, r);
+        self.store(x.ty, &at.plus(index, 4), &x)?;
+        let r = self.load_vector(one::LOAD, 0, &at);
+        self.vars[variable].1 = Variable::One(Operand::reg(v.ty, r));
+        Ok(())
+    }
+
+    /// Half a vector at the start of one.
+    pub(super) fn half(&mut self, v: &Operand, index: &Operand) -> Result<Operand, String> {
+        let (r, index, half) = (self.register(v)?, self.form(index)?, self.vector_bytes() as i64 / 2);
+        let at = self.buffer();
+        self.store_vector(one::STORE, None, 0, &at, r);
+        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at.plus(&index, half))))
+    }
+
+    /// A vector with one half replaced.
+    pub(super) fn with_half(&mut self, v: &Operand, index: &Operand, part: &Operand) -> Result<Operand, String> {
+        let (r, part, index) = (self.register(v)?, self.register(part)?, self.form(index)?);
+        let (at, bytes) = (self.buffer(), self.vector_bytes());
+        self.store_vector(one::STORE, None, 0, &at, r);
+        self.store_vector(one::STORE, None, 4 * bytes as u16, &at.plus(&index, bytes as i64 / 2), part);
+        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at)))
     }
 
     // ---- conversions ----
@@ -171,6 +227,9 @@ impl Front<'_> {
         let x = self.read(x)?;
         if x.ty == to || to.is_vector() && x.ty.is_vector() || x.ty.pointers > 0 && to.pointers > 0 {
             return Ok(Operand { ty: to, ..x });
+        }
+        if to == VL {
+            return self.splat_long(x);
         }
         if to.is_vector() {
             return if to == VF { self.splat(x) } else { self.splat_int(x) };
@@ -467,7 +526,17 @@ impl Front<'_> {
                 "-" => x - y,
                 "*" => x * y,
                 "/" => x / y,
-                _ => return Err("a comparison of numbers".into()),
+                _ => {
+                    let holds = match op {
+                        "==" => x == y,
+                        "!=" => x != y,
+                        "<" => x < y,
+                        ">" => x > y,
+                        "<=" => x <= y,
+                        _ => x >= y,
+                    };
+                    return Ok(Operand::int(I32, Linear::number(holds.into())));
+                }
             };
             let value = if ty == F32 { f64::from(value as f32) } else { value };
             return Ok(Operand { ty, value: Value::Number(value) });
@@ -511,18 +580,23 @@ impl Front<'_> {
                 _ => Shift::RightSigned,
             };
             let x = self.register(&a)?;
-            let r = self.b.pure(Class::Vector, Inst { imm: n, ..Inst::new(Op::ShiftLanes(how), NONE, &[x]) });
+            let how = if ty == VL && op == ">>" { Shift::Right } else { how };
+            let r = self.b.pure(Class::Vector, Inst { imm: n, ..Inst::new(Op::ShiftLanes(how, ty == VL), NONE, &[x]) });
             return Ok(Operand::reg(ty, r));
         }
         let (a, b) = (self.convert(a, ty)?, self.convert(b, ty)?);
         let (x, y) = (self.register(&a)?, self.register(&b)?);
-        if ty == VF {
+        if matches!(ty, VF | VD) {
+            let lanes = lanes_of(ty);
             if let Some(how) = compare(op) {
-                return Ok(Operand::reg(VI, self.b.vector(Op::Compare(Comparison::Float(how, Lanes::All)), &[x, y])));
+                let mask = self.b.vector(Op::Compare(Comparison::Float(how, lanes)), &[x, y]);
+                return Ok(Operand::reg(if ty == VF { VI } else { VL }, mask));
             }
-            return Ok(Operand::reg(ty, self.arithmetic(op, Lanes::All, x, y)?));
+            return Ok(Operand::reg(ty, self.arithmetic(op, lanes, x, y)?));
         }
         let opcode = match op {
+            "+" if ty == VL => two::IADD_64,
+            "-" if ty == VL => two::ISUB_64,
             "+" => two::IADD,
             "-" => two::ISUB,
             "*" => two::IMUL,

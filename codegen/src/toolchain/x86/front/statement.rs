@@ -206,7 +206,7 @@ impl Front<'_> {
     }
 
     /// Merges the values of variables after two branches.
-    fn merge(&mut self, [then, other]: [(Closed, Vec<Variable>, bool); 2]) -> Result<[Closed; 2], String> {
+    pub(super) fn merge(&mut self, [then, other]: [(Closed, Vec<Variable>, bool); 2]) -> Result<[Closed; 2], String> {
         match (then.2, other.2) {
             (true, _) => {
                 self.set_values(&other.1);
@@ -249,8 +249,12 @@ impl Front<'_> {
         let ops = ["=", "+=", "-=", "*=", "/=", "|=", "&=", "^=", "++", "--", "<<=", ">>="].map(mark);
         let mut out = Vec::new();
         for i in from..to {
-            if let (Token::Name(n), Token::Mark(m)) = (self.tokens[i], self.tokens[i + 1])
-                && ops.contains(&m)
+            let (Token::Name(mut n), Token::Mark(m)) = (self.tokens[i], self.tokens[i + 1]) else { continue };
+            let lane = Word::of(n) == Some(Word::Lane);
+            if let (true, Some(Token::Name(of))) = (lane, self.tokens.get(i + 2).copied()) {
+                n = of;
+            }
+            if (lane || ops.contains(&m))
                 && let Some(v) = self.find(n)
                 && matches!(self.vars[v].1, Variable::One(_))
                 && !out.contains(&v)
@@ -325,13 +329,12 @@ impl Front<'_> {
         self.nesting += 1;
         self.at = body;
         self.statement()?;
-        let mark = self.vars.len();
-        self.join_next(mark)?;
+        self.join_next()?;
         self.at = step;
         if !self.is(")") {
             self.expressions()?;
         }
-        self.carry(&changed)?;
+        self.carry(&changed, false)?;
         self.b.forget_all();
         let again = self.condition(condition)?;
         match again {
@@ -382,8 +385,8 @@ impl Front<'_> {
         Ok(changed)
     }
 
-    /// The values that the next iteration begins with, in the registers of the loop.
-    fn carry(&mut self, changed: &[(usize, Reg)]) -> Result<(), String> {
+    /// The values that the next iteration begins with, or that the loop ends with, in the registers of the loop.
+    fn carry(&mut self, changed: &[(usize, Reg)], ends: bool) -> Result<(), String> {
         let mut values = Vec::new();
         for (i, r) in changed {
             let Variable::One(o) = self.vars[*i].1.clone() else { continue };
@@ -397,7 +400,8 @@ impl Front<'_> {
             values.push((*i, *r, from));
         }
         for (i, r, from) in values {
-            if from != r {
+            // At the end of the loop, a copy to itself says that the value is read here.
+            if from != r || ends {
                 self.b.effect(Inst::new(Op::Copy, r, &[from]));
             }
             self.set(i, r);
@@ -406,7 +410,7 @@ impl Front<'_> {
     }
 
     /// Where the next iteration begins: merges the values of those that jump there.
-    fn join_next(&mut self, _count: usize) -> Result<(), String> {
+    fn join_next(&mut self) -> Result<(), String> {
         let Some(l) = self.loops.last() else { return Ok(()) };
         let Some((label, registers)) = l.next.clone() else {
             return Ok(());
@@ -452,7 +456,7 @@ impl Front<'_> {
         let Some(l) = self.loops.last() else { return Err("'break' outside of a loop".into()) };
         let (changed, end) = (l.changed.clone(), l.end);
         let before = self.values(self.vars.len());
-        self.carry(&changed)?;
+        self.carry(&changed, true)?;
         self.set_values(&before);
         self.jump(end);
         self.dead = true;
