@@ -2,14 +2,14 @@
 
 use of_codegen::toolchain::cache::Cache;
 use of_fuzz::Case;
-use of_fuzz::check::all;
+use of_fuzz::check::{Ran, all};
 use of_fuzz::open::Opening;
 use of_ir::text::parse_module;
 use of_ops::Value;
 use of_ops::sample::Rng;
 
-/// All checks of the function `text` on random inputs.
-fn holds(text: &str, opening: Opening) {
+/// All checks of the function `text` on random inputs. Returns what ran.
+fn holds(text: &str, opening: Opening) -> Ran {
     let module = parse_module(text, "found.of", &of_ops::registry(), None).unwrap_or_else(|e| panic!("{e}"));
     let func = module.main().unwrap().clone();
     let mut rng = Rng::new(1);
@@ -19,7 +19,7 @@ fn holds(text: &str, opening: Opening) {
     };
     let inputs = func.input_types().into_iter().map(value).collect();
     let cache = Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
-    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"))
 }
 
 /// A sequence without steps: its states still have a batch.
@@ -218,4 +218,35 @@ func @main(%x: tensor<3x0xf32>) -> (tensor<3x0xf32>, tensor<3x0xf32>) {
   of.return %y, %z
 }"#;
     holds(text, Opening::Closed);
+}
+
+/// An op in a region declares that extents with different names are equal: a run in which they differ is rejected with reason.
+#[test]
+fn regions_reject_contradicting_extents_with_reason() {
+    let text = "
+func @main(%a: tensor<4x1xf32>, %b: tensor<1x4xf32>, %s: tensor<3x2xf32>) -> (tensor<3x4x4xf32>) {
+  %y = of.scan %s {num_scan_inputs = 1} : (tensor<3x2xf32>) -> (tensor<3x4x4xf32>) {
+  ^(%slice: tensor<2xf32>):
+    %sum = of.add %a, %b : (tensor<4x1xf32>, tensor<1x4xf32>) -> tensor<4x4xf32>
+    of.yield %sum : (tensor<4x4xf32>) -> ()
+  }
+  of.return %y
+}";
+    assert!(holds(text, Opening::Arithmetic).refused > 0);
+}
+
+/// The extents of slices and of carried values are symbols within the region too.
+#[test]
+fn regions_have_open_extents() {
+    let text = "
+func @main(%x: tensor<3x4xf32>, %first: tensor<4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
+  %last, %y = of.scan %first, %x {num_scan_inputs = 1} : (tensor<4xf32>, tensor<3x4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
+  ^(%state: tensor<4xf32>, %slice: tensor<4xf32>):
+    %sum = of.add %state, %slice : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    of.yield %sum, %sum : (tensor<4xf32>, tensor<4xf32>) -> ()
+  }
+  of.return %last, %y
+}";
+    let ran = holds(text, Opening::Shared);
+    assert_eq!((ran.refused, ran.open > 1), (0, true), "{ran:?}");
 }
