@@ -179,6 +179,13 @@ fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     if x.axis.is_some() || !known || rw.graph().constant(x.number).is_some() {
         return Ok(());
     }
+    if let Some(pool) = as_op::<MaxPool>(rw.graph(), op) {
+        let shape = rw.graph().ty(x.number).as_tensor().and_then(|t| t.shape.as_ref());
+        // The maximum of padding alone is minus infinity, which no byte represents.
+        if !shape.is_some_and(|s| pool.windows_reach(s)) {
+            return Ok(());
+        }
+    }
     rw.rewrite(op, &[]);
     operands[0] = x.number;
     let moved = rw.create_one((d, attrs), &operands)?;

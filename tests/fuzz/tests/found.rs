@@ -250,3 +250,41 @@ func @main(%x: tensor<3x4xf32>, %first: tensor<4xf32>) -> (tensor<4xf32>, tensor
     let ran = holds(text, Opening::Shared);
     assert_eq!((ran.refused, ran.open > 1), (0, true), "{ran:?}");
 }
+
+/// The maximum of a window of padding alone is the least number of the type, whatever is computed before or after the pool;
+/// the mean is zero.
+#[test]
+fn windows_of_padding_alone_have_a_result() {
+    let attrs =
+        "auto_pad = \"NOTSET\", ceil_mode = false, channels_last = false, dilations = array<i64>, kernel = [2, 2]";
+    let max = format!(
+        "of.max_pool %v {{{attrs}, pads = [3, 0, 0, 2], return_indices = false, storage_order = 0, strides = [1, 2]}}"
+    );
+    let mean = |all: bool| {
+        format!("of.avg_pool %v {{{attrs}, count_include_pad = {all}, pads = [3, 0, 0, 2], strides = [1, 2]}}")
+    };
+    for pool in [max, mean(false), mean(true)] {
+        for (dtype, before) in [
+            ("f32", "of.relu %x"),
+            ("f32", "of.tanh %x"),
+            ("f32", "of.max %x, %c"),
+            ("f32", "of.min %x, %c"),
+            ("i8", "of.max %x, %c"),
+            ("u8", "of.min %x, %c"),
+        ] {
+            let one = if dtype == "f32" { "1.0" } else { "1" };
+            let text = format!(
+                "
+func @main(%x: tensor<1x4x3x3x{dtype}>) -> (tensor<1x4x5x2x{dtype}>) {{
+  %c = of.constant {{value = dense<{one}> : tensor<{dtype}>}}
+  %v = {before}
+  %y = {pool}
+  of.return %y
+}}"
+            );
+            for opening in [Opening::Closed, Opening::First, Opening::Shared] {
+                holds(&text.replace("u8", "ui8"), opening);
+            }
+        }
+    }
+}
