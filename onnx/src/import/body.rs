@@ -206,7 +206,9 @@ impl<'m> Importer<'m, '_> {
             self.nodes_left = left.checked_sub(1);
             if left == 0 {
                 let message = "the model has too many nodes, counting bodies of loops each time that they are read";
-                self.report.error(invalid(message.into()).hint("raise max_nodes"));
+                self.report.error(invalid(message.into()).hint(
+                    "a loop is read again for each carried value whose shape changes: nest fewer of them, or raise max_nodes",
+                ));
                 return;
             }
             let loc = self.location(node, i);
