@@ -21,6 +21,8 @@ pub use source::Source;
 
 use std::sync::Arc;
 
+use of_ir::Dim;
+
 use crate::isa::{Isa, Language};
 use crate::kernel::nest::Nest;
 
@@ -40,6 +42,11 @@ impl Nest {
     /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
         let source = printer(isa.language).print(self, isa)?;
+        // Sums and products of extents that became too large.
+        let unknown = extent::variable(&Dim::unknown().to_string());
+        if source.body.contains(&unknown) || source.iterations.dim().is_unknown() {
+            return Err("its extents are too large polynomials of the shape symbols".into());
+        }
         Ok(Source { nest: Some(Arc::new(self.clone())), ..source })
     }
 }

@@ -168,6 +168,8 @@ INLINE void move(void *to, const void *from, i64 n) {
   for (; i + (i64)sizeof(vi) <= n; i += sizeof(vi)) *(any_i32 *)(t + i) = *(const any_i32 *)(f + i);
   for (; i < n; i++) t[i] = f[i];
 }
+/* The same as a call, for kernels of many pieces, whose compilation would take seconds. */
+static __attribute__((noinline)) void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
 
 /* Loads four bytes, or fewer and zeros. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
