@@ -8,6 +8,7 @@ use of_diag::Diagnostic;
 use of_driver::rounding::{is_exact, perturb, precision, unit};
 use of_ir::{Attrs, Dim, Elements, Graph, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
+use of_ops::elementwise::BitCast;
 use of_ops::interpret::run_graph_with_hook;
 use of_ops::scalar::ScalarOp;
 use of_ops::{OpSpec, Value};
@@ -88,12 +89,17 @@ impl Declared {
 }
 
 /// The outputs when cancelling sums and differences keep the rounding error of one operand: a fused multiply-add does not
-/// round its product, while the number that it cancels with was rounded.
+/// round its product, while the number that it cancels with was rounded. The bits of NaN have the other sign, which no op
+/// defines.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
 pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
     run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
+        if graph.op(op).name() == BitCast::NAME {
+            let negated: Vec<Value> = operands.iter().map(|v| map(v, &|x| if x.is_nan() { -x } else { x })).collect();
+            return evaluate(&negated);
+        }
         let results = evaluate(operands)?;
         let scalar = of_ops::get(graph, op).and_then(|o| o.scalar());
         if !matches!(scalar, Some(ScalarOp::Add | ScalarOp::Sub)) {

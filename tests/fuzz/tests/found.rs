@@ -288,3 +288,65 @@ func @main(%x: tensor<1x4x3x3x{dtype}>) -> (tensor<1x4x5x2x{dtype}>) {{
         }
     }
 }
+
+/// Branches that yield a value from outside read it before ops that are fused with its producer.
+#[test]
+fn branches_yield_values_from_outside() {
+    let text = "
+func @main(%x: tensor<8x4x5xf32>, %c: tensor<i1>) -> (tensor<8x4x5xi1>) {
+  %a = of.sin %x
+  %b = of.if %c : (tensor<i1>) -> tensor<8x4x5xf32> {
+    of.yield %a
+  }, {
+    of.yield %a
+  }
+  %y = of.eq %b, %a
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+    holds(text, Opening::Shared);
+}
+
+/// Rows without elements have no place at an index out of range either.
+#[test]
+fn scatter_nd_checks_indices_of_empty_slices() {
+    let text = "
+func @main(%x: tensor<4x1xf32>, %u: tensor<3x1xf32>) -> (tensor<4x1xf32>) {
+  %at = of.constant {value = dense<[[0], [1], [2]]> : tensor<3x1xi64>}
+  %y = of.scatter_nd %x, %at, %u {reduction = \"add\"}
+  of.return %y
+}";
+    holds(text, Opening::Arithmetic);
+}
+
+/// Extents that are too large polynomials have no kernel.
+#[test]
+fn extents_may_be_large_polynomials() {
+    let mut body = String::from("  %v0 = of.relu %x\n");
+    for i in 0..9 {
+        body += &format!("  %c{i} = of.concat %v{i}, %z {{axis = 0}}\n  %s{i} = of.shape %c{i} {{start = 0}}\n");
+        body += &format!("  %v{} = of.tile %c{i}, %s{i}\n", i + 1);
+    }
+    let text = format!(
+        "
+func @main(%x: tensor<0x1xf32>, %z: tensor<0x1xf32>) -> (tensor<2xi64>) {{
+{body}  %y = of.shape %v9 {{start = 0}}
+  of.return %y
+}}"
+    );
+    holds(&text, Opening::Apart);
+}
+
+/// The sign of NaN is open, so its bits are too.
+#[test]
+fn bits_of_nan_are_open() {
+    let text = "
+func @main(%x: tensor<16xf32>) -> (tensor<16xi32>) {
+  %far = of.constant {value = dense<3.0> : tensor<f32>}
+  %large = of.mul %x, %far
+  %nan = of.atanh %large
+  %y = of.bit_cast %nan {to = #of.dtype<i32>}
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+}
