@@ -4,7 +4,7 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::float::is_float;
+use crate::kernel::float::{exact_reciprocal, is_float};
 use crate::print::x86::block::{Block, Compare, Inst, Shift, Value, one, two};
 
 /// The values of a body's nodes in a block.
@@ -84,23 +84,15 @@ fn bits_of(c: f64, dtype: DType) -> u32 {
     }
 }
 
-/// `x / c`: the product with the reciprocal if that is exact, else corrected by the remainder (Markstein).
+/// `x / c`: a product with the reciprocal where that is exact.
 fn quotient(b: &mut Block, x: Value, c: f32, divisor: Value) -> Value {
-    let r = 1.0 / c;
-    if !(c.is_normal() && r.is_normal()) {
-        return b.two(two::DIV, x, divisor);
+    match exact_reciprocal(c) {
+        Some(r) => {
+            let r = b.float(r);
+            b.two(two::MUL, x, r)
+        }
+        None => b.two(two::DIV, x, divisor),
     }
-    let r = b.float(r);
-    let q = b.two(two::MUL, x, r);
-    if c.to_bits() << 9 == 0 {
-        return q;
-    }
-    let size = b.abs(q);
-    let (small, some) = (b.compare_float(Compare::Less, size, 1e38), b.compare_float(Compare::NotEqual, q, 0.0));
-    let corrects = b.two(two::AND, small, some);
-    let rest = b.fnma(q, divisor, x);
-    let exact = b.fma(rest, r, q);
-    b.select(corrects, exact, q)
 }
 
 /// A function of integers or booleans.
