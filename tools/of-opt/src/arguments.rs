@@ -70,7 +70,7 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Where the machine code of kernels for the CPU comes from. -v lists what 'machine' compiles from C all the same, and why
+    /// Which compiler makes the machine code of kernels for the CPU. -v lists what 'machine' leaves to the C compiler, and why
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
@@ -234,12 +234,12 @@ pub enum SearchArg {
     Recompute,
 }
 
-/// Sources of machine code for CPUs.
+/// Compilers of kernels for CPUs.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuCodeArg {
     /// The machine's C compiler
     C,
-    /// The emitter of this program, for elementwise and row-wise kernels on AVX2 and AVX-512; the C compiler for others
+    /// The compiler in this program, for AVX2 and AVX-512; the C compiler for kernels that it does not know
     Machine,
 }
 
