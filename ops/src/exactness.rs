@@ -112,12 +112,15 @@ pub fn is_bitwise(name: &str) -> bool {
     is_rounding(name) || selects(name) || name == DequantizeLinear::NAME || is_elementwise(name)
 }
 
+fn is_float(graph: &Graph, v: ValueId) -> bool {
+    graph.ty(v).as_tensor().is_some_and(|t| t.dtype.is_float())
+}
+
 /// Whether `op` rounds floats, and is not the condition of a choice between functions of what it compares, as in activations:
 /// these are continuous.
 fn rounds(graph: &Graph, op: OpId) -> bool {
     let data = graph.op(op);
-    let float = |v: &ValueId| graph.ty(*v).as_tensor().is_some_and(|t| t.dtype.is_float());
-    if !data.operands.iter().any(float) {
+    if !data.operands.iter().any(|v| is_float(graph, *v)) {
         return false;
     }
     if let Some(cast) = list::as_op::<Cast>(graph, op) {
@@ -150,12 +153,15 @@ fn chooses_between_functions(graph: &Graph, comparison: OpId) -> bool {
 }
 
 /// The values that must keep every bit: the results of ops that round floats, and what these read through ops whose results
-/// are defined to the last bit.
+/// are defined to the last bit. Integers computed from integers are not among them: every rewrite of these is exact.
 pub fn rounded_values(graph: &Graph) -> HashSet<ValueId> {
     let mut found = HashSet::new();
     let mut open: Vec<OpId> = graph.walk().into_iter().filter(|op| rounds(graph, *op)).collect();
     while let Some(op) = open.pop() {
         let data = graph.op(op);
+        if !data.results.iter().chain(&data.operands).any(|v| is_float(graph, *v)) {
+            continue;
+        }
         if !data.results.iter().fold(false, |new, v| found.insert(*v) | new)
             || !(is_bitwise(data.name()) || rounds(graph, op))
         {

@@ -1,6 +1,7 @@
 //! `cse`: common subexpression elimination.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use of_ir::{Attr, Attrs, Func, OpId, RegionId, Rewriter, ValueId};
 
@@ -12,7 +13,8 @@ pub fn cse(func: &mut Func) {
     merge(&mut rw, entry, &mut seen);
 }
 
-type Key = (&'static str, Vec<ValueId>);
+/// Name, operands, and a hash of the tensors among the attributes: constants have no operands.
+type Key = (&'static str, Vec<ValueId>, u64);
 
 /// `seen` has the ops of the enclosing regions, which dominate this one.
 fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<OpId>>) {
@@ -30,7 +32,7 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
             }
             continue;
         }
-        let key = (data.name(), data.operands.to_vec());
+        let key = (data.name(), data.operands.to_vec(), tensors_hash(&data.attrs));
         let equal = seen
             .get(&key)
             .and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
@@ -52,9 +54,22 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
     }
 }
 
+/// Tensors of more bytes are compared by their address.
+const SMALL: usize = 4096;
+
+fn tensors_hash(attrs: &Attrs) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for (_, attr) in attrs.iter() {
+        if let Attr::Tensor(t) = attr {
+            t.dims().hash(&mut hash);
+            t.bytes().filter(|b| b.len() <= SMALL).map(|b| b[..].hash(&mut hash));
+        }
+    }
+    hash.finish()
+}
+
 /// Equality without comparing the contents of large tensors: these are equal if they share memory.
 fn same_attrs(a: &Attrs, b: &Attrs) -> bool {
-    const SMALL: usize = 4096;
     a.iter().count() == b.iter().count()
         && a.iter().zip(b.iter()).all(|((n, x), (m, y))| {
             n == m

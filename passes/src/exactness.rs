@@ -50,8 +50,8 @@ const HEAD: &str = "\
 
 Written by `cargo xtask bless` from the tables of rules. A rewrite is *exact* if its results are equal bit for bit, for every
 operand: near ties, subnormal, infinite, NaN, zeros of both signs. List-wide tests compare every rule that declares itself
-exact with the definition. Rewrites of integers are exact, as integers wrap. A division by a constant is the rounded quotient:
-kernels multiply by the reciprocal and correct the product by its remainder.
+exact with the definition. Rewrites of integers are exact, as integers wrap. Kernels
+divide by constants that are not powers of two.
 
 The rewrites below are not exact. They are not applied where a result is then rounded to an integer or compared: where a
 `quantize_linear`, `round`, `floor`, `ceil`, `sign`, `mod`, cast to an integer, comparison, `arg_max` or `top_k` reads it,

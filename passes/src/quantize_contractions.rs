@@ -77,11 +77,26 @@ fn quantised(rw: &Rewriter<'_>, v: ValueId) -> Option<Quantised> {
     Some(Quantised { number, scale, zero, axis })
 }
 
-/// The operands of an integer contraction: a single scale on the left, and constant weights on the right.
+/// The largest magnitude of a sum of products, and of a bias: both together stay in i32.
+const MAX_SUM: usize = 1 << 30;
+
+/// The operands of an integer contraction: a single scale on the left, and constant weights on the right, with columns
+/// along `axis`.
 fn pair(rw: &Rewriter<'_>, a: ValueId, b: ValueId, axis: usize) -> Option<(Quantised, Quantised)> {
     let (x, w) = (quantised(rw, a)?, quantised(rw, b)?);
-    let fits = x.axis.is_none() && w.axis.is_none_or(|a| a == axis);
-    (fits && rw.graph().constant(w.number).is_some()).then_some((x, w))
+    let g = rw.graph();
+    let one_scale = x.axis.is_none() && w.axis.is_none_or(|a| a == axis);
+    let dims = dims(g, w.number)?;
+    let terms: usize = dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| *d).product();
+    let symmetric = g.ty(w.number).as_tensor()?.dtype == DType::I8 && is_zero(rw, w.zero);
+    let largest = if symmetric { 255 * 128 } else { 255 * 255 };
+    let sum_fits = terms.saturating_mul(largest) <= MAX_SUM;
+    (one_scale && sum_fits && g.constant(w.number).is_some()).then_some((x, w))
+}
+
+/// Whether a zero point is absent or 0.
+fn is_zero(rw: &Rewriter<'_>, zero: Option<ValueId>) -> bool {
+    zero.is_none_or(|z| splat(rw.graph(), z) == Some(0.0))
 }
 
 fn none(rw: &mut Rewriter<'_>, v: Option<ValueId>) -> Result<ValueId, Diagnostic> {
@@ -89,6 +104,28 @@ fn none(rw: &mut Rewriter<'_>, v: Option<ValueId>) -> Result<ValueId, Diagnostic
         Some(v) => Ok(v),
         None => rw.create_one(of_ops::structural::NoneValue {}, &[]),
     }
+}
+
+/// The quantized form of a bias in units of `sx sw`, as quantizers write it: it is added to the sum in i32.
+fn integer_bias(rw: &Rewriter<'_>, bias: ValueId, sx: ValueId, sw: ValueId) -> Option<ValueId> {
+    let g = rw.graph();
+    let (op, dq) = def::<DequantizeLinear>(g, bias)?;
+    let operands = &g.op(op).operands;
+    let number = operands[0];
+    let zero = operands.get(2).copied().filter(|z| *g.ty(*z) != Type::None);
+    if dq.block_size != 0 || g.ty(number).as_tensor()?.dtype != DType::I32 || !is_zero(rw, zero) {
+        return None;
+    }
+    let floats = |v: ValueId| g.constant(v)?.to_f64s();
+    let (numbers, units, sw) = (floats(number)?, floats(operands[1])?, floats(sw)?);
+    let at = |v: &[f64], i: usize| v.get(if v.len() == 1 { 0 } else { i }).copied();
+    let sx = splat(g, sx)?;
+    // A last place of the unit is one of the bias.
+    let same = |unit: f64, product: f64| (unit - product).abs() <= product.abs() * f64::from(f32::EPSILON);
+    let fits = |(i, n): (usize, &f64)| {
+        n.abs() < MAX_SUM as f64 && at(&units, i).zip(at(&sw, i)).is_some_and(|(unit, column)| same(unit, sx * column))
+    };
+    numbers.iter().enumerate().all(fits).then_some(number)
 }
 
 /// Replaces `op` by `acc * sx * sw + bias`. Parameters with one number per column get the dimensions `column`.
@@ -104,6 +141,14 @@ fn finish(
     let shaped = |rw: &mut Rewriter<'_>, v: ValueId| match dims(rw.graph(), v) {
         Some(d) if d.iter().product::<usize>() == 1 => reshape_to(rw, v, &[]),
         _ => reshape_to(rw, v, column),
+    };
+    let quantised_bias = bias.and_then(|b| integer_bias(rw, b, x.scale, w.scale));
+    let (acc, bias) = match quantised_bias {
+        Some(b) => {
+            let b = shaped(rw, b)?;
+            (rw.create_one(Add {}, &[acc, b])?, None)
+        }
+        None => (acc, bias),
     };
     let (sx, sw) = (shaped(rw, x.scale)?, shaped(rw, w.scale)?);
     let factor = rw.create_one(Mul {}, &[sx, sw])?;
@@ -178,6 +223,13 @@ fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     let known = rw.graph().constant(x.scale).is_some_and(positive);
     if x.axis.is_some() || !known || rw.graph().constant(x.number).is_some() {
         return Ok(());
+    }
+    if let Some(pool) = as_op::<MaxPool>(rw.graph(), op) {
+        let shape = rw.graph().ty(x.number).as_tensor().and_then(|t| t.shape.as_ref());
+        // The maximum of padding alone is minus infinity, which no byte represents.
+        if !shape.is_some_and(|s| pool.windows_reach(s)) {
+            return Ok(());
+        }
     }
     rw.rewrite(op, &[]);
     operands[0] = x.number;

@@ -3,8 +3,6 @@
 //!
 //! The snapshots list which ops have such kernels only, and why the C compiler compiles the others.
 
-use std::sync::Arc;
-
 use of_codegen::kernel::schedule::NONE;
 use of_codegen::lower::{Lowered, lower};
 use of_codegen::toolchain::x86;
@@ -12,8 +10,7 @@ use of_codegen::{CompileOptions, CpuCode, Isa, Target, rewrite};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::{Value, interpret};
 use of_plan::{Environment, PlanBuilder, PlanFile, PlanInfo};
-use of_reference::{Reference, from_runtime, to_runtime};
-use of_runtime::{Options, Session};
+use of_reference::Reference;
 use of_test_support::claims::Claims;
 use of_test_support::compare::{Tolerance, assert_close, difference};
 use of_test_support::op;
@@ -62,13 +59,6 @@ fn emitted(f: &Func, isa: &'static Isa) -> Result<Option<PlanFile>, String> {
     Ok(Some(plan.open().unwrap_or_else(|d| panic!("{d}"))))
 }
 
-fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false, ..Default::default() };
-    let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
-    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
-    session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
-}
-
 /// Compares every op whose kernels are emitted with the interpreter, also on inputs with NaN, infinities and -0.
 fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
     let (mut claims, mut apart) = (Claims::default(), Vec::new());
@@ -81,11 +71,16 @@ fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
         claims.add(o.decl.name(), plan.is_ok(), || plan.as_ref().err().cloned().unwrap_or_default());
         let Ok(Some(plan)) = plan else { continue };
         let what = format!("{} (seed {}, {})", o.decl.name(), o.seed, isa.name);
-        assert_close(&what, &run(plan, &o.inputs, 1 + (o.seed as usize % 2)), &want, ROUNDING.for_op(&*o.op));
+        assert_close(
+            &what,
+            &plans::run(plan, Reference, &o.inputs, 1 + (o.seed as usize % 2)),
+            &want,
+            ROUNDING.for_op(&*o.op),
+        );
         let Some(inputs) = plans::with_extremes(&o.inputs, o.seed) else { continue };
         let Ok(want) = interpret::run_graph(&o.func.graph, &inputs) else { continue };
         let Ok(Some(plan)) = emitted(&o.func, isa) else { continue };
-        if let Some(why) = difference(&run(plan, &inputs, 1), &want, EXTREMES) {
+        if let Some(why) = difference(&plans::run(plan, Reference, &inputs, 1), &want, EXTREMES) {
             apart.push(format!("{what} on extremes: {why}"));
         }
     }
@@ -119,7 +114,7 @@ fn emitted_kernels_agree_on_16_bit_floats() {
             let Ok(want) = interpret::run_graph(&f.graph, &inputs) else { continue };
             let Ok(Some(plan)) = emitted(&f, isa) else { continue };
             let what = format!("{} of {dtype} (seed {seed}, {})", decl.name(), isa.name);
-            assert_close(&what, &run(plan, &inputs, 1), &want, tolerance.for_op(&*sample.op));
+            assert_close(&what, &plans::run(plan, Reference, &inputs, 1), &want, tolerance.for_op(&*sample.op));
             compared += 1;
         }
         assert!(compared > 40, "{compared} ops of {dtype} are emitted for {}", isa.name);

@@ -519,8 +519,9 @@ impl Fuser<'_> {
                 }
             }
             for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
-                // A yielded value is stored too, if the reader can store more than one value.
-                if self.graph.op(u.op).def.traits().terminator {
+                // A yielded value is stored too, if the reader can store more than one value. A region inside reads it earlier.
+                let reader_op = self.graph.op(u.op);
+                if reader_op.def.traits().terminator && reader_op.parent == self.graph.op(*op).parent {
                     fetched = true;
                     continue;
                 }

@@ -11,3 +11,10 @@ pub fn is_float(dtype: DType) -> bool {
 pub fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
+
+/// `1 / c` if a product with it is the quotient by `c`, bit for bit: for powers of two whose reciprocal is normal.
+pub fn exact_reciprocal(c: f32) -> Option<f32> {
+    let r = 1.0 / c;
+    let power_of_two = c.to_bits() << 9 == 0;
+    (power_of_two && c.is_normal() && r.is_normal()).then_some(r)
+}

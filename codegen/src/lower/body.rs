@@ -10,7 +10,7 @@ use of_ops::scalar::ScalarOp;
 use crate::analysis::constant::number;
 use crate::analysis::reduction::reduce_kind;
 use crate::analysis::roles::{Role, Roles};
-use crate::fuse::Group;
+use crate::fuse::{Group, GroupKind};
 use crate::kernel::body::{Body, Load, Node};
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
@@ -19,11 +19,19 @@ use crate::kernel::space::row_major;
 
 /// Builds the program of `group`, in whose space the anchor's result (if any) keeps its dimensions.
 ///
-/// `kept` are the values that must keep every bit.
-pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, kept: &HashSet<ValueId>) -> Body {
+/// `kept` are the values that must keep every bit, `loaded` the constants that elementwise kernels load.
+pub fn body(
+    g: &Graph,
+    group: &Group,
+    roles: &Roles,
+    inner: usize,
+    kept: &HashSet<ValueId>,
+    loaded: &HashSet<ValueId>,
+) -> Body {
     let mut b = Builder {
         g,
         group,
+        loaded: if group.kind == GroupKind::Elementwise { Some(loaded) } else { None },
         inner,
         body: Body::default(),
         node_of: HashMap::new(),
@@ -80,6 +88,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, kept: &HashSe
 struct Builder<'a> {
     g: &'a Graph,
     group: &'a Group,
+    loaded: Option<&'a HashSet<ValueId>>,
     inner: usize,
     body: Body,
     node_of: HashMap<ValueId, usize>,
@@ -111,7 +120,7 @@ impl Builder<'_> {
             return *n;
         }
         let dtype = self.dtype(v);
-        if let Some(c) = number(self.g, v) {
+        if let Some(c) = number(self.g, v).filter(|_| self.loaded.is_none_or(|l| !l.contains(&v))) {
             if let Some(n) = self.constants.get(&(c.to_bits(), dtype)) {
                 return *n;
             }

@@ -28,6 +28,7 @@ use of_ops::nn::MatMulInteger;
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
+use crate::analysis::constant::loaded_numbers;
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles};
 use crate::analysis::{movement, user_kernel};
@@ -144,6 +145,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         g: graph,
         roles: Roles::of(graph, graph.entry(), graph.args()),
         kept: rounded_values(graph),
+        loaded: loaded_numbers(graph),
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
@@ -165,6 +167,8 @@ pub(crate) struct Lowering<'g, 'b> {
     roles: Roles,
     /// Values that must keep every bit.
     kept: HashSet<ValueId>,
+    /// Constants that elementwise kernels load.
+    loaded: HashSet<ValueId>,
     isa: &'b Isa,
     /// Capabilities of kernels for the instruction set.
     caps: Capabilities,
@@ -465,6 +469,7 @@ impl<'g> Lowering<'g, '_> {
                 let each = s.dtype.and_then(DType::bits).map_or(0, |b| b / 8);
                 s.extents.iter().map(Extent::from).fold(Extent::from(each), |a, b| a * b)
             });
+            let open = open.filter(|e| !e.dim().is_unknown());
             let known = self.bytes_of(&o).map(|b| Extent::from((b - o.offset.min(b)) as usize));
             list.push(known.or(open));
         }
@@ -610,7 +615,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &self.roles, inner, &self.kept);
+        let b = body(self.g, group, &self.roles, inner, &self.kept, &self.loaded);
         match unsupported_reason(&b) {
             Some(why) => Err(why),
             None => Ok(b),

@@ -1,8 +1,10 @@
 //! Extents as C-family expressions: an [`Extent`] prints as a C expression whose symbols are variables of the kernel's prologue.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::fmt::Write;
 
-use of_ir::Factor;
+use of_ir::{Dim, Factor};
 
 use crate::kernel::extent::Extent;
 
@@ -36,11 +38,62 @@ impl fmt::Display for Extent {
     }
 }
 
+/// Variables for long extents of a kernel that repeats them, so that its text stays linear in the number of symbols.
+#[derive(Default)]
+pub struct LongExtents {
+    /// C that declares the variables, each as the sum of an earlier one and a short rest where there is one.
+    pub declarations: String,
+    variable_of: HashMap<Extent, Extent>,
+    recent: Vec<Extent>,
+}
+
+impl LongExtents {
+    /// Extents of more terms get a variable.
+    const MAX_TERMS: usize = 4;
+    /// Earlier variables that a new one may build upon.
+    const RECENT: usize = 4;
+
+    /// The extent, or a variable in its place.
+    pub fn short(&mut self, extent: &Extent) -> Extent {
+        let terms = |e: &Extent| e.dim().terms().count();
+        if terms(extent) <= Self::MAX_TERMS {
+            return extent.clone();
+        }
+        if let Some(v) = self.variable_of.get(extent) {
+            return v.clone();
+        }
+        // No symbol of a model contains this character.
+        let name = format!("\0{}", self.variable_of.len());
+        let rests = self.recent.iter().map(|earlier| (extent - earlier, &self.variable_of[earlier]));
+        let shortest = rests.min_by_key(|(rest, _)| terms(rest)).filter(|(rest, _)| terms(rest) < terms(extent));
+        let value = shortest.map_or_else(|| extent.clone(), |(rest, earlier)| &rest + earlier);
+        let _ = writeln!(self.declarations, "  const i64 {} = {value};", variable(&name));
+        let v = Extent::from(Dim::symbol(name));
+        self.variable_of.insert(extent.clone(), v.clone());
+        if self.recent.len() == Self::RECENT {
+            self.recent.remove(0);
+        }
+        self.recent.push(extent.clone());
+        v
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use of_ir::Dim;
-
     use super::*;
+
+    #[test]
+    fn prefix_sums_of_many_symbols_are_linear_in_their_number() {
+        let mut long = LongExtents::default();
+        let mut sum = Extent::from(0usize);
+        for i in 0..100 {
+            sum = sum + &Extent::from(Dim::symbol(format!("n{i}")));
+            long.short(&sum);
+            assert!(long.short(&sum).dim().terms().count() <= LongExtents::MAX_TERMS);
+        }
+        assert!(long.declarations.len() < 100 * 80, "{}", long.declarations);
+        assert!(long.declarations.ends_with("  const i64 s__0_95 = (0 + 1LL * s__0_94 + 1LL * s_n99);\n"));
+    }
 
     #[test]
     fn extents_print_as_c() {

@@ -11,6 +11,7 @@ use super::report::{ImportError, OpName};
 use super::scope::Bound;
 use super::{Importer, Node, domain};
 use crate::load::ModelInput;
+use crate::map_io::keys_of;
 use crate::ops::{self, ImportFn};
 use crate::proto::{FunctionProto, GraphProto, NodeProto};
 use crate::tensor::{self, invalid};
@@ -22,11 +23,6 @@ pub(super) enum Resolved<'m> {
     Op(ImportFn),
     /// A call of one of the model's functions.
     Call(&'m FunctionProto),
-}
-
-/// The name of the keys of the maps that are `name`.
-fn keys_of(name: &str) -> String {
-    format!("{name}.keys")
 }
 
 /// The names that have a value in the model.
@@ -206,7 +202,9 @@ impl<'m> Importer<'m, '_> {
             self.nodes_left = left.checked_sub(1);
             if left == 0 {
                 let message = "the model has too many nodes, counting bodies of loops each time that they are read";
-                self.report.error(invalid(message.into()).hint("raise max_nodes"));
+                self.report.error(invalid(message.into()).hint(
+                    "a loop is read again for each carried value whose shape changes: nest fewer of them, or raise max_nodes",
+                ));
                 return;
             }
             let loc = self.location(node, i);

@@ -15,12 +15,13 @@ const MAX_GROWTH: usize = 128;
 /// Nodes after inlining that need no growth limit: they are imported in a fraction of a second.
 const SMALL: usize = 16_384;
 
-/// Refuses a model of more than `most` nodes after inlining, or of many more than the file states.
+/// Refuses a model of more than `most` nodes after inlining, or of many more than the file states. Returns the limit, which
+/// also counts bodies of loops that are read several times.
 pub(super) fn check(
     graph: &GraphProto,
     functions: &HashMap<FunctionKey<'_>, &FunctionProto>,
     most: usize,
-) -> Result<(), Diagnostic> {
+) -> Result<usize, Diagnostic> {
     let none = HashMap::new();
     let mut stated = Counter { functions: &none, counts: HashMap::new() };
     let in_functions = functions.values().map(|f| stated.nodes(&f.node)).fold(0, usize::saturating_add);
@@ -29,7 +30,7 @@ pub(super) fn check(
     let mut counter = Counter { functions, counts: HashMap::new() };
     let all = counter.nodes(&graph.node);
     if all <= most {
-        return Ok(());
+        return Ok(most);
     }
     // The first function that is too large; those that call it are larger.
     let counts = counter.counts.iter().filter_map(|((_, name, _), n)| Some(((*n)?, *name)));

@@ -23,7 +23,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     };
     let opsets = opsets(&model.opset_import)?;
     let functions = functions(model)?;
-    inlining::check(graph, &functions, options.max_nodes)?;
+    let max_nodes = inlining::check(graph, &functions, options.max_nodes)?;
     check_initializer_inputs(graph, options)?;
     let external = External::new(options.folder.clone());
     let meshes = placement::meshes(&model.configuration)?;
@@ -43,7 +43,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         report: Report::default(),
         map_keys: HashMap::new(),
         unseeded: 0,
-        nodes_left: Some(options.max_nodes),
+        nodes_left: Some(max_nodes),
         initializer_inputs: &options.initializer_inputs,
         depth: 0,
     };

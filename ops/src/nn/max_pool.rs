@@ -67,6 +67,12 @@ impl MaxPool {
         PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
     }
 
+    /// Whether every window has an element of an input of the given dimensions: the least number is no result then, and the
+    /// pool commutes with increasing functions.
+    pub fn windows_reach(&self, x: &[Dim]) -> bool {
+        self.geometry(x).is_ok_and(|g| g.windows.reach_input())
+    }
+
     /// Position of spatial element `flat` (row-major) as the result counts it.
     fn position(&self, flat: usize, spatial: &[usize]) -> usize {
         // Where an axis has no elements there is no position either.

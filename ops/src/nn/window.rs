@@ -175,6 +175,24 @@ impl Windows<Dim> {
         self.kernel[a] == 1 && self.strides[a] == 1 && whole
     }
 
+    /// Whether every window has an element of the input, rather than padding alone. False where an open extent leaves it open.
+    pub fn reach_input(&self) -> bool {
+        let zero = Dim::from(0i64);
+        (0..self.input.len()).all(|a| {
+            if self.pads_begin[a] == zero && self.pads_end[a] == zero {
+                return true;
+            }
+            let Some(numbers) = fixed(&[&self.input, &self.output, &self.pads_begin].map(|list| list[a].clone()))
+            else {
+                return false;
+            };
+            let [input, output, pad] = numbers[..] else { return false };
+            let last = output.saturating_sub(1) * self.strides[a];
+            // No axis fits between two elements of a window, the first window ends in the input, and the last begins in it.
+            input >= self.dilations[a] && (self.kernel[a] - 1) * self.dilations[a] >= pad && last < pad + input
+        })
+    }
+
     /// Some of the axes.
     pub fn part(&self, axes: std::ops::Range<usize>) -> Windows<Dim> {
         Windows {
@@ -315,6 +333,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn windows_reach_the_input_where_a_run_covers_each_position() {
+        let mut seen = [0, 0];
+        let numbers = (1..4i64).flat_map(|k| (1..3i64).map(move |d| (k, d)));
+        for ((kernel, dilation), input) in numbers.flat_map(|n| (1..5i64).map(move |i| (n, i))) {
+            for (pads, ceil) in [([0, 0], true), ([1, 2], false), ([3, 0], true), ([0, 3], false)] {
+                let attrs =
+                    WindowAttrs { strides: &[2], pads: &pads, dilations: &[dilation], auto_pad: "NOTSET", ceil };
+                let Ok(w) = attrs.windows(&[input.into()], &[kernel]) else { continue };
+                let Some(fixed) = w.fixed() else { continue };
+                let mut covered = vec![false; fixed.output[0]];
+                for r in fixed.runs().iter().flat_map(|(_, list)| list) {
+                    covered[r.output..][..r.len].fill(true);
+                }
+                let all = covered.iter().all(|c| *c);
+                // Small inputs between dilated elements are not looked at closely.
+                assert!(if input < dilation { all || !w.reach_input() } else { all == w.reach_input() }, "{fixed:?}");
+                seen[usize::from(all)] += 1;
+            }
+        }
+        assert!(seen.iter().all(|n| *n > 20), "{seen:?}");
     }
 
     #[test]

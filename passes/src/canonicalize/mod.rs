@@ -49,6 +49,7 @@ macro_rules! rules {
 pub(crate) const RULES: &[LocalRule] = rules! {
     "neutral", Exact, neutral;
     "add-zero", ZeroSign, add_zero;
+    "add-integers", Exact, add_integers;
     "pow-square", Exact, pow_square;
     "pow-cube", Rounding, pow_cube;
     "same-type", Exact, same_type;
@@ -456,6 +457,34 @@ fn conv_add(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         None => shift,
     };
     let y = rw.create_one(conv, &[operands[0], operands[1], bias])?;
+    replace(rw, op, y)
+}
+
+/// (x + a) + b = x + (a + b) for integers and constants a and b, such as a correction for a zero point and a bias. Their
+/// sum is as large as one of them.
+fn add_integers(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let is_int = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| t.dtype.is_int());
+    if as_op::<Add>(rw, op).is_none() || !is_int(g.op(op).results[0]) {
+        return Ok(false);
+    }
+    // The constant operand of a sum, and the other one.
+    let parts = |op: OpId| match g.op(op).operands[..] {
+        [x, a] if g.constant(a).is_some() => Some((x, a)),
+        [a, x] if g.constant(a).is_some() => Some((x, a)),
+        _ => None,
+    };
+    let Some((sum, b)) = parts(op) else { return Ok(false) };
+    let Some((inner, _)) = def::<Add>(g, sum).filter(|_| single_use(g, sum)) else { return Ok(false) };
+    let Some((x, a)) = parts(inner) else { return Ok(false) };
+    let (Some(da), Some(db)) = (dims(g, a), dims(g, b)) else { return Ok(false) };
+    let one = |d: &[usize]| d.iter().all(|n| *n == 1);
+    if da != db && !one(&da) && !one(&db) {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[inner]);
+    let known = rw.create_one(Add {}, &[a, b])?;
+    let y = rw.create_one(Add {}, &[x, known])?;
     replace(rw, op, y)
 }
 

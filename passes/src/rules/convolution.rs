@@ -469,7 +469,7 @@ fn groups_example(e: &mut Example<'_, '_>) -> ExampleResult {
     Ok(vec![e.rw.create_one(op, &[x, w])?])
 }
 
-/// maxpool(f(x)) = f(maxpool(x)) for monotonic f
+/// maxpool(f(x)) = f(maxpool(x)) for increasing f, unless a window holds padding alone: its maximum is the least number.
 fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
     for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.return_indices) {
         for node in view.nodes(view.graph.egg.find(pool.operand(0))) {
@@ -477,7 +477,8 @@ fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
             let (Some((def, attrs)), Some(dims)) = (view.graph.op_and_attrs(node), view.dims(pool.operand(0))) else {
                 continue;
             };
-            if view.dims(x).as_ref() != Some(&dims) {
+            let shape: Vec<Dim> = dims.iter().map(|d| Dim::from(*d)).collect();
+            if view.dims(x).as_ref() != Some(&dims) || !pool.op.windows_reach(&shape) {
                 continue;
             }
             let inner = Term::op(pool.op.clone(), [Term::Class(x)]);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use of_diag::Diagnostic;
 use of_driver::rounding::{is_exact, perturb, precision, unit};
-use of_ir::{Attrs, Dim, Elements, Graph, OpDef, OpId, PartialKind, Sbp, SbpSignature, Tensor, ValueId};
+use of_ir::{Attrs, Dim, Elements, Graph, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
+use of_ops::elementwise::BitCast;
 use of_ops::interpret::run_graph_with_hook;
 use of_ops::scalar::ScalarOp;
 use of_ops::{OpSpec, Value};
@@ -34,13 +35,71 @@ pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
     Ok(values.into_inner())
 }
 
+/// Whether types declare extents that the values for these inputs do not have, in regions too.
+pub fn contradicts_declared(graph: &Graph, inputs: &[Value]) -> bool {
+    let declared = RefCell::new(Declared::default());
+    for (v, value) in graph.args().iter().zip(inputs) {
+        declared.borrow_mut().compare(graph, graph.entry(), *v, value);
+    }
+    let ran = run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
+        let data = graph.op(op);
+        if data.parent != graph.entry() && graph.region_ops(data.parent).next() == Some(op) {
+            declared.borrow_mut().begin(data.parent);
+        }
+        let compare = |ids: &[ValueId], values: &[Value]| {
+            ids.iter().zip(values).for_each(|(v, value)| declared.borrow_mut().compare(graph, data.parent, *v, value));
+        };
+        // Arguments of regions are known as operands only.
+        compare(&data.operands, operands);
+        let results = evaluate(operands)?;
+        compare(&data.results, &results);
+        Ok(results)
+    });
+    ran.is_ok() && declared.into_inner().contradicted
+}
+
+/// The values of symbols, as the extents of values give them.
+#[derive(Default)]
+struct Declared {
+    /// The value of each symbol, and the region that it follows from. Each run of a region has its own.
+    known: HashMap<Arc<str>, (i64, RegionId)>,
+    contradicted: bool,
+}
+
+impl Declared {
+    /// Forgets the symbols of the last run of a nested region.
+    fn begin(&mut self, region: RegionId) {
+        self.known.retain(|_, (_, from)| *from != region);
+    }
+
+    fn compare(&mut self, graph: &Graph, region: RegionId, v: ValueId, value: &Value) {
+        let shape = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+        let (Value::Tensor(t), Some(shape)) = (value, shape) else { return };
+        for (dim, own) in shape.iter().zip(t.dims()) {
+            let own = *own as i64;
+            let rest = dim.substitute(&|s| self.known.get(s).map(|(n, _)| Dim::from(*n)));
+            match (rest.as_const(), rest.solve(own)) {
+                (Some(declared), _) if declared != own => self.contradicted = true,
+                (_, Some((_, None))) => self.contradicted = true,
+                (_, Some((s, Some(n)))) => _ = self.known.insert(s, (n, region)),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// The outputs when cancelling sums and differences keep the rounding error of one operand: a fused multiply-add does not
-/// round its product, while the number that it cancels with was rounded.
+/// round its product, while the number that it cancels with was rounded. The bits of NaN have the other sign, which no op
+/// defines.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
 pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
     run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
+        if graph.op(op).name() == BitCast::NAME {
+            let negated: Vec<Value> = operands.iter().map(|v| map(v, &|x| if x.is_nan() { -x } else { x })).collect();
+            return evaluate(&negated);
+        }
         let results = evaluate(operands)?;
         let scalar = of_ops::get(graph, op).and_then(|o| o.scalar());
         if !matches!(scalar, Some(ScalarOp::Add | ScalarOp::Sub)) {

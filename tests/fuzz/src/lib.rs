@@ -9,6 +9,7 @@
 
 pub mod check;
 pub mod compare;
+mod copy;
 pub mod emit;
 pub mod evaluate;
 pub mod generate;

@@ -11,8 +11,9 @@ use of_ops::interpret::type_of;
 use of_ops::structural::{Constant, Return};
 
 use crate::Case;
+use crate::copy::copy_op;
 use crate::evaluate::{Values, exact};
-use crate::open::{COPIED, Opening};
+use crate::open::Opening;
 
 /// The smallest case found for which `fails` still holds.
 pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
@@ -133,7 +134,6 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
     let entry = graph.entry();
     let (mut map, mut inputs) = (HashMap::new(), Vec::new());
     let mut rw = Rewriter::new(&mut graph, "fuzz");
-    rw.number_symbols_from(COPIED);
     let resized = |v: &Value| match (v, edit.resize) {
         (Value::Tensor(t), Some((a, b))) => resize(t, a, b).map_or_else(|| v.clone(), Value::Tensor),
         _ => v.clone(),
@@ -176,7 +176,7 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
                 let to = map.get(b).copied();
                 map.extend(to.map(|to| (*a, to)));
             }
-            rw.clone_op(from, op, &mut map);
+            copy_op(&mut rw, from, op, &mut map)?;
         }
     }
     let outputs: Vec<ValueId> = outputs.iter().map(|v| map[&follow(*v)]).collect();

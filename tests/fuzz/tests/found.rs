@@ -2,14 +2,14 @@
 
 use of_codegen::toolchain::cache::Cache;
 use of_fuzz::Case;
-use of_fuzz::check::all;
+use of_fuzz::check::{Ran, all};
 use of_fuzz::open::Opening;
 use of_ir::text::parse_module;
 use of_ops::Value;
 use of_ops::sample::Rng;
 
-/// All checks of the function `text` on random inputs.
-fn holds(text: &str, opening: Opening) {
+/// All checks of the function `text` on random inputs. Returns what ran.
+fn holds(text: &str, opening: Opening) -> Ran {
     let module = parse_module(text, "found.of", &of_ops::registry(), None).unwrap_or_else(|e| panic!("{e}"));
     let func = module.main().unwrap().clone();
     let mut rng = Rng::new(1);
@@ -19,7 +19,7 @@ fn holds(text: &str, opening: Opening) {
     };
     let inputs = func.input_types().into_iter().map(value).collect();
     let cache = Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
-    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"))
 }
 
 /// A sequence without steps: its states still have a batch.
@@ -217,5 +217,136 @@ func @main(%x: tensor<3x0xf32>) -> (tensor<3x0xf32>, tensor<3x0xf32>) {
   %z = of.batch_norm %x, %none, %none, %none, %none {channels_last = false, epsilon = 1.0e-5}
   of.return %y, %z
 }"#;
+    holds(text, Opening::Closed);
+}
+
+/// An op in a region declares that extents with different names are equal: a run in which they differ is rejected with reason.
+#[test]
+fn regions_reject_contradicting_extents_with_reason() {
+    let text = "
+func @main(%a: tensor<4x1xf32>, %b: tensor<1x4xf32>, %s: tensor<3x2xf32>) -> (tensor<3x4x4xf32>) {
+  %y = of.scan %s {num_scan_inputs = 1} : (tensor<3x2xf32>) -> (tensor<3x4x4xf32>) {
+  ^(%slice: tensor<2xf32>):
+    %sum = of.add %a, %b : (tensor<4x1xf32>, tensor<1x4xf32>) -> tensor<4x4xf32>
+    of.yield %sum : (tensor<4x4xf32>) -> ()
+  }
+  of.return %y
+}";
+    assert!(holds(text, Opening::Arithmetic).refused > 0);
+}
+
+/// The extents of slices and of carried values are symbols within the region too.
+#[test]
+fn regions_have_open_extents() {
+    let text = "
+func @main(%x: tensor<3x4xf32>, %first: tensor<4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
+  %last, %y = of.scan %first, %x {num_scan_inputs = 1} : (tensor<4xf32>, tensor<3x4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
+  ^(%state: tensor<4xf32>, %slice: tensor<4xf32>):
+    %sum = of.add %state, %slice : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    of.yield %sum, %sum : (tensor<4xf32>, tensor<4xf32>) -> ()
+  }
+  of.return %last, %y
+}";
+    let ran = holds(text, Opening::Shared);
+    assert_eq!((ran.refused, ran.open > 1), (0, true), "{ran:?}");
+}
+
+/// The maximum of a window of padding alone is the least number of the type, whatever is computed before or after the pool;
+/// the mean is zero.
+#[test]
+fn windows_of_padding_alone_have_a_result() {
+    let attrs =
+        "auto_pad = \"NOTSET\", ceil_mode = false, channels_last = false, dilations = array<i64>, kernel = [2, 2]";
+    let max = format!(
+        "of.max_pool %v {{{attrs}, pads = [3, 0, 0, 2], return_indices = false, storage_order = 0, strides = [1, 2]}}"
+    );
+    let mean = |all: bool| {
+        format!("of.avg_pool %v {{{attrs}, count_include_pad = {all}, pads = [3, 0, 0, 2], strides = [1, 2]}}")
+    };
+    for pool in [max, mean(false), mean(true)] {
+        for (dtype, before) in [
+            ("f32", "of.relu %x"),
+            ("f32", "of.tanh %x"),
+            ("f32", "of.max %x, %c"),
+            ("f32", "of.min %x, %c"),
+            ("i8", "of.max %x, %c"),
+            ("u8", "of.min %x, %c"),
+        ] {
+            let one = if dtype == "f32" { "1.0" } else { "1" };
+            let text = format!(
+                "
+func @main(%x: tensor<1x4x3x3x{dtype}>) -> (tensor<1x4x5x2x{dtype}>) {{
+  %c = of.constant {{value = dense<{one}> : tensor<{dtype}>}}
+  %v = {before}
+  %y = {pool}
+  of.return %y
+}}"
+            );
+            for opening in [Opening::Closed, Opening::First, Opening::Shared] {
+                holds(&text.replace("u8", "ui8"), opening);
+            }
+        }
+    }
+}
+
+/// Branches that yield a value from outside read it before ops that are fused with its producer.
+#[test]
+fn branches_yield_values_from_outside() {
+    let text = "
+func @main(%x: tensor<8x4x5xf32>, %c: tensor<i1>) -> (tensor<8x4x5xi1>) {
+  %a = of.sin %x
+  %b = of.if %c : (tensor<i1>) -> tensor<8x4x5xf32> {
+    of.yield %a
+  }, {
+    of.yield %a
+  }
+  %y = of.eq %b, %a
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+    holds(text, Opening::Shared);
+}
+
+/// Rows without elements have no place at an index out of range either.
+#[test]
+fn scatter_nd_checks_indices_of_empty_slices() {
+    let text = "
+func @main(%x: tensor<4x1xf32>, %u: tensor<3x1xf32>) -> (tensor<4x1xf32>) {
+  %at = of.constant {value = dense<[[0], [1], [2]]> : tensor<3x1xi64>}
+  %y = of.scatter_nd %x, %at, %u {reduction = \"add\"}
+  of.return %y
+}";
+    holds(text, Opening::Arithmetic);
+}
+
+/// Extents that are too large polynomials have no kernel.
+#[test]
+fn extents_may_be_large_polynomials() {
+    let mut body = String::from("  %v0 = of.relu %x\n");
+    for i in 0..9 {
+        body += &format!("  %c{i} = of.concat %v{i}, %z {{axis = 0}}\n  %s{i} = of.shape %c{i} {{start = 0}}\n");
+        body += &format!("  %v{} = of.tile %c{i}, %s{i}\n", i + 1);
+    }
+    let text = format!(
+        "
+func @main(%x: tensor<0x1xf32>, %z: tensor<0x1xf32>) -> (tensor<2xi64>) {{
+{body}  %y = of.shape %v9 {{start = 0}}
+  of.return %y
+}}"
+    );
+    holds(&text, Opening::Apart);
+}
+
+/// The sign of NaN is open, so its bits are too.
+#[test]
+fn bits_of_nan_are_open() {
+    let text = "
+func @main(%x: tensor<16xf32>) -> (tensor<16xi32>) {
+  %far = of.constant {value = dense<3.0> : tensor<f32>}
+  %large = of.mul %x, %far
+  %nan = of.atanh %large
+  %y = of.bit_cast %nan {to = #of.dtype<i32>}
+  of.return %y
+}";
     holds(text, Opening::Closed);
 }

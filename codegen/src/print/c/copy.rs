@@ -8,6 +8,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
 use crate::print::expr::ctype;
+use crate::print::extent::LongExtents;
 use crate::print::index::word;
 use crate::print::{Source, index};
 
@@ -17,35 +18,42 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let mut base = Extent::from(0usize);
     let mut largest = 1;
+    let mut long = LongExtents::default();
+    /// Pieces whose loops are inlined.
+    const MAX_INLINED_PIECES: usize = 16;
+    let mover = if boxes.len() > MAX_INLINED_PIECES { "move_piece" } else { "move" };
     for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = CopyLoop::of(&s, element_bytes);
-        let rows = plan.rows();
+        let end = &base + &plan.rows();
+        largest = largest.max(plan.inner());
+        let plan = plan.shortened(&mut long);
         let blocks = plan.blocks();
+        let first = long.short(&base);
         let _ = writeln!(
             c,
-            "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};",
-            &base + &rows
+            "    if (it >= {first} && it < {}) {{ const i64 row = (it - {first}) / {blocks}, block = (it - {first}) % {blocks};",
+            long.short(&end)
         );
         let _ = writeln!(
             c,
             "      const {t} *from = (const {t} *)args[{}] + {} + ({});",
             p.arg,
-            p.from.0,
+            long.short(&p.from.0),
             index::flat_offset(&plan.outer, &plan.from, "row")
         );
         let _ = writeln!(
             c,
             "      {t} *to = ({t} *)args[{out}] + {} + ({});",
-            p.to.0,
+            long.short(&p.to.0),
             index::flat_offset(&plan.outer, &plan.to, "row")
         );
-        plan.body(isa, &mut c);
+        plan.body(isa, mover, &mut c);
         c.push_str("    }\n");
-        base = base + &rows;
-        largest = largest.max(plan.inner());
+        base = end;
     }
     c.push_str("  }\n");
+    c.insert_str(0, &long.declarations);
     Source::new(c, base, (16384 / largest.max(1)).max(1) as i64)
 }
 
@@ -80,6 +88,14 @@ impl CopyLoop {
         }
     }
 
+    /// The same with variables for long extents.
+    fn shortened(self, long: &mut LongExtents) -> CopyLoop {
+        let mut list = |extents: &[Extent]| extents.iter().map(|e| long.short(e)).collect();
+        let (outer, from, to) = (list(&self.outer), list(&self.from), list(&self.to));
+        let inner = self.inner.iter().map(|(n, a, b)| (long.short(n), long.short(a), long.short(b))).collect();
+        CopyLoop { outer, from, to, inner, ..self }
+    }
+
     /// Whether square blocks of words are transposed in vectors.
     fn in_vectors(&self) -> bool {
         matches!(&self.inner[..], [(_, fa, _), (_, _, tb)] if self.bytes == 4 && fa.is(1) && tb.is(1))
@@ -103,12 +119,13 @@ impl CopyLoop {
         self.inner.iter().map(|a| a.0.size_hint()).product()
     }
 
-    fn body(&self, isa: &Isa, c: &mut String) {
+    /// Copies one row by calling `mover`, or by loops.
+    fn body(&self, isa: &Isa, mover: &str, c: &mut String) {
         /// Columns that are copied without blocking.
         const MAX_UNROLLED_COLUMNS: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
-                let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
+                let _ = writeln!(c, "      {mover}(to, from, {});", n * self.bytes);
                 return;
             }
             let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };

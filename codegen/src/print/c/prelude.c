@@ -168,6 +168,8 @@ INLINE void move(void *to, const void *from, i64 n) {
   for (; i + (i64)sizeof(vi) <= n; i += sizeof(vi)) *(any_i32 *)(t + i) = *(const any_i32 *)(f + i);
   for (; i < n; i++) t[i] = f[i];
 }
+/* The same as a call, for kernels of many pieces, whose compilation would take seconds. */
+static __attribute__((noinline)) void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
 
 /* Loads four bytes, or fewer and zeros. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
@@ -259,27 +261,6 @@ INLINE vi vtoint(vf x) {
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
-/* Whether any lane of a mask is set. */
-#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
-INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
-#elif LANES == 8 && defined(__AVX__)
-INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
-#else
-INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
-#endif
-/* x / c for a number c with reciprocal r. With fused additions the remainder is exact and the corrected product is the
-   rounded quotient (Markstein); without them, where a remainder would be subnormal or overflow, and for infinities, the division
-   itself. */
-INLINE vf vquotient(vf x, f32 c, f32 r) {
-#ifdef __FMA__
-  vf q = x * SPLAT(r);
-  vi small = (hwmin(vabs(q), vabs(x)) < SPLAT(1e-30f)) & (x != SPLAT(0));
-  if (vany(small | (vabs(q) > SPLAT(1e38f)))) return x / SPLAT(c);
-  return pick(q != SPLAT(0), q + (x - q * SPLAT(c)) * SPLAT(r), q);
-#else
-  return x / SPLAT(c);
-#endif
-}
 /* Rounds to nearest even and saturates to a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
   vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));

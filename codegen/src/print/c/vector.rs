@@ -10,7 +10,7 @@ use of_ops::scalar::ScalarOp;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::expr::is_prelude_function;
 use crate::kernel::extent::Extent;
-use crate::kernel::float::{is_float, is_half};
+use crate::kernel::float::{exact_reciprocal, is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
 
 /// Whether `body` has a vector form in C.
@@ -114,14 +114,13 @@ pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
     }
 }
 
-/// `x / c`: the product with the reciprocal if that is exact, else corrected by the remainder.
+/// `x / c`: a product with the reciprocal where that is exact. Elsewhere a division, which other work hides: a product with
+/// a correction needs a branch for subnormal remainders, and is slower.
 fn quotient(x: &str, c: f32) -> String {
-    let (by, r) = (literal(f64::from(c), DType::F32), 1.0 / c);
-    if !(c.is_normal() && r.is_normal()) {
-        return format!("{x} / SPLAT({by})");
+    match exact_reciprocal(c) {
+        Some(r) => format!("{x} * SPLAT({})", literal(f64::from(r), DType::F32)),
+        None => format!("{x} / SPLAT({})", literal(f64::from(c), DType::F32)),
     }
-    let r_text = literal(f64::from(r), DType::F32);
-    if c.to_bits() << 9 == 0 { format!("{x} * SPLAT({r_text})") } else { format!("vquotient({x}, {by}, {r_text})") }
 }
 
 /// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which the conversion instruction rounds.

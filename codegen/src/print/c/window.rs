@@ -250,11 +250,11 @@ fn vnni_sums(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, 
 
 /// The initial accumulator of a window.
 fn start(spec: &Window) -> &'static str {
-    match (spec.kind, spec.dtype != DType::F32) {
-        (WindowKind::Max, true) => "SPLATI(-128)",
-        (_, true) => "{0}",
-        (WindowKind::Max, false) => "SPLAT(-__builtin_inff())",
-        (_, false) => "SPLAT(0)",
+    match (spec.kind, spec.dtype) {
+        (WindowKind::Max, DType::F32) => "SPLAT(-__builtin_inff())",
+        (WindowKind::Max, DType::I8) => "SPLATI(-128)",
+        (_, DType::F32) => "SPLAT(0)",
+        _ => "{0}",
     }
 }
 

@@ -36,9 +36,9 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     );
     window_range("y", "ky", h, &mut c);
     window_range("x", "kx", w, &mut c);
-    let start = match (kind, bytes) {
-        (WindowKind::Max, true) => "-128",
-        (WindowKind::Max, false) => "-INF32",
+    let start = match (kind, dtype) {
+        (WindowKind::Max, DType::F32) => "-INF32",
+        (WindowKind::Max, DType::I8) => "-128",
         _ => "0",
     };
     let lanes = |text: &dyn Fn(usize) -> String| (0..width).map(text).collect::<Vec<_>>().join(" ");
