@@ -12,6 +12,7 @@ pub fn optimize(p: &mut Program) {
     drop_unread(p);
     fold_loads(p);
     coalesce(p);
+    add_in_place(p);
 }
 
 /// Number of readers of each register.
@@ -130,9 +131,8 @@ struct Places {
     writes: Vec<u32>,
 }
 
-/// Removes copies. A value that is copied to a merged register in the sequence that computes it is computed there in the first
-/// place, if nothing touches that register in between and nothing reads the value afterwards.
-fn coalesce(p: &mut Program) {
+/// The positions of every register.
+fn all_places(p: &Program) -> Vec<Places> {
     let mut places = vec![Places::default(); p.classes.len()];
     for (i, inst) in p.insts.iter().enumerate() {
         inst.reads().for_each(|r| places[r as usize].reads.push(i as u32));
@@ -140,6 +140,41 @@ fn coalesce(p: &mut Program) {
             places[inst.dst as usize].writes.push(i as u32);
         }
     }
+    places
+}
+
+/// Computes a sum that one product is added to in the register of the new sum, where that merges values of a variable: so all
+/// terms of an iteration are added in place.
+fn add_in_place(p: &mut Program) {
+    let mut places = all_places(p);
+    for at in (0..p.insts.len()).rev() {
+        let inst = p.insts[at];
+        let sum = match inst.op {
+            Op::Fma(..) => inst.args[2],
+            Op::Dot(_) => inst.args[0],
+            _ => continue,
+        };
+        let ([defined], [only]) = (&places[sum as usize].writes[..], &places[sum as usize].reads[..]) else { continue };
+        let (defined, only) = (*defined, *only);
+        let target = &places[inst.dst as usize];
+        let between = |list: &[u32]| list.iter().any(|i| (defined + 1..at as u32).contains(i));
+        let added = matches!(p.insts[defined as usize].op, Op::Fma(..) | Op::Dot(_));
+        let fits = added && only == at as u32 && p.insts[defined as usize].sequence == inst.sequence;
+        if !fits || target.writes.len() < 2 || between(&target.writes) || between(&target.reads) {
+            continue;
+        }
+        p.insts[at].replace(sum, inst.dst);
+        p.insts[defined as usize].replace(sum, inst.dst);
+        places[inst.dst as usize].writes.push(defined);
+        places[inst.dst as usize].reads.push(at as u32);
+        places[sum as usize] = Places::default();
+    }
+}
+
+/// Removes copies. A value that is copied to a merged register in the sequence that computes it is computed there in the first
+/// place, if nothing touches that register in between and nothing reads the value afterwards.
+fn coalesce(p: &mut Program) {
+    let mut places = all_places(p);
     let copies: Vec<usize> = (0..p.insts.len()).filter(|i| p.insts[*i].op == Op::Copy).collect();
     for at in copies {
         let Inst { dst: to, args: [from, ..], sequence, .. } = p.insts[at];
