@@ -10,10 +10,10 @@ use of_ir::Func;
 use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
-use crate::isa::Language;
+use crate::isa::{CpuCode, Language};
 use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
-use crate::lower::{Lowered, NotEmitted, NotNative, Target, lower};
+use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
 use crate::physical::{StepKind, async_order};
@@ -21,7 +21,7 @@ use crate::place::Rejected;
 use crate::print::{Source, printer};
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
-use crate::toolchain::{CachedCompiler, CompileError};
+use crate::toolchain::{CachedCompiler, CompileError, x86};
 
 /// Progress of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +69,15 @@ impl<'a> CompileOptions<'a> {
     }
 }
 
+/// A kernel that the C compiler compiled although machine code was requested.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotEmitted {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Why the compiler in this program did not.
+    pub reason: String,
+}
+
 /// Summary of a compilation.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -78,7 +87,7 @@ pub struct Summary {
     pub kernels: usize,
     /// Kernels that were not in the cache.
     pub compiled: usize,
-    /// Kernels that are compiled from C although machine code was requested.
+    /// Kernels that the C compiler compiled although machine code was requested.
     pub not_emitted: Vec<NotEmitted>,
     /// Ops that run on a backend instead of native code.
     pub not_native: Vec<NotNative>,
@@ -197,8 +206,8 @@ fn programs(
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
-    let (blobs, compiled) = kernels(&sources, &|i| origin(&lowered, i), options)?;
-    let mut summary = Summary { compiled, ..Summary::default() };
+    let (blobs, compiled, not_emitted) = kernels(&sources, &|i| origin(&lowered, i), options)?;
+    let mut summary = Summary { compiled, not_emitted, ..Summary::default() };
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
     for (i, (name, l)) in lowered.into_iter().enumerate() {
@@ -253,7 +262,6 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     summary.steps += program.tasks.len();
     summary.not_native.extend(l.not_native);
     summary.rejected.extend(l.rejected);
-    summary.not_emitted.extend(l.not_emitted);
     summary.tunable.push(l.tunable);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
@@ -277,12 +285,13 @@ fn origin(lowered: &[(String, Lowered)], kernel: usize) -> String {
     format!("kernel {kernel}")
 }
 
-/// Compiled blobs of all sources in order, and the number of cache misses. `origin` names a source for messages.
+/// Compiled blobs of all sources in order, the number of cache misses, and which kernels are from the C compiler although
+/// machine code was requested. `origin` names a source for messages.
 fn kernels(
     sources: &[&Source],
     origin: &(dyn Fn(usize) -> String + Sync),
     options: &CompileOptions<'_>,
-) -> Result<(Vec<Blob>, usize), Diagnostic> {
+) -> Result<(Vec<Blob>, usize, Vec<NotEmitted>), Diagnostic> {
     // Programs of several ranks have the same kernels.
     let mut index_of: HashMap<&str, usize> = HashMap::new();
     let mut distinct: Vec<usize> = Vec::new();
@@ -297,11 +306,16 @@ fn kernels(
         })
         .collect();
     let compiler = CachedCompiler::new(options.target.isa, &options.cache);
-    let known = |i: &usize| match &sources[*i].machine_code {
-        Some(bytes) => Some(Blob { bytes: bytes.clone(), entry: 0 }),
-        None => compiler.cached(sources[*i]),
+    let in_process = options.target.cpu_code == CpuCode::Machine && options.target.isa.language == Language::C;
+    let known = |i: &usize| {
+        let emitted = in_process.then(|| x86::compile(&sources[*i].body, options.target.isa));
+        match emitted {
+            Some(Ok(bytes)) => (Some(Blob { bytes, entry: 0 }), None),
+            Some(Err(reason)) => (compiler.cached(sources[*i]), Some(NotEmitted { kernel: origin(*i), reason })),
+            None => (compiler.cached(sources[*i]), None),
+        }
     };
-    let mut blobs: Vec<Option<Blob>> = distinct.par_iter().map(known).collect();
+    let (mut blobs, not_emitted): (Vec<Option<Blob>>, Vec<Option<NotEmitted>>) = distinct.par_iter().map(known).unzip();
     let mut misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
     if let Some(first) = misses.first() {
         compiler.check().map_err(|e| failure(&e, &origin(distinct[*first])))?;
@@ -340,7 +354,7 @@ fn kernels(
     }
     let missing = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "a kernel was not compiled");
     let blobs: Vec<Blob> = blobs.into_iter().map(|b| b.ok_or_else(missing)).collect::<Result<_, _>>()?;
-    Ok((wanted.into_iter().map(|i| blobs[i].clone()).collect(), compiled))
+    Ok((wanted.into_iter().map(|i| blobs[i].clone()).collect(), compiled, not_emitted.into_iter().flatten().collect()))
 }
 
 /// The diagnostic for a kernel that was not compiled.

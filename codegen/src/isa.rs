@@ -14,13 +14,13 @@ pub enum Language {
     CudaEmulated,
 }
 
-/// Where the machine code of kernels for a CPU comes from.
+/// Which compiler makes the machine code of kernels for a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CpuCode {
-    /// Kernels are printed as C, which the machine's C compiler compiles.
+    /// The machine's C compiler.
     #[default]
     C,
-    /// Kernels are emitted in process ([`crate::print::x86`]). A kernel without an emitted form is compiled from C.
+    /// The compiler in process ([`crate::toolchain::x86`]); the C compiler for kernels that it does not know.
     Machine,
 }
 

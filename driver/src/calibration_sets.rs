@@ -1,5 +1,6 @@
 //! Sets of calibration inputs: which folders and files make one run each.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use of_diag::Diagnostics;
@@ -10,7 +11,7 @@ use crate::error::io_error;
 ///
 /// # Errors
 /// When a folder cannot be read.
-pub fn calibration_sets(given: &[String]) -> Result<Vec<String>, Diagnostics> {
+pub fn calibration_sets(given: &[OsString]) -> Result<Vec<OsString>, Diagnostics> {
     let mut out = Vec::new();
     for item in given {
         let dir = Path::new(item);
@@ -23,7 +24,7 @@ pub fn calibration_sets(given: &[String]) -> Result<Vec<String>, Diagnostics> {
         for entry in entries {
             let path = entry.map_err(|e| io_error(dir, "read", &e))?.path();
             match path.is_dir() {
-                true => inside.push(path.display().to_string()),
+                true => inside.push(path.into_os_string()),
                 false => files = true,
             }
         }
@@ -44,8 +45,8 @@ mod tests {
             std::fs::create_dir(dir.path().join(set)).unwrap();
             std::fs::write(dir.path().join(set).join("input_0.pb"), b"").unwrap();
         }
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        assert_eq!(calibration_sets(&[dir.path().display().to_string()]).unwrap(), [path("a"), path("b")]);
+        let path = |name: &str| dir.path().join(name).into_os_string();
+        assert_eq!(calibration_sets(&[dir.path().into()]).unwrap(), [path("a"), path("b")]);
         assert_eq!(calibration_sets(&[path("b")]).unwrap(), [path("b")]);
         assert_eq!(calibration_sets(&["x=f.npy".into()]).unwrap(), ["x=f.npy"]);
     }

@@ -1,9 +1,11 @@
 //! Comparison of outputs with expected values in files.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, Type};
+use of_onnx::map_io::{self, keys_of};
 use of_ops::Value;
 
 use crate::error::error;
@@ -45,7 +47,8 @@ pub struct Errors {
     pub cosine: f64,
 }
 
-/// Compares results with `output_0.pb`, `output_1.pb` … of a folder, or `.npy`.
+/// Compares results with `output_0.pb`, `output_1.pb` … of a folder, or `.npy`. A file of maps has what is expected of two
+/// results: the values of the maps, and their keys.
 ///
 /// # Errors
 /// When a file is missing or damaged.
@@ -54,10 +57,16 @@ pub fn with_folder(
     results: &[(&str, Value)],
     tolerance: Tolerance,
 ) -> Result<Vec<Comparison>, Diagnostics> {
-    let one = |(i, (name, value)): (usize, &(&str, Value))| {
+    let file = |i: usize| {
         let pb = dir.join(format!("output_{i}.pb"));
-        let path = if pb.is_file() { pb } else { dir.join(format!("output_{i}.npy")) };
-        let expected = values::read(&path, kind(value).as_ref())?.value;
+        if pb.is_file() { pb } else { dir.join(format!("output_{i}.npy")) }
+    };
+    let maps = maps(results, file)?;
+    let one = |(i, (name, value)): (usize, &(&str, Value))| {
+        let expected = match maps.get(*name) {
+            Some(expected) => Value::Tensor(expected.clone()),
+            None => values::read(&file(i), kind(value).as_ref())?.value,
+        };
         let difference = compare(value, &expected, tolerance).err();
         let errors = match (value, &expected) {
             (Value::Tensor(a), Value::Tensor(b)) if a.ty() == b.ty() => errors(a, b),
@@ -66,6 +75,24 @@ pub fn with_folder(
         Ok(Comparison { name: (*name).into(), difference, errors })
     };
     results.iter().enumerate().map(one).collect()
+}
+
+/// What files of maps expect of results, by name. The order of keys does not matter, so it becomes that of the result.
+fn maps(results: &[(&str, Value)], file: impl Fn(usize) -> PathBuf) -> Result<HashMap<String, Tensor>, Diagnostics> {
+    let mut out = HashMap::new();
+    for (i, (name, _)) in results.iter().enumerate() {
+        let path = file(i);
+        let keys = results.iter().find(|(other, _)| *other == keys_of(name)).map(|(_, keys)| keys);
+        let Some(Value::Tensor(keys)) = keys.filter(|_| path.extension().is_some_and(|e| e == "pb")) else { continue };
+        if let Some(map) = map_io::read(&path)? {
+            let (values, keys) = match map.ordered_by(keys) {
+                Some(values) => (values, keys.clone()),
+                None => (map.values, map.keys),
+            };
+            out.extend([((*name).to_owned(), values), (keys_of(name), keys)]);
+        }
+    }
+    Ok(out)
 }
 
 /// The error for outputs that differ.

@@ -1,5 +1,6 @@
 //! The compiler: from a model and typed options to a compiled model.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub struct Compiler<'o> {
     options: CompileOptions,
     shapes: Vec<String>,
     variants: Vec<String>,
-    input_files: Vec<String>,
+    input_files: Vec<OsString>,
     observer: &'o dyn Observer,
 }
 
@@ -84,7 +85,7 @@ impl<'o> Compiler<'o> {
     }
 
     /// Binds dimensions to the shapes of the inputs in these files.
-    pub fn shapes_of_files(mut self, files: &[String]) -> Self {
+    pub fn shapes_of_files(mut self, files: &[OsString]) -> Self {
         self.input_files.extend_from_slice(files);
         self
     }
@@ -102,7 +103,7 @@ impl<'o> Compiler<'o> {
     }
 
     /// Lowers products and convolutions to this precision; `calibration` names sets of calibration inputs.
-    pub fn precision(mut self, precision: Precision, calibration: &[String]) -> Self {
+    pub fn precision(mut self, precision: Precision, calibration: &[OsString]) -> Self {
         self.options.precision = precision;
         self.options.calibration = calibration.to_vec();
         self

@@ -1,11 +1,14 @@
 //! Input files: from folders, `.pb`, `.npy` and `.npz` files to values in the order of the model's inputs.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{DType, Elements, Func, Tensor, Type};
 use of_onnx::ModelInput;
+use of_onnx::map_io::{self, Map, keys_of};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
@@ -49,7 +52,7 @@ enum Key {
 ///
 /// # Errors
 /// When a file cannot be read, or is for no input or for the same as another.
-pub fn read(files: &[String], func: &Func, conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
+pub fn read(files: &[OsString], func: &Func, conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
     let ports: Vec<Port> =
         func.inputs.iter().zip(func.input_types()).map(|(n, ty)| Port { name: n.clone(), ty: Some(ty) }).collect();
     read_ports(files, &ports, conversion)
@@ -59,7 +62,7 @@ pub fn read(files: &[String], func: &Func, conversion: &Conversion) -> Result<Ve
 ///
 /// # Errors
 /// As [`read`], and when one is missing.
-pub fn read_for_plan(files: &[String], plan: &PlanFile, conversion: &Conversion) -> Result<Vec<Value>, Diagnostics> {
+pub fn read_for_plan(files: &[OsString], plan: &PlanFile, conversion: &Conversion) -> Result<Vec<Value>, Diagnostics> {
     let program = entry_point(plan)?;
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
@@ -74,14 +77,14 @@ pub fn read_for_plan(files: &[String], plan: &PlanFile, conversion: &Conversion)
 ///
 /// Numbered files that are as many as the inputs without default values, from `input_0` on, are for these: the usual
 /// test data of a model whose weights are inputs with default values.
-pub(crate) fn given_defaults(files: &[String], inputs: &[ModelInput]) -> Vec<String> {
+pub(crate) fn given_defaults(files: &[OsString], inputs: &[ModelInput]) -> Vec<String> {
     let required = inputs.iter().filter(|input| !input.has_default).count();
     let given = |(position, input): &(usize, &ModelInput)| {
         files.iter().any(|item| {
             let path = Path::new(item);
             let numbered = |i: usize| ["pb", "npy"].iter().any(|e| path.join(format!("input_{i}.{e}")).is_file());
             let only_required = || (0..inputs.len()).all(|i| numbered(i) == (i < required));
-            item.strip_prefix(input.name.as_str()).is_some_and(|rest| rest.starts_with('='))
+            after_name(item, &input.name).is_some()
                 || path.join(format!("{}.npy", input.name)).is_file()
                 || (numbered(*position) && !only_required())
         })
@@ -147,7 +150,7 @@ fn order<'a>(
     ).into())
 }
 
-fn read_ports(files: &[String], ports: &[Port], conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
+fn read_ports(files: &[OsString], ports: &[Port], conversion: &Conversion) -> Result<Vec<NamedValue>, Diagnostics> {
     let mut found: BTreeMap<Key, PathBuf> = BTreeMap::new();
     let mut given: Vec<Given> = Vec::new();
     let mut next = 0;
@@ -239,19 +242,26 @@ fn cast(value: Value, ty: Option<&Type>, name: &str, file: &Path) -> Result<Valu
 }
 
 /// `NAME=FILE`, or a file or folder whose name may hold `=`.
-fn split(item: &str, ports: &[Port]) -> (Option<String>, PathBuf) {
+fn split(item: &OsStr, ports: &[Port]) -> (Option<String>, PathBuf) {
     // The longest name first: names of inputs may hold `=` as well.
     let mut names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
     names.sort_by_key(|n| std::cmp::Reverse(n.len()));
-    let named = names.iter().find_map(|n| Some(((*n).to_string(), item.strip_prefix(n)?.strip_prefix('=')?)));
-    match named {
-        Some((name, path)) => (Some(name), path.into()),
-        None if Path::new(item).exists() => (None, item.into()),
-        None => match item.split_once('=') {
-            Some((name, path)) => (Some(name.into()), path.into()),
-            None => (None, item.into()),
-        },
+    if let Some((name, path)) = names.iter().find_map(|n| Some((*n, after_name(item, n)?))) {
+        return (Some(name.to_owned()), path);
     }
+    let bytes = item.as_bytes();
+    match bytes.iter().position(|b| *b == b'=') {
+        Some(at) if !Path::new(item).exists() => {
+            (Some(String::from_utf8_lossy(&bytes[..at]).into_owned()), OsStr::from_bytes(&bytes[at + 1..]).into())
+        }
+        _ => (None, item.into()),
+    }
+}
+
+/// The path in `NAME=PATH`. Names are UTF-8; paths may be any bytes.
+fn after_name(item: &OsStr, name: &str) -> Option<PathBuf> {
+    let path = item.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+    Some(OsStr::from_bytes(path).into())
 }
 
 fn has_extension(path: &Path, ext: &str) -> bool {
@@ -307,15 +317,27 @@ fn values_of(
     let mut out = Vec::new();
     // The names that the files themselves give.
     let mut names_in_files: Vec<Option<String>> = Vec::new();
+    // A file of a map is for two ports.
+    let mut maps = 0;
     for (key, path) in found {
         let port = match key {
-            Key::Index(i) => ports.get(*i),
+            Key::Index(i) => ports.get(*i + maps),
             Key::Name(n) => ports.iter().find(|p| p.name == *n),
         };
         let Some(port) = port else { return Err(no_input(key, path, ports)) };
+        let mut put = |port: &Port, value: Value, name: Option<String>| {
+            names_in_files.push(if matches!(key, Key::Index(_)) { name } else { Some(port.name.clone()) });
+            out.push(Given { name: port.name.clone(), value, file: path.clone() });
+        };
+        if let Some((keys, map)) = map(path, port, ports)? {
+            maps += usize::from(matches!(key, Key::Index(_)));
+            let name = Some(map.name).filter(|n| !n.is_empty());
+            put(keys, Value::Tensor(map.keys), name.as_deref().map(keys_of));
+            put(port, Value::Tensor(map.values), name);
+            continue;
+        }
         let file = read_value(path, port, conversion)?;
-        names_in_files.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
-        out.push(Given { name: port.name.clone(), value: file.value, file: path.clone() });
+        put(port, file.value, file.name);
     }
     // Names in the files decide when every file has one and they do not conflict.
     let mut names: Vec<&str> = names_in_files.iter().flatten().map(String::as_str).collect();
@@ -327,6 +349,13 @@ fn values_of(
         }
     }
     Ok(out)
+}
+
+/// The map in a file for `port`, and the port of its keys; `None` where the input is no map, or the file holds its values alone.
+fn map<'a>(path: &Path, port: &Port, ports: &'a [Port]) -> Result<Option<(&'a Port, Map)>, Diagnostics> {
+    let keys = ports.iter().find(|p| p.name == keys_of(&port.name)).filter(|_| has_extension(path, "pb"));
+    let Some(keys) = keys else { return Ok(None) };
+    Ok(map_io::read(path)?.map(|map| (keys, map)))
 }
 
 /// Reads a file for an input: an image, or what [`values::read`] reads.
@@ -361,10 +390,17 @@ mod tests {
     #[test]
     fn names_are_split_from_files() {
         let p = ports(&["x", "a=b"]);
-        assert_eq!(split("x=f.npy", &p), (Some("x".into()), "f.npy".into()));
-        assert_eq!(split("a=b=f=g.npy", &p), (Some("a=b".into()), "f=g.npy".into()));
-        assert_eq!(split("y=f.npy", &p), (Some("y".into()), "f.npy".into()));
-        assert_eq!(split("f.npy", &p), (None, "f.npy".into()));
+        let cases: [(&[u8], Option<&str>, &[u8]); 5] = [
+            (b"x=f.npy", Some("x"), b"f.npy"),
+            (b"a=b=f=g.npy", Some("a=b"), b"f=g.npy"),
+            (b"y=f.npy", Some("y"), b"f.npy"),
+            (b"f.npy", None, b"f.npy"),
+            (b"x=\xff.npy", Some("x"), b"\xff.npy"),
+        ];
+        for (item, name, path) in cases {
+            let expected = (name.map(String::from), OsStr::from_bytes(path).into());
+            assert_eq!(split(OsStr::from_bytes(item), &p), expected);
+        }
     }
 
     #[test]
@@ -388,8 +424,7 @@ mod tests {
         std::fs::write(dir.path().join("v.npy"), b"").unwrap();
         let inputs = [("x", false), ("u", true), ("w", true), ("v", true)]
             .map(|(name, has_default)| ModelInput { name: name.to_owned(), has_default });
-        let folder = dir.path().display().to_string();
-        assert_eq!(given_defaults(&[folder], &inputs), ["w", "v"]);
+        assert_eq!(given_defaults(&[dir.path().into()], &inputs), ["w", "v"]);
         assert_eq!(given_defaults(&["u=f.npy".into()], &inputs), ["u"]);
         assert!(given_defaults(&["x=f.npy".into()], &inputs).is_empty());
     }
@@ -397,7 +432,7 @@ mod tests {
     #[test]
     fn numbered_files_for_the_required_inputs_alone_skip_defaults() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = [dir.path().display().to_string()];
+        let folder = [dir.path().into()];
         let inputs = [("w", true), ("x", false), ("b", true), ("y", false)]
             .map(|(name, has_default)| ModelInput { name: name.to_owned(), has_default });
         let write = |i: usize| std::fs::write(dir.path().join(format!("input_{i}.pb")), b"").unwrap();

@@ -1,6 +1,7 @@
 //! Models: reading them from files, bytes, text or a module.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -111,7 +112,7 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnos
 pub fn open_for(
     path: &Path,
     initializer_inputs: &[String],
-    files: &[String],
+    files: &[OsString],
     observer: &dyn Observer,
 ) -> Result<ModelOrPlan, Diagnostics> {
     match format(path)? {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use of_codegen::Isa;
 use of_codegen::Target;
-use of_codegen::lower::lower;
-use of_diag::Location;
+use of_codegen::lower::{NotNative, lower};
+use of_diag::{Diagnostics, Location};
 use of_ir::{Attrs, DType, Func, Graph, Module, Rewriter, Type, ValueId};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Op, OpDecl, Value, interpret};
@@ -13,6 +13,7 @@ use of_passes::{CPU_PIPELINE, Manager};
 use of_plan::{Environment, PlanBuilder, PlanInfo};
 
 use crate::backends::Backends;
+use crate::prepare::main_func;
 
 /// How many samples of an op are tried.
 const SAMPLES: u64 = 12;
@@ -50,11 +51,11 @@ pub fn probe(decl: &dyn OpDecl) -> Support {
         let (op, operands) = (&*sample.op, &sample.operands);
         types.extend(DType::ALL.into_iter().filter(|d| one_op(op, operands, Some(*d), false).is_some()));
         for weights in [false, true] {
-            match one_op(op, operands, None, weights).and_then(left_out) {
+            match one_op(op, operands, None, weights).and_then(|f| not_native(f).ok()?) {
                 Some(list) if list.is_empty() => native += 1,
                 Some(list) => {
                     elsewhere += 1;
-                    reasons.extend(list);
+                    reasons.extend(list.into_iter().map(|l| l.reason));
                 }
                 None => {}
             }
@@ -104,13 +105,18 @@ fn one_op(op: &dyn Op, operands: &[Value], dtype: Option<DType>, weights: bool) 
     })
 }
 
-/// Why parts of a function are no native code; `None` where it cannot be lowered at all.
-fn left_out(func: Func) -> Option<Vec<String>> {
+/// The ops of a function that are no native code, with the reasons; `None` where a pass refuses the function.
+///
+/// # Errors
+/// When the function cannot be lowered.
+pub fn not_native(func: Func) -> Result<Option<Vec<NotNative>>, Diagnostics> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), func);
     let mut manager = Manager::default();
-    manager.append(CPU_PIPELINE).ok()?;
-    manager.run(&mut module, &mut |_| ()).ok()?;
+    manager.append(CPU_PIPELINE)?;
+    if manager.run(&mut module, &mut |_| ()).is_err() {
+        return Ok(None);
+    }
     // The same instruction set on every machine, so that the answer is.
     let isa = Isa::by_name("x86-64").unwrap_or_else(Isa::host);
     let environment =
@@ -121,6 +127,5 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let backends = Backends::builtin();
     let compilers = backends.compilers();
     let target = Target::new(isa, &compilers);
-    let lowered = lower(module.main()?, &target, &mut builder).ok()?;
-    Some(lowered.not_native.into_iter().map(|l| l.reason).collect())
+    Ok(Some(lower(main_func(&module)?, &target, &mut builder)?.not_native))
 }

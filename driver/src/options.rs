@@ -1,5 +1,6 @@
 //! Typed options of compilation and of sessions.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub struct CompileOptions {
     /// Precision of products and convolutions.
     pub precision: Precision,
     /// Sets of calibration inputs: folders as [`crate::input_files`] reads them, folders of such folders, or `NAME=FILE`.
-    pub calibration: Vec<String>,
+    pub calibration: Vec<OsString>,
     /// The mesh of devices to shard the model over; `None` compiles for one rank.
     pub mesh: Option<MeshOptions>,
     /// Which backends execute which ops.

@@ -1,5 +1,6 @@
 //! Precision lowering: products and convolutions in fewer bits, calibrated and checked on calibration inputs.
 
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use of_codegen::kernel::schedule;
@@ -87,7 +88,7 @@ struct Lowered {
 
 impl Lowered {
     /// Rounds the operands of products to 16-bit floats.
-    fn to_16_bits(func: &Func, dtype: DType, sets: &[String], runner: &mut Runner<'_>) -> Result<Self, Diagnostics> {
+    fn to_16_bits(func: &Func, dtype: DType, sets: &[OsString], runner: &mut Runner<'_>) -> Result<Self, Diagnostics> {
         let reference = sets.iter().map(|set| runner.run(func, set)).collect::<Result<_, _>>()?;
         let mut lowered = func.clone();
         let products = quantize::round_contractions(&mut lowered, dtype)?;
@@ -100,7 +101,7 @@ impl Lowered {
     }
 
     /// Quantizes products to 8-bit integers, with the ranges of values on the calibration sets.
-    fn to_int8(func: &Func, sets: &[String], runner: &mut Runner<'_>) -> Result<Self, Diagnostics> {
+    fn to_int8(func: &Func, sets: &[OsString], runner: &mut Runner<'_>) -> Result<Self, Diagnostics> {
         let sites = quantize::sites(func);
         if sites.is_empty() {
             let what = "int8: the model has no product or convolution with constant weights that can be quantized";
@@ -141,7 +142,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run(&mut self, func: &Func, set: &str) -> Result<Vec<Value>, Diagnostics> {
+    fn run(&mut self, func: &Func, set: &OsStr) -> Result<Vec<Value>, Diagnostics> {
         let values =
             input_files::in_order(input_files::read(&[set.into()], func, &input_files::Conversion::default())?, func)?;
         let mut bindings = Bindings::new();

@@ -36,7 +36,7 @@ pub fn read(path: &Path, ty: Option<&Type>) -> Result<Named, Diagnostics> {
 }
 
 /// The formats of files that hold a value of an input.
-pub(crate) const FORMATS: &str = "values are in .npy, .npz, .pb (ONNX's TensorProto, SequenceProto, OptionalProto), and for images \
+pub(crate) const FORMATS: &str = "values are in .npy, .npz, .pb (ONNX's TensorProto, SequenceProto, OptionalProto, MapProto), and for images \
      .png, .jpg, .bmp, .ppm, .tiff, .webp";
 
 fn not_a_value(path: &Path) -> Diagnostics {

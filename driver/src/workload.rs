@@ -1,5 +1,7 @@
 //! A workload: a plan, and a value for each of its inputs, read from files or random.
 
+use std::ffi::OsString;
+
 use of_codegen::Summary;
 use of_diag::{Code, Diagnostics};
 use of_ops::Value as OpValue;
@@ -33,7 +35,7 @@ pub struct Workload {
 #[derive(Clone, Copy, Debug)]
 pub struct InputSource<'a> {
     /// Files and folders, as [`input_files::read`] takes them.
-    pub files: &'a [String],
+    pub files: &'a [OsString],
     /// Shape bindings, as [`shapes::bind`] takes them.
     pub shapes: &'a [String],
     /// How their contents become values.

@@ -12,13 +12,14 @@
 //! - `export` is the inverse: ops that ONNX lacks are rewritten into ops that it has, and those are written
 //!   by the same declarations and tables that they are read by.
 //! - Whatever is not supported is collected, and reported all at once.
-//! - [`tensor_io`] reads and writes the values of program inputs and outputs.
+//! - [`tensor_io`] reads and writes the values of program inputs and outputs, and [`map_io`] reads those that are maps.
 
 mod export;
 mod external;
 mod failed_download;
 mod import;
 mod load;
+pub mod map_io;
 mod ops;
 mod options;
 pub mod proto;

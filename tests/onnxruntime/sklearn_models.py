@@ -2,32 +2,41 @@
 
 python sklearn_models.py OF_OPT DIR [NAME ...]
 
-Fits every estimator that skl2onnx converts on a small data set, writes its model and inputs below DIR, runs OF_OPT on
-them, and compares. A list of maps is compared by its values and keys. Estimators that need other data, or that the
-converter refuses, are listed and do not count. Needs the packages onnx, numpy, onnxruntime, scikit-learn and skl2onnx;
-LightGBM's models need lightgbm and onnxmltools.
+Fits every estimator that skl2onnx converts, pipelines of them, and models of LightGBM on small data sets. Writes each
+model and its inputs below DIR, runs OF_OPT on them, and compares. A list of maps is compared by its values and keys.
+With NAMEs, only cases whose label contains one of them. Estimators that need other data, or that the converter refuses,
+are listed and do not count. Needs the packages onnx, numpy, onnxruntime, scikit-learn, skl2onnx, lightgbm and onnxmltools.
 """
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 warnings.filterwarnings("ignore")
 
+import lightgbm
+import onnxmltools
 import onnxruntime
 import skl2onnx
-from skl2onnx.common.data_types import FloatTensorType
+from onnxmltools.convert.common.data_types import FloatTensorType as LightGbmFloats
+from skl2onnx.common.data_types import (
+    DictionaryType, DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType,
+)
+from sklearn import compose, decomposition, ensemble, feature_extraction, feature_selection, linear_model
+from sklearn import naive_bayes, neighbors, neural_network, pipeline, preprocessing, svm, tree
 from sklearn.datasets import make_classification
 from sklearn.utils import all_estimators
 
 onnxruntime.set_default_logger_severity(4)
 
 LONGEST = 120  # seconds a model
+ROWS = 20  # of the inputs of a run
 # Estimators whose data or parts must be chosen.
 PARTS = {
     "ClassifierChain": "base_estimator", "MultiOutputClassifier": "estimator", "MultiOutputRegressor": "estimator",
@@ -37,39 +46,183 @@ PARTS = {
 }
 MULTIPLE = {"ClassifierChain", "MultiOutputClassifier", "MultiOutputRegressor", "RegressorChain"}
 
+X, Y = make_classification(60, 6, n_informative=4, n_classes=3, random_state=0)
+X = abs(X).astype(np.float32)
+NAMES = np.array(["low", "middle", "high"])[Y]
+COLOURS = np.array(["red", "green", "blue"], dtype=object)[np.arange(60) % 3]
+TEXTS = np.array(["the cat sat", "a dog barked at the cat", "rain, rain and wind", "Wind from the north"], dtype=object)
+TEXTS = TEXTS[np.arange(60) % 4]
+
+
+class NotFitted(Exception):
+    """The estimator does not accept the data."""
+
+
+class NotConverted(Exception):
+    """The converter or onnxruntime refuses the model."""
+
+
+def fitted(make, x, y):
+    try:
+        return make().fit(x, y)
+    except Exception as e:
+        raise NotFitted from e
+
+
+def converted(model, types, options=None):
+    try:
+        return skl2onnx.convert_sklearn(model, initial_types=types, options=options)
+    except Exception as e:
+        raise NotConverted from e
+
 
 def estimators():
-    """Names and unfitted estimators, each with the targets that it takes."""
-    from sklearn.linear_model import LinearRegression, LogisticRegression
-
+    """Every estimator of scikit-learn with its defaults."""
     for kind in ("classifier", "regressor", "transformer", "cluster"):
         for name, cls in all_estimators(type_filter=kind):
-            part = LinearRegression() if kind == "regressor" else LogisticRegression()
-            yield f"{kind}-{name}", name, kind, lambda c=cls, n=name, p=part: c(**({PARTS[n]: p} if n in PARTS else {}))
-    try:
-        import lightgbm
-        import onnxmltools  # noqa: F401
-    except ImportError:
-        return
-    for kind, cls in (("classifier", lightgbm.LGBMClassifier), ("regressor", lightgbm.LGBMRegressor)):
-        yield f"{kind}-{cls.__name__}", cls.__name__, kind, lambda c=cls: c(n_estimators=10, min_child_samples=2, verbose=-1)
+            part = linear_model.LinearRegression() if kind == "regressor" else linear_model.LogisticRegression()
+            arguments = {PARTS[name]: part} if name in PARTS else {}
+            target = np.stack([Y, Y], 1) if name in MULTIPLE else Y
+            target = target.astype(np.float32) if kind == "regressor" else target
+
+            def case(cls=cls, arguments=arguments, target=target):
+                model = fitted(lambda: cls(**arguments), X, target)
+                return converted(model, [("X", FloatTensorType([None, 6]))]), {"X": X[:ROWS]}
+
+            yield f"{kind}-{name}", case
 
 
-def convert(model, name, x):
-    types = [("X", FloatTensorType([None, x.shape[1]]))]
-    if name.startswith("LGBM"):
-        import onnxmltools
-        from onnxmltools.convert.common.data_types import FloatTensorType as Floats
+def lightgbm_models():
+    """Boosted trees: objectives, kinds of boosting, kinds of labels, missing values."""
+    few = {"n_estimators": 10, "min_child_samples": 2, "verbose": -1}
+    missing = X.copy()
+    missing[::7, 2] = np.nan
+    rows = {
+        "binary": (lightgbm.LGBMClassifier(**few), X, (Y > 0).astype(int)),
+        "classes": (lightgbm.LGBMClassifier(**few), X, Y),
+        "names": (lightgbm.LGBMClassifier(**few), X, NAMES),
+        "dart": (lightgbm.LGBMClassifier(boosting_type="dart", **few), X, Y),
+        "forest": (lightgbm.LGBMClassifier(boosting_type="rf", subsample=0.7, subsample_freq=1, **few), X, (Y > 0).astype(int)),
+        "missing": (lightgbm.LGBMClassifier(**few), missing, Y),
+        "one-against-all": (lightgbm.LGBMClassifier(objective="multiclassova", **few), X, Y),
+        "ranker": (lightgbm.LGBMRanker(**few), X, Y),
+    }
+    for objective in ("regression", "regression_l1", "huber", "poisson", "quantile", "gamma", "tweedie"):
+        rows[objective] = (lightgbm.LGBMRegressor(objective=objective, **few), X, Y + 1.0)
+    for name, (model, x, y) in rows.items():
+        def case(model=model, x=x, y=y):
+            groups = {"group": [30, 30]} if isinstance(model, lightgbm.LGBMRanker) else {}
+            model.fit(x, y, **groups)
+            types = [("X", LightGbmFloats([None, x.shape[1]]))]
+            try:
+                return onnxmltools.convert_lightgbm(model, initial_types=types, target_opset=15), {"X": x[:ROWS]}
+            except Exception as e:
+                raise NotConverted from e
 
-        return onnxmltools.convert_lightgbm(model, initial_types=[("X", Floats([None, x.shape[1]]))], target_opset=15)
-    return skl2onnx.convert_sklearn(model, initial_types=types)
+        yield f"lightgbm-{name}", case
 
 
-def expected(model, x):
+def pipelines():
+    """Pipelines of several steps and inputs, and options of the converter."""
+    p, s, lm = pipeline.make_pipeline, preprocessing, linear_model
+    floats = [("X", FloatTensorType([None, 6]))]
+    texts = [("text", StringTensorType([None, 1]))]
+    columns = [("number", FloatTensorType([None, 1])), ("colour", StringTensorType([None, 1]))]
+    words, mixed = TEXTS.reshape(-1, 1), {"number": X[:, :1], "colour": COLOURS.reshape(-1, 1)}
+    scaled = compose.ColumnTransformer([("n", s.StandardScaler(), [0]), ("c", s.OneHotEncoder(handle_unknown="ignore"), [1])])
+    ordinal = compose.ColumnTransformer([("n", "passthrough", [0]), ("c", s.OrdinalEncoder(), [1])])
+    voting = [("a", lm.LogisticRegression()), ("b", tree.DecisionTreeClassifier()), ("c", naive_bayes.GaussianNB())]
+    rows = {
+        "scaler-logistic": (p(s.StandardScaler(), lm.LogisticRegression()), X, Y, floats),
+        "minmax-names": (p(s.MinMaxScaler(), lm.LogisticRegression()), X, NAMES, floats),
+        "pca-svc": (p(decomposition.PCA(3), svm.SVC(probability=True)), X, Y, floats),
+        "polynomial-ridge": (p(s.PolynomialFeatures(2), lm.Ridge()), X, Y * 1.0, floats),
+        "select-forest": (p(feature_selection.SelectKBest(k=3), ensemble.RandomForestClassifier(5)), X, Y, floats),
+        "bins-bayes": (p(s.KBinsDiscretizer(3, encode="onehot-dense"), naive_bayes.BernoulliNB()), X, Y, floats),
+        "neighbours": (p(s.RobustScaler(), neighbors.KNeighborsClassifier(3)), X, NAMES, floats),
+        "network": (p(s.StandardScaler(), neural_network.MLPClassifier((8,), max_iter=50)), X, NAMES, floats),
+        "union": (p(pipeline.make_union(s.StandardScaler(), decomposition.PCA(2)), lm.LogisticRegression()), X, Y, floats),
+        "voting-soft": (ensemble.VotingClassifier(voting, voting="soft", flatten_transform=False), X, Y, floats),
+        "voting-hard": (ensemble.VotingClassifier(voting, flatten_transform=False), X, Y, floats),
+        "stacking": (ensemble.StackingClassifier(voting), X, Y, floats),
+        "binary-names": (p(s.StandardScaler(), lm.LogisticRegression()), X, NAMES == "low", floats),
+        "integers": (tree.DecisionTreeClassifier(), (X * 10).astype(np.int64), Y, [("X", Int64TensorType([None, 6]))]),
+        "one-hot-forest": (p(scaled, ensemble.RandomForestClassifier(5)), mixed, Y, columns),
+        "one-hot-boosting": (p(scaled, ensemble.GradientBoostingClassifier(n_estimators=5)), mixed, NAMES, columns),
+        "ordinal-regressor": (p(ordinal, ensemble.RandomForestRegressor(5)), mixed, Y * 1.0, columns),
+        "tfidf-logistic": (p(feature_extraction.text.TfidfVectorizer(), lm.LogisticRegression()), words, Y, texts),
+        "count-bayes": (p(feature_extraction.text.CountVectorizer(), naive_bayes.MultinomialNB()), words, NAMES, texts),
+        "tfidf-pairs": (p(feature_extraction.text.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), lm.SGDClassifier()), words, Y, texts),
+    }
+    for name, (model, x, y, types) in rows.items():
+        def case(model=model, x=x, y=y, types=types):
+            fed = x if isinstance(x, dict) else {types[0][0]: x}
+            data = np.concatenate([np.asarray(v, dtype=object) for v in x.values()], 1) if isinstance(x, dict) else x
+            fitted(lambda: model, data[:, 0] if types is texts else data, y)
+            return converted(model, types), {n: v[:ROWS] for n, v in fed.items()}
+
+        yield f"pipeline-{name}", case
+    options = {
+        "array": {"zipmap": False}, "columns": {"zipmap": "columns"}, "maps": {"zipmap": True},
+        "scores": {"raw_scores": True}, "no-labels": {"nocl": True}, "doubles": {"zipmap": False},
+    }
+    for name, option in options.items():
+        def case(name=name, option=option):
+            x, kind = (X.astype(float), DoubleTensorType) if name == "doubles" else (X, FloatTensorType)
+            model = fitted(lambda: pipeline.make_pipeline(s.StandardScaler(), lm.LogisticRegression()), x, NAMES)
+            return converted(model, [("X", kind([None, 6]))], {id(model): option}), {"X": x[:ROWS]}
+
+        yield f"option-{name}", case
+
+
+def maps():
+    """Inputs that are maps: DictVectorizer of a pipeline, and the operators alone."""
+    dicts = [{"a": 1.0, "b": float(i)} if i % 2 else {"b": 2.0, "c": float(i)} for i in range(60)]
+
+    def vectorizer():
+        model = fitted(lambda: pipeline.make_pipeline(feature_extraction.DictVectorizer(sparse=False), linear_model.LogisticRegression()), dicts, Y)
+        types = [("X", DictionaryType(StringTensorType([1]), FloatTensorType([1])))]
+        return converted(model, types), {"X": dicts[3]}
+
+    yield "map-dict-vectorizer", vectorizer
+
+    def node(op, key, value, out, given, **attributes):
+        def case():
+            pair = helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, []))
+            graph = helper.make_graph(
+                [helper.make_node(op, ["X"], ["Y"], domain="ai.onnx.ml", **attributes)], "g",
+                [helper.make_value_info("X", pair)], [helper.make_tensor_value_info("Y", out, [1, None])],
+            )
+            opsets = [helper.make_opsetid("", 15), helper.make_opsetid("ai.onnx.ml", 1)]
+            return helper.make_model(graph, opset_imports=opsets, ir_version=8), {"X": given}
+
+        return case
+
+    # Python's onnxruntime takes maps to floats only.
+    t, numbers = TensorProto, {7: 1.5, 2: 2.5, 4: -1.0}
+    yield "map-cast-dense", node("CastMap", t.INT64, t.FLOAT, t.FLOAT, numbers)
+    yield "map-cast-integers", node("CastMap", t.INT64, t.FLOAT, t.INT64, numbers, cast_to="TO_INT64")
+    yield "map-cast-to-text", node("CastMap", t.INT64, t.FLOAT, t.STRING, numbers, cast_to="TO_STRING")
+    yield "map-cast-sparse", node("CastMap", t.INT64, t.FLOAT, t.FLOAT, numbers, map_form="SPARSE", max_map=9)
+    yield "map-vocabulary-names", node("DictVectorizer", t.STRING, t.FLOAT, t.FLOAT, {"b": 2.0, "z": 3.0}, string_vocabulary=["a", "b"])
+    yield "map-vocabulary-numbers", node("DictVectorizer", t.INT64, t.FLOAT, t.FLOAT, numbers, int64_vocabulary=[4, 9, 7])
+
+
+def expected(model, inputs):
     """onnxruntime's outputs by name; a list of maps as its values and its keys."""
     out = {}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for value, y in zip(session.get_outputs(), session.run(None, {"X": x})):
+    # A machine may lack the locale that the converter names; the texts are ASCII.
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    for node in model.graph.node:
+        if node.op_type == "StringNormalizer":
+            locales = [a for a in node.attribute if a.name == "locale"]
+            (locales[0] if locales else node.attribute.add(name="locale", type=onnx.AttributeProto.STRING)).s = b"C"
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        results = session.run(None, inputs)
+    except Exception as e:
+        raise NotConverted from e
+    for value, y in zip(session.get_outputs(), results):
         if isinstance(y, list) and y and isinstance(y[0], dict):
             keys = list(y[0])
             out[value.name], out[value.name + ".keys"] = np.array([[m[k] for k in keys] for m in y]), np.array(keys)
@@ -104,6 +257,19 @@ def differs(got, want):
     return None
 
 
+def written(value, name):
+    """The bytes of an input file."""
+    if isinstance(value, dict):
+        keys, values = list(value), list(value.values())
+        text, whole = isinstance(keys[0], str), isinstance(values[0], int)
+        m = onnx.MapProto(name=name, key_type=TensorProto.STRING if text else TensorProto.INT64)
+        (m.string_keys if text else m.keys).extend([k.encode() if text else k for k in keys])
+        kind = object if isinstance(values[0], str) else np.int64 if whole else np.float32
+        m.values.CopyFrom(numpy_helper.from_list([np.array(v, dtype=kind) for v in values]))
+        return m.SerializeToString()
+    return numpy_helper.from_array(value, name).SerializeToString()
+
+
 def run(of_opt, folder):
     """The outputs by name, or the error."""
     command = [of_opt, "run", folder / "model.onnx", "--inputs", folder / "inputs", "--outputs", folder / "outputs"]
@@ -133,38 +299,38 @@ def array(t):
 
 
 def main(of_opt, folder, *chosen):
-    x, y = make_classification(60, 6, n_informative=4, n_classes=3, random_state=0)
-    x = abs(x).astype(np.float32)
-    counts, failed = {"equal": 0, "not fitted": 0, "not converted": 0}, []
-    for label, name, kind, make in estimators():
-        if chosen and name not in chosen:
-            continue
-        target = np.stack([y, y], 1) if name in MULTIPLE else y
-        target = target.astype(np.float32) if kind == "regressor" else target
-        try:
-            model = make().fit(x, target)
-        except Exception:
-            counts["not fitted"] += 1
-            continue
-        try:
-            exported = convert(model, name, x)
-            want = expected(exported, x[:20])
-        except Exception:
-            counts["not converted"] += 1
-            continue
-        own = pathlib.Path(folder) / label
-        (own / "inputs").mkdir(parents=True, exist_ok=True)
-        onnx.save(exported, own / "model.onnx")
-        (own / "inputs" / "input_0.pb").write_bytes(numpy_helper.from_array(x[:20], "X").SerializeToString())
-        got, error = run(of_opt, own)
-        error = error or differs(got, want)
-        if error:
-            failed.append(f"{label}: {error}")
-        else:
-            counts["equal"] += 1
-    print(", ".join(f"{n} {what}" for what, n in counts.items()) + f", {len(failed)} failed")
+    equal, left_out, failed = 0, {NotFitted: [], NotConverted: []}, []
+    for cases in (estimators, lightgbm_models, pipelines, maps):
+        for label, case in cases():
+            if chosen and not any(name in label for name in chosen):
+                continue
+            try:
+                model, inputs = case()
+                want = expected(model, inputs)
+            except (NotFitted, NotConverted) as e:
+                left_out[type(e)].append(label)
+                if chosen:
+                    print(f"{label}: {e.__cause__}")
+                continue
+            own = pathlib.Path(folder) / label
+            shutil.rmtree(own, ignore_errors=True)
+            (own / "inputs").mkdir(parents=True)
+            onnx.save(model, own / "model.onnx")
+            for i, (name, value) in enumerate(inputs.items()):
+                (own / "inputs" / f"input_{i}.pb").write_bytes(written(value, name))
+            got, error = run(of_opt, own)
+            error = error or differs(got, want)
+            if error:
+                failed.append(f"{label}: {error}")
+            else:
+                equal += 1
+    for kind, what in ((NotFitted, "not fitted"), (NotConverted, "not converted")):
+        if left_out[kind]:
+            print(f"{len(left_out[kind])} {what}: {' '.join(left_out[kind])}")
+    print(f"{equal} equal, {len(failed)} failed")
     print("\n".join(failed))
-    return int(bool(failed))
+    # Nothing compared is no success.
+    return int(bool(failed) or not equal)
 
 
 if __name__ == "__main__":

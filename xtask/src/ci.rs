@@ -1,9 +1,12 @@
 //! `cargo xtask ci`: everything that must hold.
 
 use std::path::PathBuf;
+use std::process::Command;
 
+use crate::cargo_deny;
+use crate::components::is_required;
 use crate::tidy::tidy;
-use crate::workspace::{cargo, run};
+use crate::workspace::{cargo, root, run};
 
 /// The tests, as README has them.
 pub const TEST: &[&str] = &["test", "--workspace", "--release"];
@@ -20,8 +23,7 @@ fn llvm() -> Option<PathBuf> {
 /// Builds and tests the backend that needs LLVM; says so where that is not installed.
 fn mlir(with_tests: bool) -> Result<(), String> {
     let Some(prefix) = llvm() else {
-        let required = std::env::var("OF_REQUIRE").unwrap_or_default();
-        if required.split(',').any(|n| ["mlir", "all"].contains(&n.trim())) {
+        if is_required("mlir") {
             return Err("OF_REQUIRE names mlir, and LLVM and MLIR 22 are not installed (docs/backends.md)".into());
         }
         eprintln!(
@@ -42,15 +44,13 @@ fn mlir(with_tests: bool) -> Result<(), String> {
 
 /// Checks licences and sources of dependencies by cargo-deny. Without it that is skipped, unless OF_REQUIRE names it.
 fn deny() -> Result<(), String> {
-    let found = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
-    if found {
-        return run(cargo().args(["deny", "check", "licenses", "bans", "sources"]));
+    if let Some(program) = cargo_deny::program() {
+        let args = ["check", "--hide-inclusion-graph", "licenses", "bans", "sources"];
+        return run(Command::new(program).current_dir(root()).args(args));
     }
-    let missing = "cargo-deny is not installed ('cargo install --locked cargo-deny')";
-    let required =
-        std::env::var("OF_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name.trim() == "cargo-deny"));
-    if required {
-        return Err(missing.into());
+    let missing = "cargo-deny is not installed ('cargo xtask cargo-deny')";
+    if is_required("cargo-deny") {
+        return Err(format!("OF_REQUIRE names cargo-deny, and {missing}"));
     }
     eprintln!("SKIPPED: the rules of deny.toml are not checked, as {missing}");
     Ok(())

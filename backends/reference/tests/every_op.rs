@@ -3,16 +3,13 @@
 //! The snapshots list the executor of each op. An op without native code runs in the interpreter, so it is pinned in the
 //! snapshot and not compared.
 
-use std::sync::Arc;
-
 use of_codegen::Isa;
 use of_codegen::{CompileOptions, Target};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::elementwise::Cast;
 use of_ops::{Value, interpret};
 use of_plan::PlanFile;
-use of_reference::{Reference, from_runtime, to_runtime};
-use of_runtime::{Options, Session};
+use of_reference::Reference;
 use of_test_support::claims::Claims;
 use of_test_support::compare::{Tolerance, assert_close, difference};
 use of_test_support::op;
@@ -33,13 +30,6 @@ fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     (compiled.open().unwrap_or_else(|d| panic!("{d}")), interpreted)
 }
 
-fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false, ..Default::default() };
-    let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
-    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
-    session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
-}
-
 /// Compares every op with the interpreter, and returns the native ones.
 fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
     let mut claims = Claims::default();
@@ -55,7 +45,12 @@ fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
         });
         if interpreted.is_empty() {
             let what = format!("{} (seed {}, {})", o.decl.name(), o.seed, isa.name);
-            assert_close(&what, &run(plan, &o.inputs, 1 + (o.seed as usize % 2)), &want, ROUNDING.for_op(&*o.op));
+            assert_close(
+                &what,
+                &plans::run(plan, Reference, &o.inputs, 1 + (o.seed as usize % 2)),
+                &want,
+                ROUNDING.for_op(&*o.op),
+            );
         }
     }
     claims
@@ -104,7 +99,7 @@ fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
             continue;
         }
         compared += 1;
-        if let Some(why) = difference(&run(plan, &inputs, 1), &want, EXTREMES) {
+        if let Some(why) = difference(&plans::run(plan, Reference, &inputs, 1), &want, EXTREMES) {
             apart.push(format!("{} (seed {}): {why}", o.decl.name(), o.seed));
         }
     }
@@ -142,7 +137,7 @@ fn every_op_in(dtype: DType, isa: &'static Isa) -> Claims {
             .add(decl.name(), interpreted.is_empty(), || format!("{} run in the interpreter", interpreted.join(", ")));
         if interpreted.is_empty() {
             let what = format!("{} of {dtype} (seed {seed}, {})", decl.name(), isa.name);
-            assert_close(&what, &run(plan, &inputs, 1), &want, tolerance.for_op(&*sample.op));
+            assert_close(&what, &plans::run(plan, Reference, &inputs, 1), &want, tolerance.for_op(&*sample.op));
         }
     }
     claims
@@ -192,7 +187,12 @@ fn conversions_of_16_bit_floats_are_exact() {
             for isa in isas.chain([Isa::host()]).chain(emulated_gpu()) {
                 let (plan, interpreted) = planned(&f, isa);
                 assert_eq!(interpreted, [""; 0], "{to} on {}", isa.name);
-                assert_close(&format!("{to} on {}", isa.name), &run(plan, &inputs, 1), &want, Tolerance::EXACT);
+                assert_close(
+                    &format!("{to} on {}", isa.name),
+                    &plans::run(plan, Reference, &inputs, 1),
+                    &want,
+                    Tolerance::EXACT,
+                );
             }
         }
     }

@@ -1,18 +1,16 @@
-//! Kernels that are emitted as machine code, against the interpreter, on the samples of every op and for every instruction set with
-//! an emitter. The C forms of the same kernels are compared by `every_op.rs` within the same tolerance.
+//! Kernels that the compiler in process compiles, against the interpreter, on the samples of every op and for every instruction set
+//! that it has. `every_op.rs` compares the same kernels from the machine's C compiler within the same tolerance.
 //!
-//! The snapshots list which ops have emitted kernels only, and why the others are compiled from C.
-
-use std::sync::Arc;
+//! The snapshots list which ops have such kernels only, and why the C compiler compiles the others.
 
 use of_codegen::kernel::schedule::NONE;
 use of_codegen::lower::{Lowered, lower};
+use of_codegen::toolchain::x86;
 use of_codegen::{CompileOptions, CpuCode, Isa, Target, rewrite};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::{Value, interpret};
 use of_plan::{Environment, PlanBuilder, PlanFile, PlanInfo};
-use of_reference::{Reference, from_runtime, to_runtime};
-use of_runtime::{Options, Session};
+use of_reference::Reference;
 use of_test_support::claims::Claims;
 use of_test_support::compare::{Tolerance, assert_close, difference};
 use of_test_support::op;
@@ -22,9 +20,13 @@ use of_test_support::plans;
 const ROUNDING: Tolerance = Tolerance { relative: 2e-6, of_largest: 2e-6, ..Tolerance::EXACT };
 const EXTREMES: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, steps: 1, ..Tolerance::EXACT };
 
-/// The instruction sets with an emitter that this machine has.
+/// The instruction sets of the compiler that this machine has.
 fn instruction_sets() -> Vec<&'static Isa> {
-    ["avx2", "avx512"].into_iter().filter_map(Isa::by_name).filter(|isa| isa.runs_here()).collect()
+    ["avx2", "avx512", "avx512vnni", "avx512bf16"]
+        .into_iter()
+        .filter_map(Isa::by_name)
+        .filter(|isa| isa.runs_here())
+        .collect()
 }
 
 fn target(isa: &'static Isa) -> Target<'static> {
@@ -42,29 +44,19 @@ fn lowered(f: &Func, isa: &'static Isa) -> (Func, Lowered) {
     (f.into_owned(), lowered)
 }
 
-/// The plan of a function whose kernels all are emitted; else the reason why not.
+/// The plan of a function whose kernels all are compiled in process; else the reason why not.
 fn emitted(f: &Func, isa: &'static Isa) -> Result<Option<PlanFile>, String> {
-    let (f, first) = lowered(f, isa);
-    if let Some(n) = first.not_emitted.first() {
-        return Err(format!("{}: {}", n.kind, n.reason));
-    }
-    if first.kernels.is_empty() || !first.inner.is_empty() || !first.not_native.is_empty() {
+    let (f, lowered) = lowered(f, isa);
+    let compile = || lowered.kernels.iter().map(|k| x86::compile(&k.body, isa)).collect::<Result<Vec<_>, _>>();
+    let first = compile()?;
+    if first.is_empty() || !lowered.inner.is_empty() || !lowered.not_native.is_empty() {
         return Ok(None);
     }
-    let (_, second) = lowered(&f, isa);
-    let code = |l: &Lowered| l.kernels.iter().map(|k| k.machine_code.clone().unwrap()).collect::<Vec<_>>();
-    assert_eq!(code(&first), code(&second), "two emissions differ");
+    assert_eq!(first, compile()?, "two compilations differ");
     let plan = plans::compile_for(&f, &CompileOptions::new(target(isa), of_codegen::toolchain::cache::Cache::none()));
     let plan = plan.unwrap_or_else(|d| panic!("{d}"));
     assert_eq!(plan.summary.compiled, 0, "nothing is compiled");
     Ok(Some(plan.open().unwrap_or_else(|d| panic!("{d}"))))
-}
-
-fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
-    let options = Options { threads, profile: false, ..Default::default() };
-    let mut session = Session::new(Arc::new(plan), 0, options, &[Arc::new(Reference)]).unwrap();
-    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
-    session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
 }
 
 /// Compares every op whose kernels are emitted with the interpreter, also on inputs with NaN, infinities and -0.
@@ -79,11 +71,16 @@ fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
         claims.add(o.decl.name(), plan.is_ok(), || plan.as_ref().err().cloned().unwrap_or_default());
         let Ok(Some(plan)) = plan else { continue };
         let what = format!("{} (seed {}, {})", o.decl.name(), o.seed, isa.name);
-        assert_close(&what, &run(plan, &o.inputs, 1 + (o.seed as usize % 2)), &want, ROUNDING.for_op(&*o.op));
+        assert_close(
+            &what,
+            &plans::run(plan, Reference, &o.inputs, 1 + (o.seed as usize % 2)),
+            &want,
+            ROUNDING.for_op(&*o.op),
+        );
         let Some(inputs) = plans::with_extremes(&o.inputs, o.seed) else { continue };
         let Ok(want) = interpret::run_graph(&o.func.graph, &inputs) else { continue };
         let Ok(Some(plan)) = emitted(&o.func, isa) else { continue };
-        if let Some(why) = difference(&run(plan, &inputs, 1), &want, EXTREMES) {
+        if let Some(why) = difference(&plans::run(plan, Reference, &inputs, 1), &want, EXTREMES) {
             apart.push(format!("{what} on extremes: {why}"));
         }
     }
@@ -117,7 +114,7 @@ fn emitted_kernels_agree_on_16_bit_floats() {
             let Ok(want) = interpret::run_graph(&f.graph, &inputs) else { continue };
             let Ok(Some(plan)) = emitted(&f, isa) else { continue };
             let what = format!("{} of {dtype} (seed {seed}, {})", decl.name(), isa.name);
-            assert_close(&what, &run(plan, &inputs, 1), &want, tolerance.for_op(&*sample.op));
+            assert_close(&what, &plans::run(plan, Reference, &inputs, 1), &want, tolerance.for_op(&*sample.op));
             compared += 1;
         }
         assert!(compared > 40, "{compared} ops of {dtype} are emitted for {}", isa.name);

@@ -35,7 +35,7 @@ use crate::analysis::{movement, user_kernel};
 use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, GroupKind};
-use crate::isa::{CpuCode, Isa, Language};
+use crate::isa::{CpuCode, Isa};
 use crate::kernel::body::Body;
 use crate::kernel::expr::unsupported_reason;
 use crate::kernel::extent::Extent;
@@ -48,7 +48,7 @@ use crate::lower::body::body;
 use crate::lower::constants::Constants;
 use crate::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind, dtype_of};
 use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
-use crate::print::{Capabilities, Source, printer, x86};
+use crate::print::{Capabilities, Source, printer};
 use crate::vendor_libraries::VendorLibraries;
 use crate::{fuse, rendezvous};
 
@@ -81,17 +81,6 @@ impl NotNative {
     pub fn seconds(&self) -> f64 {
         (self.flops.max(self.bytes / 4)) as f64 / INTERPRETED_OPS_PER_SECOND
     }
-}
-
-/// A kernel that is compiled from C although machine code was requested.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NotEmitted {
-    /// Name of the kernel.
-    pub kernel: String,
-    /// Its kind in the kernel IR.
-    pub kind: &'static str,
-    /// Why no machine code is emitted for it.
-    pub reason: String,
 }
 
 /// The target and the options of a compilation.
@@ -138,8 +127,6 @@ pub struct Lowered {
     pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
     pub rejected: Vec<Rejected>,
-    /// Kernels that are compiled from C although machine code was requested.
-    pub not_emitted: Vec<NotEmitted>,
     /// Its contractions.
     pub tunable: Vec<TunableContraction>,
     /// Regions that its control flow runs; `StepKind::Control::programs` are indices into them.
@@ -166,7 +153,6 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         libraries: if caps.library_calls { target.libraries } else { VendorLibraries::default() },
         deferred: HashSet::new(),
         schedules: target.schedules,
-        cpu_code: target.cpu_code,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
         operand_of: HashMap::new(),
@@ -192,7 +178,6 @@ pub(crate) struct Lowering<'g, 'b> {
     /// Transposes that are lowered on first use: a library call may read their operand instead.
     deferred: HashSet<OpId>,
     schedules: &'b Schedules,
-    cpu_code: CpuCode,
     constants: Constants<'g, 'b>,
     out: Lowered,
     operand_of: HashMap<ValueId, Operand>,
@@ -451,7 +436,6 @@ impl<'g> Lowering<'g, '_> {
             may_be_empty: source.iterations.number().is_none(),
             symbols: symbols.iter().map(|s| (s.clone(), self.roles.index(s))).collect(),
         };
-        self.emit(&mut source, &prologue, ops);
         source.body.insert_str(0, &printer(self.isa.language).prologue(&prologue));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
@@ -470,21 +454,6 @@ impl<'g> Lowering<'g, '_> {
         let symbols = !symbols.is_empty();
         let work = StepKind::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
-    }
-
-    /// Emits the machine code of a kernel, where that was requested.
-    fn emit(&mut self, source: &mut Source, prologue: &Prologue, ops: &[OpId]) {
-        if self.cpu_code == CpuCode::C || self.isa.language != Language::C {
-            return;
-        }
-        let Some(nest) = source.nest.take() else { return };
-        match x86::emit(&nest, prologue, self.isa) {
-            Ok(code) => source.machine_code = Some(code),
-            Err(reason) => {
-                let kernel = self.title(ops);
-                self.out.not_emitted.push(NotEmitted { kernel, kind: nest.kind(), reason });
-            }
-        }
     }
 
     /// Size in bytes of each argument, where known.

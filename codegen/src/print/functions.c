@@ -6,6 +6,9 @@ INLINE i64 dim_ceildiv(i64 a, i64 b) { return a > 0 ? (a + b - 1) / b : -(-a / b
 INLINE i64 dim_mod(i64 a, i64 b) { return a - dim_floordiv(a, b) * b; }
 INLINE i64 dim_max(i64 a, i64 b) { return a > b ? a : b; }
 INLINE i64 dim_min(i64 a, i64 b) { return a < b ? a : b; }
+/* The bits of single numbers. */
+INLINE i32 bits_of_f32(f32 x) { union { f32 f; i32 i; } v = {x}; return v.i; }
+INLINE i64 bits_of_f64(f64 x) { union { f64 f; i64 i; } v = {x}; return v.i; }
 
 /* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2. Constants: Cody
    and Waite's split of ln 2. The limits keep NaN, and e^89 overflows to infinity by itself. */
@@ -85,11 +88,11 @@ CALLED vf verf(vf x) {
   q = q * z + SPLAT(-1.42647390514189e-02f);
   return pick(vabs(x) > SPLAT(3.9192059f), vcopysign(SPLAT(1.0f), x), y * (p * vrecip(q)));
 }
-/* Range reduction by pi/2 of a number above 4: its mantissa times the relevant bits of 2/pi (Payne and Hanek). */
-INLINE f32 reduce_range(f32 x, i32 *quarters) {
+/* |x| above 4 in quarter turns (multiples of pi/2), modulo 4, with 62 bits after the point: its mantissa times the relevant bits of
+   2/pi (Payne and Hanek). */
+INLINE u64 quarter_turns(f32 x) {
   const u32 two_over_pi[] = {0, 0x28be60db, 0x9391054a, 0x7f09d5f4, 0x7d4d3770, 0x36d8a566, 0x4f10e410, 0x7f9458ea};
-  union { f32 f; u32 u; } v = {x};
-  u32 bits = v.u;
+  u32 bits = (u32)bits_of_f32(x);
   u32 m = (bits << 8) | 0x80000000, e = ((bits >> 23) & 0xff) - 126, i = e >> 5;
   u32 high = two_over_pi[i], mid = two_over_pi[i + 1], low = two_over_pi[i + 2];
   e &= 31;
@@ -98,12 +101,7 @@ INLINE f32 reduce_range(f32 x, i32 *quarters) {
     mid = (mid << e) | (low >> (32 - e));
     low = (low << e) | (two_over_pi[i + 3] >> (32 - e));
   }
-  u64 quarters_q62 = ((u64)(m * high) << 32) + (u64)m * mid + (((u64)m * low) >> 32);
-  i64 part = (i64)(quarters_q62 << 2) >> 2;
-  i32 q = (i32)((quarters_q62 - (u64)part) >> 62);
-  f32 r = (f32)((f64)part * 3.4061215800304694e-19);
-  *quarters = (bits >> 31) ? -q : q;
-  return (bits >> 31) ? -r : r;
+  return ((u64)(m * high) << 32) + (u64)m * mid + (((u64)m * low) >> 32);
 }
 /* sin and cos: polynomials of Cephes after range reduction: with pi/2 in three parts (Cody and Waite) up to 8192,
    lane by lane beyond. */
@@ -112,12 +110,15 @@ CALLED vf vsincos(vf x, i32 quarter) {
   vf r = ((x - k * SPLAT(1.5703125f)) - k * SPLAT(4.837512969970703125e-4f)) - k * SPLAT(7.54978995489188216e-8f);
   vi q = TO_INT(k);
   mask far = vabs(x) > SPLAT(8192.0f);
-  i32 any = 0;
-  for (i32 i = 0; i < LANES; i++) any |= LANE(far, i);
-  for (i32 i = 0; any && i < LANES; i++) {
-    i32 quarters = LANE(q, i);
-    if (LANE(far, i)) LANE(r, i) = reduce_range(LANE(x, i), &quarters);
-    LANE(q, i) = quarters;
+  if (ANY(far)) for (i32 i = 0; i < LANES; i++) {
+    if (!LANE(far, i)) continue;
+    u64 turns = quarter_turns(LANE(x, i));
+    i64 part = (i64)(turns << 2) >> 2;
+    i32 whole = (i32)((turns - (u64)part) >> 62);
+    f32 rest = (f32)((f64)part * 3.4061215800304694e-19);
+    i32 negative = bits_of_f32(LANE(x, i)) < 0;
+    LANE(q, i) = negative ? -whole : whole;
+    LANE(r, i) = negative ? -rest : rest;
   }
   q += quarter;
   vf z = r * r;
@@ -244,12 +245,13 @@ INLINE vd exp2_f64(vd x) {
 }
 /* x^y as IEEE 754 has it, computed in f64 as 2^(y log2 |x|), so that it is rounded once. */
 CALLED vf vpow(vf x, vf y) {
-  union { vf whole; vpart part[PARTS]; } a = {x}, b = {y}, r;
-  for (i32 i = 0; i < PARTS; i++) r.part[i] = FROM_F64(exp2_f64(TO_F64(b.part[i]) * log2_f64(TO_F64(a.part[i]))));
+  vf size = x;
+  for (i32 i = 0; i < PARTS; i++)
+    size = WITH_PART(size, i, FROM_F64(exp2_f64(TO_F64(PART(y, i)) * log2_f64(TO_F64(PART(x, i))))));
   vf ax = vabs(x), ay = vabs(y), inf = SPLAT(INF32);
   mask whole = (ay >= SPLAT(8388608.0f)) | (vround(y) == y);
   mask odd = (ay < SPLAT(16777216.0f)) & whole & ((vtoint(y) & 1) != 0);
-  vf v = pick(odd, vcopysign(r.whole, x), r.whole);
+  vf v = pick(odd, vcopysign(size, x), size);
   v = pick((x < SPLAT(0)) & (ax < inf) & (whole == 0), SPLAT(NAN32), v);
   return pick((x == SPLAT(1.0f)) | (y == SPLAT(0)) | ((ax == SPLAT(1.0f)) & (ay == inf)), SPLAT(1.0f), v);
 }
@@ -260,5 +262,5 @@ ONE(ceil) ONE(floor) ONE(round) ONE(sqrt) ONE(exp) ONE(log) ONE(sin) ONE(cos) ON
 ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(asinh) ONE(acosh) ONE(atanh)
 INLINE f32 one_pow(f32 x, f32 y) { return LANE(vpow(SPLAT(x), SPLAT(y)), 0); }
 /* The total order of floats: -0 before 0, and NaN of either sign last. */
-INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return e != e ? 0x7fffffff : v.i ^ ((v.i >> 31) & 0x7fffffff); }
-INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return e != e ? 0x7fffffffffffffffLL : v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }
+INLINE i64 order32(f32 e) { i32 i = bits_of_f32(e); return e != e ? 0x7fffffff : i ^ ((i >> 31) & 0x7fffffff); }
+INLINE i64 order64(f64 e) { i64 i = bits_of_f64(e); return e != e ? 0x7fffffffffffffffLL : i ^ ((i >> 63) & 0x7fffffffffffffffLL); }

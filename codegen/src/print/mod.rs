@@ -14,12 +14,9 @@ mod printer;
 mod prologue;
 mod roi_align;
 pub mod source;
-pub mod x86;
 
 pub use printer::{Capabilities, Printer};
 pub use source::Source;
-
-use std::sync::Arc;
 
 use of_ir::Dim;
 
@@ -47,7 +44,7 @@ impl Nest {
         if source.body.contains(&unknown) || source.iterations.dim().is_unknown() {
             return Err("its extents are too large polynomials of the shape symbols".into());
         }
-        Ok(Source { nest: Some(Arc::new(self.clone())), ..source })
+        Ok(source)
     }
 }
 

@@ -1,9 +1,6 @@
 //! A printed kernel, before it is compiled.
 
-use std::sync::Arc;
-
 use crate::kernel::extent::Extent;
-use crate::kernel::nest::Nest;
 
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
@@ -25,16 +22,12 @@ pub struct Source {
     pub args: usize,
     /// Whether mathematical functions are called instead of inlined.
     pub calls_functions: bool,
-    /// What was printed, for an emitter of machine code.
-    pub nest: Option<Arc<Nest>>,
-    /// The machine code, if it was emitted instead of compiled from the text.
-    pub machine_code: Option<Vec<u8>>,
 }
 
 impl Source {
     /// A kernel without scratch memory.
     pub fn new(body: String, iterations: Extent, grain: i64) -> Source {
-        let (scratch_bytes, args, calls_functions, nest, machine_code) = Default::default();
-        Source { body, iterations, grain, scratch_bytes, args, calls_functions, nest, machine_code }
+        let (scratch_bytes, args, calls_functions) = Default::default();
+        Source { body, iterations, grain, scratch_bytes, args, calls_functions }
     }
 }

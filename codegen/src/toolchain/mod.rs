@@ -9,6 +9,7 @@ mod program;
 mod scratch;
 pub mod shim;
 mod supervisor;
+pub mod x86;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -23,7 +23,9 @@ fn names(language: Language) -> (&'static str, &'static str) {
 /// The compiler of a language as the environment names it.
 pub fn spelled(language: Language) -> String {
     let (variable, default) = names(language);
-    std::env::var(variable).ok().filter(|s| !s.trim().is_empty()).unwrap_or_else(|| default.into())
+    // A name that is not UTF-8 is not found, and reported; it must not mean the default.
+    let named = std::env::var_os(variable).map(|v| v.to_string_lossy().into_owned());
+    named.filter(|s| !s.trim().is_empty()).unwrap_or_else(|| default.into())
 }
 
 /// A compiler that exists.

@@ -26,7 +26,8 @@ pub fn read_module(path: &Path, registry: &Registry, sources: &mut SourceMap) ->
 /// not made where there are none. `options.constants` is not used.
 ///
 /// Both files are complete before they get their names, so that a module may be written over the file whose data it
-/// has mapped. A pipe has no data file and gets the constants inline.
+/// has mapped. A pipe has no data file and gets the constants inline. The text names the data file in UTF-8: bytes of the
+/// name that are not UTF-8 become U+FFFD in both.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -36,9 +37,9 @@ pub fn write_module(path: &Path, module: &Module, options: &PrintOptions<'_>) ->
         if !text_file.is_regular() {
             return text_file.write(print_module(module, &PrintOptions { constants: Constants::Inline, ..*options }));
         }
-        let data_path = path.with_extension("ofdata");
-        let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let data_file = AtomicFile::new(&data_path)?;
+        let named = path.with_extension("ofdata");
+        let data_name = named.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let data_file = AtomicFile::new(&path.with_file_name(&data_name))?;
         let data = DataFile::new(data_name, BufWriter::new(data_file.create()?));
         text_file.write(print_module(module, &PrintOptions { constants: Constants::DataFile(&data), ..*options }))?;
         if data.finish()? > 0 {

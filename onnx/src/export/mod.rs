@@ -65,19 +65,15 @@ const MAX_INLINE_BYTES: usize = (1 << 31) - (1 << 26);
 /// a model cannot hold them or `options` say so.
 ///
 /// Both files are complete before they get their names, so that a model may be written over the one it was read from.
+/// The model names the data file in UTF-8: bytes of the name that are not UTF-8 become U+FFFD in both.
 ///
 /// # Errors
 /// Everything that ONNX lacks, and when a file cannot be written.
 pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Result<Exported, Diagnostics> {
     let func = entry(module)?;
-    let with = |suffix: &str| {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(suffix);
-        path.with_file_name(name)
-    };
-    let data = with(".data");
+    let location = format!("{}.data", path.file_name().unwrap_or_default().to_string_lossy());
+    let data = path.with_file_name(&location);
     let external = options.external_data || inline_bytes(func) > MAX_INLINE_BYTES;
-    let location = data.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let weights = if external { Weights::external(location) } else { Weights::default() };
     let (model, weights) = model(module, func, options, weights)?;
     let write = || -> io::Result<()> {

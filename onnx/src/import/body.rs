@@ -11,6 +11,7 @@ use super::report::{ImportError, OpName};
 use super::scope::Bound;
 use super::{Importer, Node, domain};
 use crate::load::ModelInput;
+use crate::map_io::keys_of;
 use crate::ops::{self, ImportFn};
 use crate::proto::{FunctionProto, GraphProto, NodeProto};
 use crate::tensor::{self, invalid};
@@ -22,11 +23,6 @@ pub(super) enum Resolved<'m> {
     Op(ImportFn),
     /// A call of one of the model's functions.
     Call(&'m FunctionProto),
-}
-
-/// The name of the keys of the maps that are `name`.
-fn keys_of(name: &str) -> String {
-    format!("{name}.keys")
 }
 
 /// The names that have a value in the model.

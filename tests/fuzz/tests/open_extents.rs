@@ -2,20 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use of_codegen::lower::lower;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{Isa, Target};
-use of_driver::Backends;
+use of_driver::op_support::not_native;
+use of_fuzz::Case;
 use of_fuzz::check::{native, passes};
 use of_fuzz::open::{Opening, opened};
 use of_fuzz::shrink::show;
-use of_fuzz::{Case, module};
 use of_ir::{Func, Graph, Rewriter, Type, ValueId};
 use of_ops::interpret::{self, type_of};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Op, Value, list};
-use of_passes::Manager;
-use of_plan::{Environment, PlanBuilder, PlanInfo};
 
 /// Samples of each op.
 const SAMPLES: u64 = 12;
@@ -74,19 +70,9 @@ fn case(op: &dyn Op, operands: &[Value], opening: Opening) -> Option<Case> {
 
 /// The ops of a function that the interpreter runs, with the reasons.
 fn interpreted(func: &Func) -> Option<BTreeSet<(String, String)>> {
-    let mut module = module(func.clone());
-    Manager::parse("cpu").ok()?.run(&mut module, &mut |_| ()).ok()?;
-    let isa = Isa::by_name("x86-64").unwrap_or_else(Isa::host);
-    let environment =
-        Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads: 1, ranks: 1, cuda_arch: None };
-    let info =
-        PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
-    let mut builder = PlanBuilder::new(info, environment);
-    let backends = Backends::builtin();
-    let compilers = backends.compilers();
-    let lowered = lower(module.main()?, &Target::new(isa, &compilers), &mut builder);
-    let lowered = lowered.unwrap_or_else(|d| panic!("{d}\n{}", show(&Case::new(func.graph.clone(), Vec::new()))));
-    Some(lowered.not_native.into_iter().filter(|l| l.computes()).map(|l| (l.op, l.reason)).collect())
+    let list = not_native(func.clone());
+    let list = list.unwrap_or_else(|d| panic!("{d}\n{}", show(&Case::new(func.graph.clone(), Vec::new()))))?;
+    Some(list.into_iter().filter(|l| l.computes()).map(|l| (l.op, l.reason)).collect())
 }
 
 #[test]

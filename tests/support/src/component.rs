@@ -63,8 +63,12 @@ pub const BROWSER: Component =
 pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
 
+/// The program that checks dependencies: a step of `cargo xtask ci`, needed by no test.
+pub const CARGO_DENY: Component =
+    Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
+
 /// Every component.
-pub const ALL: [&Component; 12] = [
+pub const ALL: [&Component; 13] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -77,6 +81,7 @@ pub const ALL: [&Component; 12] = [
     &BROWSER,
     &CPU_BF16,
     &OBJDUMP,
+    &CARGO_DENY,
 ];
 
 /// The component, if it was found. Otherwise reports that the calling test skips its work, and returns `None`.

@@ -74,8 +74,18 @@ pub fn in_one_subgraph(text: &str, pin: &str, backend: &dyn Backend) -> (Func, P
 
 /// A session of a plan.
 pub fn session(plan: PlanFile, loader: impl Loader + 'static) -> Session {
-    Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false, ..Default::default() }, &[Arc::new(loader)])
-        .unwrap()
+    threaded(plan, loader, 1)
+}
+
+fn threaded(plan: PlanFile, loader: impl Loader + 'static, threads: usize) -> Session {
+    let options = Options { threads, profile: false, ..Default::default() };
+    Session::new(Arc::new(plan), 0, options, &[Arc::new(loader)]).unwrap()
+}
+
+/// What a plan computes of tensors.
+pub fn run(plan: PlanFile, loader: impl Loader + 'static, inputs: &[Value], threads: usize) -> Vec<Value> {
+    let inputs = inputs.iter().map(to_runtime).collect();
+    threaded(plan, loader, threads).run(inputs).unwrap().iter().map(from_runtime).collect()
 }
 
 /// Runs a function's session on inputs, and compares.

@@ -1,9 +1,11 @@
 //! Arguments that several commands share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::input_files::Conversion;
@@ -70,7 +72,7 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Where the machine code of kernels for the CPU comes from. -v lists what 'machine' compiles from C all the same, and why
+    /// Which compiler makes the machine code of kernels for the CPU. -v lists what 'machine' leaves to the C compiler, and why
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
@@ -81,10 +83,10 @@ pub struct Codegen {
     pub precision: Option<PrecisionArg>,
     /// Calibration data set: folders as --inputs takes them, folders of such folders, or NAME=FILE
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
-    pub calibration: Vec<String>,
+    pub calibration: Vec<OsString>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
     /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
-    #[arg(long, value_name = "MESH")]
+    #[arg(long, value_name = "MESH", value_parser = OsStringValueParser::new().try_map(mesh))]
     pub mesh: Option<String>,
     /// Search these jointly with the layouts
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
@@ -129,6 +131,11 @@ const MAX_THREADS: usize = 4096;
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| *n <= MAX_THREADS);
     number.ok_or_else(|| format!("threads are a number from 0 to {MAX_THREADS}"))
+}
+
+/// A mesh, which the plan names as text.
+fn mesh(name: OsString) -> Result<String, &'static str> {
+    name.into_string().map_err(|_| "the name of a file that describes a mesh must be UTF-8; rename it")
 }
 
 impl Codegen {
@@ -234,12 +241,12 @@ pub enum SearchArg {
     Recompute,
 }
 
-/// Sources of machine code for CPUs.
+/// Compilers of kernels for CPUs.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuCodeArg {
     /// The machine's C compiler
     C,
-    /// The emitter of this program, for elementwise and row-wise kernels on AVX2 and AVX-512; the C compiler for others
+    /// The compiler in this program, for AVX2 and AVX-512; the C compiler for kernels that it does not know
     Machine,
 }
 
@@ -271,7 +278,7 @@ pub struct InputFiles {
     /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz. An image (.png,
     /// .jpg, …) is scaled to the size of the input
     #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
-    pub inputs: Vec<String>,
+    pub inputs: Vec<OsString>,
     /// Convert the numbers of input files to the element types of the model; a value that the type cannot hold is an error
     #[arg(long, requires = "inputs")]
     pub cast: bool,

@@ -18,7 +18,8 @@ pub fn start(options: &MessageOptions) {
         (_, 2) => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let named = std::env::var("RUST_LOG").unwrap_or_default();
+    let named = std::env::var_os("RUST_LOG").unwrap_or_default();
+    let named = named.to_string_lossy();
     let (filter, invalid) = match named.parse::<Targets>() {
         // An empty text is one directive, which disables all logs.
         _ if named.trim().is_empty() => (Targets::new(), None),

@@ -1,5 +1,6 @@
 //! Model files of the command line: as the driver opens them, and from stdin.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 
@@ -22,7 +23,7 @@ pub fn open(model: &ModelFile, console: &Console) -> Result<ModelOrPlan, Diagnos
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_for(model: &ModelFile, files: &[String], console: &Console) -> Result<ModelOrPlan, Diagnostics> {
+pub fn open_for(model: &ModelFile, files: &[OsString], console: &Console) -> Result<ModelOrPlan, Diagnostics> {
     if is_dash(&model.model) {
         stdin(console)
     } else {
@@ -42,7 +43,7 @@ pub fn open_model(model: &ModelFile, console: &Console) -> Result<Model, Diagnos
 ///
 /// # Errors
 /// As [`open_model`].
-pub fn open_model_for(model: &ModelFile, files: &[String], console: &Console) -> Result<Model, Diagnostics> {
+pub fn open_model_for(model: &ModelFile, files: &[OsString], console: &Console) -> Result<Model, Diagnostics> {
     match open_for(model, files, console)? {
         ModelOrPlan::Model(model) => Ok(*model),
         ModelOrPlan::Plan(_) => Err(already_compiled(&model.model).into()),

@@ -303,11 +303,16 @@ typedef vi mask;
 #define TO_INT(x) __builtin_convertvector(x, vi)
 #define TO_FLOAT(i) __builtin_convertvector(i, vf)
 #define LANE(v, i) (v)[i]
+#define ANY(m) vany(m)
 /* Vectors of f64 with as many bytes as vf. */
 typedef f32 vpart __attribute__((vector_size(LANES * 2)));
 typedef f64 vd __attribute__((vector_size(LANES * 4)));
 typedef u64 vlu __attribute__((vector_size(LANES * 4)));
 #define PARTS 2
+INLINE vpart part(vf v, i32 i) { union { vf whole; vpart part[PARTS]; } u = {v}; return u.part[i]; }
+INLINE vf with_part(vf v, i32 i, vpart p) { union { vf whole; vpart part[PARTS]; } u = {v}; u.part[i] = p; return u.whole; }
+#define PART(v, i) part(v, i)
+#define WITH_PART(v, i, p) with_part(v, i, p)
 #define TO_F64(x) __builtin_convertvector(x, vd)
 #define FROM_F64(x) __builtin_convertvector(x, vpart)
 #define SPLATD(x) ((vd){0} + (f64)(x))

@@ -88,8 +88,11 @@ typedef f32 vf; typedef i32 vi; typedef u32 vu; typedef bool mask;
 #define TO_INT(x) ((i32)(x))
 #define TO_FLOAT(i) ((f32)(i))
 #define LANE(v, i) (v)
+#define ANY(m) (m)
 typedef f32 vpart; typedef f64 vd; typedef u64 vlu;
 #define PARTS 1
+#define PART(v, i) (v)
+#define WITH_PART(v, i, p) (p)
 #define TO_F64(x) ((f64)(x))
 #define FROM_F64(x) ((f32)(x))
 #define SPLATD(x) ((f64)(x))

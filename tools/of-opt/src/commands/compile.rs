@@ -167,16 +167,16 @@ fn open_extents(plan: &of_plan::Plan) -> Option<String> {
 
 /// Notes the kernels that are compiled from C although machine code was requested.
 fn note_not_emitted(s: &Summary, console: &Console) {
-    let mut groups: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    s.not_emitted.iter().for_each(|n| *groups.entry((n.kind, &n.reason)).or_default() += 1);
+    let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+    s.not_emitted.iter().for_each(|n| *groups.entry(&n.reason).or_default() += 1);
     if groups.is_empty() {
         return;
     }
-    let more = if console.verbose > 0 { ":" } else { "; -v lists their kinds and the reasons" };
+    let more = if console.verbose > 0 { ":" } else { "; -v lists the reasons" };
     console.note(&format!("  {} compiled from C, not emitted{more}", count(s.not_emitted.len(), "kernel")));
     if console.verbose > 0 {
-        for ((kind, reason), n) in groups {
-            console.note(&format!("    {n} of the kind {kind}: {reason}"));
+        for (reason, n) in groups {
+            console.note(&format!("    {n}: {reason}"));
         }
     }
 }

@@ -110,23 +110,26 @@ pub fn debug(c: &Debug, console: &Console) -> Result<(), Diagnostics> {
     if report.is_clean() { Ok(()) } else { Err(exit::different()) }
 }
 
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 fn note_reduced(reduced: &Reduced, finding: &Finding, c: &Debug, console: &Console) {
     let Reduced { model, inputs, outputs, shows } = reduced;
-    let path = |p: &Path| p.display().to_string();
     if *shows {
         let small = if c.codegen.backend.is_empty() { "" } else { " --min-subgraph-size 0" };
         let difference = finding.values.iter().find_map(|v| v.difference.as_ref());
         let bound = difference.map(|d| format!(" --rtol 0 --atol {:.2e}", d.allowed)).unwrap_or_default();
         console.note(&format!(
             "{} shows the difference: of-opt run {} --inputs {} --expect {}{bound}{small}, with the same options",
-            path(model),
-            path(model),
-            path(inputs),
-            path(outputs)
+            shown(model),
+            shown(model),
+            shown(inputs),
+            shown(outputs)
         ));
     } else {
         let hint = if is_text(model) { "" } else { "; -o NAME.of writes the IR itself" };
-        console.note(&format!("{} was written, but read again it does not show the difference{hint}", path(model)));
+        console.note(&format!("{} was written, but read again it does not show the difference{hint}", shown(model)));
     }
 }
 
@@ -293,7 +296,7 @@ fn as_json(r: &DebugReport) -> String {
     let reduced = r
         .reduced
         .as_ref()
-        .map(|r| json!({"model": r.model, "inputs": r.inputs, "outputs": r.outputs, "shows": r.shows}));
+        .map(|r| json!({"model": shown(&r.model), "inputs": shown(&r.inputs), "outputs": shown(&r.outputs), "shows": r.shows}));
     let all = json!({
         "against": r.against, "equal": r.is_clean(), "checks": checks, "outputs": values_json(&r.outputs),
         "failure": r.failure, "finding": r.finding.as_ref().map(finding_json), "reduced": reduced,

@@ -19,8 +19,9 @@ lowered on samples. *native* ops become native code on the CPU; what does not ru
 reason given, and `of-opt compile -v` says so for a model. Control flow and strings are the runtime's and the reference
 backend's.
 
-Maps are two tensors. An input `x` of map type is the inputs `x`, its values, and `x.keys`. An output `y` that is a list of
-maps, as ZipMap gives it, is the outputs `y`, a row of values for each map, and `y.keys`, which is the last output.
+Maps are two tensors. An input `x` of map type is the inputs `x`, its values, and `x.keys`; a file with a `MapProto` gives both.
+An output `y` that is a list of maps, as ZipMap gives it, is the outputs `y`, a row of values for each map, and `y.keys`, which
+follows the model's own outputs.
 
 Division and remainder of integers by zero give zero, on every backend. ONNX leaves the result open; NumPy gives zero too.
 ";

@@ -192,21 +192,36 @@ fn table(rows: &[Row], limits: &Roofline) -> String {
             let _ = writeln!(out, "{:11.1} {:>6} {best:10.1} {:>8} {:>6} {:>9}  {name}", mean * 1e6, "", "", "", "");
         }
     }
-    let known: f64 = rows.iter().map(|r| limits.seconds(r.of, r.flops, r.bytes)).sum();
     let best: f64 = rows.iter().map(Row::best).sum();
     let other = |(t, peak): &(ElementType, f64)| format!(" ({:.0} of {})", peak / 1e9, t.name());
     let others: String = limits.others.iter().map(other).collect();
     let _ = writeln!(
         out,
-        "{:11.1} 100.0% {:10.1} in all. The machine: {:.0} GFLOP/s in a large product{others}, {:.1} GB/s from and to memory, {:.1} GB/s in the cache; at these rates the kernels take {:.1} us",
+        "{:11.1} 100.0% {:10.1} in all. The machine: {:.0} GFLOP/s in a large product{others}, {:.1} GB/s from and to memory, {:.1} GB/s in the cache",
         total * 1e6,
         best * 1e6,
         limits.flops / 1e9,
         limits.memory / 1e9,
-        limits.cache / 1e9,
-        known * 1e6
+        limits.cache / 1e9
     );
+    let (seconds, unknown) = at_the_limits(rows, limits);
+    if let Some(seconds) = seconds {
+        let _ = writeln!(out, "{:11} at these rates the kernels take {:.1} us", "", seconds * 1e6);
+    }
+    if unknown > 0 {
+        let why = "their work depends on symbolic extents, which 'compile --shape' fixes";
+        let _ = writeln!(out, "{:11} no limit is known of {}: {why}", "", count(unknown, "kernel"));
+    }
     out
+}
+
+/// The time of all kernels at the limits of the machine, `None` where the plan states no kernel's work; and the number of
+/// kernels whose work it does not state.
+fn at_the_limits(rows: &[Row], limits: &Roofline) -> (Option<f64>, usize) {
+    let kernels = || rows.iter().filter(|r| r.kind == "kernel");
+    let stated = |r: &&Row| r.flops > 0 || r.bytes > 0;
+    let seconds = kernels().filter(stated).map(|r| limits.seconds(r.of, r.flops, r.bytes)).reduce(|a, b| a + b);
+    (seconds, kernels().count() - kernels().filter(stated).count())
 }
 
 fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value {
@@ -239,8 +254,12 @@ fn html(rows: &[Row], limits: &Roofline, model: &str) -> Page {
     let total: f64 = rows.iter().map(Row::mean).sum();
     page.fact("all tasks", Kind::Seconds, total, "the sum of their mean times");
     page.fact("at the best", Kind::Seconds, rows.iter().map(Row::best).sum::<f64>(), "the sum of their best calls");
-    let known: f64 = rows.iter().map(|r| limits.seconds(r.of, r.flops, r.bytes)).sum();
-    page.fact("roofline", Kind::Seconds, known, "kernels at the rates of this machine");
+    let (seconds, unknown) = at_the_limits(rows, limits);
+    let note = match unknown {
+        0 => "kernels at the rates of this machine".into(),
+        n => format!("at the rates of this machine, without {} of symbolic extents", count(n, "kernel")),
+    };
+    page.fact("roofline", Kind::Seconds, seconds, &note);
     page.fact("tasks", Kind::Number, rows.len(), "");
     let begin = rows.iter().map(|r| r.timing.start).min().unwrap_or_default();
     let mut threads: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
@@ -351,6 +370,16 @@ mod tests {
         assert!(text.contains("  on the device: tanh"), "{text}");
         assert_eq!(report["tasks"][1]["steps"], json!([{"name": "tanh", "mean_us": 5.0, "min_us": 5.0}]));
         assert_eq!((&report["total_us"], &report["tasks"][0]["min_us"]), (&json!(22.0), &json!(20.0)));
+    }
+
+    #[test]
+    fn kernels_of_symbolic_extents_have_no_limit() {
+        let limits = Roofline { flops: 1e11, others: Vec::new(), memory: 1e9, cache: 1e10 };
+        let open = || Row { bytes: 0, ..row("open", 5, 0) };
+        assert_eq!(at_the_limits(&[open()], &limits), (None, 1));
+        assert_eq!(at_the_limits(&[open(), row("neg", 2, 0)], &limits), (Some(8e-7), 1));
+        let text = table(&[open()], &limits);
+        assert!(text.contains("no limit is known of 1 kernel") && !text.contains("at these rates"), "{text}");
     }
 
     #[test]

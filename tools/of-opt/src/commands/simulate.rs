@@ -145,10 +145,10 @@ pub fn predicted_tracks(
     Ok((predicted.tracks(), predicted.step()))
 }
 
-/// `rank 0 and 7 alike`.
+/// `rank 0 (and 7 others)`.
 fn who(c: &RankClass) -> String {
     let (first, others) = (c.ranks.first().copied().unwrap_or(0), c.ranks.len() - 1);
-    if others == 0 { format!("rank {first}") } else { format!("rank {first} and {others} alike") }
+    if others == 0 { format!("rank {first}") } else { format!("rank {first} (and {})", count(others, "other")) }
 }
 
 /// The predicted step of a plan.

@@ -28,6 +28,12 @@ const format = {
   seconds: (x) => (x === 0 ? "0" : scaled(x, SECONDS)),
   bytes: (x) => (x === 0 ? "0 B" : scaled(x, BYTES)),
 };
+// What texts are sorted by: numbers in them by their value. `localeCompare` takes seconds for the ops of a large module.
+const sortKey = (x) => (typeof x === "number" ? x : String(x).toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0")));
+const byKey = (a, b, down) => {
+  if (a === null || b === null) return (a === null) - (b === null);
+  return (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1);
+};
 const numeric = (kind) => kind !== "text" && kind !== "layout";
 const show = (kind, x) => (x === null || x === undefined ? "" : format[kind](x));
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -54,7 +60,8 @@ function table(section) {
   const heads = columns.map((c, i) => make("th", { class: numeric(c.kind) ? "n" : "", scope: "col" },
     make("button", { type: "button", onclick: () => { down = sort === i ? !down : numeric(c.kind); sort = i; update(); } }, c.name)));
   const body = make("tbody");
-  const widths = columns.map((c) => c.width || (numeric(c.kind) ? 105 : 190));
+  const narrow = innerWidth < 600;
+  const widths = columns.map((c) => (c.name === "#" ? 62 : numeric(c.kind) ? (narrow ? 92 : 105) : narrow ? 150 : 190));
   const grid = make("table", { style: `min-width:${widths.reduce((a, b) => a + b)}px` },
     make("colgroup", {}, ...widths.map((w) => make("col", { style: `width:${w}px` }))), make("thead", {}, make("tr", {}, ...heads)), body);
   const list = make("div", { class: "list", tabindex: "0", role: "region", "aria-label": section.title }, grid);
@@ -95,16 +102,15 @@ function table(section) {
       const text = texts.map((i) => row[i]).join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     });
-    const order = (a, b) => {
-      if (a === null || b === null) return (a === null) - (b === null);
-      const less = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-      return down ? -less : less;
-    };
-    if (sort !== null) kept.sort((a, b) => order(a[sort], b[sort]));
-    lines = kept;
+    if (sort !== null) {
+      const keyed = kept.map((row) => [row[sort] === null ? null : sortKey(row[sort]), row]);
+      lines = keyed.sort((a, b) => byKey(a[0], b[0], down)).map(([, row]) => row);
+    } else {
+      lines = kept;
+    }
     if (by >= 0) {
       const groups = new Map();
-      for (const row of kept) {
+      for (const row of lines) {
         const key = String(row[by] ?? "");
         if (!groups.has(key)) groups.set(key, { key, rows: [], sums: columns.map(() => null) });
         const own = groups.get(key);
@@ -112,7 +118,7 @@ function table(section) {
         columns.forEach((c, i) => { if (c.sum && row[i] !== null) own.sums[i] += row[i]; });
       }
       const all = [...groups.values()];
-      if (sort !== null && columns[sort].sum) all.sort((a, b) => order(a.sums[sort], b.sums[sort]));
+      if (sort !== null && columns[sort].sum) all.sort((a, b) => byKey(a.sums[sort], b.sums[sort], down));
       else all.sort((a, b) => b.rows.length - a.rows.length);
       lines = all.flatMap((g) => (open.has(g.key) ? [g, ...g.rows] : [g]));
     }
@@ -231,8 +237,9 @@ function timeline(section) {
       const x = begin + (t - v.x) * v.sx;
       g.fillStyle = colour("--line");
       g.fillRect(x, top - 4, 1, height);
+      const time = format.seconds(Number(t.toPrecision(6)));
       g.fillStyle = colour("--dim");
-      g.fillText(format.seconds(Number(t.toPrecision(6))), x + 3, 11);
+      if (x + 3 + g.measureText(time).width <= width) g.fillText(time, x + 3, 11);
     }
     const colours = [colour("--work"), colour("--transfer"), colour("--wait")], text = colour("--panel"), mark = colour("--mark");
     tracks.forEach((track, i) => {
@@ -394,15 +401,15 @@ function graph(section) {
 }
 
 function memory(section) {
-  const colours = ["--work", "--transfer", "--accent", "--dim"];
+  const colours = ["--work", "--transfer", "--mark", "--dim"];
   const most = section.limit || Math.max(...section.rows.map((r) => r.parts.reduce((a, b) => a + b[1], 0)));
   const box = make("div", { class: "memory" });
   for (const r of section.rows) {
     const all = r.parts.reduce((a, b) => a + b[1], 0);
     const parts = r.parts.map(([, bytes], i) => make("div", { style: `width:${Math.max(0.3, 100 * bytes / most)}%;background:var(${colours[i % 4]})` }));
-    const text = r.parts.map(([what, bytes]) => `${what} ${format.bytes(bytes)}`).join(", ");
-    box.append(make("span", {}, r.name), make("div", { class: "track" }, ...parts),
-      make("small", {}, `${format.bytes(all)}${section.limit ? " of " + format.bytes(section.limit) : ""}: ${text}`));
+    const legend = key(r.parts.map(([what, bytes], i) => [`${what} ${format.bytes(bytes)}`, colours[i % 4]]));
+    const sum = format.bytes(all) + (section.limit ? " of " + format.bytes(section.limit) : "");
+    box.append(make("span", {}, r.name, make("small", {}, sum)), make("div", {}, make("div", { class: "track" }, ...parts), legend));
   }
   return [box];
 }

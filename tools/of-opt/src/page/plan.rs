@@ -58,7 +58,17 @@ fn ports(page: &mut Page, of: &str, program: &Program) {
 fn tasks(page: &mut Page, of: &str, program: &Program) {
     let rows = program.tasks.iter().enumerate().map(|(i, t)| {
         let (flops, bytes) = work(t);
-        json!([i, kind(t), shortened(&t.name), t.thread, flops, bytes, shortened(&t.locations.join(", "))])
+        // Of symbolic extents the plan states none.
+        let stated = |n: u64| (n > 0).then_some(n);
+        json!([
+            i,
+            kind(t),
+            shortened(&t.name),
+            t.thread,
+            stated(flops),
+            stated(bytes),
+            shortened(&t.locations.join(", "))
+        ])
     });
     let columns = [
         ("#", Kind::Number),

@@ -1,8 +1,7 @@
 //! An assembler of the x86-64 instructions that kernels need: general-purpose instructions, and vector instructions with VEX
 //! prefixes (AVX2) or EVEX prefixes (AVX-512).
 //!
-//! Source: Intel's Software Developer's Manual, volume 2. Displacements always have 32 bits, so the length of an instruction does not
-//! depend on its operands, and the scaled displacements of EVEX do not occur.
+//! Source: Intel's Software Developer's Manual, volume 2.
 
 use std::collections::HashMap;
 
@@ -58,7 +57,7 @@ pub enum Rm {
 }
 
 /// The opcode of a vector instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Op {
     /// Implied prefix: 0 none, 1 `66`, 2 `F3`, 3 `F2`.
     pub prefix: u8,
@@ -90,38 +89,109 @@ pub struct Args {
     pub mask: u8,
     /// Whether lanes outside of the mask become 0 instead of keeping their values.
     pub zero: bool,
-    /// Whether the instruction works on 128 bits instead of the whole vector. With AVX2 only.
-    pub short: bool,
+    /// Bits of the vectors: 512, 256, 128; 0 for all lanes.
+    pub bits: u16,
 }
 
 impl Args {
     /// The operands of most instructions.
     pub fn new(reg: u8, first: u8, rm: Rm) -> Args {
-        Args { reg, first, rm, imm: None, mask: 0, zero: false, short: false }
+        Args { reg, first, rm, imm: None, mask: 0, zero: false, bits: 0 }
     }
 }
 
-/// A condition of a jump after a comparison of signed integers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A condition of a jump after a comparison of integers; `Below` and `Above` are those of unsigned ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
 pub enum Cond {
+    Below = 0x2,
+    NotBelow = 0x3,
     Equal = 0x4,
     NotEqual = 0x5,
+    NotAbove = 0x6,
+    Above = 0x7,
     Less = 0xc,
     NotLess = 0xd,
     LessEqual = 0xe,
     Greater = 0xf,
 }
 
+impl Cond {
+    /// The condition that holds where this one does not.
+    pub fn opposite(self) -> Cond {
+        use Cond::*;
+        match self {
+            Below => NotBelow,
+            NotBelow => Below,
+            Equal => NotEqual,
+            NotEqual => Equal,
+            NotAbove => Above,
+            Above => NotAbove,
+            Less => NotLess,
+            NotLess => Less,
+            LessEqual => Greater,
+            Greater => LessEqual,
+        }
+    }
+
+    /// The same condition with the operands exchanged.
+    pub fn swapped(self) -> Cond {
+        use Cond::*;
+        match self {
+            Below => Above,
+            NotBelow => NotAbove,
+            NotAbove => NotBelow,
+            Above => Below,
+            Less => Greater,
+            NotLess => LessEqual,
+            LessEqual => NotLess,
+            Greater => Less,
+            equality => equality,
+        }
+    }
+}
+
 /// Arithmetic on general-purpose registers: the opcode's number in the first group of instructions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
 pub enum Alu {
     Add = 0,
+    Or = 1,
     And = 4,
     Sub = 5,
     Xor = 6,
     Cmp = 7,
+}
+
+/// Shifts of general-purpose registers: the opcode's number in the second group of instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ShiftInt {
+    /// To the left.
+    Left = 4,
+    /// To the right, filling with zeros.
+    Right = 5,
+    /// To the right, filling with the sign.
+    RightSigned = 7,
+}
+
+/// Shifts of integer lanes by an immediate: the number in the opcode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Shift {
+    /// To the left.
+    Left = 6,
+    /// To the right, filling with zeros.
+    Right = 2,
+    /// To the right, filling with the sign.
+    RightSigned = 4,
+}
+
+/// The unit of the short displacements of an instruction with prefix EVEX, where it is used here; else 0.
+fn evex_unit(op: Op, a: Args) -> i32 {
+    match (op.map, op.code) {
+        (1, 0x10 | 0x11) if op.prefix == 0 && a.bits == 0 => 64,
+        (2, 0x18) => 4,
+        _ => 0,
+    }
 }
 
 /// A position in the code that jumps refer to.
@@ -178,9 +248,10 @@ impl Asm {
     }
 
     /// Adds constants; returns their number for [`Mem::Data`].
-    pub fn data(&mut self, words: &[u32]) -> usize {
-        let at = self.data.len();
-        words.iter().for_each(|w| self.data.extend_from_slice(&w.to_le_bytes()));
+    pub fn data(&mut self, bytes: &[u8]) -> usize {
+        let at = self.data.len().next_multiple_of(8);
+        self.data.resize(at, 0);
+        self.data.extend_from_slice(bytes);
         at
     }
 
@@ -212,27 +283,38 @@ impl Asm {
         if let Some(at) = self.lanes.get(&bits) {
             return *at;
         }
-        let at = self.data(&vec![bits; if self.evex { 1 } else { 8 }]);
+        let at = self.data(&bits.to_le_bytes().repeat(if self.evex { 1 } else { 8 }));
         self.lanes.insert(bits, at);
         at
     }
 
-    /// ModRM and what follows: SIB, displacement, immediate bytes.
-    fn modrm(&mut self, reg: u8, rm: Rm, imm: &[u8]) {
+    /// ModRM and what follows: SIB, displacement, immediate bytes. A displacement is short where it is a multiple of `unit` and
+    /// the quotient fits a byte; 0 for long ones.
+    fn modrm(&mut self, reg: u8, rm: Rm, imm: &[u8], unit: i32) {
         let reg = (reg & 7) << 3;
         match rm {
             Rm::Reg(r) => self.code.push(0xc0 | reg | r & 7),
             Rm::Mem(Mem::At(base, index, disp)) => {
                 let b = base as u8 & 7;
+                let short = if unit > 0 && disp % unit == 0 { i8::try_from(disp / unit).ok() } else { None };
+                let mode = match short {
+                    Some(0) if b != 5 => 0,
+                    Some(_) => 0x40,
+                    None => 0x80,
+                };
                 match index {
-                    None if b != 4 => self.code.push(0x80 | reg | b),
-                    None => self.code.extend([0x80 | reg | 4, 0x24]),
+                    None if b != 4 => self.code.push(mode | reg | b),
+                    None => self.code.extend([mode | reg | 4, 0x24]),
                     Some((i, scale)) => {
                         let sib = (scale.trailing_zeros() as u8) << 6 | (i as u8 & 7) << 3 | b;
-                        self.code.extend([0x80 | reg | 4, sib]);
+                        self.code.extend([mode | reg | 4, sib]);
                     }
                 }
-                self.code.extend(disp.to_le_bytes());
+                match (mode, short) {
+                    (0, _) => {}
+                    (0x40, Some(n)) => self.code.push(n as u8),
+                    _ => self.code.extend(disp.to_le_bytes()),
+                }
             }
             Rm::Mem(m) => {
                 let offset = match m {
@@ -266,21 +348,34 @@ impl Asm {
         if self.evex {
             let broadcast = u8::from(matches!(a.rm, Rm::Mem(Mem::Lanes(_)))) << 4;
             let p0 = high | (a.reg >> 4 & 1 ^ 1) << 4 | op.map;
-            let p2 = u8::from(a.zero) << 7 | 0b10 << 5 | broadcast | (a.first >> 4 & 1 ^ 1) << 3 | a.mask;
+            let length = match a.bits {
+                128 => 0,
+                256 => 1 << 5,
+                _ => 0b10 << 5,
+            };
+            let p2 = u8::from(a.zero) << 7 | length | broadcast | (a.first >> 4 & 1 ^ 1) << 3 | a.mask;
             self.code.extend([0x62, p0, w | vvvv | 4 | op.prefix, p2, op.code]);
         } else {
-            let length = u8::from(!a.short) << 2;
+            let length = u8::from(a.bits != 128) << 2;
             self.code.extend([0xc4, high | op.map, w | vvvv | length | op.prefix, op.code]);
         }
         let imm = a.imm.map(|i| [i]);
-        self.modrm(a.reg, a.rm, imm.as_ref().map_or(&[], |i| i));
+        let unit = if self.evex { evex_unit(op, a) } else { 1 };
+        self.modrm(a.reg, a.rm, imm.as_ref().map_or(&[], |i| i), unit);
     }
 
     /// Copies the low bits of a general-purpose register to a mask register.
     pub fn kmovw(&mut self, mask: u8, from: Gp) {
         let b = from as u8 >> 3 ^ 1;
         self.code.extend([0xc4, 0xc0 | b << 5 | 1, 0x78, 0x92]);
-        self.modrm(mask, Rm::Reg(from as u8), &[]);
+        self.modrm(mask, Rm::Reg(from as u8), &[], 1);
+    }
+
+    /// Copies a mask register to a general-purpose register.
+    pub fn kmovw_from(&mut self, to: Gp, mask: u8) {
+        let r = to as u8 >> 3 ^ 1;
+        self.code.extend([0xc5, r << 7 | 0x78, 0x93]);
+        self.modrm(to as u8, Rm::Reg(mask), &[], 1);
     }
 
     /// Clears the upper parts of the vector registers, as the calling convention of code without VEX prefixes expects.
@@ -299,7 +394,16 @@ impl Asm {
         };
         self.code.push(0x40 | u8::from(wide) << 3 | (reg >> 3) << 2 | x << 1 | b);
         self.code.extend(code);
-        self.modrm(reg, rm, imm);
+        self.modrm(reg, rm, imm, 1);
+    }
+
+    /// The code ends a multiple of so many bytes from its start, after instructions that do nothing.
+    pub fn align(&mut self, to: usize) {
+        const NOTHING: [&[u8]; 4] = [&[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
+        while !self.code.len().is_multiple_of(to) {
+            let missing = (to - self.code.len() % to).min(NOTHING.len());
+            self.code.extend(NOTHING[missing - 1]);
+        }
     }
 
     /// `to = from`.
@@ -318,32 +422,26 @@ impl Asm {
         }
     }
 
-    /// Loads 64 bits.
-    pub fn load(&mut self, to: Gp, from: Mem) {
-        self.general(true, &[0x8b], to as u8, Rm::Mem(from), &[]);
-    }
-
-    /// Stores 64 bits.
-    pub fn store(&mut self, to: Mem, from: Gp) {
-        self.general(true, &[0x89], from as u8, Rm::Mem(to), &[]);
-    }
-
-    /// Loads an element of 1, 2 or 4 bytes, extended with zeros.
-    pub fn load_element(&mut self, to: Gp, from: Mem, bytes: usize) {
-        let code: &[u8] = match bytes {
-            1 => &[0x0f, 0xb6],
-            2 => &[0x0f, 0xb7],
-            _ => &[0x8b],
+    /// Loads so many bytes, extended with the sign or with zeros.
+    pub fn load(&mut self, to: Gp, from: Rm, bytes: u8, signed: bool) {
+        let (wide, code): (bool, &[u8]) = match (bytes, signed) {
+            (1, false) => (false, &[0x0f, 0xb6]),
+            (1, true) => (true, &[0x0f, 0xbe]),
+            (2, false) => (false, &[0x0f, 0xb7]),
+            (2, true) => (true, &[0x0f, 0xbf]),
+            (4, false) => (false, &[0x8b]),
+            (4, true) => (true, &[0x63]),
+            _ => (true, &[0x8b]),
         };
-        self.general(false, code, to as u8, Rm::Mem(from), &[]);
+        self.general(wide, code, to as u8, from, &[]);
     }
 
-    /// Stores the low 1, 2 or 4 bytes of a register.
-    pub fn store_element(&mut self, to: Mem, from: Gp, bytes: usize) {
+    /// Stores the low bytes of a register.
+    pub fn store(&mut self, to: Mem, from: Gp, bytes: u8) {
         if bytes == 2 {
             self.code.push(0x66);
         }
-        self.general(false, &[if bytes == 1 { 0x88 } else { 0x89 }], from as u8, Rm::Mem(to), &[]);
+        self.general(bytes == 8, &[if bytes == 1 { 0x88 } else { 0x89 }], from as u8, Rm::Mem(to), &[]);
     }
 
     /// The address of a place in memory.
@@ -358,7 +456,10 @@ impl Asm {
 
     /// `to = to op value`, or a comparison.
     pub fn alu_imm(&mut self, op: Alu, to: Gp, value: i32) {
-        self.general(true, &[0x81], op as u8, Rm::Reg(to as u8), &value.to_le_bytes());
+        match i8::try_from(value) {
+            Ok(v) => self.general(true, &[0x83], op as u8, Rm::Reg(to as u8), &v.to_le_bytes()),
+            Err(_) => self.general(true, &[0x81], op as u8, Rm::Reg(to as u8), &value.to_le_bytes()),
+        }
     }
 
     /// `to = to * rm`.
@@ -366,30 +467,44 @@ impl Asm {
         self.general(true, &[0x0f, 0xaf], to as u8, rm, &[]);
     }
 
-    /// `to = to * value`.
-    pub fn imul_imm(&mut self, to: Gp, value: i32) {
-        self.general(true, &[0x69], to as u8, Rm::Reg(to as u8), &value.to_le_bytes());
+    /// `to = from * value`.
+    pub fn imul_imm(&mut self, to: Gp, from: Rm, value: i32) {
+        self.general(true, &[0x69], to as u8, from, &value.to_le_bytes());
     }
 
     /// Quotient (rax) and remainder (rdx) of rax by a register, rounded towards zero.
-    pub fn idiv(&mut self, by: Gp) {
-        self.code.extend([0x48, 0x99]);
-        self.general(true, &[0xf7], 7, Rm::Reg(by as u8), &[]);
+    pub fn divide(&mut self, by: Gp, signed: bool) {
+        if signed {
+            self.code.extend([0x48, 0x99]);
+        } else {
+            self.mov_imm(Gp::Rdx, 0);
+        }
+        self.general(true, &[0xf7], if signed { 7 } else { 6 }, Rm::Reg(by as u8), &[]);
     }
 
-    /// Shifts left by an immediate.
-    pub fn shl_imm(&mut self, to: Gp, by: u8) {
-        self.general(true, &[0xc1], 4, Rm::Reg(to as u8), &[by]);
+    /// Shifts by an immediate.
+    pub fn shift_imm(&mut self, how: ShiftInt, to: Gp, by: u8) {
+        self.general(true, &[0xc1], how as u8, Rm::Reg(to as u8), &[by]);
     }
 
-    /// Shifts right by an immediate, filling with the sign.
-    pub fn sar_imm(&mut self, to: Gp, by: u8) {
-        self.general(true, &[0xc1], 7, Rm::Reg(to as u8), &[by]);
+    /// Shifts by cl.
+    pub fn shift_cl(&mut self, how: ShiftInt, to: Gp) {
+        self.general(true, &[0xd3], how as u8, Rm::Reg(to as u8), &[]);
     }
 
-    /// Shifts left by cl.
-    pub fn shl_cl(&mut self, to: Gp) {
-        self.general(true, &[0xd3], 4, Rm::Reg(to as u8), &[]);
+    /// `to = from` if the condition holds.
+    pub fn move_if(&mut self, cond: Cond, to: Gp, from: Rm) {
+        self.general(true, &[0x0f, 0x40 | cond as u8], to as u8, from, &[]);
+    }
+
+    /// 1 in the low byte if the condition holds, else 0.
+    pub fn set_if(&mut self, cond: Cond, to: Gp) {
+        self.general(false, &[0x0f, 0x90 | cond as u8], 0, Rm::Reg(to as u8), &[]);
+    }
+
+    /// Reads a cache line ahead, into all caches or from the second on.
+    pub fn prefetch(&mut self, at: Mem, second: bool) {
+        self.general(false, &[0x0f, 0x18], if second { 2 } else { 1 }, Rm::Mem(at), &[]);
     }
 
     /// Pushes a register.

@@ -1,0 +1,789 @@
+//! Machine code of a program whose values have places.
+
+use crate::toolchain::x86::allocate::{Allocation, Place};
+use crate::toolchain::x86::asm::Gp::{R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+use crate::toolchain::x86::asm::{Alu, Args, Asm, Cond, Gp, Label, Mem, Op as Code, Rm, ShiftInt, op};
+use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
+use crate::toolchain::x86::opcode::{one, two};
+
+/// The general-purpose registers by number.
+const ALL: [Gp; 16] = [Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, Gp::R8, Gp::R9, Gp::R10, Gp::R11, R12, R13, R14, R15];
+
+/// Registers that the caller expects to be kept.
+const KEPT: [Gp; 6] = [Rbx, Rbp, R12, R13, R14, R15];
+
+/// The mask registers of comparisons, and of parts of vectors.
+const COMPARED: u8 = 1;
+const PART: u8 = 2;
+
+const COMPARE: Code = op(0, 1, 0xc2);
+const COMPARE_INT: Code = op(1, 3, 0x1f);
+const EQUAL_INT: Code = op(1, 1, 0x76);
+const GREATER_INT: Code = op(1, 1, 0x66);
+const MASK_TO_LANES: Code = op(2, 2, 0x38);
+const TERNARY: Code = op(1, 3, 0x25);
+const BLEND: Code = op(1, 3, 0x4a);
+const BLEND_MASK: Code = op(1, 2, 0x65);
+const SCALE: Code = op(1, 2, 0x2c);
+const SHIFT: Code = op(1, 1, 0x72);
+const SHIFT_64: Code = Code { wide: true, ..op(1, 1, 0x73) };
+const MASKED_LOAD: Code = op(1, 2, 0x2c);
+const MASKED_STORE: Code = op(1, 2, 0x2e);
+const TO_LANE: Code = op(1, 1, 0x6e);
+const FROM_LANE: Code = op(1, 1, 0x7e);
+const TEST_LANES: Code = op(1, 2, 0x27);
+const SIGNS: Code = op(0, 1, 0x50);
+
+/// The machine code.
+///
+/// # Errors
+/// When an instruction needs more registers than there are.
+pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
+    let mut asm = Asm::new(p.avx512);
+    let labels = (0..p.labels).map(|_| asm.label()).collect();
+    let exit = asm.label();
+    let vectors = p.frame.next_multiple_of(64) as i32;
+    let slots = vectors + 64 * (allocation.vectors as i32 + 2);
+    let mut data = Vec::new();
+    for bytes in &p.data {
+        data.push(asm.data(bytes));
+    }
+    let masks = if p.avx512 { 0 } else { asm.data(&[[0xff; 32], [0; 32]].concat()) };
+    let cursors = vec![0; allocation.busy.len()];
+    let mut e = Emitter {
+        p,
+        places: &allocation.places,
+        allocation,
+        cursors,
+        asm,
+        labels,
+        exit,
+        data,
+        masks,
+        vectors,
+        slots,
+        params: slots + 8 * allocation.slots as i32,
+        at: 0,
+        taken: Vec::new(),
+        borrowed: Vec::new(),
+    };
+    e.enter();
+    for (i, inst) in p.insts.iter().enumerate() {
+        e.at = i as u32;
+        e.inst(inst)?;
+        e.taken.clear();
+        while let Some((register, home)) = e.borrowed.pop() {
+            e.asm.vector(one::LOAD, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
+        }
+    }
+    e.leave();
+    Ok(e.asm.finish())
+}
+
+struct Emitter<'a> {
+    p: &'a Program,
+    places: &'a [Place],
+    allocation: &'a Allocation,
+    /// For each vector register the first range that has not ended.
+    cursors: Vec<usize>,
+    asm: Asm,
+    labels: Vec<Label>,
+    exit: Label,
+    data: Vec<usize>,
+    /// Ones, then zeros: masks for AVX2.
+    masks: usize,
+    /// Offsets in the frame: slots of vectors, slots of integers, parameters.
+    vectors: i32,
+    slots: i32,
+    params: i32,
+    at: u32,
+    /// Vector registers that the instruction uses as temporaries.
+    taken: Vec<u8>,
+    /// Those among them whose values are in the frame meanwhile.
+    borrowed: Vec<(u8, i32)>,
+}
+
+impl Emitter<'_> {
+    fn enter(&mut self) {
+        KEPT.iter().for_each(|r| self.asm.push(*r));
+        self.asm.mov(Rax, Rsp);
+        let bytes = self.params + 8 * 5;
+        self.asm.alu_imm(Alu::Sub, Rsp, bytes);
+        self.asm.alu_imm(Alu::And, Rsp, -64);
+        for (i, r) in [Rdi, Rsi, Rdx, Rcx, Rax].into_iter().enumerate() {
+            self.asm.store(Mem::at(Rsp, self.params + 8 * i as i32), r, 8);
+        }
+    }
+
+    fn leave(&mut self) {
+        self.asm.bind(self.exit);
+        self.asm.vzeroupper();
+        self.asm.load(Rsp, Rm::Mem(Mem::at(Rsp, self.params + 8 * 4)), 8, false);
+        KEPT.iter().rev().for_each(|r| self.asm.pop(*r));
+        self.asm.ret();
+    }
+
+    // ---- operands ----
+
+    fn place(&self, r: Reg) -> Place {
+        self.places[r as usize]
+    }
+
+    /// Where memory holds a value in a slot.
+    fn home(&self, r: Reg, slot: u32) -> Mem {
+        match self.p.classes[r as usize] {
+            Class::Int => Mem::at(Rsp, self.slots + 8 * slot as i32),
+            Class::Vector => Mem::at(Rsp, self.vectors + 64 * slot as i32),
+        }
+    }
+
+    /// An integer in a register: its own, or else the temporary.
+    fn int(&mut self, r: Reg, temporary: Gp) -> Gp {
+        match self.place(r) {
+            Place::Register(n) => ALL[n as usize],
+            Place::Slot(s) => {
+                let from = self.home(r, s);
+                self.asm.load(temporary, Rm::Mem(from), 8, false);
+                temporary
+            }
+            Place::Again(n) => {
+                self.asm.mov_imm(temporary, n);
+                temporary
+            }
+            Place::None => temporary,
+        }
+    }
+
+    /// An integer in a register or in memory.
+    fn int_rm(&mut self, r: Reg, temporary: Gp) -> Rm {
+        match self.place(r) {
+            Place::Slot(s) => Rm::Mem(self.home(r, s)),
+            _ => Rm::Reg(self.int(r, temporary) as u8),
+        }
+    }
+
+    /// The register of an integer result: its own, or else the temporary, which [`Emitter::put`] stores.
+    fn target(&self, r: Reg, temporary: Gp) -> Gp {
+        match self.place(r) {
+            Place::Register(n) => ALL[n as usize],
+            _ => temporary,
+        }
+    }
+
+    /// Puts an integer result where it belongs.
+    fn put(&mut self, r: Reg, from: Gp) {
+        match self.place(r) {
+            Place::Register(n) if ALL[n as usize] != from => self.asm.mov(ALL[n as usize], from),
+            Place::Slot(s) => {
+                let to = self.home(r, s);
+                self.asm.store(to, from, 8);
+            }
+            _ => {}
+        }
+    }
+
+    fn memory(&mut self, m: Address, temporaries: [Gp; 2]) -> Mem {
+        let base = self.int(m.base, temporaries[0]);
+        let index = (m.index != NONE).then(|| (self.int(m.index, temporaries[1]), m.scale));
+        Mem::At(base, index, m.disp)
+    }
+
+    /// A vector register that holds nothing, or whose value is put aside.
+    fn temporary(&mut self, inst: &Inst) -> Result<u8, String> {
+        let at = self.at;
+        let count = self.cursors.len();
+        for r in (0..count).rev() {
+            let ranges = &self.allocation.busy[r];
+            while ranges.get(self.cursors[r]).is_some_and(|range| range.1 < at) {
+                self.cursors[r] += 1;
+            }
+            let busy = ranges.get(self.cursors[r]).is_some_and(|range| range.0 <= at);
+            if !busy && !self.taken.contains(&(r as u8)) {
+                self.taken.push(r as u8);
+                return Ok(r as u8);
+            }
+        }
+        let used: Vec<Place> = inst.reads().chain([inst.dst]).map(|r| self.place(r)).collect();
+        let other = (0..count as u8).find(|r| !used.contains(&Place::Register(*r)) && !self.taken.contains(r));
+        let register = other.ok_or("an instruction has too many operands")?;
+        let home = self.vectors + 64 * (self.allocation.vectors as i32 + self.borrowed.len() as i32);
+        if self.borrowed.len() == 2 {
+            return Err("an instruction needs too many temporary registers".into());
+        }
+        self.asm.vector(one::STORE, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
+        self.borrowed.push((register, home));
+        self.taken.push(register);
+        Ok(register)
+    }
+
+    /// A vector in a register: its own, or a temporary.
+    fn vector(&mut self, r: Reg, inst: &Inst) -> Result<u8, String> {
+        if let Place::Register(n) = self.place(r) {
+            return Ok(n);
+        }
+        let to = self.temporary(inst)?;
+        self.load_vector(to, r);
+        Ok(to)
+    }
+
+    /// Loads a vector from where it is.
+    fn load_vector(&mut self, to: u8, r: Reg) {
+        match self.place(r) {
+            Place::Register(n) if n != to => self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(n))),
+            Place::Slot(s) => {
+                let from = self.home(r, s);
+                self.asm.vector(one::LOAD, Args::new(to, 0, Rm::Mem(from)));
+            }
+            Place::Again(bits) => self.constant(to, bits as u32),
+            _ => {}
+        }
+    }
+
+    /// A word in all lanes of a register.
+    fn constant(&mut self, to: u8, bits: u32) {
+        match bits {
+            0 => self.asm.vector(two::XOR, Args::new(to, to, Rm::Reg(to))),
+            _ => self.asm.vector(one::BROADCAST, Args::new(to, 0, Rm::Mem(Mem::Word(bits)))),
+        }
+    }
+
+    /// A vector in a register or memory; `single` if only the first lane is read.
+    fn vector_rm(&mut self, r: Reg, single: bool) -> Rm {
+        match self.place(r) {
+            Place::Register(n) => Rm::Reg(n),
+            Place::Slot(s) => Rm::Mem(self.home(r, s)),
+            Place::Again(bits) if single => Rm::Mem(Mem::Word(bits as u32)),
+            Place::Again(bits) => Rm::Mem(Mem::Lanes(bits as u32)),
+            Place::None => Rm::Reg(0),
+        }
+    }
+
+    /// The register of a vector result: its own, or a temporary, which [`Emitter::put_vector`] stores.
+    fn vector_target(&mut self, inst: &Inst) -> Result<u8, String> {
+        match self.place(inst.dst) {
+            Place::Register(n) => Ok(n),
+            _ => self.temporary(inst),
+        }
+    }
+
+    fn put_vector(&mut self, inst: &Inst, from: u8) {
+        if let Place::Slot(s) = self.place(inst.dst) {
+            let to = self.home(inst.dst, s);
+            self.asm.vector(one::STORE, Args::new(from, 0, Rm::Mem(to)));
+        }
+    }
+
+    // ---- instructions ----
+
+    fn inst(&mut self, inst: &Inst) -> Result<(), String> {
+        match inst.op {
+            Op::Label(l) => self.asm.bind(self.labels[l as usize]),
+            Op::Loop(begin) => {
+                if begin && self.is_innermost() {
+                    self.asm.align(32);
+                }
+            }
+            Op::Jump(l) => self.asm.jmp(self.labels[l as usize]),
+            Op::Branch(cond, l) => {
+                self.compare_ints(inst);
+                self.asm.jump_if(cond, self.labels[l as usize]);
+            }
+            Op::Exit => {
+                let status = self.int(inst.args[0], Rax);
+                if status != Rax {
+                    self.asm.mov(Rax, status);
+                }
+                if self.at as usize + 1 < self.p.insts.len() {
+                    self.asm.jmp(self.exit);
+                }
+            }
+            Op::Prefetch(second) => {
+                let Some(m) = inst.mem else { return Ok(()) };
+                let mem = self.memory(m, [Rax, Rcx]);
+                self.asm.prefetch(mem, second);
+            }
+            Op::Copy if self.p.classes[inst.dst as usize] == Class::Vector => match self.place(inst.dst) {
+                Place::Register(to) => self.load_vector(to, inst.args[0]),
+                Place::None => {}
+                _ => {
+                    let from = self.vector(inst.args[0], inst)?;
+                    self.put_vector(inst, from);
+                }
+            },
+            Op::Const
+            | Op::Vector(_)
+            | Op::Fma(..)
+            | Op::ShiftLanes(..)
+            | Op::Compare(_)
+            | Op::Blend
+            | Op::CompareBlend(_)
+            | Op::Scale
+            | Op::LoadPart(_)
+            | Op::StorePart(_)
+            | Op::FirstLanes
+            | Op::ToLane(_)
+            | Op::IntToFloat(_)
+            | Op::Dot(_) => {
+                return self.lanes(inst);
+            }
+            _ => self.integers(inst)?,
+        }
+        Ok(())
+    }
+
+    /// Whether no other loop begins before this one ends.
+    fn is_innermost(&self) -> bool {
+        let rest = &self.p.insts[self.at as usize + 1..];
+        rest.iter().find_map(|i| if let Op::Loop(begin) = i.op { Some(!begin) } else { None }).unwrap_or(false)
+    }
+
+    fn compare_ints(&mut self, inst: &Inst) {
+        let a = self.int(inst.args[0], Rax);
+        if inst.args[1] == NONE {
+            return self.asm.alu_imm(Alu::Cmp, a, inst.imm as i32);
+        }
+        let b = self.int_rm(inst.args[1], Rcx);
+        self.asm.alu(Alu::Cmp, a, b);
+    }
+
+    /// Instructions with an integer result, and stores of integers.
+    fn integers(&mut self, inst: &Inst) -> Result<(), String> {
+        let to = self.target(inst.dst, Rax);
+        let [a, b, ..] = inst.args;
+        match inst.op {
+            Op::Imm => {
+                if !matches!(self.place(inst.dst), Place::Register(_)) {
+                    return Ok(());
+                }
+                self.asm.mov_imm(to, inst.imm);
+            }
+            Op::Param => self.asm.load(to, Rm::Mem(Mem::at(Rsp, self.params + 8 * inst.imm as i32)), 8, false),
+            Op::Copy => {
+                let from = self.int(a, to);
+                if from != to {
+                    self.asm.mov(to, from);
+                }
+            }
+            Op::Lea => {
+                let Some(m) = inst.mem else { return Ok(()) };
+                let mem = self.memory(m, [Rax, Rcx]);
+                self.asm.lea(to, mem);
+            }
+            Op::Data => self.asm.lea(to, Mem::Data(self.data[inst.imm as usize])),
+            Op::Load(bytes, signed) => {
+                let Some(m) = inst.mem else { return Ok(()) };
+                let mem = self.memory(m, [Rax, Rcx]);
+                self.asm.load(to, Rm::Mem(mem), bytes, signed);
+            }
+            Op::Store(bytes) => {
+                let Some(m) = inst.mem else { return Ok(()) };
+                let mem = self.memory(m, [Rax, Rcx]);
+                let from = self.int(a, Rdx);
+                self.asm.store(mem, from, bytes);
+                return Ok(());
+            }
+            Op::Extend(bytes, signed) => {
+                let from = self.int(a, Rax);
+                self.asm.load(to, Rm::Reg(from as u8), bytes, signed);
+            }
+            Op::Set(cond) => {
+                self.compare_ints(inst);
+                self.asm.set_if(cond, Rax);
+                self.asm.load(to, Rm::Reg(Rax as u8), 1, false);
+            }
+            Op::Select(cond) => self.select(inst, cond, to),
+            Op::Divide(remainder, signed) => {
+                let by = self.int(b, Rcx);
+                let from = self.int(a, Rax);
+                if from != Rax {
+                    self.asm.mov(Rax, from);
+                }
+                self.asm.divide(by, signed);
+                self.put(inst.dst, if remainder { Rdx } else { Rax });
+                return Ok(());
+            }
+            Op::Alu(_) | Op::Mul | Op::Shift(_) => self.arithmetic(inst, to),
+            Op::FromLane(bytes) => {
+                let from = self.vector(a, inst)?;
+                let code = Code { wide: bytes == 8, ..FROM_LANE };
+                self.asm.vector(code, Args { bits: 128, ..Args::new(from, 0, Rm::Reg(to as u8)) });
+                if bytes == 4 {
+                    self.asm.load(to, Rm::Reg(to as u8), 4, true);
+                }
+            }
+            Op::FloatToInt(bytes) => {
+                let from = self.vector(a, inst)?;
+                let code = Code { wide: true, ..op(if bytes == 4 { 2 } else { 3 }, 1, 0x2c) };
+                self.asm.vector(code, Args { bits: 128, ..Args::new(to as u8, 0, Rm::Reg(from)) });
+            }
+            Op::Any => {
+                let from = self.vector(a, inst)?;
+                if self.p.avx512 {
+                    self.asm.vector(TEST_LANES, Args::new(COMPARED, from, Rm::Reg(from)));
+                    self.asm.kmovw_from(to, COMPARED);
+                } else {
+                    self.asm.vector(SIGNS, Args::new(to as u8, 0, Rm::Reg(from)));
+                }
+            }
+            other => return Err(format!("{other:?} is no integer operation")),
+        }
+        self.put(inst.dst, to);
+        Ok(())
+    }
+
+    fn select(&mut self, inst: &Inst, cond: Cond, to: Gp) {
+        let [a, b, then, other] = inst.args;
+        // The result must not replace what is read after it.
+        let read = [a, b, then].into_iter().filter(|r| *r != NONE).any(|r| self.place(r) == Place::Register(to as u8));
+        let out = if read || to == Rax { Rdx } else { to };
+        let from = self.int(other, out);
+        if from != out {
+            self.asm.mov(out, from);
+        }
+        self.compare_ints(inst);
+        let then = self.int_rm(then, Rcx);
+        self.asm.move_if(cond, out, then);
+        if out != to {
+            self.asm.mov(to, out);
+        }
+    }
+
+    fn arithmetic(&mut self, inst: &Inst, to: Gp) {
+        let [a, b, ..] = inst.args;
+        if b == NONE {
+            let value = inst.imm as i32;
+            if inst.op == Op::Mul {
+                let from = self.int_rm(a, Rax);
+                return self.asm.imul_imm(to, from, value);
+            }
+            let from = self.int(a, to);
+            if from != to {
+                self.asm.mov(to, from);
+            }
+            return match inst.op {
+                Op::Alu(alu) => self.asm.alu_imm(alu, to, value),
+                Op::Shift(how) => self.asm.shift_imm(how, to, value as u8),
+                _ => {}
+            };
+        }
+        if let Op::Shift(how) = inst.op {
+            let by = self.int(b, Rcx);
+            if by != Rcx {
+                self.asm.mov(Rcx, by);
+            }
+            let from = self.int(a, Rax);
+            if from != Rax {
+                self.asm.mov(Rax, from);
+            }
+            self.asm.shift_cl(how, Rax);
+            return self.asm.mov(to, Rax);
+        }
+        let commutes = inst.op != Op::Alu(Alu::Sub);
+        let in_target = |s: &Self, r: Reg| s.place(r) == Place::Register(to as u8);
+        let (a, b) = if commutes && in_target(self, b) { (b, a) } else { (a, b) };
+        let out = if in_target(self, b) && a != b { Rax } else { to };
+        let from = self.int(a, out);
+        if from != out {
+            self.asm.mov(out, from);
+        }
+        let by = self.int_rm(b, Rcx);
+        match inst.op {
+            Op::Alu(alu) => self.asm.alu(alu, out, by),
+            _ => self.asm.imul(out, by),
+        }
+        if out != to {
+            self.asm.mov(to, out);
+        }
+    }
+
+    /// Instructions on vectors.
+    fn lanes(&mut self, inst: &Inst) -> Result<(), String> {
+        let [a, b, ..] = inst.args;
+        match inst.op {
+            Op::Const => {
+                if let Place::Register(to) = self.place(inst.dst) {
+                    self.constant(to, inst.imm as u32);
+                }
+                return Ok(());
+            }
+            Op::Vector(v) if v.form == Form::Store => {
+                let from = self.vector(a, inst)?;
+                let Some(m) = inst.mem else { return Ok(()) };
+                let mem = self.memory(m, [Rax, Rcx]);
+                self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, ..Args::new(from, 0, Rm::Mem(mem)) });
+                return Ok(());
+            }
+            Op::StorePart(code) => return self.store_part(inst, code),
+            Op::Fma(kind, lanes) => return self.fma(inst, kind, lanes),
+            Op::Dot(code) => {
+                // The sum is replaced.
+                let (first, rm) = (self.vector(inst.args[1], inst)?, self.vector(inst.args[2], inst)?);
+                let to = self.accumulator(inst, a, &[first, rm])?;
+                self.asm.vector(code, Args::new(to, first, Rm::Reg(rm)));
+                return self.finish_accumulator(inst, to);
+            }
+            Op::Blend if self.p.avx512 => return self.ternary(inst),
+            _ => {}
+        }
+        match inst.op {
+            Op::Vector(v) => self.vector_inst(inst, v)?,
+            Op::ShiftLanes(how, wide) => {
+                let from = self.vector(a, inst)?;
+                let to = self.vector_target(inst)?;
+                let code = if wide { SHIFT_64 } else { SHIFT };
+                self.asm.vector(code, Args { imm: Some(inst.imm as u8), ..Args::new(how as u8, to, Rm::Reg(from)) });
+                self.put_vector(inst, to);
+            }
+            Op::Compare(how) => {
+                let (first, rm) = (self.vector(a, inst)?, self.compared_operand(b, how, inst)?);
+                let to = self.vector_target(inst)?;
+                if self.p.avx512 {
+                    self.compare_to_mask(how, first, rm);
+                    let wide = matches!(how, Comparison::Float(_, Lanes::All64));
+                    self.asm.vector(Code { wide, ..MASK_TO_LANES }, Args::new(to, 0, Rm::Reg(COMPARED)));
+                } else {
+                    let (code, imm) = match how {
+                        Comparison::Float(how, lanes) => (float_compare(lanes), Some(how)),
+                        Comparison::Int(0) => (EQUAL_INT, None),
+                        Comparison::Int(_) => (GREATER_INT, None),
+                    };
+                    self.asm.vector(code, Args { imm, ..Args::new(to, first, rm) });
+                }
+                self.put_vector(inst, to);
+            }
+            Op::CompareBlend(how) => {
+                let (first, rm) = (self.vector(a, inst)?, self.compared_operand(b, how, inst)?);
+                self.compare_to_mask(how, first, rm);
+                let (then, other) = (self.vector_rm(inst.args[2], false), self.vector(inst.args[3], inst)?);
+                let to = self.vector_target(inst)?;
+                self.asm.vector(BLEND_MASK, Args { mask: COMPARED, ..Args::new(to, other, then) });
+                self.put_vector(inst, to);
+            }
+            Op::Blend => {
+                let (mask, other) = (self.vector(a, inst)?, self.vector(inst.args[2], inst)?);
+                let then = self.vector_rm(b, false);
+                let to = self.vector_target(inst)?;
+                self.asm.vector(BLEND, Args { imm: Some(mask << 4), ..Args::new(to, other, then) });
+                self.put_vector(inst, to);
+            }
+            Op::Scale => {
+                const NOT_LESS: u8 = 0x15;
+                let (p, n, x) = (self.vector(a, inst)?, self.vector(b, inst)?, self.vector(inst.args[2], inst)?);
+                let low = self.vector_rm(inst.args[3], false);
+                self.asm.vector(COMPARE, Args { imm: Some(NOT_LESS), ..Args::new(COMPARED, x, low) });
+                let to = self.vector_target(inst)?;
+                self.asm.vector(SCALE, Args { mask: COMPARED, zero: true, ..Args::new(to, p, Rm::Reg(n)) });
+                self.put_vector(inst, to);
+            }
+            Op::LoadPart(code) => {
+                let Some(m) = inst.mem else { return Ok(()) };
+                let to = self.vector_target(inst)?;
+                let mask = self.part(a, inst)?;
+                let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
+                match mask {
+                    None => self.asm.vector(code, Args { mask: PART, zero: true, ..Args::new(to, 0, mem) }),
+                    Some(mask) => self.asm.vector(MASKED_LOAD, Args::new(to, mask, mem)),
+                }
+                self.put_vector(inst, to);
+            }
+            Op::FirstLanes => {
+                let mask = self.part(a, inst)?;
+                let to = self.vector_target(inst)?;
+                match mask {
+                    None => self.asm.vector(MASK_TO_LANES, Args::new(to, 0, Rm::Reg(PART))),
+                    Some(mask) => self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(mask))),
+                }
+                self.put_vector(inst, to);
+            }
+            Op::ToLane(bytes) => {
+                let from = self.int(a, Rax);
+                let to = self.vector_target(inst)?;
+                let code = Code { wide: bytes == 8, ..TO_LANE };
+                self.asm.vector(code, Args { bits: 128, ..Args::new(to, 0, Rm::Reg(from as u8)) });
+                self.put_vector(inst, to);
+            }
+            Op::IntToFloat(bytes) => {
+                let from = self.int(a, Rax);
+                let to = self.vector_target(inst)?;
+                let code = Code { wide: true, ..op(if bytes == 4 { 2 } else { 3 }, 1, 0x2a) };
+                self.asm.vector(code, Args { bits: 128, ..Args::new(to, to, Rm::Reg(from as u8)) });
+                self.put_vector(inst, to);
+            }
+            other => return Err(format!("{other:?} is no vector operation")),
+        }
+        Ok(())
+    }
+
+    fn vector_inst(&mut self, inst: &Inst, v: Vector) -> Result<(), String> {
+        let [a, b, ..] = inst.args;
+        let mem = match inst.mem {
+            Some(m) => Some(Rm::Mem(self.memory(m, [Rax, Rcx]))),
+            None => None,
+        };
+        let single = v.bits == 128 || v.op == one::BROADCAST;
+        // Only operations on words of 32 bits take a constant for all lanes from memory.
+        let narrow = matches!(
+            v.op,
+            two::DOT_WORDS | one::WIDEN_I8 | one::WIDEN_U8 | one::WIDEN_I16 | one::WIDEN_U16 | one::WIDEN_F16
+        );
+        let narrow = narrow || matches!((v.op.map, v.op.code), (2, 0x2b) | (1, 0x67)) || v.op.wide && v.bits != 128;
+        let last = if v.form == Form::Two { b } else { a };
+        let rm = match mem {
+            Some(mem) => mem,
+            None if narrow || v.form == Form::Narrow => Rm::Reg(self.vector(last, inst)?),
+            None => self.vector_rm(last, single),
+        };
+        let first = if v.form == Form::Two { self.vector(a, inst)? } else { 0 };
+        let to = self.vector_target(inst)?;
+        let args = match (v.form, rm) {
+            (Form::Narrow, Rm::Reg(from)) => Args::new(from, 0, Rm::Reg(to)),
+            _ => Args::new(to, first, rm),
+        };
+        self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, ..args });
+        self.put_vector(inst, to);
+        Ok(())
+    }
+
+    /// The second operand of a comparison.
+    fn compared_operand(&mut self, r: Reg, how: Comparison, inst: &Inst) -> Result<Rm, String> {
+        match how {
+            Comparison::Float(_, Lanes::One64 | Lanes::All64) => Ok(Rm::Reg(self.vector(r, inst)?)),
+            _ => Ok(self.vector_rm(r, false)),
+        }
+    }
+
+    fn compare_to_mask(&mut self, how: Comparison, first: u8, rm: Rm) {
+        let (code, imm) = match how {
+            Comparison::Float(how, lanes) => (float_compare(lanes), how),
+            Comparison::Int(how) => (COMPARE_INT, how),
+        };
+        self.asm.vector(code, Args { imm: Some(imm), ..Args::new(COMPARED, first, rm) });
+    }
+
+    /// The mask of the first lanes: the mask register, or with AVX2 a vector register.
+    fn part(&mut self, count: Reg, inst: &Inst) -> Result<Option<u8>, String> {
+        if self.p.avx512 {
+            if count == NONE {
+                self.asm.mov_imm(Rax, (1i64 << inst.imm.clamp(0, 16)) - 1);
+            } else {
+                let n = self.int(count, Rcx);
+                if n != Rcx {
+                    self.asm.mov(Rcx, n);
+                }
+                self.asm.mov_imm(Rax, 1);
+                self.asm.shift_cl(ShiftInt::Left, Rax);
+                self.asm.alu_imm(Alu::Sub, Rax, 1);
+            }
+            self.asm.kmovw(PART, Rax);
+            return Ok(None);
+        }
+        let to = self.temporary(inst)?;
+        // Ones precede zeros.
+        self.asm.lea(Rax, Mem::Data(self.masks + 32));
+        if count == NONE {
+            self.asm.alu_imm(Alu::Sub, Rax, 4 * inst.imm as i32);
+        } else {
+            let n = self.int(count, Rcx);
+            if n != Rcx {
+                self.asm.mov(Rcx, n);
+            }
+            self.asm.shift_imm(ShiftInt::Left, Rcx, 2);
+            self.asm.alu(Alu::Sub, Rax, Rm::Reg(Rcx as u8));
+        }
+        self.asm.vector(one::LOAD, Args::new(to, 0, Rm::Mem(Mem::at(Rax, 0))));
+        Ok(Some(to))
+    }
+
+    fn store_part(&mut self, inst: &Inst, code: Code) -> Result<(), String> {
+        let Some(m) = inst.mem else { return Ok(()) };
+        let from = self.vector(inst.args[0], inst)?;
+        let mask = self.part(inst.args[1], inst)?;
+        let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
+        match mask {
+            None => self.asm.vector(code, Args { mask: PART, ..Args::new(from, 0, mem) }),
+            Some(mask) => self.asm.vector(MASKED_STORE, Args::new(from, mask, mem)),
+        }
+        Ok(())
+    }
+
+    /// A register that begins as the value `sum` and becomes the result; other operands are in `read`.
+    fn accumulator(&mut self, inst: &Inst, sum: Reg, read: &[u8]) -> Result<u8, String> {
+        let own = self.place(inst.dst);
+        let to = match own {
+            Place::Register(n) if self.place(sum) == own || !read.contains(&n) => n,
+            _ => self.temporary(inst)?,
+        };
+        self.load_vector(to, sum);
+        Ok(to)
+    }
+
+    fn finish_accumulator(&mut self, inst: &Inst, from: u8) -> Result<(), String> {
+        match self.place(inst.dst) {
+            Place::Register(n) if n != from => self.asm.vector(one::MOVE, Args::new(n, 0, Rm::Reg(from))),
+            _ => self.put_vector(inst, from),
+        }
+        Ok(())
+    }
+
+    /// A fused product, in the form that replaces an operand which is in the register of the result.
+    fn fma(&mut self, inst: &Inst, kind: u8, lanes: Lanes) -> Result<(), String> {
+        let [a, b, c, _] = inst.args;
+        let (onto_factor, onto_sum) = [(0xa8, 0xb8), (0xac, 0xbc), (0xaa, 0xba)][kind as usize];
+        let (scalar, wide, bits) = match lanes {
+            Lanes::All => (0, false, 0),
+            Lanes::All64 => (0, true, 0),
+            Lanes::One32 => (1, false, 128),
+            Lanes::One64 => (1, true, 128),
+        };
+        let code = |n: u8| Code { wide, ..op(1, 2, n + scalar) };
+        let single = !matches!(lanes, Lanes::All | Lanes::All64);
+        let own = self.place(inst.dst);
+        let in_register = matches!(own, Place::Register(_));
+        if in_register && own != self.place(c) && (own == self.place(a) || own == self.place(b)) {
+            let (a, b) = if own == self.place(a) { (a, b) } else { (b, a) };
+            let Place::Register(to) = self.place(a) else { return Ok(()) };
+            let (first, rm) = (self.vector(b, inst)?, self.vector_rm(c, single));
+            self.asm.vector(code(onto_factor), Args { bits, ..Args::new(to, first, rm) });
+            return Ok(());
+        }
+        let in_memory = |s: &Self, r: Reg| !matches!(s.place(r), Place::Register(_));
+        let (a, b) = if in_memory(self, a) { (b, a) } else { (a, b) };
+        let first = self.vector(a, inst)?;
+        let rm = self.vector_rm(b, single);
+        let mut read = vec![first];
+        if let Rm::Reg(r) = rm {
+            read.push(r);
+        }
+        let to = self.accumulator(inst, c, &read)?;
+        self.asm.vector(code(onto_sum), Args { bits, ..Args::new(to, first, rm) });
+        self.finish_accumulator(inst, to)
+    }
+
+    /// A choice by a mask of lanes, with the truth table of the operand that is in the register of the result.
+    fn ternary(&mut self, inst: &Inst) -> Result<(), String> {
+        let [mask, a, b, _] = inst.args;
+        let own = self.place(inst.dst);
+        let (begins, first, last, table) = match own {
+            Place::Register(_) if own == self.place(a) && own != self.place(mask) => (a, mask, b, 0b1110_0010),
+            Place::Register(_) if own == self.place(b) && own != self.place(mask) => (b, mask, a, 0b1011_1000),
+            _ => (mask, a, b, 0b1100_1010),
+        };
+        let first = self.vector(first, inst)?;
+        let rm = self.vector_rm(last, false);
+        let mut read = vec![first];
+        if let Rm::Reg(r) = rm {
+            read.push(r);
+        }
+        let to = self.accumulator(inst, begins, &read)?;
+        self.asm.vector(TERNARY, Args { imm: Some(table), ..Args::new(to, first, rm) });
+        self.finish_accumulator(inst, to)
+    }
+}
+
+/// The comparison of floats.
+fn float_compare(lanes: Lanes) -> Code {
+    match lanes {
+        Lanes::One64 | Lanes::All64 => Code { wide: true, ..op(1, 1, 0xc2) },
+        _ => COMPARE,
+    }
+}

@@ -1,0 +1,642 @@
+//! Operators and conversions on values.
+
+use crate::toolchain::x86::asm;
+use crate::toolchain::x86::asm::{Alu, Cond, Shift, ShiftInt, op};
+use crate::toolchain::x86::front::{Front, Operand, Value, Variable};
+use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Reg, Vector};
+use crate::toolchain::x86::linear::Linear;
+use crate::toolchain::x86::opcode::{compare, one, two};
+use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI, VL};
+
+/// The lanes of a float type.
+fn lanes_of(ty: Type) -> Lanes {
+    match ty {
+        VD => Lanes::All64,
+        _ if ty.is_vector() => Lanes::All,
+        _ if ty.is_double() => Lanes::One64,
+        _ => Lanes::One32,
+    }
+}
+
+/// An instruction on all lanes, as one on a single float.
+pub(super) fn float_op(base: asm::Op, lanes: Lanes) -> (asm::Op, u16) {
+    match lanes {
+        Lanes::All => (base, 0),
+        Lanes::All64 => (asm::Op { prefix: 1, wide: true, ..base }, 0),
+        Lanes::One32 => (asm::Op { prefix: 2, ..base }, 128),
+        Lanes::One64 => (asm::Op { prefix: 3, wide: true, ..base }, 128),
+    }
+}
+
+impl Front<'_> {
+    pub(super) fn lanes(&self) -> usize {
+        if self.b.avx512 { 16 } else { 8 }
+    }
+
+    pub(super) fn vector_bytes(&self) -> usize {
+        4 * self.lanes()
+    }
+
+    // ---- memory ----
+
+    /// Loads a value of a type.
+    pub(super) fn load(&mut self, ty: Type, at: &Linear) -> Result<Operand, String> {
+        let mem = Some(self.b.address(at));
+        if ty.is_int() {
+            let op = Op::Load(ty.size(0) as u8, ty.is_signed());
+            let r = self.b.here(Class::Int, Inst { mem, ..Inst::new(op, NONE, &[]) });
+            return Ok(Operand::int(ty, Linear::register(r)));
+        }
+        let (op, bits) = match ty.base {
+            Base::F32 => (op(2, 1, 0x10), 128),
+            Base::F64 => (asm::Op { wide: true, ..op(3, 1, 0x10) }, 128),
+            Base::Void => return Err("a value of no type".into()),
+            _ => (one::LOAD, 0),
+        };
+        Ok(Operand::reg(ty, self.load_vector(op, bits, at)))
+    }
+
+    /// Loads with an instruction.
+    pub(super) fn load_vector(&mut self, op: asm::Op, bits: u16, at: &Linear) -> Reg {
+        let mem = Some(self.b.address(at));
+        let v = Op::Vector(Vector { op, imm: None, form: Form::One, bits });
+        self.b.here(Class::Vector, Inst { mem, ..Inst::new(v, NONE, &[]) })
+    }
+
+    /// Stores a value.
+    pub(super) fn store(&mut self, ty: Type, at: &Linear, value: &Operand) -> Result<(), String> {
+        let from = self.register(value)?;
+        if ty.is_int() {
+            let mem = Some(self.b.address(at));
+            self.b.effect(Inst { mem, ..Inst::new(Op::Store(ty.size(0) as u8), NONE, &[from]) });
+            return Ok(());
+        }
+        let (op, bits) = match ty.base {
+            Base::F32 => (op(2, 1, 0x11), 128),
+            Base::F64 => (asm::Op { wide: true, ..op(3, 1, 0x11) }, 128),
+            _ => (one::STORE, 0),
+        };
+        self.store_vector(op, None, bits, at, from);
+        Ok(())
+    }
+
+    /// Stores with an instruction.
+    pub(super) fn store_vector(&mut self, op: asm::Op, imm: Option<u8>, bits: u16, at: &Linear, from: Reg) {
+        let mem = Some(self.b.address(at));
+        let v = Op::Vector(Vector { op, imm, form: Form::Store, bits });
+        self.b.effect(Inst { mem, ..Inst::new(v, NONE, &[from]) });
+    }
+
+    // ---- vector instructions ----
+
+    pub(super) fn two(&mut self, op: asm::Op, bits: u16, a: Reg, b: Reg) -> Reg {
+        // Constants are second: those may be in memory.
+        const COMMUTE: [asm::Op; 7] = [two::ADD, two::MUL, two::AND, two::OR, two::XOR, two::IADD, two::IMUL];
+        let first_is_constant = self.b.definition(a).is_some_and(|i| i.op == Op::Const);
+        let (a, b) = if first_is_constant && bits == 0 && COMMUTE.contains(&op) { (b, a) } else { (a, b) };
+        self.b.vector(Op::Vector(Vector { op, imm: None, form: Form::Two, bits }), &[a, b])
+    }
+
+    pub(super) fn one(&mut self, op: asm::Op, imm: Option<u8>, bits: u16, a: Reg) -> Reg {
+        self.b.vector(Op::Vector(Vector { op, imm, form: Form::One, bits }), &[a])
+    }
+
+    /// An f64 that is known, in the first lane.
+    pub(super) fn double(&mut self, x: f64) -> Reg {
+        let bits = self.b.imm(x.to_bits() as i64);
+        self.b.vector(Op::ToLane(8), &[bits])
+    }
+
+    /// A single number in all lanes.
+    pub(super) fn splat(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, F32)?;
+        let r = match x.value {
+            Value::Number(n) => self.b.float(n as f32),
+            Value::Reg(r) => match self.loaded(r) {
+                Some(mem) => self.broadcast(mem),
+                None => self.one(one::BROADCAST, None, 0, r),
+            },
+            _ => return Err("no number to broadcast".into()),
+        };
+        Ok(Operand::reg(VF, r))
+    }
+
+    /// An integer of 32 bits in all lanes.
+    pub(super) fn splat_int(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, I32)?;
+        let form = self.form(&x)?;
+        if let Some(n) = form.as_number() {
+            return Ok(Operand::reg(VI, self.b.constant(n as u32)));
+        }
+        let r = self.b.value(&form);
+        let v = match self.b.definition(r).copied() {
+            Some(Inst { op: Op::Load(4, _), mem: Some(mem), .. }) if self.b.is_last(r) => self.broadcast(mem),
+            _ => {
+                let first = self.b.vector(Op::ToLane(4), &[r]);
+                self.one(one::BROADCAST, None, 0, first)
+            }
+        };
+        Ok(Operand::reg(VI, v))
+    }
+
+    /// An f64 in all lanes.
+    pub(super) fn splat_double(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, Type::of(Base::F64))?;
+        let r = self.register(&x)?;
+        // The prefix VEX has one form for both sizes of lanes.
+        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
+        Ok(Operand::reg(VD, self.one(op, None, 0, r)))
+    }
+
+    /// A 64-bit integer in all lanes.
+    fn splat_long(&mut self, x: Operand) -> Result<Operand, String> {
+        let x = self.convert(x, Type::of(Base::U64))?;
+        let form = self.form(&x)?;
+        let r = self.b.value(&form);
+        let first = self.b.vector(Op::ToLane(8), &[r]);
+        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
+        Ok(Operand::reg(VL, self.one(op, None, 0, first)))
+    }
+
+    /// Where a single float was just loaded from.
+    fn loaded(&self, r: Reg) -> Option<Address> {
+        match self.b.definition(r) {
+            Some(Inst { op: Op::Vector(Vector { form: Form::One, bits: 128, op: opcode, .. }), mem, .. })
+                if *opcode == op(2, 1, 0x10) && self.b.is_last(r) =>
+            {
+                *mem
+            }
+            _ => None,
+        }
+    }
+
+    fn broadcast(&mut self, mem: Address) -> Reg {
+        let v = Op::Vector(Vector { op: one::BROADCAST, imm: None, form: Form::One, bits: 0 });
+        self.b.here(Class::Vector, Inst { mem: Some(mem), ..Inst::new(v, NONE, &[]) })
+    }
+
+    /// A lane of a vector. Lanes other than the first are read through memory.
+    pub(super) fn lane(&mut self, v: Operand, index: Operand) -> Result<Operand, String> {
+        let index = self.form(&index)?;
+        let r = self.register(&v)?;
+        if index.as_number() != Some(0) {
+            let at = self.buffer();
+            self.store_vector(one::STORE, None, 0, &at, r);
+            return self.load(if v.ty.is_int_vector() { I32 } else { F32 }, &at.plus(&index, 4));
+        }
+        if v.ty.is_int_vector() {
+            let n = self.b.pure(Class::Int, Inst::new(Op::FromLane(4), NONE, &[r]));
+            return Ok(Operand::int(I32, Linear::register(n)));
+        }
+        Ok(Operand::reg(F32, r))
+    }
+
+    /// Replaces a lane of a variable, through memory.
+    pub(super) fn set_lane(&mut self, variable: usize, index: &Linear, x: Operand) -> Result<(), String> {
+        let v = self.read(Operand { ty: VF, value: Value::Variable(variable) })?;
+        let x = self.convert(x, if v.ty.is_int_vector() { I32 } else { F32 })?;
+        let (at, r) = (self.buffer(), self.register(&v)?);
+        self.store_vector(one::STORE, None, 0, &at, r);
+        self.store(x.ty, &at.plus(index, 4), &x)?;
+        let r = self.load_vector(one::LOAD, 0, &at);
+        self.vars[variable].1 = Variable::One(Operand::reg(v.ty, r));
+        Ok(())
+    }
+
+    /// Half a vector at the start of one.
+    pub(super) fn half(&mut self, v: &Operand, index: &Operand) -> Result<Operand, String> {
+        let (r, index, half) = (self.register(v)?, self.form(index)?, self.vector_bytes() as i64 / 2);
+        let at = self.buffer();
+        self.store_vector(one::STORE, None, 0, &at, r);
+        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at.plus(&index, half))))
+    }
+
+    /// A vector with one half replaced.
+    pub(super) fn with_half(&mut self, v: &Operand, index: &Operand, part: &Operand) -> Result<Operand, String> {
+        let (r, part, index) = (self.register(v)?, self.register(part)?, self.form(index)?);
+        let (at, bytes) = (self.buffer(), self.vector_bytes());
+        self.store_vector(one::STORE, None, 0, &at, r);
+        self.store_vector(one::STORE, None, 4 * bytes as u16, &at.plus(&index, bytes as i64 / 2), part);
+        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at)))
+    }
+
+    // ---- conversions ----
+
+    /// A value as one of another type, converted.
+    pub(super) fn convert(&mut self, x: Operand, to: Type) -> Result<Operand, String> {
+        let x = self.read(x)?;
+        if x.ty == to || to.is_vector() && x.ty.is_vector() || x.ty.pointers > 0 && to.pointers > 0 {
+            return Ok(Operand { ty: to, ..x });
+        }
+        if to == VL {
+            return self.splat_long(x);
+        }
+        if to.is_vector() {
+            return if to == VF { self.splat(x) } else { self.splat_int(x) };
+        }
+        match (x.value, to) {
+            (Value::Int(form), _) if to.is_int() => Ok(self.narrow(form, x.ty, to)),
+            (Value::Int(form), _) if to.is_float() => match form.as_number() {
+                Some(n) if x.ty == Type::of(Base::U64) => Ok(Operand { ty: to, value: Value::Number(n as u64 as f64) }),
+                Some(n) => Ok(Operand { ty: to, value: Value::Number(n as f64) }),
+                None if x.ty == Type::of(Base::U64) => Err("conversions of u64 to floats have no translation".into()),
+                None => {
+                    let r = self.b.value(&form);
+                    Ok(Operand::reg(to, self.b.vector(Op::IntToFloat(to.size(0) as u8), &[r])))
+                }
+            },
+            (Value::Number(n), _) if to == F32 => Ok(Operand { ty: to, value: Value::Number((n as f32).into()) }),
+            (Value::Number(n), _) if to.is_float() => Ok(Operand { ty: to, value: Value::Number(n) }),
+            (Value::Number(n), _) if to.is_int() => Ok(Operand::int(to, Linear::number(n as i64))),
+            (Value::Reg(r), _) if to.is_float() => {
+                const SINGLE: (u8, bool) = (3, true);
+                let (prefix, wide) = if to.is_double() { (2, false) } else { SINGLE };
+                let op = asm::Op { wide, ..op(prefix, 1, 0x5a) };
+                Ok(Operand::reg(to, self.two(op, 128, r, r)))
+            }
+            (Value::Reg(_), _) if to == Type::of(Base::U64) => {
+                Err("conversions of floats to u64 have no translation".into())
+            }
+            (Value::Reg(r), _) if to.is_int() => {
+                let n = self.b.pure(Class::Int, Inst::new(Op::FloatToInt(x.ty.size(0) as u8), NONE, &[r]));
+                Ok(self.narrow(Linear::register(n), I64, to))
+            }
+            _ => Err("a value of no type".into()),
+        }
+    }
+
+    /// An integer as one of another type.
+    fn narrow(&mut self, form: Linear, from: Type, to: Type) -> Operand {
+        let (size, old) = (to.size(0), from.size(0));
+        if size == 8
+            || size > old && (from.is_signed() == to.is_signed() || !from.is_signed())
+            || size == old && from.is_signed() == to.is_signed()
+        {
+            return Operand::int(to, form);
+        }
+        let r = match form.as_number() {
+            Some(n) => {
+                let shift = 64 - 8 * size as u32;
+                let n = if to.is_signed() { n << shift >> shift } else { ((n << shift) as u64 >> shift) as i64 };
+                return Operand::int(to, Linear::number(n));
+            }
+            None => self.b.value(&form),
+        };
+        let r = self.b.pure(Class::Int, Inst::new(Op::Extend(size as u8, to.is_signed()), NONE, &[r]));
+        Operand::int(to, Linear::register(r))
+    }
+
+    /// `(type)value`: a conversion of numbers, the same bits of vectors.
+    pub(super) fn cast(&mut self, x: Operand, to: Type) -> Result<Operand, String> {
+        self.convert(x, to)
+    }
+
+    /// Converts lanes between floats and integers.
+    pub(super) fn convert_lanes(&mut self, x: Operand, to: Type) -> Result<Operand, String> {
+        let r = self.register(&x)?;
+        let v = match (x.ty, to) {
+            (from, VF) if from.is_int_vector() => self.one(one::TO_FLOAT, None, 0, r),
+            (VF, to) if to.is_int_vector() => self.one(one::TRUNCATE_TO_INT, None, 0, r),
+            _ => return Err("this conversion of lanes has no translation".into()),
+        };
+        Ok(Operand::reg(to, v))
+    }
+
+    // ---- operators ----
+
+    /// An operator before its operand.
+    pub(super) fn prefix(&mut self, op: &str, x: Operand) -> Result<Operand, String> {
+        match (op, &x.value) {
+            ("!", _) => self.binary("==", x, Operand::int(I32, Linear::number(0))),
+            ("-", Value::Number(n)) => Ok(Operand { ty: x.ty, value: Value::Number(-n) }),
+            ("-", Value::Int(form)) => {
+                let ty = x.ty.promoted();
+                let negative = form.times(-1);
+                Ok(self.wrapped(ty, negative))
+            }
+            ("-", Value::Reg(r)) if x.ty == VF || x.ty == F32 => {
+                let sign = self.b.constant(1 << 31);
+                Ok(Operand::reg(x.ty, self.two(two::XOR, 0, *r, sign)))
+            }
+            ("-", Value::Reg(_)) if x.ty.is_double() => {
+                let zero = Operand { ty: x.ty, value: Value::Number(-0.0) };
+                self.binary("-", zero, x)
+            }
+            ("-", Value::Reg(r)) => {
+                let zero = self.b.constant(0);
+                Ok(Operand::reg(x.ty, self.two(two::ISUB, 0, zero, *r)))
+            }
+            ("~", Value::Reg(r)) => {
+                let ones = self.b.constant(!0);
+                Ok(Operand::reg(x.ty, self.two(two::XOR, 0, *r, ones)))
+            }
+            ("~", Value::Int(form)) => {
+                let ty = x.ty.promoted();
+                let inverse = form.times(-1).plus(&Linear::number(1), -1);
+                Ok(self.wrapped(ty, inverse))
+            }
+            _ => Err(format!("the operator '{op}' has no translation here")),
+        }
+    }
+
+    /// A result of 32-bit unsigned arithmetic wraps; that of signed arithmetic does not overflow.
+    fn wrapped(&mut self, ty: Type, form: Linear) -> Operand {
+        if ty == Type::of(Base::U32) { self.narrow(form, I64, ty) } else { Operand::int(ty, form) }
+    }
+
+    /// A binary operator.
+    pub(super) fn binary(&mut self, op: &str, a: Operand, b: Operand) -> Result<Operand, String> {
+        let (a, b) = (self.read(a)?, self.read(b)?);
+        if a.ty.is_vector() || b.ty.is_vector() {
+            return self.vectors(op, a, b);
+        }
+        if a.ty.is_float() || b.ty.is_float() {
+            let ty = a.ty.common(b.ty);
+            let (a, b) = (self.convert(a, ty)?, self.convert(b, ty)?);
+            return self.floats(op, ty, a, b);
+        }
+        if let Some(to) = a.ty.pointee() {
+            let (at, by) = (self.form(&a)?, self.form(&b)?);
+            let size = to.size(self.vector_bytes()) as i64;
+            return match op {
+                "+" => Ok(Operand::int(a.ty, at.plus(&by, size))),
+                "-" => Ok(Operand::int(a.ty, at.plus(&by, -size))),
+                _ => Err("pointers are only moved".into()),
+            };
+        }
+        self.ints(op, a, b)
+    }
+
+    fn ints(&mut self, op: &str, a: Operand, b: Operand) -> Result<Operand, String> {
+        let ty = if matches!(op, "<<" | ">>") { a.ty.promoted() } else { a.ty.common(b.ty) };
+        if matches!(op, "&&" | "||") {
+            let (a, b) = (self.truth(a)?, self.truth(b)?);
+            let alu = if op == "&&" { Alu::And } else { Alu::Or };
+            return match (a.as_number(), b.as_number(), op) {
+                (Some(0), ..) | (_, Some(0), "&&") if op == "&&" => Ok(Operand::int(I32, Linear::number(0))),
+                (Some(1), _, "||") | (_, Some(1), "||") => Ok(Operand::int(I32, Linear::number(1))),
+                (Some(_), ..) => Ok(Operand::int(I32, b)),
+                (_, Some(_), _) => Ok(Operand::int(I32, a)),
+                _ => {
+                    let (a, b) = (self.b.value(&a), self.b.value(&b));
+                    let r = self.b.pure(Class::Int, Inst::new(Op::Alu(alu), NONE, &[a, b]));
+                    Ok(Operand::int(I32, Linear::register(r)))
+                }
+            };
+        }
+        let (a, b) = (self.convert(a, ty)?, if matches!(op, "<<" | ">>") { b } else { self.convert(b, ty)? });
+        let (x, y) = (self.form(&a)?, self.form(&b)?);
+        let form = match op {
+            "+" => x.plus(&y, 1),
+            "-" => x.plus(&y, -1),
+            "*" => self.product(x, y),
+            "==" | "!=" | "<" | ">" | "<=" | ">=" => return Ok(Operand::int(I32, self.comparison(op, ty, &x, &y))),
+            _ => match (x.as_number(), y.as_number()) {
+                (Some(m), Some(n)) => Linear::number(folded(op, ty, m, n).ok_or("a division by zero")?),
+                (_, n) => self.int_operation(op, ty, &x, &y, n)?,
+            },
+        };
+        Ok(self.wrapped(ty, form))
+    }
+
+    /// Whether an integer is not 0, as 0 or 1.
+    fn truth(&mut self, x: Operand) -> Result<Linear, String> {
+        let form = self.form(&x)?;
+        if let Some(n) = form.as_number() {
+            return Ok(Linear::number(i64::from(n != 0)));
+        }
+        if let Some(r) = form.as_register()
+            && matches!(self.b.definition(r), Some(Inst { op: Op::Set(_), .. }))
+        {
+            return Ok(form);
+        }
+        Ok(self.comparison("!=", I64, &form, &Linear::number(0)))
+    }
+
+    fn product(&mut self, x: Linear, y: Linear) -> Linear {
+        match (x.as_number(), y.as_number()) {
+            (Some(n), _) => y.times(n),
+            (_, Some(n)) => x.times(n),
+            _ => {
+                let (x, y) = if y.terms.len() > 1 { (y, x) } else { (x, y) };
+                // A sum is multiplied term by term, so that what does not change is computed once.
+                let y = self.b.value(&y);
+                let mut out = Linear::register(y).times(x.constant);
+                for (r, n) in &x.terms {
+                    let (a, b) = (*r.min(&y), *r.max(&y));
+                    let p = self.b.pure(Class::Int, Inst::new(Op::Mul, NONE, &[a, b]));
+                    out = out.plus(&Linear::register(p), *n);
+                }
+                out
+            }
+        }
+    }
+
+    fn comparison(&mut self, op: &str, ty: Type, x: &Linear, y: &Linear) -> Linear {
+        let unsigned = ty == Type::of(Base::U64);
+        if let Some(n) = x.plus(y, -1).as_number().filter(|_| !unsigned) {
+            let holds = match op {
+                "==" => n == 0,
+                "!=" => n != 0,
+                "<" => n < 0,
+                ">" => n > 0,
+                "<=" => n <= 0,
+                _ => n >= 0,
+            };
+            return Linear::number(holds.into());
+        }
+        let cond = match (op, unsigned) {
+            ("==", _) => Cond::Equal,
+            ("!=", _) => Cond::NotEqual,
+            ("<", false) => Cond::Less,
+            (">", false) => Cond::Greater,
+            ("<=", false) => Cond::LessEqual,
+            (_, false) => Cond::NotLess,
+            ("<", _) => Cond::Below,
+            (">", _) => Cond::Above,
+            ("<=", _) => Cond::NotAbove,
+            _ => Cond::NotBelow,
+        };
+        let (cond, x, y) = if x.as_number().is_some() { (cond.swapped(), y, x) } else { (cond, x, y) };
+        let a = self.b.value(x);
+        Linear::register(self.b.int(Op::Set(cond), a, y))
+    }
+
+    /// Operations other than sums and products.
+    fn int_operation(&mut self, op: &str, ty: Type, x: &Linear, y: &Linear, n: Option<i64>) -> Result<Linear, String> {
+        let signed = ty.is_signed();
+        let power = n.filter(|n| *n > 0 && n.count_ones() == 1).map(|n| i64::from(n.trailing_zeros()));
+        let shift = |how| Op::Shift(how);
+        let a = self.b.value(x);
+        Ok(Linear::register(match (op, power) {
+            ("/", Some(0)) => a,
+            ("%", Some(0)) => return Ok(Linear::number(0)),
+            ("/" | "%", Some(k)) => {
+                // Rounds towards zero.
+                let up = if signed {
+                    let sign = self.b.int(shift(ShiftInt::RightSigned), a, &Linear::number(63));
+                    let low = self.b.int(shift(ShiftInt::Right), sign, &Linear::number(64 - k));
+                    self.b.value(&Linear::register(a).plus(&Linear::register(low), 1))
+                } else {
+                    a
+                };
+                let how = if signed { ShiftInt::RightSigned } else { ShiftInt::Right };
+                let quotient = self.b.int(shift(how), up, &Linear::number(k));
+                if op == "/" {
+                    quotient
+                } else {
+                    return Ok(x.plus(&Linear::register(quotient), -(1 << k)));
+                }
+            }
+            ("/" | "%", _) => {
+                let b = self.b.value(y);
+                let inst = Inst::new(Op::Divide(op == "%", signed), NONE, &[a, b]);
+                match n {
+                    // No division by a number that is not 0 fails.
+                    Some(n) if n != 0 => self.b.pure(Class::Int, inst),
+                    _ => self.b.here(Class::Int, inst),
+                }
+            }
+            ("&", _) => self.b.int(Op::Alu(Alu::And), a, y),
+            ("|", _) => self.b.int(Op::Alu(Alu::Or), a, y),
+            ("^", _) => self.b.int(Op::Alu(Alu::Xor), a, y),
+            ("<<", _) => self.b.int(shift(ShiftInt::Left), a, y),
+            _ => self.b.int(shift(if signed { ShiftInt::RightSigned } else { ShiftInt::Right }), a, y),
+        }))
+    }
+
+    // ---- floats and vectors ----
+
+    /// The factors of a product that may be fused into a sum.
+    fn factors(&self, r: Reg, lanes: Lanes) -> Option<[Reg; 2]> {
+        let (mul, bits) = float_op(two::MUL, lanes);
+        match self.b.definition(r)? {
+            Inst { op: Op::Vector(v), args, mem: None, .. } if v.op == mul && v.bits == bits => {
+                Some([args[0], args[1]])
+            }
+            _ => None,
+        }
+    }
+
+    fn floats(&mut self, op: &str, ty: Type, a: Operand, b: Operand) -> Result<Operand, String> {
+        let lanes = lanes_of(ty);
+        if let (Value::Number(x), Value::Number(y)) = (&a.value, &b.value) {
+            let value = match op {
+                "+" => x + y,
+                "-" => x - y,
+                "*" => x * y,
+                "/" => x / y,
+                _ => {
+                    let holds = match op {
+                        "==" => x == y,
+                        "!=" => x != y,
+                        "<" => x < y,
+                        ">" => x > y,
+                        "<=" => x <= y,
+                        _ => x >= y,
+                    };
+                    return Ok(Operand::int(I32, Linear::number(holds.into())));
+                }
+            };
+            let value = if ty == F32 { f64::from(value as f32) } else { value };
+            return Ok(Operand { ty, value: Value::Number(value) });
+        }
+        let (x, y) = (self.register(&a)?, self.register(&b)?);
+        if let Some(how) = compare(op) {
+            let mask = self.b.vector(Op::Compare(Comparison::Float(how, lanes)), &[x, y]);
+            let bits = self.b.pure(Class::Int, Inst::new(Op::FromLane(4), NONE, &[mask]));
+            let one = self.b.int(Op::Alu(Alu::And), bits, &Linear::number(1));
+            return Ok(Operand::int(I32, Linear::register(one)));
+        }
+        Ok(Operand::reg(ty, self.arithmetic(op, lanes, x, y)?))
+    }
+
+    /// Arithmetic on floats.
+    fn arithmetic(&mut self, op: &str, lanes: Lanes, x: Reg, y: Reg) -> Result<Reg, String> {
+        let (fx, fy) = (self.factors(x, lanes), self.factors(y, lanes));
+        let fma = |s: &mut Self, kind: u8, [a, b]: [Reg; 2], c: Reg| s.b.vector(Op::Fma(kind, lanes), &[a, b, c]);
+        let base = match (op, fx, fy) {
+            ("+", Some(f), _) => return Ok(fma(self, 0, f, y)),
+            ("+", _, Some(f)) => return Ok(fma(self, 0, f, x)),
+            ("-", _, Some(f)) => return Ok(fma(self, 1, f, x)),
+            ("-", Some(f), _) => return Ok(fma(self, 2, f, y)),
+            ("+", ..) => two::ADD,
+            ("-", ..) => two::SUB,
+            ("*", ..) => two::MUL,
+            ("/", ..) => two::DIV,
+            _ => return Err(format!("the operator '{op}' of floats has no translation")),
+        };
+        let (op, bits) = float_op(base, lanes);
+        Ok(self.two(op, bits, x, y))
+    }
+
+    fn vectors(&mut self, op: &str, a: Operand, b: Operand) -> Result<Operand, String> {
+        let ty = if a.ty.is_vector() { a.ty } else { b.ty };
+        if matches!(op, "<<" | ">>") {
+            let n = self.form(&b)?.as_number().ok_or("shifts of lanes by numbers that are not known")?;
+            let how = match (op, ty.base) {
+                ("<<", _) => Shift::Left,
+                (_, Base::Vu) => Shift::Right,
+                _ => Shift::RightSigned,
+            };
+            let x = self.register(&a)?;
+            let how = if ty == VL && op == ">>" { Shift::Right } else { how };
+            let r = self.b.pure(Class::Vector, Inst { imm: n, ..Inst::new(Op::ShiftLanes(how, ty == VL), NONE, &[x]) });
+            return Ok(Operand::reg(ty, r));
+        }
+        let (a, b) = (self.convert(a, ty)?, self.convert(b, ty)?);
+        let (x, y) = (self.register(&a)?, self.register(&b)?);
+        if matches!(ty, VF | VD) {
+            let lanes = lanes_of(ty);
+            if let Some(how) = compare(op) {
+                let mask = self.b.vector(Op::Compare(Comparison::Float(how, lanes)), &[x, y]);
+                return Ok(Operand::reg(if ty == VF { VI } else { VL }, mask));
+            }
+            return Ok(Operand::reg(ty, self.arithmetic(op, lanes, x, y)?));
+        }
+        let opcode = match op {
+            "+" if ty == VL => two::IADD_64,
+            "-" if ty == VL => two::ISUB_64,
+            "+" => two::IADD,
+            "-" => two::ISUB,
+            "*" => two::IMUL,
+            "&" => two::AND,
+            "|" => two::OR,
+            "^" => two::XOR,
+            _ => return self.compare_ints(op, x, y),
+        };
+        Ok(Operand::reg(ty, self.two(opcode, 0, x, y)))
+    }
+
+    fn compare_ints(&mut self, op: &str, x: Reg, y: Reg) -> Result<Operand, String> {
+        let (x, y, how) = match op {
+            "==" | "!=" => (x, y, 0),
+            ">" | "<=" => (x, y, 6),
+            "<" | ">=" => (y, x, 6),
+            _ => return Err(format!("the operator '{op}' of integer lanes has no translation")),
+        };
+        let mask = self.b.vector(Op::Compare(Comparison::Int(how)), &[x, y]);
+        if matches!(op, "==" | ">" | "<") {
+            return Ok(Operand::reg(VI, mask));
+        }
+        let ones = self.b.constant(!0);
+        Ok(Operand::reg(VI, self.two(two::XOR, 0, mask, ones)))
+    }
+}
+
+/// An operation on known numbers; `None` for a division by zero.
+fn folded(op: &str, ty: Type, m: i64, n: i64) -> Option<i64> {
+    let by = n as u32;
+    Some(match (op, ty.is_signed()) {
+        ("/", true) => m.checked_div(n)?,
+        ("/", false) => (m as u64).checked_div(n as u64)? as i64,
+        ("%", true) => m.checked_rem(n)?,
+        ("%", false) => (m as u64).checked_rem(n as u64)? as i64,
+        ("&", _) => m & n,
+        ("|", _) => m | n,
+        ("^", _) => m ^ n,
+        ("<<", _) => m.wrapping_shl(by),
+        (_, true) => m.wrapping_shr(by),
+        _ => (m as u64).wrapping_shr(by) as i64,
+    })
+}
