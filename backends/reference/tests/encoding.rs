@@ -53,6 +53,9 @@ const TWO: &[(Op, &str, &str)] = &[
     (op(1, 2, 0xb8), "vfmadd231ps", "vfmadd231ps"),
     (op(1, 2, 0xac), "vfnmadd213ps", "vfnmadd213ps"),
     (op(1, 2, 0xbc), "vfnmadd231ps", "vfnmadd231ps"),
+    (op(1, 2, 0x98), "vfmadd132ps", "vfmadd132ps"),
+    (op(1, 2, 0x9a), "vfmsub132ps", "vfmsub132ps"),
+    (op(1, 2, 0x9c), "vfnmadd132ps", "vfnmadd132ps"),
 ];
 
 const ONE: &[(Op, &str)] = &[

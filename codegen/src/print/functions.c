@@ -88,9 +88,9 @@ CALLED vf verf(vf x) {
   q = q * z + SPLAT(-1.42647390514189e-02f);
   return pick(vabs(x) > SPLAT(3.9192059f), vcopysign(SPLAT(1.0f), x), y * (p * vrecip(q)));
 }
-/* |x| above 4 in quarter turns (multiples of pi/2), modulo 4, with 62 bits after the point: its mantissa times the relevant bits of
+/* |x| above 4 in quarters of a full circle (multiples of pi/2), modulo 4, with 62 bits after the point: its mantissa times the relevant bits of
    2/pi (Payne and Hanek). */
-INLINE u64 quarter_turns(f32 x) {
+INLINE u64 quarters_of(f32 x) {
   const u32 two_over_pi[] = {0, 0x28be60db, 0x9391054a, 0x7f09d5f4, 0x7d4d3770, 0x36d8a566, 0x4f10e410, 0x7f9458ea};
   u32 bits = (u32)bits_of_f32(x);
   u32 m = (bits << 8) | 0x80000000, e = ((bits >> 23) & 0xff) - 126, i = e >> 5;
@@ -112,9 +112,9 @@ CALLED vf vsincos(vf x, i32 quarter) {
   mask far = vabs(x) > SPLAT(8192.0f);
   if (ANY(far)) for (i32 i = 0; i < LANES; i++) {
     if (!LANE(far, i)) continue;
-    u64 turns = quarter_turns(LANE(x, i));
-    i64 part = (i64)(turns << 2) >> 2;
-    i32 whole = (i32)((turns - (u64)part) >> 62);
+    u64 quarters = quarters_of(LANE(x, i));
+    i64 part = (i64)(quarters << 2) >> 2;
+    i32 whole = (i32)((quarters - (u64)part) >> 62);
     f32 rest = (f32)((f64)part * 3.4061215800304694e-19);
     i32 negative = bits_of_f32(LANE(x, i)) < 0;
     LANE(q, i) = negative ? -whole : whole;

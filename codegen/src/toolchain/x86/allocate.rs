@@ -7,7 +7,7 @@ use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
 /// How much more a value counts that is used in a loop.
 const LOOP_WEIGHT: f32 = 16.0;
 /// How much a constant counts: most instructions read it from memory as well.
-const AGAIN_WEIGHT: f32 = 0.05;
+const AGAIN_WEIGHT: f32 = 0.1;
 
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

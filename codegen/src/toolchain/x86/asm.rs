@@ -189,6 +189,8 @@ pub enum Shift {
 fn evex_unit(op: Op, a: Args) -> i32 {
     match (op.map, op.code) {
         (1, 0x10 | 0x11) if op.prefix == 0 && a.bits == 0 => 64,
+        (1, 0x51..=0x5f) if op.prefix == 0 && a.bits == 0 && !op.wide => 64,
+        (2, 0x98 | 0x9a | 0x9c | 0xa8 | 0xaa | 0xac | 0xb8 | 0xba | 0xbc) if a.bits == 0 => 64,
         (2, 0x18) => 4,
         _ => 0,
     }

@@ -66,10 +66,18 @@ pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
         at: 0,
         taken: Vec::new(),
         borrowed: Vec::new(),
+        held: Vec::new(),
+        constant_reads: constant_reads(p, &allocation.places),
+        next_label: 0,
     };
     e.enter();
     for (i, inst) in p.insts.iter().enumerate() {
         e.at = i as u32;
+        if e.at >= e.next_label {
+            e.held.clear();
+            let rest = p.insts[i + 1..].iter().position(|x| matches!(x.op, Op::Label(_)));
+            e.next_label = rest.map_or(u32::MAX, |n| (i + 1 + n) as u32);
+        }
         e.inst(inst)?;
         e.taken.clear();
         while let Some((register, home)) = e.borrowed.pop() {
@@ -78,6 +86,19 @@ pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
     }
     e.leave();
     Ok(e.asm.finish())
+}
+
+/// Where constants without a register are read.
+fn constant_reads(p: &Program, places: &[Place]) -> Vec<Vec<u32>> {
+    let mut out = vec![Vec::new(); places.len()];
+    for (i, inst) in p.insts.iter().enumerate() {
+        for r in inst.reads() {
+            if p.classes[r as usize] == Class::Vector && matches!(places[r as usize], Place::Again(_)) {
+                out[r as usize].push(i as u32);
+            }
+        }
+    }
+    out
 }
 
 struct Emitter<'a> {
@@ -101,6 +122,12 @@ struct Emitter<'a> {
     taken: Vec<u8>,
     /// Those among them whose values are in the frame meanwhile.
     borrowed: Vec<(u8, i32)>,
+    /// Registers that hold constants for now, and the position from which on they hold values again.
+    held: Vec<(u8, Reg, u32)>,
+    /// Where constants without a register are read, by register of the program.
+    constant_reads: Vec<Vec<u32>>,
+    /// The position of the next label.
+    next_label: u32,
 }
 
 impl Emitter<'_> {
@@ -188,19 +215,47 @@ impl Emitter<'_> {
         Mem::At(base, index, m.disp)
     }
 
+    /// The position from which on a vector register holds a value; now or earlier if it does already.
+    fn next_value(&mut self, r: u8) -> u32 {
+        let ranges = &self.allocation.busy[r as usize];
+        let cursor = &mut self.cursors[r as usize];
+        while ranges.get(*cursor).is_some_and(|range| range.1 < self.at) {
+            *cursor += 1;
+        }
+        ranges.get(*cursor).map_or(u32::MAX, |range| range.0)
+    }
+
+    /// A register with a constant, if one is free until the next reader, which comes before the next label.
+    fn hold(&mut self, r: Reg, bits: i64) -> Option<u8> {
+        self.held.retain(|h| h.2 > self.at);
+        if let Some((register, ..)) = self.held.iter().find(|h| h.1 == r) {
+            self.taken.push(*register);
+            return Some(*register);
+        }
+        let reads = &self.constant_reads[r as usize];
+        let next = *reads.get(reads.partition_point(|i| *i <= self.at)).filter(|next| **next < self.next_label)?;
+        let free =
+            |s: &mut Self, r: u8| s.next_value(r) > next && !s.taken.contains(&r) && s.held.iter().all(|h| h.0 != r);
+        let register = (0..self.cursors.len() as u8).rev().find(|r| free(self, *r))?;
+        self.constant(register, bits as u32);
+        let until = self.next_value(register);
+        self.held.push((register, r, until));
+        self.taken.push(register);
+        Some(register)
+    }
+
     /// A vector register that holds nothing, or whose value is put aside.
     fn temporary(&mut self, inst: &Inst) -> Result<u8, String> {
-        let at = self.at;
         let count = self.cursors.len();
-        for r in (0..count).rev() {
-            let ranges = &self.allocation.busy[r];
-            while ranges.get(self.cursors[r]).is_some_and(|range| range.1 < at) {
-                self.cursors[r] += 1;
-            }
-            let busy = ranges.get(self.cursors[r]).is_some_and(|range| range.0 <= at);
-            if !busy && !self.taken.contains(&(r as u8)) {
-                self.taken.push(r as u8);
-                return Ok(r as u8);
+        // Those with constants last.
+        for holds in [false, true] {
+            for r in (0..count as u8).rev() {
+                let holds_constant = self.held.iter().any(|h| h.0 == r);
+                if holds_constant == holds && self.next_value(r) > self.at && !self.taken.contains(&r) {
+                    self.held.retain(|h| h.0 != r);
+                    self.taken.push(r);
+                    return Ok(r);
+                }
             }
         }
         let used: Vec<Place> = inst.reads().chain([inst.dst]).map(|r| self.place(r)).collect();
@@ -218,8 +273,14 @@ impl Emitter<'_> {
 
     /// A vector in a register: its own, or a temporary.
     fn vector(&mut self, r: Reg, inst: &Inst) -> Result<u8, String> {
-        if let Place::Register(n) = self.place(r) {
-            return Ok(n);
+        match self.place(r) {
+            Place::Register(n) => return Ok(n),
+            Place::Again(bits) => {
+                if let Some(n) = self.hold(r, bits) {
+                    return Ok(n);
+                }
+            }
+            _ => {}
         }
         let to = self.temporary(inst)?;
         self.load_vector(to, r);
@@ -234,7 +295,12 @@ impl Emitter<'_> {
                 let from = self.home(r, s);
                 self.asm.vector(one::LOAD, Args::new(to, 0, Rm::Mem(from)));
             }
-            Place::Again(bits) => self.constant(to, bits as u32),
+            Place::Again(bits) => match self.held.iter().find(|h| h.1 == r && h.2 > self.at).map(|h| h.0) {
+                Some(n) if n != to => {
+                    self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(n)));
+                }
+                _ => self.constant(to, bits as u32),
+            },
             _ => {}
         }
     }
@@ -252,8 +318,11 @@ impl Emitter<'_> {
         match self.place(r) {
             Place::Register(n) => Rm::Reg(n),
             Place::Slot(s) => Rm::Mem(self.home(r, s)),
-            Place::Again(bits) if single => Rm::Mem(Mem::Word(bits as u32)),
-            Place::Again(bits) => Rm::Mem(Mem::Lanes(bits as u32)),
+            Place::Again(bits) => match self.hold(r, bits) {
+                Some(n) => Rm::Reg(n),
+                None if single => Rm::Mem(Mem::Word(bits as u32)),
+                None => Rm::Mem(Mem::Lanes(bits as u32)),
+            },
             Place::None => Rm::Reg(0),
         }
     }
@@ -728,7 +797,9 @@ impl Emitter<'_> {
     /// A fused product, in the form that replaces an operand which is in the register of the result.
     fn fma(&mut self, inst: &Inst, kind: u8, lanes: Lanes) -> Result<(), String> {
         let [a, b, c, _] = inst.args;
-        let (onto_factor, onto_sum) = [(0xa8, 0xb8), (0xac, 0xbc), (0xaa, 0xba)][kind as usize];
+        // The forms differ in what they multiply: 213, 231, 132.
+        let [onto_factor, onto_sum, onto_other] =
+            [[0xa8, 0xb8, 0x98], [0xac, 0xbc, 0x9c], [0xaa, 0xba, 0x9a]][kind as usize];
         let (scalar, wide, bits) = match lanes {
             Lanes::All => (0, false, 0),
             Lanes::All64 => (0, true, 0),
@@ -739,6 +810,18 @@ impl Emitter<'_> {
         let single = !matches!(lanes, Lanes::All | Lanes::All64);
         let own = self.place(inst.dst);
         let in_register = matches!(own, Place::Register(_));
+        if let Some(m) = inst.mem {
+            let rm = Rm::Mem(self.memory(m, [Rax, Rcx]));
+            if let (Place::Register(to), true) = (own, own == self.place(a) && own != self.place(c)) {
+                let sum = self.vector(c, inst)?;
+                self.asm.vector(code(onto_other), Args { bits, ..Args::new(to, sum, rm) });
+                return Ok(());
+            }
+            let first = self.vector(a, inst)?;
+            let to = self.accumulator(inst, c, &[first])?;
+            self.asm.vector(code(onto_sum), Args { bits, ..Args::new(to, first, rm) });
+            return self.finish_accumulator(inst, to);
+        }
         if in_register && own != self.place(c) && (own == self.place(a) || own == self.place(b)) {
             let (a, b) = if own == self.place(a) { (a, b) } else { (b, a) };
             let Place::Register(to) = self.place(a) else { return Ok(()) };

@@ -72,6 +72,8 @@ INLINE void move(void *to, const void *from, i64 n) {
   for (; i < n; i++) t[i] = f[i];
 }
 
+INLINE void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
+
 INLINE f32 hsum(vf v) {
   if (LANES > 8) v = v + exchange(v, 8);
   v = v + exchange(v, 4); v = v + exchange(v, 2); v = v + exchange(v, 1);

@@ -1,7 +1,8 @@
 //! Passes over a program: comparisons are joined with the choices that read them, copies are removed by giving both sides one
 //! register, and results without readers are dropped.
 
-use crate::toolchain::x86::ir::{Comparison, Inst, Lanes, NONE, Op, Program, Reg};
+use crate::toolchain::x86::ir::{Address, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
+use crate::toolchain::x86::opcode::{one, two};
 
 /// Runs all passes.
 pub fn optimize(p: &mut Program) {
@@ -9,7 +10,9 @@ pub fn optimize(p: &mut Program) {
         join_comparisons(p);
     }
     drop_unread(p);
+    fold_loads(p);
     coalesce(p);
+    add_in_place(p);
 }
 
 /// Number of readers of each register.
@@ -39,6 +42,60 @@ fn join_comparisons(p: &mut Program) {
             p.insts[i].args = [args[0], args[1], a, b];
         }
     }
+}
+
+/// The most instructions between a load and the one that reads memory instead.
+const MAX_FOLD_DISTANCE: usize = 48;
+
+/// Loads as an operand of the instruction that reads the vector, where it is the only one and memory does not change in between.
+fn fold_loads(p: &mut Program) {
+    let readers = readers(p);
+    let mut gone = vec![false; p.insts.len()];
+    for at in 0..p.insts.len() {
+        let load = p.insts[at];
+        let Op::Vector(Vector { op: one::LOAD, bits: 0, form: Form::One, .. }) = load.op else { continue };
+        let (Some(mem), 1) = (load.mem, readers[load.dst as usize]) else { continue };
+        let end = p.insts.len().min(at + MAX_FOLD_DISTANCE);
+        for i in at + 1..end {
+            let next = &mut p.insts[i];
+            if next.args.contains(&load.dst) {
+                gone[at] = next.sequence == load.sequence && fold(next, load.dst, mem);
+                break;
+            }
+            let changes = next.dst == NONE || next.dst == mem.base || next.dst == mem.index;
+            if changes && !matches!(next.op, Op::Prefetch(_)) {
+                break;
+            }
+        }
+    }
+    let mut at = 0;
+    p.insts.retain(|_| {
+        at += 1;
+        !gone[at - 1]
+    });
+}
+
+/// Replaces the operand `r` by memory; false where the instruction does not allow that.
+fn fold(inst: &mut Inst, r: Reg, mem: Address) -> bool {
+    let commutes = match inst.op {
+        _ if inst.mem.is_some() => return false,
+        Op::Fma(_, Lanes::All) if inst.args[2] != r => true,
+        Op::Vector(Vector { op, bits: 0, form: Form::Two, .. }) => match op {
+            two::ADD | two::MUL | two::IADD => true,
+            two::SUB | two::DIV | two::MAX | two::MIN => false,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    if inst.args[0] == r && commutes {
+        inst.args.swap(0, 1);
+    }
+    if inst.args[1] != r {
+        return false;
+    }
+    inst.args[1] = NONE;
+    inst.mem = Some(mem);
+    true
 }
 
 /// Drops instructions whose results nothing reads.
@@ -74,9 +131,8 @@ struct Places {
     writes: Vec<u32>,
 }
 
-/// Removes copies. A value that is copied to a merged register in the sequence that computes it is computed there in the first
-/// place, if nothing touches that register in between and nothing reads the value afterwards.
-fn coalesce(p: &mut Program) {
+/// The positions of every register.
+fn all_places(p: &Program) -> Vec<Places> {
     let mut places = vec![Places::default(); p.classes.len()];
     for (i, inst) in p.insts.iter().enumerate() {
         inst.reads().for_each(|r| places[r as usize].reads.push(i as u32));
@@ -84,6 +140,41 @@ fn coalesce(p: &mut Program) {
             places[inst.dst as usize].writes.push(i as u32);
         }
     }
+    places
+}
+
+/// Computes a sum that one product is added to in the register of the new sum, where that merges values of a variable: so all
+/// terms of an iteration are added in place.
+fn add_in_place(p: &mut Program) {
+    let mut places = all_places(p);
+    for at in (0..p.insts.len()).rev() {
+        let inst = p.insts[at];
+        let sum = match inst.op {
+            Op::Fma(..) => inst.args[2],
+            Op::Dot(_) => inst.args[0],
+            _ => continue,
+        };
+        let ([defined], [only]) = (&places[sum as usize].writes[..], &places[sum as usize].reads[..]) else { continue };
+        let (defined, only) = (*defined, *only);
+        let target = &places[inst.dst as usize];
+        let between = |list: &[u32]| list.iter().any(|i| (defined + 1..at as u32).contains(i));
+        let added = matches!(p.insts[defined as usize].op, Op::Fma(..) | Op::Dot(_));
+        let fits = added && only == at as u32 && p.insts[defined as usize].sequence == inst.sequence;
+        if !fits || target.writes.len() < 2 || between(&target.writes) || between(&target.reads) {
+            continue;
+        }
+        p.insts[at].replace(sum, inst.dst);
+        p.insts[defined as usize].replace(sum, inst.dst);
+        places[inst.dst as usize].writes.push(defined);
+        places[inst.dst as usize].reads.push(at as u32);
+        places[sum as usize] = Places::default();
+    }
+}
+
+/// Removes copies. A value that is copied to a merged register in the sequence that computes it is computed there in the first
+/// place, if nothing touches that register in between and nothing reads the value afterwards.
+fn coalesce(p: &mut Program) {
+    let mut places = all_places(p);
     let copies: Vec<usize> = (0..p.insts.len()).filter(|i| p.insts[*i].op == Op::Copy).collect();
     for at in copies {
         let Inst { dst: to, args: [from, ..], sequence, .. } = p.insts[at];

@@ -136,7 +136,7 @@ impl Front<'_> {
             Word::DotBytes => ty(self.b.vector(Op::Dot(op(1, 2, 0x50)), &r[..3]), VI),
             Word::DotBf16 => ty(self.b.vector(Op::Dot(op(2, 2, 0x52)), &r[..3]), VF),
             Word::WidenF16 => {
-                // The low halves of lanes, packed.
+                // The low words of lanes, packed.
                 let packed = self.packed_words(r[0])?;
                 ty(self.one(one::WIDEN_F16, None, 0, packed), VF)
             }
@@ -153,13 +153,13 @@ impl Front<'_> {
         }
     }
 
-    /// The low halves of lanes in half a vector.
+    /// The low words of lanes in half a vector.
     fn packed_words(&mut self, r: Reg) -> Result<Reg, String> {
         let narrow = |op| Op::Vector(Vector { op, imm: None, form: Form::Narrow, bits: 0 });
         if self.b.avx512 {
             return Ok(self.b.vector(narrow(one::NARROW_16), &[r]));
         }
-        // Words of both operands alternate by 128 bits; the second permutation joins the halves.
+        // Words of both operands alternate by 128 bits; the second permutation joins them.
         const PACK_WORDS: asm::Op = op(1, 2, 0x2b);
         const PERMUTE_64: asm::Op = asm::Op { wide: true, ..op(1, 3, 0x00) };
         const EVEN: u8 = 0b1000;
@@ -313,12 +313,12 @@ impl Front<'_> {
             s.b.vector(Op::Vector(Vector { op, imm: Some(imm), form: Form::Two, bits: 0 }), args)
         };
         // Of four blocks each operand gives the first two or last two, or the even or odd ones; then these are put in order.
-        let (halves, picked) = if high { (0b1110_1110, 0b1101_1101) } else { (0b0100_0100, 0b1000_1000) };
+        let (pairs, picked) = if high { (0b1110_1110, 0b1101_1101) } else { (0b0100_0100, 0b1000_1000) };
         const IN_ORDER: u8 = 0b1101_1000;
         match (s, self.b.avx512) {
             (4, false) => imm(self, two::EXCHANGE_PARTS, if high { 0x31 } else { 0x20 }, &[a, b]),
-            (2, _) => imm(self, two::SHUFFLE, halves, &[a, b]),
-            (8, _) => imm(self, two::SHUFFLE_PARTS, halves, &[a, b]),
+            (2, _) => imm(self, two::SHUFFLE, pairs, &[a, b]),
+            (8, _) => imm(self, two::SHUFFLE_PARTS, pairs, &[a, b]),
             (s, _) => {
                 let op = if s == 1 { two::SHUFFLE } else { two::SHUFFLE_PARTS };
                 let both = imm(self, op, picked, &[a, b]);

@@ -551,8 +551,25 @@ impl Front<'_> {
         Ok(Operand::reg(ty, self.arithmetic(op, lanes, x, y)?))
     }
 
+    /// What a vector of floats is the negation of.
+    fn negated(&self, r: Reg) -> Option<Reg> {
+        match self.b.definition(r)? {
+            Inst { op: Op::Vector(v), args: [x, sign, ..], .. } if v.op == two::XOR => {
+                self.b.definition(*sign).is_some_and(|s| s.op == Op::Const && s.imm == 1 << 31).then_some(*x)
+            }
+            _ => None,
+        }
+    }
+
     /// Arithmetic on floats.
     fn arithmetic(&mut self, op: &str, lanes: Lanes, x: Reg, y: Reg) -> Result<Reg, String> {
+        // A sum with a negated number is a difference.
+        if op == "+"
+            && lanes == Lanes::All
+            && let Some(x) = self.negated(x)
+        {
+            return self.arithmetic("-", lanes, y, x);
+        }
         let (fx, fy) = (self.factors(x, lanes), self.factors(y, lanes));
         let fma = |s: &mut Self, kind: u8, [a, b]: [Reg; 2], c: Reg| s.b.vector(Op::Fma(kind, lanes), &[a, b, c]);
         let base = match (op, fx, fy) {
