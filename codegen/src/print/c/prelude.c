@@ -259,14 +259,6 @@ INLINE vi vtoint(vf x) {
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
-/* Whether any lane of a mask is set. */
-#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
-INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
-#elif LANES == 8 && defined(__AVX__)
-INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
-#else
-INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
-#endif
 /* Rounds to nearest even and saturates to a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
   vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));
