@@ -392,7 +392,10 @@ impl<'g> Rewriter<'g> {
 
     fn drop_use(&mut self, value: ValueId, u: Use) {
         let uses = &mut self.graph.values[value.index()].uses;
-        if let Some(i) = uses.iter().position(|x| *x == u) {
+        // From both ends: a pass erases the readers of a value in order or in reverse.
+        let last = uses.len().saturating_sub(1);
+        let ends = (0..=last / 2).flat_map(|i| [i, last - i]);
+        if let Some(i) = ends.into_iter().find(|i| uses.get(*i) == Some(&u)) {
             uses.remove(i);
         }
     }

@@ -228,6 +228,28 @@ fn loop_state_may_change_shape() {
     gives(&model, &[n, x, z], &[(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 3.0, 4.0]), (&[1, 2], &[3.0, 4.0])]);
 }
 
+/// Each loop reads its body again because the shape of its state changes.
+#[test]
+fn readings_of_nested_loops_are_bounded() {
+    let nested = |depth: usize| {
+        let mut body = Build::new().input("i", I64, &[]).input("go", BOOL, &[]).arg("v");
+        body = body.node("Concat", &["v", "v"], &["w"], &[int("axis", 0)]).outputs(&["go", "w"]);
+        for d in 0..depth {
+            let [i, go, v, w] = ["i", "go", "v", "w"].map(|n| format!("{n}{d}"));
+            let outer = Build::new().input(&i, I64, &[]).input(&go, BOOL, &[]).arg(&v);
+            body = outer.node("Loop", &["n", "", &v], &[&w], &[graph("body", body)]).outputs(&[&go, &w]);
+        }
+        Build::new()
+            .input("n", I64, &[])
+            .input("x", F32, &["1", "2"])
+            .node("Loop", &["n", "", "x"], &["y"], &[graph("body", body)])
+            .outputs(&["y"])
+            .model(18)
+    };
+    good(&nested(4));
+    refused(&bad(&nested(20)), Code::MODEL, &["too many nodes"]);
+}
+
 #[test]
 fn loop_state_may_change_rank() {
     let body = Build::new()

@@ -20,6 +20,7 @@ type Key = (&'static str, Vec<ValueId>, u64);
 fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<OpId>>) {
     let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
     let mut added: Vec<Key> = Vec::new();
+    let mut merged: Vec<OpId> = Vec::new();
     for op in ops {
         let data = rw.graph().op(op);
         let traits = data.def.traits();
@@ -38,8 +39,9 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
             .and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
         match equal {
             Some(first) => {
-                let results = rw.graph().op(first).results.clone();
-                rw.replace(op, &results);
+                let (results, own) = (rw.graph().op(first).results.clone(), data.results.clone());
+                own.iter().zip(&results).for_each(|(old, new)| rw.replace_uses(*old, *new));
+                merged.push(op);
             }
             None => {
                 seen.entry(key.clone()).or_default().push(op);
@@ -47,6 +49,8 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
             }
         }
     }
+    // From the end: removing the first of many readers of a value moves all others.
+    merged.into_iter().rev().for_each(|op| rw.erase(op));
     for key in added {
         if let Some(list) = seen.get_mut(&key) {
             list.pop();

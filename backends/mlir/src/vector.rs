@@ -408,6 +408,8 @@ impl Printer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use of_codegen::analysis::roles::Roles;
     use of_codegen::fuse::{self, GroupKind};
     use of_codegen::kernel::expr;
@@ -427,11 +429,11 @@ mod tests {
         let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
         let nest = |group: &fuse::Group| match group.kind {
             GroupKind::Elementwise => Some(Nest::Elementwise {
-                body: body::body(g, group, &roles, 0, &std::collections::HashSet::new()),
+                body: body::body(g, group, &roles, 0, &HashSet::new(), &HashSet::new()),
                 dims: group.space.clone(),
             }),
             GroupKind::Rowwise(inner) => Some(Nest::RowWise {
-                body: body::body(g, group, &roles, inner, &std::collections::HashSet::new()),
+                body: body::body(g, group, &roles, inner, &HashSet::new(), &HashSet::new()),
                 dims: group.space.clone(),
                 inner,
             }),

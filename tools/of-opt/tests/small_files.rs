@@ -73,6 +73,37 @@ fn splat(elements: u64) -> String {
     func("", &ty, &body)
 }
 
+/// Operands of different open extents.
+fn concatenated(operands: usize) -> String {
+    let names: Vec<String> = (0..operands).map(|i| format!("%x{i}")).collect();
+    let args: Vec<String> = names.iter().map(|x| format!("{x}: tensor<?(N{})x4xf32>", &x[2..])).collect();
+    let sum: Vec<String> = (0..operands).map(|i| format!("N{i}")).collect();
+    let body = format!("  %y = of.concat {} {{axis = 0}}\n  of.return %y\n", names.join(", "));
+    func(&args.join(", "), &format!("tensor<?({})x4xf32>", sum.join(" + ")), &body)
+}
+
+/// A value that is read with different numbers.
+fn numbers(readers: usize) -> String {
+    let mut body = String::new();
+    for i in 0..readers {
+        writeln!(body, "%c{i}=of.constant{{value=dense<{i}.5>:tensor<f32>}}\n%y{i}=of.add%x,%c{i}").unwrap();
+    }
+    let names: Vec<String> = (0..readers).map(|i| format!("%y{i}")).collect();
+    writeln!(body, "of.return {}", names.join(", ")).unwrap();
+    func("%x: tensor<4xf32>", &vec!["tensor<4xf32>"; readers].join(","), &body)
+}
+
+/// Numbers beyond a bound are operands of one kernel: the C compiler takes some 20 ms a kernel.
+#[test]
+fn readers_with_many_numbers_share_a_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, plan) = (dir.path().join("numbers.of"), dir.path().join("numbers.plan"));
+    std::fs::write(&file, numbers(300)).unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_of-opt")).args(["compile", "-o"]).args([&plan, &file]).output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(format!("{said}{errors}").contains("1 kernel ("), "{said}{errors}");
+}
+
 #[test]
 fn small_files_give_small_plans_or_diagnostics() {
     let mut files: Vec<(String, String)> = Vec::new();
@@ -84,6 +115,7 @@ fn small_files_give_small_plans_or_diagnostics() {
     add("brackets", &[3, 90, 500, 3000], &brackets);
     add("nested", &[3, 40, 90, 150], &nested);
     add("shared", &[10, 100, 400], &shared);
+    add("concatenated", &[10, 100, 200], &concatenated);
     add("rank", &[3, 60, 1000, 4000], &rank);
     add("splat", &[1 << 10, 1 << 19, 1 << 26, 1 << 40], &|n| splat(n as u64));
     let dir = tempfile::tempdir().unwrap();

@@ -19,9 +19,6 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
     let mut base = Extent::from(0usize);
     let mut largest = 1;
     let mut long = LongExtents::default();
-    /// Pieces whose loops are inlined.
-    const MAX_INLINED_PIECES: usize = 16;
-    let mover = if boxes.len() > MAX_INLINED_PIECES { "move_piece" } else { "move" };
     for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = CopyLoop::of(&s, element_bytes);
@@ -48,13 +45,16 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
             long.short(&p.to.0),
             index::flat_offset(&plan.outer, &plan.to, "row")
         );
-        plan.body(isa, mover, &mut c);
+        plan.body(isa, &mut c);
         c.push_str("    }\n");
         base = end;
     }
     c.push_str("  }\n");
     c.insert_str(0, &long.declarations);
-    Source::new(c, base, (16384 / largest.max(1)).max(1) as i64)
+    /// Pieces whose loops are inlined: a C compiler takes seconds for some hundred loops in one function.
+    const MAX_INLINED_PIECES: usize = 16;
+    let source = Source::new(c, base, (16384 / largest.max(1)).max(1) as i64);
+    Source { calls_functions: boxes.len() > MAX_INLINED_PIECES, ..source }
 }
 
 /// The loop nest of one piece: outer rows, then one or two inner axes.
@@ -119,13 +119,12 @@ impl CopyLoop {
         self.inner.iter().map(|a| a.0.size_hint()).product()
     }
 
-    /// Copies one row by calling `mover`, or by loops.
-    fn body(&self, isa: &Isa, mover: &str, c: &mut String) {
+    fn body(&self, isa: &Isa, c: &mut String) {
         /// Columns that are copied without blocking.
         const MAX_UNROLLED_COLUMNS: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
-                let _ = writeln!(c, "      {mover}(to, from, {});", n * self.bytes);
+                let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
                 return;
             }
             let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };

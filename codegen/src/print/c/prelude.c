@@ -163,13 +163,11 @@ INLINE void store_bf16(bf16 *p, vf v) { store_u16(p, narrow_bf16(v)); }
 HALF(f16) HALF(bf16)
 
 /* Copies n bytes between buffers that do not overlap. */
-INLINE void move(void *to, const void *from, i64 n) {
+CALLED void move(void *to, const void *from, i64 n) {
   u8 *t = to; const u8 *f = from; i64 i = 0;
   for (; i + (i64)sizeof(vi) <= n; i += sizeof(vi)) *(any_i32 *)(t + i) = *(const any_i32 *)(f + i);
   for (; i < n; i++) t[i] = f[i];
 }
-/* The same as a call, for kernels of many pieces, whose compilation would take seconds. */
-static __attribute__((noinline)) void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
 
 /* Loads four bytes, or fewer and zeros. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
@@ -261,14 +259,6 @@ INLINE vi vtoint(vf x) {
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
-/* Whether any lane of a mask is set. */
-#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
-INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
-#elif LANES == 8 && defined(__AVX__)
-INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
-#else
-INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
-#endif
 /* Rounds to nearest even and saturates to a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
   vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));
@@ -303,6 +293,15 @@ INLINE vf vscale(vf p, vf n, vf x, vf low) {
   return p * (vf)((h + 127) << 23) * (vf)((e - h + 127) << 23);
 #endif
 }
+
+/* Whether a lane of a mask is set. */
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
+#elif LANES == 8 && defined(__AVX__)
+INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
+#else
+INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
+#endif
 
 /* The vector interface that functions.c uses. */
 typedef vi mask;
