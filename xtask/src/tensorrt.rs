@@ -1,4 +1,4 @@
-//! `cargo xtask tensorrt`: TensorRT-RTX from PyPI, and the shim in front of it.
+//! `cargo xtask tensorrt`: TensorRT-RTX from PyPI, and the C API in front of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ const CHECKSUM: &str = "5480ee056292951daa1bc74532162d6cb75190f091e45d7d97c0c356
 /// The folder of the headers in it, and that of the few types of CUDA that they need.
 const FOLDER: &str = "TensorRT-Headers/TRT-RTX-1.7";
 
-/// Fetches libraries and headers, and compiles the shim into the folder of the libraries: `$OF_TENSORRT`, else
+/// Fetches libraries and headers, and compiles the C API into the folder of the libraries: `$OF_TENSORRT`, else
 /// `$XDG_DATA_HOME/of-opt/tensorrt`, else `~/.local/share/of-opt/tensorrt`.
 ///
 /// With `--sdk DIR`, TensorRT as NVIDIA ships it (`DIR/include`, `DIR/lib`) takes their place; CUDA's headers are then found as
 /// the compiler finds them, or below `$CUDA_HOME/include`.
 ///
 /// # Errors
-/// When something cannot be fetched, a hash is another, or the shim does not compile.
+/// When something cannot be fetched, a hash is another, or the C API does not compile.
 pub fn install(args: &[&str]) -> Result<(), String> {
     let to = folder()?;
     fs::create_dir_all(&to).map_err(|e| format!("{}: {e}", to.display()))?;
@@ -44,7 +44,7 @@ pub fn install(args: &[&str]) -> Result<(), String> {
             let headers = headers(&work)?;
             let cuda = headers.parent().unwrap_or(&headers).to_path_buf();
             let libraries: Vec<String> = LIBRARIES.iter().map(|l| format!("-l:{l}")).collect();
-            shim(&to, &[headers, cuda], &to, &libraries)?;
+            compile_c_api(&to, &[headers, cuda], &to, &libraries)?;
             fs::remove_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
         }
         ["--sdk", sdk] => {
@@ -52,7 +52,7 @@ pub fn install(args: &[&str]) -> Result<(), String> {
             let mut include = vec![sdk.join("include")];
             include.extend(std::env::var_os("CUDA_HOME").map(|d| PathBuf::from(d).join("include")));
             let libraries = ["-lnvinfer".to_string(), "-lnvonnxparser".to_string()];
-            shim(&to, &include, &sdk.join("lib"), &libraries)?;
+            compile_c_api(&to, &include, &sdk.join("lib"), &libraries)?;
         }
         _ => return Err("write 'tensorrt' or 'tensorrt --sdk DIR'".into()),
     }
@@ -97,18 +97,18 @@ fn headers(work: &Path) -> Result<PathBuf, String> {
     Ok(own.join(FOLDER))
 }
 
-/// Compiles the shim into `to`.
-fn shim(to: &Path, include: &[PathBuf], libraries: &Path, link: &[String]) -> Result<(), String> {
+/// Compiles the C API into `to`.
+fn compile_c_api(to: &Path, include: &[PathBuf], libraries: &Path, link: &[String]) -> Result<(), String> {
     let compiler = std::env::var("CXX").ok().filter(|c| !c.is_empty()).unwrap_or_else(|| "c++".into());
     let mut command = Command::new(&compiler);
     command.args(["-std=c++17", "-O2", "-shared", "-fPIC", "-w"]);
     for folder in include {
         command.arg("-isystem").arg(folder);
     }
-    command.arg(root().join("backends/tensorrt/src/shim.cpp")).arg("-o").arg(to.join("libof_tensorrt.so"));
+    command.arg(root().join("backends/tensorrt/src/c_api.cpp")).arg("-o").arg(to.join("libof_tensorrt.so"));
     command.arg("-L").arg(libraries).args(link).arg("-ldl");
-    // The libraries are next to the shim, or in their own folder.
+    // The libraries are next to the C API, or in their own folder.
     command.arg("-Wl,-rpath,$ORIGIN").arg(format!("-Wl,-rpath,{}", libraries.display()));
     let status = command.status().map_err(|e| format!("'{compiler}' cannot be run: {e}"))?;
-    if status.success() { Ok(()) } else { Err("the shim does not compile; the compiler's words are above".into()) }
+    if status.success() { Ok(()) } else { Err("the C API does not compile; the compiler's words are above".into()) }
 }

@@ -43,7 +43,7 @@ impl Cuda {
                 .map(|i| i.name.trim_start_matches("cuda-"))
                 .collect();
             format!(
-                "there is no GPU architecture '{arch}'; there are {}, each also with +cublaslt and +cudnn behind it",
+                "GPU architecture '{arch}' is unknown; known are {}, each optionally followed by +cublaslt and +cudnn",
                 known.join(", ")
             )
         })?;
@@ -75,7 +75,7 @@ impl Backend for Cuda {
             return roles::check_gpu_compatible(graph, op);
         }
         if !specialize::unbound_symbols(&func).is_empty() {
-            return Err("its extents are only known once it has run".into());
+            return Err("its result shape is data-dependent".into());
         }
         let some = specialize::with_sample_extents(&func);
         let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
@@ -130,13 +130,13 @@ impl Backend for Cuda {
             .map_err(|mut all| if all.0.is_empty() { broken() } else { all.0.remove(0) })?;
         let kept = &compiled.summary.rejected;
         for r in kept {
-            tracing::info!("{} at {} is a kernel, no call of {}: {}", r.op, r.location, r.backend, r.reason);
+            tracing::info!("{} at {} is a kernel instead of a call of {}: {}", r.op, r.location, r.backend, r.reason);
         }
         for library in VendorLibrary::ALL {
             let count = kept.iter().filter(|r| r.backend == library.name()).count();
             if count > 0 {
                 let what = library.op_kinds();
-                tracing::warn!("{what} that are no calls of {}: {count}; -v says which and why", library.name());
+                tracing::warn!("{what} without a call of {}: {count}; -v lists them with reasons", library.name());
             }
         }
         compiled.bytes()

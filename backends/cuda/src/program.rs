@@ -480,7 +480,11 @@ impl<'a> DeviceProgram<'a> {
         if outputs.windows(2).any(|w| w[0] == w[1]) {
             return Err("an output is copied to the device value twice".into());
         }
-        if constants && self.steps.iter().all(fits) { Ok(()) } else { Err("a step reaches out of its memory".into()) }
+        if constants && self.steps.iter().all(fits) {
+            Ok(())
+        } else {
+            Err("a step accesses bytes outside of its memory".into())
+        }
     }
 }
 

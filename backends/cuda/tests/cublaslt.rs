@@ -247,7 +247,7 @@ fn recorded_products_match_the_interpreter() {
     let both = |named| [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", named)];
     for (named, failure, words) in [
         (library, "", "it agrees"),
-        (library, "no algorithm", "the library does not have it"),
+        (library, "no algorithm", "the library does not support it"),
         (library, "no memory", "no memory for it"),
         ("/nowhere/libcublasLt.so", "", "cuBLASLt was not found"),
     ] {

@@ -36,12 +36,12 @@ const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %
   %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
 
 fn everything() {
-    let shim = Cuda::new("emulated", cache()).unwrap();
+    let emulated = Cuda::new("emulated", cache()).unwrap();
     for (mesh, shape, dims, dtype) in
         [("cpu[3]", &[3][..], [6, 5], "f32"), ("cpu[2x2]", &[2, 2], [7, 4], "f32"), ("cpu[4]", &[4], [5, 8], "i32")]
     {
         for (what, module) in all_pairs(mesh, shape, dims, dtype) {
-            let plan = plan(&module, mesh, (1, 1), &shim, &[]);
+            let plan = plan(&module, mesh, (1, 1), &emulated, &[]);
             // The compiler splits a transfer that reduces along some mesh axes and moves along others in two.
             assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0, "{what}: {:?}", transfers(&plan));
             compare(&what, &module, &plan);
@@ -49,22 +49,22 @@ fn everything() {
     }
     for mesh in ["cpu[2]", "cpu[4]"] {
         let network = module(mesh, NETWORK);
-        let plan = plan(&network, mesh, (1, 1), &shim, &[]);
+        let plan = plan(&network, mesh, (1, 1), &emulated, &[]);
         assert_eq!(transfers(&plan), (2, 0));
         compare("a network", &network, &plan);
     }
     for layout in layout::all(3, 1, &[]) {
         let embedded = embedded(&layout);
-        compare("partial values", &embedded, &whole(&embedded, "cpu[2]", &shim));
+        compare("partial values", &embedded, &whole(&embedded, "cpu[2]", &emulated));
     }
     for axis in 0..3 {
         let module = moved("cpu[2]", "4x6x8", "P(sum)", &format!("S({axis})"));
-        let plan = plan(&module, "cpu[2]", (1, 1), &shim, &[]);
+        let plan = plan(&module, "cpu[2]", (1, 1), &emulated, &[]);
         assert_eq!(transfers(&plan), (1, 0));
         compare("a sum in slices", &module, &plan);
     }
     for (mesh, stages, microbatches) in [("cpu[3]", 3, 2), ("cpu[2x2]", 2, 4)] {
-        let plan = plan(&layers(), mesh, (stages, microbatches), &shim, &[]);
+        let plan = plan(&layers(), mesh, (stages, microbatches), &emulated, &[]);
         assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0);
         compare("stages", &layers(), &plan);
     }
@@ -163,10 +163,10 @@ fn transfers_in_native_code_use_host_memory() {
     if !emulated() {
         return;
     }
-    let shim = Cuda::new("emulated", cache()).unwrap();
+    let emulated = Cuda::new("emulated", cache()).unwrap();
     let network = module("cpu[2]", NETWORK);
     let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
-    let plan = plan(&network, "cpu[2]", (1, 1), &shim, &native);
+    let plan = plan(&network, "cpu[2]", (1, 1), &emulated, &native);
     assert_eq!(transfers(&plan), (0, 2));
     compare("through the host", &network, &plan);
 }
@@ -184,8 +184,8 @@ func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, 
   of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
-    let shim = Cuda::new("emulated", cache()).unwrap();
-    let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &shim, &[]);
+    let emulated = Cuda::new("emulated", cache()).unwrap();
+    let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &emulated, &[]);
     assert_eq!(transfers(&plan), (1, 0));
     let mut session = session(&plan).unwrap();
     rank_3_fails(&mut session);
@@ -286,7 +286,7 @@ fn exchanges_run_between_recorded_segments() {
         (library, "2", "", &["it agrees", "rank 1 of 2: all-reduce 1024 all-gather 4096\n"][..]),
         ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--pin of.transfer=native"]),
         (library, "1", "", &["refused: ", "ranks 0 and 1 would exchange on one GPU"]),
-        (library, "2", "no id", &["refused: ", "ncclGetUniqueId failed: a call of the system failed"]),
+        (library, "2", "no id", &["refused: ", "ncclGetUniqueId failed: a system call failed"]),
         (library, "2", "no join", &["refused: ", "ncclCommInitRank failed"]),
         (library, "2", "breaks", &["failed: rank 1: ", "ncclGroupEnd failed", "aborted", "then: "]),
     ] {

@@ -81,7 +81,7 @@ impl Backend for Mlir {
         }
         match specialize::unbound_symbols(&func)[..] {
             [] => emit::module(&specialize::with_sample_extents(&func), self.isa).map(drop),
-            _ => Err("its extents are only known once it has run: MLIR compiles for fixed shapes".into()),
+            _ => Err("its result shape is data-dependent: MLIR compiles for fixed shapes".into()),
         }
     }
 

@@ -62,7 +62,7 @@ impl Payload {
     /// # Errors
     /// When the format is not recognized.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
-        let other = || "its first line is not that of a kernel of MLIR's, or of another version".to_string();
+        let other = || "it is not a kernel of this version of the MLIR backend".to_string();
         if let Some(text) = bytes.strip_prefix(OPEN.as_bytes()) {
             return specialize::read(text).map(|func| Payload::Open(Box::new(func)));
         }

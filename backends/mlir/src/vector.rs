@@ -88,7 +88,7 @@ impl<'b> Rows<'b> {
         let (out, extents) = (row_major(dims), numbers(dims).ok_or_else(open)?);
         let split = |strides: &[Extent]| -> Result<(Vec<usize>, usize), String> {
             let along = space::single_stride(&dims[start..], &strides[start..]);
-            let along = along.ok_or("a row of an operand is walked by more than one stride")?;
+            let along = along.ok_or("an operand is read with more than one stride along a row")?;
             Ok((numbers(&strides[..start]).ok_or_else(open)?, along.number().ok_or_else(open)?))
         };
         let mut strides = Vec::new();

@@ -36,7 +36,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
     let body = format!("  SIZES({bytes}, {bytes});\n{text}");
     let source = Source {
         args: 2,
-        scratch_bytes: of_codegen::print::cuda::shim::SCRATCH,
+        scratch_bytes: of_codegen::print::cuda::emulator::SCRATCH,
         ..Source::new(body, 2usize.into(), 1)
     };
     let blob = toolchain::compile(&source, isa).unwrap_or_else(|e| panic!("{e}"));

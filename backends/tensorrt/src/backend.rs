@@ -11,7 +11,7 @@ use of_onnx::ExportOptions;
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
 use prost::Message;
 
-use crate::ffi::{self, Engine, Request, Shim};
+use crate::ffi::{self, CApi, Engine, Request};
 use crate::payload::{Payload, Port, ports};
 use crate::range::{Range, Ranges};
 use crate::shapes;
@@ -60,13 +60,13 @@ impl TensorRt {
     }
 
     /// Whether the parser supports the single op of a function.
-    fn takes(&self, func: Func, shim: &Shim) -> Result<(), String> {
+    fn takes(&self, func: Func, api: &CApi) -> Result<(), String> {
         let model = model(&func)?;
         let key = blake3::hash(&model);
         if let Some(known) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();
         }
-        let said = shim.parse(&model).map_err(|why| format!("its parser: {why}"));
+        let said = api.parse(&model).map_err(|why| format!("its parser: {why}"));
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(key, said.clone());
         said
     }
@@ -116,7 +116,7 @@ impl Backend for TensorRt {
 
     /// An op is claimed if it can be written as ONNX and TensorRT's parser supports it.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
-        let shim = ffi::shim().map_err(|e| e.to_string())?;
+        let api = ffi::c_api().map_err(|e| e.to_string())?;
         let data = graph.op(op);
         if data.def.traits().effect {
             return Err("it has side effects, which TensorRT may eliminate".into());
@@ -124,7 +124,7 @@ impl Backend for TensorRt {
         data.operands.iter().chain(&data.results).try_for_each(|v| holds(graph.ty(*v), &self.ranges))?;
         let mut func = extract::extract_with(graph, &[op], usize::MAX).func;
         shapes::inside(&mut func)?;
-        self.takes(func, shim)
+        self.takes(func, api)
     }
 
     fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
@@ -148,25 +148,25 @@ impl Backend for TensorRt {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let name = self.own_name();
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("{name}: {why}"));
-        let shim = ffi::shim().map_err(|e| failed(e.to_string()))?;
+        let api = ffi::c_api().map_err(|e| failed(e.to_string()))?;
         let mut func = func.clone();
         shapes::inside(&mut func).map_err(failed)?;
         let (inputs, outputs) = ports(&func, &self.ranges).map_err(failed)?;
         let model = model(&func).map_err(failed)?;
-        let kept = self.times.as_ref().map(|d| d.join(format!("{}.times", shim.version.replace(' ', "-"))));
+        let kept = self.times.as_ref().map(|d| d.join(format!("{}.times", api.version.replace(' ', "-"))));
         // An unreadable cache is measured again.
         let times = kept.as_ref().map(|file| std::fs::read(file).unwrap_or_default());
         let request =
             Request { model: &model, inputs: &inputs, archs: ARCHS, tf32: self.tf32, times: times.as_deref() };
-        let built = shim.build(&request).map_err(failed)?;
+        let built = api.build(&request).map_err(failed)?;
         if let Some(file) = kept.filter(|_| !built.times.is_empty() && Some(&built.times) != times.as_ref()) {
             let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
             if let Err(e) = folder.and_then(|()| of_files::write(&file, &built.times)) {
-                tracing::debug!(error = %e, "what kernels take is not kept");
+                tracing::debug!(error = %e, "the measured times of kernels are not saved");
             }
         }
-        let archs = if shim.version.contains("RTX") { ARCHS.to_vec() } else { Vec::new() };
-        Ok(Payload { version: shim.version.clone(), archs, inputs, outputs, engine: built.engine }.write())
+        let archs = if api.version.contains("RTX") { ARCHS.to_vec() } else { Vec::new() };
+        Ok(Payload { version: api.version.clone(), archs, inputs, outputs, engine: built.engine }.write())
     }
 }
 
@@ -177,12 +177,12 @@ impl Loader for TensorRt {
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let p = Payload::read(payload).map_err(LoadError::Payload)?;
-        let shim = ffi::shim().map_err(|e| LoadError::Unsupported(e.to_string()))?;
-        if shim.version != p.version {
-            let what = format!("the engine is of {}, here is {}: compile the plan again", p.version, shim.version);
+        let api = ffi::c_api().map_err(|e| LoadError::Unsupported(e.to_string()))?;
+        if api.version != p.version {
+            let what = format!("the engine is of {}, here is {}: compile the plan again", p.version, api.version);
             return Err(LoadError::Unsupported(what));
         }
-        let engine = shim.load(&p.engine, context.device, p.inputs, p.outputs).map_err(|why| {
+        let engine = api.load(&p.engine, context.device, p.inputs, p.outputs).map_err(|why| {
             let archs: Vec<String> = p.archs.iter().map(|a| format!("sm_{a}")).collect();
             let of =
                 if archs.is_empty() { String::new() } else { format!(" (the engine is for {})", archs.join(", ")) };

@@ -1,4 +1,4 @@
-//! Bindings of the shim, and where it is installed.
+//! Bindings of the C API, and where it is installed.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use crate::payload::Port;
 use crate::range::Range;
 
-/// Version of the shim's functions.
+/// Version of the C API's functions.
 const INTERFACE: u32 = 2;
-/// The shim.
+/// The C API.
 const FILE: &str = "libof_tensorrt.so";
 
 /// Why there is no TensorRT.
@@ -21,14 +21,14 @@ pub enum Missing {
     /// What is there cannot be used.
     #[error("'{path}' cannot be used: {why}")]
     Broken {
-        /// The shim.
+        /// The C API.
         path: String,
         /// The problem.
         why: String,
     },
 }
 
-/// Where the libraries and the shim lie: `OF_TENSORRT`, else `$XDG_DATA_HOME/of-opt/tensorrt`, else
+/// Where the libraries and the C API lie: `OF_TENSORRT`, else `$XDG_DATA_HOME/of-opt/tensorrt`, else
 /// `~/.local/share/of-opt/tensorrt`.
 pub fn folder() -> Option<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -43,7 +43,7 @@ struct Sink {
     write: unsafe extern "C" fn(*mut c_void, *const u8, usize),
 }
 
-/// As `Port` of the shim.
+/// As `Port` of the C API.
 #[repr(C)]
 struct RawPort {
     name: *const c_char,
@@ -51,7 +51,7 @@ struct RawPort {
     element: u32,
 }
 
-/// As `Profile` of the shim.
+/// As `Profile` of the C API.
 #[repr(C)]
 struct RawProfile {
     name: *const c_char,
@@ -59,7 +59,7 @@ struct RawProfile {
     dims: [*const i64; 3],
 }
 
-/// As `Request` of the shim.
+/// As `Request` of the C API.
 #[repr(C)]
 struct RawRequest {
     model: *const u8,
@@ -80,8 +80,8 @@ type Load = unsafe extern "C" fn(*const u8, usize, u32, *const RawPort, usize, u
 type Reshape = unsafe extern "C" fn(*mut c_void, *const i64, *mut i64, Sink) -> i32;
 type Run = unsafe extern "C" fn(*mut c_void, *const *const u8, usize, *const *mut u8, usize, Sink) -> i32;
 
-/// The functions of the shim, which stays loaded.
-pub struct Shim {
+/// The functions of the C API, which stays loaded.
+pub struct CApi {
     /// The version of TensorRT.
     pub version: String,
     parse: Parse,
@@ -92,16 +92,16 @@ pub struct Shim {
     unload: unsafe extern "C" fn(*mut c_void),
 }
 
-/// The shim of this process.
+/// The C API of this process.
 ///
 /// # Errors
 /// When it is not installed or cannot be used.
-pub fn shim() -> Result<&'static Shim, Missing> {
-    static SHIM: OnceLock<Result<Shim, Missing>> = OnceLock::new();
-    SHIM.get_or_init(open).as_ref().map_err(Clone::clone)
+pub fn c_api() -> Result<&'static CApi, Missing> {
+    static C_API: OnceLock<Result<CApi, Missing>> = OnceLock::new();
+    C_API.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-fn open() -> Result<Shim, Missing> {
+fn open() -> Result<CApi, Missing> {
     let path = folder().map(|d| d.join(FILE)).filter(|p| p.is_file()).ok_or(Missing::Absent)?;
     let broken = |why: String| Missing::Broken { path: path.display().to_string(), why };
     let says = |e: libloading::Error| {
@@ -109,16 +109,16 @@ fn open() -> Result<Shim, Missing> {
     };
     // SAFETY: loading it runs the initialisers of NVIDIA's libraries, which the user installed.
     let library: &'static _ = Box::leak(Box::new(unsafe { libloading::Library::new(&path) }.map_err(says)?));
-    // SAFETY: the functions have these types in the shim of this version.
+    // SAFETY: the functions have these types in the C API of this version.
     unsafe {
         let interface = library.get::<unsafe extern "C" fn() -> u32>(b"of_tensorrt_interface\0").map_err(says)?;
         if interface() != INTERFACE {
-            return Err(broken("it is the shim of another version of this program".into()));
+            return Err(broken("it is the C API of another version of this program".into()));
         }
         let version = library.get::<unsafe extern "C" fn(Sink)>(b"of_tensorrt_version\0").map_err(says)?;
         let mut text = Vec::new();
         version(sink(&mut text));
-        Ok(Shim {
+        Ok(CApi {
             version: String::from_utf8_lossy(&text).into_owned(),
             parse: *library.get::<Parse>(b"of_tensorrt_parse\0").map_err(says)?,
             build: *library.get::<Build>(b"of_tensorrt_build\0").map_err(says)?,
@@ -147,7 +147,7 @@ fn checked(f: impl FnOnce(Sink) -> i32) -> Result<(), String> {
     if f(sink(&mut why)) == 0 { Ok(()) } else { Err(String::from_utf8_lossy(&why).into_owned()) }
 }
 
-impl Shim {
+impl CApi {
     /// Whether the parser takes an ONNX model.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Shim {
             let (ports, count) = (raw_ports.as_ptr(), raw_ports.len());
             (self.load)(engine.as_ptr(), engine.len(), device, ports, inputs.len(), count, &mut raw, why)
         })?;
-        Ok(Engine { shim: self, raw, inputs, outputs, bytes: Vec::new() })
+        Ok(Engine { api: self, raw, inputs, outputs, bytes: Vec::new() })
     }
 }
 
@@ -250,7 +250,7 @@ fn names(ports: &[&Port]) -> Result<Vec<CString>, String> {
 
 /// An engine that was loaded.
 pub struct Engine {
-    shim: &'static Shim,
+    api: &'static CApi,
     raw: *mut c_void,
     /// Its inputs.
     pub inputs: Vec<Port>,
@@ -278,7 +278,7 @@ impl Engine {
         let given = dims.concat();
         let mut got = vec![0; self.outputs.iter().map(|p| p.dims.len()).sum()];
         // SAFETY: there are as many extents as the ports have that it was loaded with.
-        checked(|why| unsafe { (self.shim.reshape)(self.raw, given.as_ptr(), got.as_mut_ptr(), why) })?;
+        checked(|why| unsafe { (self.api.reshape)(self.raw, given.as_ptr(), got.as_mut_ptr(), why) })?;
         let mut rest = got.as_slice();
         let of = |p: &Port| rest.split_off(..p.dims.len()).unwrap_or_default().to_vec();
         let outputs: Vec<Vec<i64>> = self.outputs.iter().map(of).collect();
@@ -300,13 +300,13 @@ impl Engine {
         let from: Vec<*const u8> = inputs.iter().map(|i| i.as_ptr()).collect();
         let to: Vec<*mut u8> = outputs.iter_mut().map(|o| o.as_mut_ptr()).collect();
         // SAFETY: sizes are those of the bindings, as was just checked; all of it lives for the call.
-        checked(|why| unsafe { (self.shim.run)(self.raw, from.as_ptr(), from.len(), to.as_ptr(), to.len(), why) })
+        checked(|why| unsafe { (self.api.run)(self.raw, from.as_ptr(), from.len(), to.as_ptr(), to.len(), why) })
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         // SAFETY: it was made by `load` and is used no more.
-        unsafe { (self.shim.unload)(self.raw) };
+        unsafe { (self.api.unload)(self.raw) };
     }
 }

@@ -79,8 +79,7 @@ pub fn ports(func: &Func, ranges: &Ranges) -> Result<(Vec<Port>, Vec<Port>), Str
         let t = g.ty(*v).as_tensor().and_then(|t| Some((t.dtype, t.shape.as_ref()?)));
         let range = |d| Range::of(d, ranges);
         let port = t.and_then(|(dtype, shape)| Some((dtype, shape.iter().map(range).collect::<Option<_>>()?)));
-        let (dtype, dims) =
-            port.ok_or_else(|| format!("'{name}' is {}, no tensor of extents that are known", g.ty(*v)))?;
+        let (dtype, dims) = port.ok_or_else(|| format!("'{name}' is {}, not a tensor of known extents", g.ty(*v)))?;
         Ok(Port { index, name: name.clone(), dtype, dims, shown: shown(g, *v, name) })
     };
     let read = |(_, (v, _)): &(usize, (&ValueId, &String))| !g.uses(**v).is_empty();
@@ -116,7 +115,7 @@ impl Payload {
     /// # Errors
     /// When the format is not recognized, or the bytes are damaged.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
-        let wrong = || "it is no engine with what it is for, or of another version".to_string();
+        let wrong = || "it is not an engine of this version".to_string();
         let mut out =
             Payload { version: String::new(), archs: vec![], inputs: vec![], outputs: vec![], engine: vec![] };
         let mut rest = bytes;

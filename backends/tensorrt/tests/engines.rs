@@ -39,7 +39,7 @@ fn ops(func: &Func) -> Vec<OpId> {
 /// Whether TensorRT is installed.
 #[track_caller]
 fn installed() -> bool {
-    require(&TENSORRT, of_tensorrt::shim()).is_some()
+    require(&TENSORRT, of_tensorrt::c_api()).is_some()
 }
 
 fn load(backend: &TensorRt, bytes: &[u8]) -> Result<(), LoadError> {
@@ -162,7 +162,7 @@ fn unsupported_ops_have_a_reason() {
 
 #[test]
 fn a_missing_tensorrt_names_the_install_command() {
-    match of_tensorrt::shim() {
+    match of_tensorrt::c_api() {
         // Then the other tests of this file do their work.
         Ok(_) => {}
         Err(e) => {

@@ -60,9 +60,7 @@ impl Backend for Serialized {
     }
 
     fn exchanges(&self, _rendezvous: &BackendTransfer, _mesh: &[usize]) -> Result<(), String> {
-        Err(format!(
-            "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
-        ))
+        Err(format!("serialized programs are for one device; {NAME} compiles for all ranks where the plan is loaded"))
     }
 
     fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
@@ -100,7 +98,7 @@ impl Backend for Xla {
         }
         match specialize::unbound_symbols(&func)[..] {
             [] => emit::module(&specialize::with_sample_extents(&func)).map(drop),
-            _ => Err("its extents are only known once it has run: XLA compiles for fixed shapes".into()),
+            _ => Err("its result shape is data-dependent: XLA compiles for fixed shapes".into()),
         }
     }
 
@@ -245,8 +243,7 @@ impl Subgraph {
             group(&module.mesh, rank_context).ok_or_else(|| LoadError::Payload("it is for another mesh".into()))?;
         let (count, all) = (group.ranks.len(), self.client.devices());
         if count > all {
-            let why =
-                format!("{count} ranks run a program together, each on a device of its own, and the plugin has {all}");
+            let why = format!("the program needs {count} devices, one for each rank, and the plugin has {all}");
             return Err(LoadError::Unsupported(why));
         }
         let mut devices: Vec<usize> = group.ranks.iter().map(|rank| *rank as usize % all).collect();

@@ -73,11 +73,11 @@ impl Clique {
         let own_id = [&u64::from(std::process::id()).to_le_bytes()[..], &number.to_le_bytes(), key].concat();
         let got = rank_context.gather(id, &group.ranks, &own_id).map_err(|_| LoadError::Stopped)?;
         if got.iter().any(|other| other.get(..8) != own_id.get(..8)) {
-            let why = "ranks of other processes run a part of its program, which ranks of one process do";
+            let why = "all ranks of a program must be in one process";
             return Err(LoadError::Unsupported(why.into()));
         }
         if got.iter().any(|other| other.get(16..) != Some(key)) {
-            return Err(LoadError::Failed("ranks have several programs where all have one".into()));
+            return Err(LoadError::Failed("ranks have different programs; all must have the same one".into()));
         }
         if let Some(own) = own {
             return Ok(own);

@@ -203,7 +203,7 @@ impl Roles {
             Type::Tensor(t) => {
                 let Some(shape) = &t.shape else { return Err("a rank is not known before the run".into()) };
                 if !self.is_shape_known(g.ty(v)) {
-                    return Err("a shape is only known once the op has run".into());
+                    return Err("a shape is data-dependent".into());
                 }
                 if shape.iter().any(|d| d.as_const() == Some(0)) {
                     return Err("a tensor is empty".into());

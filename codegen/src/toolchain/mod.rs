@@ -2,12 +2,12 @@
 
 pub mod cache;
 mod cached;
+pub mod emulator;
 pub mod nvrtc;
 pub mod object;
 mod private;
 mod program;
 mod scratch;
-pub mod shim;
 mod supervisor;
 pub mod x86;
 
@@ -91,7 +91,7 @@ pub enum CompileError {
 pub fn flags(isa: &Isa) -> Vec<&'static str> {
     match isa.language {
         Language::C => [FLAGS, C, isa.flags].concat(),
-        Language::CudaEmulated => [FLAGS, shim::FLAGS, isa.flags].concat(),
+        Language::CudaEmulated => [FLAGS, emulator::FLAGS, isa.flags].concat(),
         Language::Cuda => [nvrtc::FLAGS, isa.flags].concat(),
     }
 }

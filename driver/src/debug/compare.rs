@@ -89,6 +89,20 @@ pub(super) fn judge_strictly(case: &Case, got: &[Value], tolerance: Option<f64>)
     each.map(|((got, want), name)| compare(name, got, want, &[], tolerance)).collect()
 }
 
+/// How many times the bound of [`judge_strictly`] a difference has to exceed to count without measured rounding errors, from
+/// both comparisons of the same outputs; `None` where these do not differ.
+pub(super) fn amplification(strict: &[Compared], measured: &[Compared]) -> Option<f64> {
+    let allowed = |c: &Compared| c.difference.as_ref().map(|d| d.allowed.max(f64::MIN_POSITIVE));
+    let ratios = strict.iter().zip(measured).filter_map(|(s, m)| Some(allowed(m)? / allowed(s)?));
+    ratios.reduce(f64::max).map(|ratio| HOPELESS * ratio.max(1.0))
+}
+
+/// As [`judge`], where the distance of what is expected from `exact` is its rounding error.
+pub(super) fn judge_given(case: &Case, got: &[Value], exact: &[Value]) -> Vec<Compared> {
+    let each = got.iter().zip(&case.expected).zip(exact).zip(&case.func.outputs);
+    each.map(|(((got, want), exact), name)| compare(name, got, want, &[(want.clone(), exact.clone())], None)).collect()
+}
+
 fn compare(name: &str, got: &Value, want: &Value, noise: &[(Value, Value)], tolerance: Option<f64>) -> Compared {
     let ty = Type::to_string(&type_of(want));
     let (relative, difference) = match (got, want) {
@@ -277,6 +291,27 @@ mod tests {
         assert_eq!((d.index, d.distance), (vec![1], 1.0));
         let noise = [(ints(&[3, 5]), ints(&[3, 6]))];
         assert!(compare("y", &got, &want, &noise, None).difference.is_none());
+    }
+
+    /// The other side accumulates rounding errors; native code agrees with the interpreter, or is wrong by more than they are.
+    #[test]
+    fn the_other_sides_distance_from_the_interpreter_is_rounding() {
+        let (exact, want) = (floats(&[1.0, 2.0, 3.0]), floats(&[1.00002, 2.00001, 2.99998]));
+        let text = "func @main(%x: tensor<3xf32>) -> (tensor<3xf32>) {\n  of.return %x : (tensor<3xf32>) -> ()\n}\n";
+        let module = of_ir::text::parse_module(text, "t", &of_ops::registry(), None).unwrap();
+        let func = of_ir::Func { outputs: vec!["y".into()], ..module.main().unwrap().clone() };
+        let case = Case { func, inputs: vec![exact.clone()], expected: vec![want] };
+        let wrong = |compared: Vec<Compared>| compared[0].difference.is_some();
+        let exact = std::slice::from_ref(&exact);
+        assert!(wrong(judge_strictly(&case, exact, None)));
+        assert!(!wrong(judge_given(&case, exact, exact)));
+        let far = [floats(&[1.0, 2.0, 3.0002])];
+        assert!(wrong(judge_given(&case, &far, exact)));
+        // The measured bound is larger by the factor at which a difference is one without measuring.
+        let (strict, measured) = (judge_strictly(&case, &far, None), judge_given(&case, &far, exact));
+        let bound = |c: &[Compared]| c[0].difference.as_ref().unwrap().allowed;
+        assert_eq!(amplification(&strict, &measured), Some(HOPELESS * bound(&measured) / bound(&strict)));
+        assert_eq!(amplification(&strict, &judge_given(&case, exact, exact)), None);
     }
 
     #[test]

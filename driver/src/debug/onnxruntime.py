@@ -33,15 +33,14 @@ def value(i, info):
 
 def session(names):
     """A session whose outputs are these tensors."""
-    marked = onnx.ModelProto.FromString(model.SerializeToString())
-    del marked.graph.output[:]
-    marked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    del graph.output[:]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     where = str(model_file.resolve().parent)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", where)
-    return onnxruntime.InferenceSession(marked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def observable(output):
@@ -51,8 +50,9 @@ def observable(output):
 
 feed = {v.name: value(i, v) for i, v in enumerate(inputs)}
 names = list(dict.fromkeys(name for node in graph.node for name in node.output if name))
-names = [o.name for o in session(names).get_outputs() if observable(o)]
-results = session(names).run(names, feed) if names else []
+outputs = session(names)
+names = [o.name for o in outputs.get_outputs() if observable(o)]
+results = outputs.run(names, feed) if names else []
 for i, (name, result) in enumerate(zip(names, results)):
     if isinstance(result, np.ndarray):
         (folder / f"value_{i}.pb").write_bytes(numpy_helper.from_array(result, name).SerializeToString())

@@ -8,7 +8,7 @@ mod attribute_mapping;
 mod graph;
 mod legalize;
 mod names;
-mod opset;
+pub(crate) mod opset;
 mod type_constraints;
 mod weights;
 

@@ -37,7 +37,7 @@ const SINCE: &[(&str, Part, i64)] = &[
 const TYPES: &[(DType, i64)] = &[(DType::F4E2M1FN, 23), (DType::F8E8M0FNU, 24), (DType::I2, 25), (DType::U2, 25)];
 
 /// The version of a domain other than the default one that has the operators as they are written.
-pub(super) fn of_domain(domain: &str) -> i64 {
+pub(crate) fn of_domain(domain: &str) -> i64 {
     if domain == "ai.onnx.ml" { 5 } else { 1 }
 }
 

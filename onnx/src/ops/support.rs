@@ -4,6 +4,7 @@ use of_ops::OpDecl;
 
 use super::entry::ImportFn;
 use super::{contrib, ml, preview, table};
+use crate::export::opset;
 use crate::import::{NEWEST_OPSET, as_is, declaration};
 
 /// The operators of ai.onnx with the operator sets that defined them anew, one a line; a set that withdrew the
@@ -17,8 +18,7 @@ pub struct Operator {
     pub domain: &'static str,
     /// The operator.
     pub name: &'static str,
-    /// The first and the last operator set that has it; of other domains than ai.onnx, the first and the last that is
-    /// read in another way than the one before.
+    /// The first and the last operator set that has it.
     pub sets: [i64; 2],
     /// How it is imported.
     pub support: Support,
@@ -46,9 +46,9 @@ pub fn operators() -> Vec<Operator> {
             .collect::<Vec<_>>(),
     );
     for e in contrib::TABLE.iter().chain(ml::TABLE).chain(preview::TABLE) {
-        match all.iter_mut().find(|o| (o.domain, o.name) == (e.domain, e.op)) {
-            Some(o) => o.sets[1] = e.since,
-            None => all.push(Operator { sets: [e.since; 2], ..other(e.domain, e.op, Support::Ops) }),
+        if all.iter().all(|o| (o.domain, o.name) != (e.domain, e.op)) {
+            let sets = [e.since, opset::of_domain(e.domain).max(e.since)];
+            all.push(Operator { sets, ..other(e.domain, e.op, Support::Ops) });
         }
     }
     all.extend(contrib::REFUSED.iter().map(|row| other(contrib::DOMAIN, row.0, Support::Refused(row.1))));

@@ -105,9 +105,9 @@ macro_rules! collectives {
 }
 
 collectives! {
-    /// Parts are joined on every device: `S -> B` along one mesh axis.
+    /// Every device gets the concatenation of all slices: `S -> B` along one mesh axis.
     AllGather = "of.all_gather" |from, to| matches!((from, to), (Sbp::Split(_), Sbp::Broadcast));
-    /// Partial values are combined on every device: `P -> B` along one mesh axis.
+    /// Every device gets the reduction of all partial values: `P -> B` along one mesh axis.
     AllReduce = "of.all_reduce" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Broadcast));
     /// Slices along one axis of the tensor become slices along another: `S(i) -> S(j)` along one mesh axis.
     AllToAll = "of.all_to_all" |from, to| matches!((from, to), (Sbp::Split(a), Sbp::Split(b)) if a != b);

@@ -15,7 +15,7 @@ use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 
 op! {
-    /// Einstein summation: axes with one letter are multiplied along, letters missing in the result are summed over.
+    /// Einstein summation: axes with equal letters are multiplied elementwise, and letters absent from the result are summed.
     ///
     /// Operands are contracted from left to right, by matrix products where an axis is summed. Source: ONNX Einsum.
     pub struct Einsum = "of.einsum" [Composite, onnx: "Einsum"] {

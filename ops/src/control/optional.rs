@@ -6,7 +6,7 @@ use super::loop_::bool_value;
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// An optional that holds the operand, or nothing of type `element_type` without it.
+    /// An optional that holds the operand, or without operand an empty optional of type `element_type`.
     pub struct OptionalOf = "of.optional" [Structural, onnx: "Optional"] {
         operands: (x?),
         results: (o),

@@ -39,7 +39,7 @@ op! {
 }
 
 op! {
-    /// The sequence with an element more, before the position given or at the end.
+    /// Inserts an element into a sequence before `position`, or at the end without it.
     pub struct SequenceInsert = "of.sequence_insert" [Structural, onnx: "SequenceInsert"] {
         operands: (s, x, position?),
         results: (t),

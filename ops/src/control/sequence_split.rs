@@ -7,9 +7,10 @@ use crate::movement::{concat, pieces};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
-    /// Cuts a tensor along an axis into a sequence: into pieces of the lengths that a rank-1 `split` gives, of the one
-    /// length that a scalar gives (the last may be shorter), or of length 1 without it, when `keepdims` says whether the
-    /// axis stays.
+    /// Splits a tensor along an axis into a sequence of tensors.
+    ///
+    /// A rank-1 `split` holds the length of each part. A scalar `split` is the length of all parts; the last may be
+    /// shorter. Without `split` each part has length 1, and `keepdims` keeps that axis.
     pub struct SplitToSequence = "of.split_to_sequence" [Structural, onnx: "SplitToSequence"] {
         operands: (x, split?),
         results: (s),

@@ -11,9 +11,9 @@ use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// The picture in the bytes of a file, `[H, W, C]`: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP.
+    /// Decodes the bytes of an image file to `[H, W, C]`: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP.
     ///
-    /// Transparency is dropped, and of an animation comes the first picture. Grey pixels become colours of equal parts;
+    /// Transparency is dropped, and of an animation the first frame is decoded. Grey pixels become colours of equal parts;
     /// colours become grey by `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601). ONNX has an empty result for bytes that are
     /// no picture; here that is an error, so that it is not taken for one. Source: ONNX ImageDecoder.
     pub struct ImageDecoder = "of.image_decoder" [Primitive, onnx: "ImageDecoder"] {

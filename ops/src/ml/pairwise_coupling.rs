@@ -7,9 +7,9 @@ use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, OpSpec, op, op_basics, shape};
 
 op! {
-    /// Probabilities of classes from those of each pair: `x` is `[N, classes (classes - 1) / 2]`, the probability of the
-    /// first of each pair, pairs in the order 01, 02, …, 12, …; the result is `[N, classes]`.
+    /// Class probabilities from pairwise probabilities: `[N, classes (classes - 1) / 2]` to `[N, classes]`.
     ///
+    /// A column of `x` is the probability of the first class of a pair; the pairs are 01, 02, …, 12, ….
     /// Minimises the sum over pairs of `(r_ji p_i - r_ij p_j)²` by the fixed-point iteration of Wu, Lin, Weng,
     /// "Probability Estimates for Multi-class Classification by Pairwise Coupling" (2004), stopped where libsvm stops.
     pub struct PairwiseCoupling = "of.pairwise_coupling" [Primitive] {

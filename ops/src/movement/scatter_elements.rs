@@ -12,9 +12,10 @@ use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// `x` with elements replaced: `y[i, indices[i, j, k], k] = updates[i, j, k]` for axis 1. `reduction` (none, add,
-    /// mul, max, min) says how an update is combined with the element of `x`; with none, two updates of one element leave it open which
-    /// stays.
+    /// Copies `x` and writes updates to indexed elements: `y[i, indices[i, j, k], k] = updates[i, j, k]` for axis 1.
+    ///
+    /// `reduction` (none, add, mul, max, min) combines an update with the element of `x`. With none, the result of two
+    /// updates of one element is unspecified.
     pub struct ScatterElements = "of.scatter_elements" [Primitive, onnx: "ScatterElements" | "Scatter"] {
         operands: (x, indices, updates),
         results: (y),

@@ -11,9 +11,10 @@ use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// `x` with slices replaced: the last axis of `indices` names places in the leading axes of `x`, and `updates` holds
-    /// one slice for each. `reduction` (none, add, mul, max, min) says how a slice is combined with that of `x`; with none, two
-    /// slices for one place leave it open which stays.
+    /// Copies `x` and writes updates to indexed slices: `y[indices[i, j], ..] = updates[i, j, ..]`.
+    ///
+    /// The last axis of `indices` indexes the leading axes of `x`. `reduction` (none, add, mul, max, min) combines a slice
+    /// with that of `x`. With none, the result of two updates of one slice is unspecified.
     pub struct ScatterNd = "of.scatter_nd" [Primitive, onnx: "ScatterND"] {
         operands: (x, indices, updates),
         results: (y),

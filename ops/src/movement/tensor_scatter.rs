@@ -12,9 +12,9 @@ use crate::structural::ShapeOf;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 
 op! {
-    /// A cache in which the places from `write_indices[n]` (0 without it) on along `axis` hold the update of sample `n`.
+    /// Updates a cache: writes the update of sample `n` along `axis` from index `write_indices[n]` on, by default 0.
     ///
-    /// Places past the end are an error in `linear` mode and begin again at 0 in `circular` mode. Source: ONNX
+    /// Indices past the end are an error in `linear` mode and wrap around in `circular` mode. Source: ONNX
     /// TensorScatter.
     pub struct TensorScatter = "of.tensor_scatter" [Composite, onnx: "TensorScatter"] {
         operands: (past_cache, update, write_indices?),

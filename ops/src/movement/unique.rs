@@ -9,7 +9,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// The different slices of an axis, or the different elements without `axis`: sorted, or in order of appearance.
+    /// The distinct slices of an axis, or without `axis` the distinct elements: sorted, or in order of appearance.
     ///
     /// The further results are: where each was first seen, which one each slice of the operand is, and how often each was
     /// seen. Semantics of `numpy.unique`.

@@ -15,8 +15,7 @@ use crate::structural::{ShapeOf, Yield};
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 
 op! {
-    /// Attention whose memory is a matrix a head, updated at every step: `o[t] = scale * q[t] S[t]` with
-    /// `S[t] = D S[t-1] + k[t]^T u[t]`.
+    /// Linear attention with a matrix state per head: `o[t] = scale * q[t] S[t]` with `S[t] = D S[t-1] + k[t]^T u[t]`.
     ///
     /// By `update_rule`, `D` is 1 (`linear`, `delta`) or `exp(decay[t])` (`gated`, `gated_delta`), and `u[t]` is `v[t]`
     /// (`linear`, `gated`) or `beta[t] * (v[t] - k[t] D S[t-1])` (`delta`, `gated_delta`).

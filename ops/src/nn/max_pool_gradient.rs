@@ -12,8 +12,7 @@ use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 
 op! {
-    /// The gradient of `of.max_pool`: `g`, of the pool's result, goes to the element of `x` that was the first largest of
-    /// its window; elsewhere there are zeros.
+    /// The gradient of `of.max_pool` for its operand `x`: `g` is added at the first maximum of each window; others are zero.
     pub struct MaxPoolGradient = "of.max_pool_gradient" [Composite] {
         operands: (x, g),
         results: (dx),

@@ -7,7 +7,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// Weights that take a spectrum of `dft_length / 2 + 1` bins to mel bands: `[dft_length / 2 + 1, num_mel_bins]`.
+    /// The matrix that maps a spectrum to mel bands: `[dft_length / 2 + 1, num_mel_bins]`.
     ///
     /// The band edges are evenly spaced between the frequencies on the scale `mel(f) = 2595 log10(1 + f / 700)`, each
     /// rounded down to a bin; a band is a triangle of height 1 from its edge over the next to the one after. Source: ONNX

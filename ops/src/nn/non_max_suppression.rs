@@ -6,7 +6,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// The boxes that stay when, class by class, those that overlap a better one are dropped: rows of sample, class, box.
+    /// Drops the boxes of each class that overlap a box of a higher score; rows of the result are sample, class, box.
     ///
     /// `boxes` is `[N, B, 4]`, `scores` is `[N, C, B]`. In the order of falling scores, a box is taken unless its
     /// intersection over union with one taken before is above `iou_threshold`, at most `max_per_class` a class (none

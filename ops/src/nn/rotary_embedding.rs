@@ -9,7 +9,7 @@ use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 
 op! {
-    /// Rotary position embedding: pairs of features are turned by the angle of their position.
+    /// Rotary position embedding: pairs of features are rotated by the angle of their position.
     ///
     /// `x` is `[batch, heads, sequence, size]`, or `[batch, sequence, heads * size]` with `num_heads`. Feature `i` pairs
     /// with `i + r / 2`, or with its neighbour when `interleaved`, where the first `r = rotary_embedding_dim` features (0:

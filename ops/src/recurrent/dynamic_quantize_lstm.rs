@@ -13,8 +13,10 @@ use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics};
 
 op! {
-    /// `of.lstm` whose products are of 8-bit integers: the input of all steps, and the state of each step, are quantised
-    /// to u8 by their own range (`of.dynamic_quantize_linear`), multiplied with the quantised weights, and scaled back.
+    /// `of.lstm` with 8-bit integer products and dynamic quantization.
+    ///
+    /// The input of all steps and the state of each step are quantized to u8 by their own range
+    /// (`of.dynamic_quantize_linear`), multiplied with the quantized weights, and dequantized.
     ///
     /// The weights are `w[directions, input, 4 * hidden]` and `r[directions, hidden, 4 * hidden]`; scales and zero points
     /// are `[directions]` or `[directions, 4 * hidden]`. Source: onnxruntime, DynamicQuantizeLSTM.

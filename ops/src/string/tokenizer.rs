@@ -12,7 +12,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// Takes strings apart: `[C]` or `[N, C]` over to `[.., D]`, where `D` is the number of tokens of the longest.
+    /// Splits strings into tokens: `[C]` or `[N, C]` to `[.., D]`, where `D` is the largest number of tokens of a string.
     ///
     /// With `separators`, tokens are the texts between the matches of these patterns, one pattern after the other; one
     /// empty separator gives the characters. Otherwise tokens are the matches of `tokenexp`. The longest match counts, and

@@ -6,10 +6,10 @@ use of_ir::{OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, TensorTyp
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// One of its operands, which all are the same tensor, each computed in its own way.
+    /// One of its operands, which hold equal tensors that are computed in different ways.
     ///
-    /// What is only there to be one of them need not be computed: the pass `shard` takes the operand that is best on its
-    /// mesh, and leaves the others out. Without it the first one is taken.
+    /// The pass `shard` selects the operand with the lowest cost on its mesh, and the computation of the others becomes
+    /// dead code. Without that pass the first operand is selected.
     pub struct Alternatives = "of.alternatives" [Composite] {
         operands: (xs*),
         results: (y),

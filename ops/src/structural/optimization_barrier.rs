@@ -7,8 +7,9 @@ use super::alternatives::alike;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// The same tensor, that no pass looks through: what is computed of the result is not taken to be what was computed of
-    /// the operand, so that it is computed again instead of being kept.
+    /// The identity, opaque to passes: users of the result are not merged with equal users of the operand.
+    ///
+    /// So values that `recompute` chose are computed again and not kept.
     pub struct OptimizationBarrier = "of.optimization_barrier" [Primitive] {
         operands: (x),
         results: (y),

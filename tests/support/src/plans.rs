@@ -194,7 +194,7 @@ pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>)
 /// The GPU that the CPU emulates.
 #[track_caller]
 pub fn emulated_gpu() -> Option<&'static Isa> {
-    require(&CUDA_EMULATED, of_codegen::toolchain::shim::isa())
+    require(&CUDA_EMULATED, of_codegen::toolchain::emulator::isa())
 }
 
 /// Whether NVRTC compiles kernels for GPUs here.

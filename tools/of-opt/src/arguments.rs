@@ -48,8 +48,8 @@ pub enum Color {
 /// Shapes for a model whose dimensions have names.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Shapes {
-    /// Numbers for named dimensions (batch=8) or the shape of an input (x=1x3x224x224); commas or repetition join
-    /// several. Where engines of TensorRT are compiled, MIN:OPT:MAX is a range (batch=1:8:64)
+    /// Extent of a named dimension (batch=8) or shape of an input (x=1x3x224x224). Comma-separated or repeated. For
+    /// engines of TensorRT, MIN:OPT:MAX is a range (batch=1:8:64)
     #[arg(long = "shape", value_name = "NAME=DIMS", value_delimiter = ',')]
     pub shape: Vec<String>,
 }
@@ -72,13 +72,13 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Which compiler makes the machine code of kernels for the CPU. -v lists what 'machine' leaves to the C compiler, and why
+    /// Compiler of the machine code of CPU kernels. With 'machine', -v lists the kernels left to the C compiler, with reasons
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub cpu_code: Option<CpuCodeArg>,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
-    /// Compute products and convolutions in this precision. What that changes on the --calibration data is reported
+    /// Compute products and convolutions in this precision, and report how outputs change on the --calibration data
     #[arg(long, value_enum, value_name = "PRECISION", conflicts_with = "mesh")]
     pub precision: Option<PrecisionArg>,
     /// Calibration data set: folders as --inputs takes them, folders of such folders, or NAME=FILE
@@ -282,10 +282,10 @@ pub struct InputFiles {
     /// Convert the numbers of input files to the element types of the model; a value that the type cannot hold is an error
     #[arg(long, requires = "inputs")]
     pub cast: bool,
-    /// Means that are subtracted from the channels of images, whose pixels are from 0 to 1: 0.485,0.456,0.406
+    /// Mean of each image channel, subtracted from pixels scaled to 0..1: 0.485,0.456,0.406
     #[arg(long, value_name = "M,…", value_delimiter = ',', requires = "inputs")]
     pub image_mean: Vec<f64>,
-    /// Standard deviations that the channels of images are divided by after that: 0.229,0.224,0.225
+    /// Standard deviation of each image channel, which divides pixels after the mean is subtracted: 0.229,0.224,0.225
     #[arg(long, value_name = "S,…", value_delimiter = ',', requires = "inputs")]
     pub image_std: Vec<f64>,
 }
@@ -311,8 +311,8 @@ pub struct ModelFile {
     /// Model: .onnx, .of or .plan, detected by their content
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// Initializers of an ONNX model that are inputs too and become inputs, instead of constants; commas or repetition
-    /// join several. Those that --inputs has values for need not be named
+    /// Initializers that are also graph inputs, to be imported as inputs instead of constants. Comma-separated or
+    /// repeated. Those that --inputs has values for need not be named
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub initializer_input: Vec<String>,
 }

@@ -44,21 +44,21 @@ pub enum Command {
     Compile(compile::Compile),
     /// Run a model or plan on given inputs
     Run(run::Run),
-    /// Measure how long a model or plan takes
+    /// Measure the run time of a model or plan
     Bench(bench::Bench),
-    /// Show where the time of a run goes, and how far each kernel is from the machine's limits
+    /// Measure each task of a run, and compare kernels with the roofline of this machine
     Profile(profile::Profile),
-    /// Say what is in a plan or model
+    /// Show the contents of a plan or model
     Inspect(inspect::Inspect),
-    /// Say what changed between two plans
+    /// Show the differences between two plans
     Diff(diff::Diff),
     /// Find the first op whose values differ between native code and another runtime, and reduce the model to it
     Debug(debug::Debug),
-    /// Check a plan or model without running it
+    /// Verify a plan or model without running it
     Verify(verify::Verify),
-    /// Choose layouts for a model on a mesh of devices, and say why
+    /// Choose the layouts of a model's tensors on a mesh of devices, and explain the choice
     Explain(explain::Explain),
-    /// Predict how long a model or plan takes on the ranks of a mesh, and what memory
+    /// Predict the time and memory of a model or plan on the ranks of a mesh
     Simulate(simulate::Simulate),
     /// Benchmark this machine and write a mesh description for simulate and explain
     Measure(measure::Measure),
@@ -66,7 +66,7 @@ pub enum Command {
     Passes(passes::Passes),
     /// List ops, or show one in full
     Ops(ops::Ops),
-    /// List what can execute ops on this machine
+    /// List the backends, and whether they work on this machine
     Backends(backends::BackendsCommand),
     /// Show or empty the cache of compiled kernels
     Cache(cache::CacheCommand),

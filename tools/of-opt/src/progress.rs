@@ -117,6 +117,39 @@ fn line(what: &str, done: Option<(u64, u64)>, elapsed: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// A writer of logs that keeps them.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn long_work_is_logged_at_intervals_without_a_terminal() {
+        let kept = Kept::default();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer({
+            let kept = kept.clone();
+            move || kept.clone()
+        });
+        tracing::subscriber::with_default(log.finish(), || {
+            let begun = Instant::now().checked_sub(LOG_INTERVAL).unwrap();
+            let logged = Some(Arc::new(Mutex::new(begun)));
+            let reporter = Reporter { bar: ProgressBar::hidden(), what: Arc::default(), logged };
+            reporter.at("compiling kernels", 3, 7);
+            reporter.at("compiling kernels", 4, 7);
+        });
+        let text = String::from_utf8(lock(&kept.0).clone()).unwrap();
+        assert!(text.contains("INFO") && text.trim_end().ends_with("compiling kernels 3/7"), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
     #[test]
     fn progress_lines_show_the_fraction_done() {
         assert_eq!(

@@ -55,10 +55,10 @@ fn check(call: &'static str, status: u32) -> Result<(), DriverError> {
         0 => return Ok(()),
         1 => "the library is not initialised",
         3 => "no memory for it",
-        7 => "it takes no such value",
+        7 => "a value is invalid",
         8 => "this GPU does not have it",
         13 => "the GPU failed",
-        15 => "the library does not have it",
+        15 => "the library does not support it",
         _ => "the library failed",
     };
     Err(DriverError::Call { call, words: format!("{words} ({status})") })

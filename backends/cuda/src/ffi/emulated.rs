@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapMut};
-use of_codegen::print::cuda::shim;
+use of_codegen::print::cuda::emulator;
 use of_cuda_sys::from_variable;
 use of_runtime::{AlignedBytes, RankContext, RankTransfer};
 
@@ -71,7 +71,7 @@ impl Driver for EmulatedDriver {
             exchanger,
             memory,
             staging: AlignedBytes::zeroed(program.staging as usize),
-            scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
+            scratch: AlignedBytes::zeroed(emulator::SCRATCH as usize),
             steps: program.steps.clone(),
             stamps: (0..program.steps.len()).map(|i| (program.stamps_before(i), program.stamps_after(i))).collect(),
             spans: program.spans.iter().map(|s| s.steps.clone()).collect(),

@@ -77,9 +77,9 @@ fn check(call: &'static str, status: u32) -> Result<(), DriverError> {
     let words = match status {
         0 => return Ok(()),
         1 => "a call of CUDA failed",
-        2 => "a call of the system failed",
-        4 => "it takes no such value",
-        5 => "it is not called as it must be",
+        2 => "a system call failed",
+        4 => "a value is invalid",
+        5 => "the call is invalid",
         6 => "another rank failed, or cannot be reached",
         _ => "the library failed",
     };

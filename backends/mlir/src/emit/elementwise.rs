@@ -11,8 +11,7 @@ pub const TABLE: Table = &[("of.bit_cast", bit_cast)];
 
 /// Prints an elementwise op: its operands broadcast to the result, then the scalar expression.
 pub fn print(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
-    let scalar =
-        of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is no function of elements")?;
+    let scalar = of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is not elementwise")?;
     let (dtype, dims) = e.result(op, 0)?;
     let operands = e.operands(op)?;
     let operands: Vec<&Val> = operands.iter().collect();

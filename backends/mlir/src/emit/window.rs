@@ -159,7 +159,7 @@ fn pool(e: &mut Emitter<'_>, x: &Val, g: &PoolGeometry<usize>, last: bool, f: Sc
 fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let p = e.attrs::<MaxPool>(op)?;
     if p.return_indices {
-        return Err("its windows give no indices of maxima".into());
+        return Err("indices of maxima are not supported".into());
     }
     let x = e.operand(op, 0)?;
     let g = p.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;

@@ -100,7 +100,7 @@ fn tensor_of(ty: &Type) -> Result<Port, String> {
     let Type::Tensor(t) = ty else { return Err(format!("XLA has no values of type {ty}")) };
     match t.dtype {
         DType::String => return Err("XLA has no strings".into()),
-        d if d.is_packed() => return Err(format!("elements of {d} are packed here and not in XLA's buffers")),
+        d if d.is_packed() => return Err(format!("elements of {d} are packed in plans and unpacked in XLA's buffers")),
         d if d.is_float() && d.bits() == Some(8) => return Err(format!("XLA rounds {d} differently")),
         _ => {}
     }

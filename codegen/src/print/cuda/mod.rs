@@ -2,13 +2,14 @@
 //!
 //! A kernel's text is a function `body(args, begin, end)` after `prelude.cuh`. It runs the iterations `[begin, end)`; an
 //! iteration is a block of [`THREADS`] threads, and each thread returns a status as CPU kernels do. NVRTC compiles the text for
-//! a GPU, where the kernel's status is the largest of all threads. With `shim.h` it compiles for a CPU that emulates a GPU, as
-//! an ordinary kernel of the plan ([`shim`]).
+//! a GPU, where the kernel's status is the largest of all threads. With `emulator.h` it compiles for a CPU that emulates a GPU, as
+//! an ordinary kernel of the plan ([`emulator`]).
 
 mod attention;
 mod contraction;
 mod copy;
 mod elementwise;
+pub mod emulator;
 mod epilogue;
 mod launch;
 mod matrix_tile;
@@ -17,7 +18,6 @@ mod operands;
 mod reduce;
 mod rowwise;
 mod score_matrix;
-pub mod shim;
 mod tensor_core;
 mod window;
 
@@ -78,7 +78,7 @@ impl Printer for Cuda {
 
 impl Printer for Emulated {
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
-        Ok(Source { scratch_bytes: shim::SCRATCH, ..kernel(nest, isa)? })
+        Ok(Source { scratch_bytes: emulator::SCRATCH, ..kernel(nest, isa)? })
     }
 
     fn prologue(&self, p: &Prologue) -> String {
@@ -86,7 +86,7 @@ impl Printer for Emulated {
     }
 
     fn text(&self, source: &Source, _isa: &Isa) -> String {
-        text(source, shim::HEADER)
+        text(source, emulator::HEADER)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,5 +1,5 @@
 /* The prelude of every kernel for GPUs: types and accesses. NVRTC compiles this text; so does the machine's C++ compiler, after
-   shim.h. It needs no header and no library. */
+   emulator.h. It needs no header and no library. */
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef float f32; typedef double f64; typedef u8 b8;
@@ -9,7 +9,7 @@ typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
 /* Sums whose terms are rounded before, products among them. */
-#ifdef SHIM
+#ifdef EMULATOR
 template <class T> INLINE T one_rounded(T x) { __asm__("" : "+m"(x)); return x; }
 template <class T> INLINE T one_sum(T a, T b) { return one_rounded(a) + one_rounded(b); }
 template <class T> INLINE T one_difference(T a, T b) { return one_rounded(a) - one_rounded(b); }
@@ -20,8 +20,8 @@ INLINE f32 one_difference(f32 a, f32 b) { return __fsub_rn(a, b); }
 INLINE f64 one_difference(f64 a, f64 b) { return __dsub_rn(a, b); }
 #endif
 
-/* Arguments. A kernel declares the bytes of each (SIZES), for the bounds checks of the shim. */
-#ifndef SHIM
+/* Arguments. A kernel declares the bytes of each (SIZES), for the bounds checks of the emulator. */
+#ifndef EMULATOR
 struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return at[i]; } };
 #define PTR(T) T *
 #define ARG(T, i) ((T *)args[i])
@@ -39,14 +39,14 @@ struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return 
 /* 16 bytes that are copied at once, and four elements that are read or written at once. */
 struct alignas(16) u128 { u64 low, high; };
 template <class T> struct alignas(sizeof(T) > 4 ? 16 : 4 * sizeof(T)) Vec4 { T at[4]; };
-#ifndef SHIM
+#ifndef EMULATOR
 template <class T> INLINE Vec4<T> load4(const T *p) { return *(const Vec4<T> *)p; }
 template <class T> INLINE void store4(T *p, const Vec4<T> &v) { *(Vec4<T> *)p = v; }
 #endif
 
 /* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
    (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and asynchronous copies to shared memory, of four bytes or more; zeros beyond the operand. */
-#ifndef SHIM
+#ifndef EMULATOR
 INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
 INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -124,7 +124,7 @@ INLINE bf16 one_narrow_bf16(f32 x) {
   u32 u = (u32)__float_as_int(x);
   return x == x ? (u + 0x7fff + ((u >> 16) & 1)) >> 16 : (u >> 16) | 64;
 }
-#ifndef SHIM
+#ifndef EMULATOR
 INLINE f32 one_widen_f16(f16 h) { f32 x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
 INLINE f16 one_narrow_f16(f32 x) { f16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
 #else
@@ -163,7 +163,7 @@ template <class Op, class T> INLINE T block_reduce(T v, PTR(T) parts) {
   return v;
 }
 
-#ifndef SHIM
+#ifndef EMULATOR
 /* The kernel: one block runs the iterations that BLOCKS gives it; the result is the largest status of all threads. */
 #define ENTRY \
   extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args, const i64 end, i32 *status) { \

@@ -10,8 +10,9 @@ use crate::sample::Rng;
 use crate::{Evaluated, Expanded, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
-    /// Convolution whose windows are bent: the element of `x` under a weight is read `offset` away from its place, with
-    /// linear interpolation and zeros outside, and multiplied by `mask`.
+    /// Deformable convolution: each weight samples `x` at its position plus `offset`, and the sample is multiplied by `mask`.
+    ///
+    /// Samples are interpolated linearly, with zeros outside of `x`.
     ///
     /// `x` is `[N, C, d…]`, `w` is `[M, C / group, k…]`, `offset` is `[N, offset_group * |k| * rank, o…]` and `mask` is
     /// `[N, offset_group * |k|, o…]`; the channels of an offset group share them. Source: ONNX DeformConv; Zhu et al.,

@@ -89,8 +89,8 @@ fn about(name: &str) -> String {
         }
         of_mlir::NAME if of_mlir::COMPILES => "--backend mlir takes what it can: linalg, as machine code".into(),
         of_mlir::NAME => format!("runs what others compiled; to compile with --backend mlir, {}", of_mlir::HINT),
-        of_tensorrt::NAME => match of_tensorrt::shim() {
-            Ok(shim) => format!("--backend tensorrt builds engines of what it can; {}", shim.version),
+        of_tensorrt::NAME => match of_tensorrt::c_api() {
+            Ok(api) => format!("--backend tensorrt builds engines of what it can; {}", api.version),
             Err(e) => e.to_string(),
         },
         of_tensorrt::NAME_TF32 => "the same, products of f32 with ten bits of mantissa".into(),

@@ -36,7 +36,7 @@ pub struct Bench {
     /// Concurrent requests, each on its share of the threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: usize,
-    /// Print the line of JSON alone, without notes for people
+    /// Print only the JSON line
     #[arg(long)]
     pub json: bool,
     /// Report how long GPUs computed, by their own clocks, without transfers from and to the host

@@ -33,8 +33,8 @@ pub struct Compile {
     /// Take the shapes from these inputs
     #[command(flatten)]
     pub inputs: InputFiles,
-    /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
-    /// machine and with these threads: 30s, 2m. The cache keeps the result; 0 only reads the cache
+    /// Tune the register tiles of products and convolutions by measurement, for at most this time: 30s, 2m. The cache keeps
+    /// the result for this machine and number of threads; 0 only reads the cache
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["mesh", "target"], value_parser = quantity::duration)]
     pub tune: Option<Duration>,
     /// Print the report as JSON

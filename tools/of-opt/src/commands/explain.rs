@@ -32,8 +32,8 @@ pub struct Explain {
     /// Numbers for open dimensions.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// Which ops run on the backends of --backend, and why the others do not; with --mesh those of each rank, and whether
-    /// transfers between ranks are staged through host memory
+    /// Show which ops run on the backends of --backend, and why the others do not. With --mesh, show those of each rank, and
+    /// whether transfers between ranks are staged through host memory
     #[arg(long)]
     pub placement: bool,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step

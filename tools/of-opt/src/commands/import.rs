@@ -16,7 +16,8 @@ pub struct Import {
     /// The ONNX model; `-` for stdin
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// Where the IR goes; large constants go to a file of the same name with the extension ofdata, or into the text on stdout
+    /// Output file of the IR; large constants go to a file of the same name with the extension ofdata. On stdout they are
+    /// part of the text
     /// [default: stdout]
     #[arg(short, long, value_name = "MODEL.of")]
     pub output: Option<PathBuf>,

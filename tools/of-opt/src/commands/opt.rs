@@ -24,7 +24,7 @@ pub struct Opt {
     /// Passes and pipelines, e.g. simplify,specialize{batch=8}
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Where the IR goes; large constants go to a file of the same name with the extension ofdata [default: stdout]
+    /// Output file of the IR; large constants go to a file of the same name with the extension ofdata [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Print the IR to stderr before these passes; '*' for all (MLIR: --mlir-print-ir-before)

@@ -40,10 +40,10 @@ pub struct Profile {
     /// How long to measure.
     #[command(flatten)]
     pub limits: Limits,
-    /// Tasks in the order in which they run, instead of the slowest first
+    /// List tasks in execution order instead of slowest first
     #[arg(long)]
     pub in_order: bool,
-    /// The result as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Write the last run as a timeline for chrome://tracing or ui.perfetto.dev

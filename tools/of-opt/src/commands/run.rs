@@ -27,11 +27,11 @@ pub struct Run {
     /// Shapes; without --inputs, random inputs of these shapes.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// Run so often
+    /// Number of iterations
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub iterations: usize,
-    /// From the second iteration on, an input is the output of the iteration before, such as present=past for the state of
-    /// a model; commas or repetition join several
+    /// Feed an output of one iteration to an input of the next, such as present=past for the state of a model.
+    /// Comma-separated or repeated
     #[arg(long, value_name = "OUTPUT=INPUT", value_delimiter = ',')]
     pub feed: Vec<String>,
     /// Folder for output_0.pb, output_1.pb … in the order of the graph; without it the outputs are printed
@@ -40,7 +40,7 @@ pub struct Run {
     /// Format of the files in --outputs
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "pb")]
     pub output_format: Format,
-    /// Print the K largest along the last axis with their indices
+    /// Print the K largest elements along the last axis with their indices
     #[arg(long, value_name = "K", conflicts_with = "outputs", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub top: Option<usize>,
     /// Names for the indices of --top, one a line

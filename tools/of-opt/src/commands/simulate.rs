@@ -51,7 +51,7 @@ pub struct Simulate {
     /// Write a page for a browser: timeline, memory and tasks
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
-    /// The result as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Run it too, on ranks of this machine with random inputs, and compare

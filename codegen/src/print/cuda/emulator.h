@@ -7,7 +7,7 @@
 #ifndef __x86_64__
 #error "the emulated GPU switches between threads with instructions of x86-64"
 #endif
-#define SHIM
+#define EMULATOR
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 
@@ -20,9 +20,9 @@ extern "C" __attribute__((visibility("hidden"), used)) void *memcpy(void *to, co
   return to;
 }
 
-namespace shim {
+namespace emulator {
 typedef unsigned long long Word;
-/* Statuses of a launch in addition to those of kernels: see shim.rs. */
+/* Statuses of a launch in addition to those of kernels: see emulator.rs. */
 enum Status { DIVERGED = 3, OUT_OF_BOUNDS = 4, MISALIGNED = 5, STACK_FULL = 6 };
 enum { STACK = 16 << 10, FIBERS = 256, WARP = 32, SHARED_BYTES = 48 << 10, CANARY = 0x5ca1ab1e };
 enum State { READY, BARRIER, EXCHANGE, DONE };
@@ -71,8 +71,8 @@ static inline Thread *thread(Block *b, int i) { return (Thread *)(b->stacks + (u
 static void fail(Block *b, int status) { if (b->status == 0) b->status = status; }
 
 /* Switches fibers: saves the callee-saved registers, changes the stack, and restores them from there. */
-extern "C" void shim_switch(void **from, void *to) __attribute__((visibility("hidden")));
-__asm__(".text\n.hidden shim_switch\n.type shim_switch, @function\nshim_switch:\n"
+extern "C" void emulator_switch(void **from, void *to) __attribute__((visibility("hidden")));
+__asm__(".text\n.hidden emulator_switch\n.type emulator_switch, @function\nemulator_switch:\n"
         "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
         "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
         "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n");
@@ -81,7 +81,7 @@ static __attribute__((noinline)) void yield_fiber(State state, int site) {
   Thread *t = self();
   t->state = state;
   t->site = site;
-  shim_switch(&t->stack, t->block->caller);
+  emulator_switch(&t->stack, t->block->caller);
 }
 
 static __attribute__((noinline)) void barrier(int site) { yield_fiber(BARRIER, site); }
@@ -193,7 +193,7 @@ static void run(Block *b) {
       Thread *t = thread(b, turn % 2 ? FIBERS - 1 - k : k);
       if (t->state != READY) continue;
       ran = true;
-      shim_switch(&b->caller, t->stack);
+      emulator_switch(&b->caller, t->stack);
       if (t->canary != CANARY) { b->status = STACK_FULL; return; }
     }
     for (int w = 0; w < FIBERS / WARP; w++) ran = resume(b, w) || ran;
@@ -237,23 +237,23 @@ static __attribute__((noinline)) void wait_group(int left) {
   for (int i = through; i < t->groups; i++) t->group[i - through] = t->group[i] - n;
   t->groups = left;
 }
-}  // namespace shim
+}  // namespace emulator
 
-using shim::Args;
-#define PTR(T) shim::Ptr<T>
-#define ARG(T, i) shim::argument<T>(args[i], argument_bytes[i])
+using emulator::Args;
+#define PTR(T) emulator::Ptr<T>
+#define ARG(T, i) emulator::argument<T>(args[i], argument_bytes[i])
 #define SIZES(...) const long long argument_bytes[] = {__VA_ARGS__}
-#define SHARED(T, name, n) const shim::Ptr<T> name = shim::shared<T>(n)
-#define threadIdx (shim::self()->index)
-#define blockIdx (shim::self()->block->index)
-#define gridDim (shim::self()->block->grid)
-#define __syncthreads() shim::barrier(__LINE__)
-#define __syncwarp(mask) ((void)shim::exchange(__LINE__, shim::SYNC, mask, 0, 0))
-#define __shfl_sync(mask, v, from) shim::shuffle(__LINE__, mask, v, (from) % shim::WARP)
-#define __shfl_xor_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::lane() ^ (by))
-#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::shuffle_source_lane(shim::lane() + (by), shim::WARP))
-#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::shuffle_source_lane(shim::lane() - (by), shim::WARP))
-#define __ballot_sync(mask, p) ((unsigned)shim::exchange(__LINE__, shim::BALLOT, mask, (p) ? 1 : 0, 0))
+#define SHARED(T, name, n) const emulator::Ptr<T> name = emulator::shared<T>(n)
+#define threadIdx (emulator::self()->index)
+#define blockIdx (emulator::self()->block->index)
+#define gridDim (emulator::self()->block->grid)
+#define __syncthreads() emulator::barrier(__LINE__)
+#define __syncwarp(mask) ((void)emulator::exchange(__LINE__, emulator::SYNC, mask, 0, 0))
+#define __shfl_sync(mask, v, from) emulator::shuffle(__LINE__, mask, v, (from) % emulator::WARP)
+#define __shfl_xor_sync(mask, v, by) emulator::shuffle(__LINE__, mask, v, emulator::lane() ^ (by))
+#define __shfl_down_sync(mask, v, by) emulator::shuffle(__LINE__, mask, v, emulator::shuffle_source_lane(emulator::lane() + (by), emulator::WARP))
+#define __shfl_up_sync(mask, v, by) emulator::shuffle(__LINE__, mask, v, emulator::shuffle_source_lane(emulator::lane() - (by), emulator::WARP))
+#define __ballot_sync(mask, p) ((unsigned)emulator::exchange(__LINE__, emulator::BALLOT, mask, (p) ? 1 : 0, 0))
 #define __any_sync(mask, p) (__ballot_sync(mask, p) != 0)
 #define __all_sync(mask, p) (__ballot_sync(mask, p) == (mask))
 
@@ -281,12 +281,12 @@ static inline float ceilf(float x) {
   return __int_as_float(__float_as_int(r < x ? r + 1.0f : r) | (__float_as_int(x) & (int)0x80000000));
 }
 
-template <class T> static T atomicAdd(shim::Ptr<T> p, T v) {
+template <class T> static T atomicAdd(emulator::Ptr<T> p, T v) {
   T *a = p.at(0, 1), old = *a, now;
   do now = old + v; while (!__atomic_compare_exchange(a, &old, &now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return old;
 }
-template <class T> static T atomicMax(shim::Ptr<T> p, T v) {
+template <class T> static T atomicMax(emulator::Ptr<T> p, T v) {
   T *a = p.at(0, 1), old = *a, now;
   do now = old > v ? old : v; while (!__atomic_compare_exchange(a, &old, &now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return old;
@@ -294,33 +294,33 @@ template <class T> static T atomicMax(shim::Ptr<T> p, T v) {
 
 template <class T> struct Vec4;
 template <class F, class T> static F *aligned(T *p) {
-  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::MISALIGNED); return (F *)shim::self()->dummy; }
+  if ((unsigned long)p % alignof(F)) { emulator::fail(emulator::self()->block, emulator::MISALIGNED); return (F *)emulator::self()->dummy; }
   return (F *)p;
 }
-template <class T> static Vec4<T> load4(shim::Ptr<const T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
-template <class T> static Vec4<T> load4(shim::Ptr<T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
-template <class T> static void store4(shim::Ptr<T> p, const Vec4<T> &v) { *aligned<Vec4<T>>(p.at(0, 4)) = v; }
+template <class T> static Vec4<T> load4(emulator::Ptr<const T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
+template <class T> static Vec4<T> load4(emulator::Ptr<T> p) { return *aligned<const Vec4<T>>(p.at(0, 4)); }
+template <class T> static void store4(emulator::Ptr<T> p, const Vec4<T> &v) { *aligned<Vec4<T>>(p.at(0, 4)) = v; }
 
-template <int N, class T> static void async_copy(shim::Ptr<T> to, shim::Ptr<const T> from, bool in_bounds) {
+template <int N, class T> static void async_copy(emulator::Ptr<T> to, emulator::Ptr<const T> from, bool in_bounds) {
   const unsigned long bytes = N * sizeof(T);
   char *p = (char *)to.at(0, N);
   const char *q = in_bounds ? (const char *)from.at(0, N) : (const char *)0;
-  if ((unsigned long)p % bytes || (unsigned long)q % bytes) shim::fail(shim::self()->block, shim::MISALIGNED);
+  if ((unsigned long)p % bytes || (unsigned long)q % bytes) emulator::fail(emulator::self()->block, emulator::MISALIGNED);
   if (bytes < 4) *to = in_bounds ? *from : T(0);
-  else shim::copy(p, q, (int)bytes);
+  else emulator::copy(p, q, (int)bytes);
 }
-static inline void async_commit() { shim::commit(); }
-template <int LEFT> static void async_wait() { shim::wait_group(LEFT); }
+static inline void async_commit() { emulator::commit(); }
+template <int LEFT> static void async_wait() { emulator::wait_group(LEFT); }
 /* To nearest with ten bits of mantissa, ties away from zero. */
 static inline unsigned tf32(float x) { return ((unsigned)__float_as_int(x) + 0x1000u) & ~0x1fffu; }
 /* The fragment layout is that of PTX's mma.m16n8k8 for tf32. */
 static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  shim::Thread *t = shim::self();
-  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
-  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  emulator::Thread *t = emulator::self();
+  emulator::Word (*all)[8] = t->block->fragments[t->index.x / emulator::WARP];
+  const int lane = emulator::lane(), g = lane / 4, q = lane % 4;
   for (int i = 0; i < 4; i++) all[lane][i] = a[i];
   for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
-  shim::exchange(1, shim::SYNC, 0xffffffffu, 0, 0);
+  emulator::exchange(1, emulator::SYNC, 0xffffffffu, 0, 0);
   for (int i = 0; i < 4; i++) {
     const int row = g + i / 2 * 8, column = 2 * q + i % 2;
     for (int k = 0; k < 8; k++) {
@@ -329,7 +329,7 @@ static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4],
       d[i] += x * y;
     }
   }
-  shim::exchange(2, shim::SYNC, 0xffffffffu, 0, 0);
+  emulator::exchange(2, emulator::SYNC, 0xffffffffu, 0, 0);
 }
 
 /* 16-bit floats and back, to nearest even. */
@@ -358,12 +358,12 @@ static inline unsigned pack_bf16(float low, float high) { return to_bf16(low) | 
 static inline unsigned pack_f16(float low, float high) { return to_f16(low) | to_f16(high) << 16; }
 /* The fragment layout is that of PTX's mma.m16n8k16 for 16-bit floats. */
 template <float from(unsigned)> static __attribute__((noinline)) void mma_16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  shim::Thread *t = shim::self();
-  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
-  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  emulator::Thread *t = emulator::self();
+  emulator::Word (*all)[8] = t->block->fragments[t->index.x / emulator::WARP];
+  const int lane = emulator::lane(), g = lane / 4, q = lane % 4;
   for (int i = 0; i < 4; i++) all[lane][i] = a[i];
   for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
-  shim::exchange(3, shim::SYNC, 0xffffffffu, 0, 0);
+  emulator::exchange(3, emulator::SYNC, 0xffffffffu, 0, 0);
   for (int i = 0; i < 4; i++) {
     const int row = g + i / 2 * 8, column = 2 * q + i % 2;
     for (int k = 0; k < 16; k++) {
@@ -373,24 +373,24 @@ template <float from(unsigned)> static __attribute__((noinline)) void mma_16(flo
       d[i] += from(x) * from(y);
     }
   }
-  shim::exchange(4, shim::SYNC, 0xffffffffu, 0, 0);
+  emulator::exchange(4, emulator::SYNC, 0xffffffffu, 0, 0);
 }
 /* The fragment layout is that of PTX's ldmatrix.x4. */
-template <bool transposed, class T> static __attribute__((noinline)) void ldmatrix(unsigned &a, unsigned &b, unsigned &c, unsigned &d, shim::Ptr<T> row) {
-  shim::Thread *t = shim::self();
-  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
-  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+template <bool transposed, class T> static __attribute__((noinline)) void ldmatrix(unsigned &a, unsigned &b, unsigned &c, unsigned &d, emulator::Ptr<T> row) {
+  emulator::Thread *t = emulator::self();
+  emulator::Word (*all)[8] = t->block->fragments[t->index.x / emulator::WARP];
+  const int lane = emulator::lane(), g = lane / 4, q = lane % 4;
   T *own = row.at(0, 8);
-  if ((unsigned long)own % 16) shim::fail(t->block, shim::MISALIGNED);
-  all[lane][0] = (shim::Word)own;
-  shim::exchange(5, shim::SYNC, 0xffffffffu, 0, 0);
+  if ((unsigned long)own % 16) emulator::fail(t->block, emulator::MISALIGNED);
+  all[lane][0] = (emulator::Word)own;
+  emulator::exchange(5, emulator::SYNC, 0xffffffffu, 0, 0);
   unsigned got[4];
   for (int m = 0; m < 4; m++) {
     unsigned part[2];
     for (int i = 0; i < 2; i++) part[i] = transposed ? ((const T *)all[m * 8 + 2 * q + i][0])[g] : ((const T *)all[m * 8 + g][0])[2 * q + i];
     got[m] = part[0] | part[1] << 16;
   }
-  shim::exchange(6, shim::SYNC, 0xffffffffu, 0, 0);
+  emulator::exchange(6, emulator::SYNC, 0xffffffffu, 0, 0);
   a = got[0]; b = got[1]; c = got[2]; d = got[3];
 }
 #define ldmatrix_x4 ldmatrix<false>
@@ -401,14 +401,14 @@ template <bool transposed, class T> static __attribute__((noinline)) void ldmatr
 /* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that
    state left from the previous iteration is detected. */
 #define ENTRY \
-  void shim::enter() { \
+  void emulator::enter() { \
     Thread *t = self(); \
     const int s = body(*t->block->args, t->block->begin, t->block->end); \
     if (s) fail(t->block, s); \
     yield_fiber(DONE, 0); \
   } \
   extern "C" i32 kernel(void *const *args, i64 begin, i64 end, void *scratch) { \
-    using namespace shim; \
+    using namespace emulator; \
     Args all = {args}; \
     char *base = (char *)(((unsigned long)scratch + STACK - 1) & ~(unsigned long)(STACK - 1)); \
     Block *b = (Block *)(base + (unsigned long)FIBERS * STACK + SHARED_BYTES); \
