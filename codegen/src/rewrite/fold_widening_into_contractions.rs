@@ -156,7 +156,8 @@ impl Narrow<'_> {
     /// Erases the op that defines `v` if it has no more readers.
     fn erase_unused(&mut self, v: ValueId) {
         let g = self.rw.graph();
-        let unread = |op: &OpId| g.op(*op).results.iter().all(|v| g.uses(*v).is_empty());
+        // An op may read a value twice: its definition is erased by then.
+        let unread = |op: &OpId| g.is_live(*op) && g.op(*op).results.iter().all(|v| g.uses(*v).is_empty());
         let Some(op) = g.def_op(v).filter(unread).filter(|op| !g.op(*op).def.traits().effect) else { return };
         let operands = g.op(op).operands.to_vec();
         self.made.retain(|(of, _), _| *of != v);

@@ -350,3 +350,14 @@ func @main(%x: tensor<16xf32>) -> (tensor<16xi32>) {
 }";
     holds(text, Opening::Closed);
 }
+
+/// A product of a widened value with itself.
+#[test]
+fn contractions_may_read_a_value_twice() {
+    let text = "
+func @main(%x: tensor<0x1x1xbf16>) -> (tensor<0x1x1xbf16>) {
+  %y = of.einsum %x, %x {equation = \"bij,bjk->bki\"}
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+}
