@@ -66,7 +66,9 @@ fn tensors_hash(attrs: &Attrs) -> u64 {
     for (_, attr) in attrs.iter() {
         if let Attr::Tensor(t) = attr {
             t.dims().hash(&mut hash);
-            t.bytes().filter(|b| b.len() <= SMALL).map(|b| b[..].hash(&mut hash));
+            if let Some(b) = t.bytes().filter(|b| b.len() <= SMALL) {
+                b[..].hash(&mut hash);
+            }
         }
     }
     hash.finish()

@@ -47,9 +47,12 @@ struct Range {
     weight: f32,
 }
 
-/// The innermost loop around each instruction, as an index into the loops, and the loops: begin, end, the loop around.
-fn loops(p: &Program) -> (Vec<Option<u32>>, Vec<(u32, u32, Option<u32>)>) {
-    let (mut around, mut all): (Vec<Option<u32>>, Vec<(u32, u32, Option<u32>)>) = Default::default();
+/// A loop: its first and last instruction, and the loop around it.
+type Loop = (u32, u32, Option<u32>);
+
+/// The innermost loop around each instruction, as an index into the loops, and the loops.
+fn loops(p: &Program) -> (Vec<Option<u32>>, Vec<Loop>) {
+    let (mut around, mut all): (Vec<Option<u32>>, Vec<Loop>) = Default::default();
     let mut now = None;
     for (i, inst) in p.insts.iter().enumerate() {
         if inst.op == Op::Loop(true) {

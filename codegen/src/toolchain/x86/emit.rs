@@ -685,10 +685,7 @@ impl Emitter<'_> {
 
     fn vector_inst(&mut self, inst: &Inst, v: Vector) -> Result<(), String> {
         let [a, b, ..] = inst.args;
-        let mem = match inst.mem {
-            Some(m) => Some(Rm::Mem(self.memory(m, [Rax, Rcx]))),
-            None => None,
-        };
+        let mem = inst.mem.map(|m| Rm::Mem(self.memory(m, [Rax, Rcx])));
         let single = v.bits == 128 || v.op == one::BROADCAST;
         // Only operations on words of 32 bits take a constant for all lanes from memory.
         let narrow = matches!(

@@ -51,7 +51,7 @@ const MAX_FOLD_DISTANCE: usize = 48;
 fn fold_loads(p: &mut Program) {
     let readers = readers(p);
     let mut gone = vec![false; p.insts.len()];
-    for at in 0..p.insts.len() {
+    for (at, gone) in gone.iter_mut().enumerate() {
         let load = p.insts[at];
         let Op::Vector(Vector { op: one::LOAD, bits: 0, form: Form::One, .. }) = load.op else { continue };
         let (Some(mem), 1) = (load.mem, readers[load.dst as usize]) else { continue };
@@ -59,7 +59,7 @@ fn fold_loads(p: &mut Program) {
         for i in at + 1..end {
             let next = &mut p.insts[i];
             if next.args.contains(&load.dst) {
-                gone[at] = next.sequence == load.sequence && fold(next, load.dst, mem);
+                *gone = next.sequence == load.sequence && fold(next, load.dst, mem);
                 break;
             }
             let changes = next.dst == NONE || next.dst == mem.base || next.dst == mem.index;
