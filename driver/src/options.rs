@@ -22,7 +22,7 @@ pub struct CompileOptions {
     pub pipeline: Option<String>,
     /// Whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
     pub winograd: bool,
-    /// Where the machine code of kernels for the CPU comes from.
+    /// Where the machine code of kernels for the CPU comes from: from this program, or from the machine's C compiler.
     pub cpu_code: CpuCode,
     /// Precision of products and convolutions.
     pub precision: Precision,
@@ -54,7 +54,7 @@ impl Default for CompileOptions {
             target: Target::host(),
             pipeline: None,
             winograd: true,
-            cpu_code: CpuCode::C,
+            cpu_code: CpuCode::default(),
             precision: Precision::Model,
             calibration: Vec::new(),
             mesh: None,
