@@ -71,7 +71,7 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let threads = worker_count(options, plan.plan().environment.threads);
         let code = Self::code(&plan)?;
-        let pool = Pool::new(threads).map_err(SessionError::Thread)?;
+        let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
         Self::with(&plan, program, options, (Arc::new(pool), code), loaders, None, 0)
     }
 
@@ -94,7 +94,7 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
         rank_context: &RankContext,
     ) -> Result<Self, SessionError> {
-        let pool = Pool::new(options.threads).map_err(SessionError::Thread)?;
+        let pool = Pool::new(options.threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
         let shared = (Arc::new(pool), Arc::clone(code));
         Self::with(plan, program, options, shared, loaders, Some(rank_context), rank_context.rank as usize)
     }
@@ -285,6 +285,7 @@ impl Session {
 
     /// One iteration from the sources to the end. All actors are then ready for the next one.
     fn run_actors(&mut self) -> Result<(), RunError> {
+        let _mode = self.shared.pool.subnormals();
         let caller = &mut self.caller;
         caller.left = caller.actors.len();
         caller.running = self.others.len();

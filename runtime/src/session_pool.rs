@@ -47,7 +47,7 @@ impl SessionPool {
         check_memory(plan.plan().programs.get(program).map(|desc| (desc, sessions as u64)).into_iter(), budget)?;
         let share = Some(budget / sessions as u64);
         let session = |_| {
-            let pool = Pool::new(threads).map_err(SessionError::Thread)?;
+            let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
             Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0, share)
         };
         let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;

@@ -157,6 +157,8 @@ impl ActorThread {
 
     /// Runs as one of the session's other threads, until its actors have ended.
     pub fn serve(mut self) {
+        let pool = Arc::clone(&self.shared.pool);
+        let _mode = pool.subnormals();
         let count = self.actors.len();
         while self.alive > 0 {
             let Some(mail) = self.wait(Duration::from_secs(3600)) else {

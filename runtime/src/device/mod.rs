@@ -11,6 +11,7 @@ mod code;
 mod job;
 mod published_blocks;
 mod scratch;
+mod subnormals;
 
 pub use aligned::AlignedBytes;
 pub(crate) use arena::{Arena, Buffer};
@@ -19,3 +20,4 @@ pub(crate) use code::CodeMap;
 pub(crate) use job::JobSlot;
 pub(crate) use published_blocks::PublishedBlocks;
 pub(crate) use scratch::Scratch;
+pub(crate) use subnormals::Subnormals;
