@@ -195,6 +195,18 @@ impl Value {
         }
     }
 
+    /// The same value without external memory: what an external owner has is copied.
+    pub(crate) fn without_external(self) -> Value {
+        match self {
+            Value::Tensor(Tensor { dtype, dims, data: TensorData::Bytes(bytes) }) if bytes.is_external() => {
+                Value::Tensor(Tensor { dtype, dims, data: TensorData::Bytes(bytes[..].into()) })
+            }
+            Value::Sequence(values) => Value::Sequence(values.into_iter().map(Value::without_external).collect()),
+            Value::Optional(Some(value)) => Value::Optional(Some(Box::new(value.without_external()))),
+            other => other,
+        }
+    }
+
     /// What [`of_plan::PlanFile::find_program`] needs to know of the value.
     pub fn input_dims(&self) -> InputDims<'_> {
         self.as_tensor().map(|tensor| (tensor.dtype(), tensor.dims()))

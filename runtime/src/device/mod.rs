@@ -12,7 +12,7 @@ mod job;
 mod published_blocks;
 mod scratch;
 
-pub use aligned::AlignedBytes;
+pub use aligned::{AlignedBytes, ExternalBytes};
 pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;

@@ -70,6 +70,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-xla",
         ],
     ),
+    ("of-runtime-c", &["of-plan", "of-runtime"]),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
     (
         "of-fuzz",

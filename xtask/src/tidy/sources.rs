@@ -17,6 +17,8 @@ const UNSAFE: &[&str] = &[
     "codegen/src/toolchain/nvrtc.rs",
     "cuda-sys/src/ffi.rs",
     "runtime/src/device/",
+    "bindings/c/src/",
+    "bindings/c/examples/",
     "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
 ];
