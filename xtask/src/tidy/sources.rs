@@ -18,6 +18,8 @@ const UNSAFE: &[&str] = &[
     "cuda-sys/src/ffi.rs",
     "runtime/src/device/",
     "bindings/c/src/",
+    "bindings/python/src/array.rs",
+    "bindings/python/src/dlpack.rs",
     "bindings/c/examples/",
     "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
