@@ -18,7 +18,7 @@ struct DlTensor {
     ndim: i32,
     code: u8,
     bits: u8,
-    lanes: u16,
+    vector_len: u16,
     shape: *const i64,
     strides: *const i64,
     byte_offset: u64,
@@ -54,7 +54,7 @@ impl Shared {
                 format!("a tensor is on DLPack's device {}, and inputs are in the CPU's memory", tensor.device_type);
             return Err(input_error(py, what, Some("copy it to the CPU")));
         }
-        let Some(dtype) = element_type(tensor).filter(|_| tensor.lanes == 1) else {
+        let Some(dtype) = element_type(tensor).filter(|_| tensor.vector_len == 1) else {
             let what = format!("DLPack's type {} of {} bits has no element type here", tensor.code, tensor.bits);
             return Err(input_error(py, what, None));
         };
