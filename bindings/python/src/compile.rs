@@ -65,7 +65,10 @@ impl Observer for Report {
 /// A compiled plan, or what is wrong; the texts that diagnostics point into; warnings.
 type Outcome = (Result<PlanFile, Diagnostics>, Renderer, Vec<Diagnostic>);
 
-/// Compiles a model: a file, or bytes that messages call `name`. Returns the plan, and the warnings: text and parts of each.
+/// A warning: its text, and its parts.
+type Warning<'py> = (String, Bound<'py, PyTuple>);
+
+/// Compiles a model: a file, or bytes. Returns the plan and the warnings.
 #[pyfunction]
 #[pyo3(signature = (path, bytes, options))]
 pub fn compile<'py>(
@@ -73,7 +76,7 @@ pub fn compile<'py>(
     path: Option<PathBuf>,
     bytes: Option<Vec<u8>>,
     options: Options,
-) -> PyResult<(Plan, Vec<(String, Bound<'py, PyTuple>)>)> {
+) -> PyResult<(Plan, Vec<Warning<'py>>)> {
     let cancelled = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&cancelled);
     let main = interrupt::is_main_thread(py)?;
@@ -107,7 +110,10 @@ fn on_a_thread(
 ) -> Result<Outcome, Ended> {
     let (done, outcome) = channel();
     let thread = std::thread::Builder::new().name("of-compile".into()).stack_size(STACK);
-    let thread = thread.spawn(move || done.send(work()));
+    let thread = thread.spawn(move || {
+        // The caller waits for the outcome.
+        let _ = done.send(work());
+    });
     let failed = |what: String| Ended::Failed(error(Code::CODEGEN, what).into());
     let thread = thread.map_err(|e| failed(format!("cannot start a thread: {e}")))?;
     let mut interrupted = None;
@@ -124,14 +130,11 @@ fn on_a_thread(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                let text = match thread.join() {
-                    Err(payload) => payload
-                        .downcast_ref::<String>()
-                        .cloned()
-                        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())),
-                    Ok(_) => None,
-                };
-                let text = text.unwrap_or_else(|| "no message".into());
+                let payload = thread.join().err();
+                let payload = payload.as_deref();
+                let text = payload.and_then(|p| p.downcast_ref::<&str>().copied());
+                let text = text.or_else(|| payload?.downcast_ref::<String>().map(String::as_str));
+                let text = text.unwrap_or("no message");
                 return Err(failed(format!("the compiler panicked, which is a bug: {text}")));
             }
         }

@@ -59,9 +59,9 @@ impl Shared {
             return Err(input_error(py, what, None));
         };
         let rank = usize::try_from(tensor.ndim).unwrap_or(0);
-        // SAFETY: the tensor has `ndim` extents, and as many strides unless that is null.
         let (dims, strides) = match rank {
             0 => (Vec::new(), None),
+            // SAFETY: the tensor has `ndim` extents, and as many strides unless that is null.
             _ => unsafe {
                 let strides = (!tensor.strides.is_null()).then(|| std::slice::from_raw_parts(tensor.strides, rank));
                 (std::slice::from_raw_parts(tensor.shape, rank).to_vec(), strides)

@@ -78,7 +78,8 @@ fn values<'a>(list: impl Iterator<Item = &'a ValueInfoProto>) -> Vec<ValueText> 
 
 fn extents(shape: &TensorShapeProto) -> Vec<Extent> {
     let one = |dim: &of_onnx::proto::tensor_shape_proto::Dimension| match &dim.value {
-        Some(Dim::DimValue(number)) => Extent::Fixed(*number),
+        // Some exporters write -1 for an open extent.
+        Some(Dim::DimValue(number)) if *number >= 0 => Extent::Fixed(*number),
         Some(Dim::DimParam(name)) if !name.is_empty() => Extent::Named(name.clone()),
         _ => Extent::Open(None),
     };

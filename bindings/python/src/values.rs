@@ -106,7 +106,7 @@ fn unpack(bytes: &[u8], dtype: ElementType, count: usize) -> Vec<u8> {
     let each = (8 / bits) as usize;
     let signed = matches!(dtype, ElementType::I4 | ElementType::I2);
     let element = |i: usize| {
-        let raw = bytes[i / each] >> (i % each) as u32 * bits << (8 - bits);
+        let raw = (bytes[i / each] >> ((i % each) as u32 * bits)) << (8 - bits);
         if signed { ((raw as i8) >> (8 - bits)) as u8 } else { raw >> (8 - bits) }
     };
     (0..count).map(element).collect()

@@ -57,6 +57,9 @@ def described(session):
 def test_descriptions_are_equal():
     for source in (rows(), str(DIGITS)):
         assert described(ours.InferenceSession(source)) == described(real.InferenceSession(source))
+    negative = onnx.load_from_string(rows())
+    negative.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    assert described(ours.InferenceSession(negative))[0][0] == described(real.InferenceSession(negative.SerializeToString()))[0][0]
     session = ours.InferenceSession(DIGITS)
     assert session.get_providers() == ours.get_available_providers() == ["CPUExecutionProvider"]
     assert str(session.get_inputs()[0]) == str(real.InferenceSession(DIGITS).get_inputs()[0])
