@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import of_opt
-from conftest import DIGITS, LOOP, ROWS
+from conftest import DIGITS, ROOT, ROWS
 
 EXPECTED = [7, 0, 3, 9, 1, 4, 8, 2]
 
@@ -337,6 +337,15 @@ def test_stubs_and_docs_agree_with_the_native_module():
         assert all(getattr(_native, name).__dict__[member].__doc__ for member in real), name
     functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
     assert functions == {"compile", "model_info"} and all(hasattr(_native, name) for name in functions)
+
+
+@pytest.mark.parametrize("page", ["README.md", "bindings/python/README.md"])
+def test_documented_programs_run(page, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "digits.onnx").symlink_to(DIGITS)
+    program = (ROOT / page).read_text().split("```python\n")[1].split("```")[0]
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert (tmp_path / "digits.plan").exists()
 
 
 def test_the_package_imports_numpy_alone():
