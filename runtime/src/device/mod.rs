@@ -13,7 +13,7 @@ mod published_blocks;
 mod scratch;
 mod subnormals;
 
-pub use aligned::AlignedBytes;
+pub use aligned::{AlignedBytes, ExternalBytes};
 pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;
