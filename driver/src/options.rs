@@ -22,7 +22,7 @@ pub struct CompileOptions {
     pub pipeline: Option<String>,
     /// Whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
     pub winograd: bool,
-    /// Where the machine code of kernels for the CPU comes from.
+    /// Where the machine code of kernels for the CPU comes from: from this program, or from the machine's C compiler.
     pub cpu_code: CpuCode,
     /// Whether kernels for the CPU compute with subnormal numbers. Otherwise they read and write them as zeros, because a
     /// processor takes up to a hundred times as long for an operation on one.
@@ -57,7 +57,7 @@ impl Default for CompileOptions {
             target: Target::host(),
             pipeline: None,
             winograd: true,
-            cpu_code: CpuCode::C,
+            cpu_code: CpuCode::default(),
             keep_subnormals: false,
             precision: Precision::Model,
             calibration: Vec::new(),

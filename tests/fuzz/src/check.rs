@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile, rewrite};
+use of_codegen::{CompileOptions, CpuCode, Isa, Target, compile, rewrite};
 use of_diag::Diagnostic;
 use of_driver::rounding::noisy;
 use of_ir::text::{PrintOptions, parse_module, print_module};
@@ -267,7 +266,8 @@ fn optimise(func: &Func, pipeline: &str) -> Result<Func, Failure> {
 }
 
 fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failure> {
-    let options = CompileOptions::new(Target::new(isa(), &[&Reference]), cache.clone());
+    let options =
+        CompileOptions::new(Target { cpu_code: cpu_code(), ..Target::new(isa(), &[&Reference]) }, cache.clone());
     let rewritten = |(name, f): &(String, &'_ Func)| Ok((name.clone(), rewrite::for_isa(f, isa())?.into_owned()));
     let rewritten: Result<Vec<(String, Func)>, Diagnostic> = funcs.iter().map(rewritten).collect();
     let rewritten = rewritten.or_else(|e| fail("rewrite", e))?;
@@ -280,6 +280,11 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
 fn isa() -> &'static Isa {
     let named = std::env::var("OF_FUZZ_ISA").ok().and_then(|name| Isa::by_name(&name));
     named.unwrap_or_else(Isa::host)
+}
+
+/// The C compiler where `$OF_FUZZ_CPU_CODE` is `c`, else the default.
+fn cpu_code() -> CpuCode {
+    if std::env::var("OF_FUZZ_CPU_CODE").is_ok_and(|c| c == "c") { CpuCode::C } else { CpuCode::default() }
 }
 
 fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {

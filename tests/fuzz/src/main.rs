@@ -16,7 +16,8 @@ of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K]
 of-fuzz [--graphs N] [--seed S] --onnx DIR
 
 Checks the graphs of the seeds S to S + N - 1 (1 to 1000): text, passes, and for every K-th graph (1) native code.
-OF_FUZZ_ISA names another instruction set than this machine's best: cuda-emulated is the emulated GPU.
+OF_FUZZ_ISA names another instruction set than this machine's best: cuda-emulated is the emulated GPU. OF_FUZZ_CPU_CODE=c
+takes the kernels of the C compiler.
 Failures are made small and printed. --seed S --graphs 1 repeats one, --seed S --show prints it.
 
 With --onnx the graphs become models in DIR/SEED, with their inputs and outputs as ONNX's test data has them, and

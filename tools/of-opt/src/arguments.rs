@@ -72,7 +72,7 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Compiler of the machine code of CPU kernels. With 'machine', -v lists the kernels left to the C compiler, with reasons
+    /// Compiler of CPU kernels [default: machine]. -v lists the kernels that are left to the C compiler, with reasons
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub cpu_code: Option<CpuCodeArg>,
     /// Subnormal numbers (below 1.2e-38 in f32) in CPU kernels: read and written as zeros, or computed with, which takes a
@@ -157,8 +157,8 @@ impl Codegen {
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
+            cpu_code: self.cpu_code.map_or(CpuCode::default(), CpuCodeArg::code),
             keep_subnormals: self.subnormals == SubnormalsArg::Keep,
-            cpu_code: self.cpu_code.map_or(CpuCode::C, CpuCodeArg::code),
             precision: self.precision(),
             calibration: self.calibration.clone(),
             mesh: self.mesh_options(),
@@ -252,7 +252,8 @@ pub enum SearchArg {
 pub enum CpuCodeArg {
     /// The machine's C compiler
     C,
-    /// The compiler in this program, for AVX2 and AVX-512; the C compiler for kernels that it does not know
+    /// The compiler in this program, for AVX2 and AVX-512. The C compiler compiles kernels that it refuses, and those for
+    /// other processors
     Machine,
 }
 
