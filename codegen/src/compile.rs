@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Func;
-use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
+use of_plan::{Environment, InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::isa::{CpuCode, Language};
@@ -202,6 +202,7 @@ fn programs(
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = printer(isa.language).environment(isa, options.threads);
+    let environment = Environment { keep_subnormals: options.target.keep_subnormals, ..environment };
     let mut builder = PlanBuilder::new(options.info(), environment);
     let mut lowered = Vec::with_capacity(funcs.len());
     for (name, func) in funcs {

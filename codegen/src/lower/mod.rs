@@ -96,6 +96,8 @@ pub struct Target<'a> {
     pub schedules: &'a Schedules,
     /// Where the machine code of kernels for a CPU comes from.
     pub cpu_code: CpuCode,
+    /// Whether kernels for a CPU compute with subnormal numbers instead of reading and writing them as zeros.
+    pub keep_subnormals: bool,
 }
 
 impl<'a> Target<'a> {
@@ -108,6 +110,7 @@ impl<'a> Target<'a> {
             libraries: VendorLibraries::default(),
             schedules: &schedule::NONE,
             cpu_code: CpuCode::default(),
+            keep_subnormals: false,
         }
     }
 }

@@ -10,7 +10,7 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
 use serde_json::json;
 
-use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes, SubnormalsArg};
 use crate::console::{Console, is_dash};
 use crate::show::{bytes, time};
 use crate::{exit, model_file, quantity};
@@ -127,6 +127,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.cpu_code.and_then(|c| c.to_possible_value()).map(|c| format!("--cpu-code={}", c.get_name())));
+    out.extend((g.subnormals == SubnormalsArg::Keep).then(|| "--subnormals=keep".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
     out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
