@@ -148,14 +148,18 @@ impl Roles {
         }
     }
 
-    /// Records `v` as the binder of the symbols that its extents determine.
+    /// Records `v` as the binder of the symbols that its extents determine, if they determine all of its symbols: the plan has
+    /// extents of a value only where each of them can be evaluated.
     fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
+        let mut found: Vec<Arc<str>> = Vec::new();
         for dim in shape {
-            if let Some(s) = dim.determines(&|s| self.bound_by.contains_key(s)) {
-                self.symbols.push(s.clone());
-                self.bound_by.insert(s, (v, op));
-            }
+            found.extend(dim.determines(&|s| self.bound_by.contains_key(s) || found.iter().any(|f| &**f == s)));
+        }
+        let bound = |s: &Arc<str>| self.bound_by.contains_key(s) || found.contains(s);
+        if shape.iter().flat_map(Dim::symbols).all(|s| bound(&s)) {
+            self.symbols.extend(found.iter().cloned());
+            self.bound_by.extend(found.into_iter().map(|s| (s, (v, op))));
         }
     }
 
