@@ -412,8 +412,8 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     if !conv.channels_last {
         return Err("only channels-last convolutions have native code".into());
     }
-    if !matches!(x.rank(), Some(3 | 4)) {
-        return Err("only 1-D and 2-D convolutions have native code".into());
+    if !matches!(x.rank(), Some(3..=5)) {
+        return Err("only convolutions of one to three axes have native code".into());
     }
     if g.constant(data.operands[1]).is_some() {
         return Ok(Role::Anchor);
