@@ -89,6 +89,17 @@ def test_every_kind_of_value_is_equal():
         assert described(ours.InferenceSession(zipped.SerializeToString())) == described(real.InferenceSession(zipped.SerializeToString()))
 
 
+def test_maps_go_in():
+    for key, words in ((TensorProto.STRING, {"string_vocabulary": ["a", "b", "c"]}), (TensorProto.INT64, {"int64_vocabulary": [1, 2, 3]})):
+        keys = next(iter(words.values()))
+        kind = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+        node = helper.make_node("DictVectorizer", ["m"], ["y"], domain="ai.onnx.ml", **words)
+        made = model([node], [], [("y", TensorProto.FLOAT, None)], ml=True)
+        made.graph.input.append(helper.make_value_info("m", kind))
+        results = both(made.SerializeToString(), {"m": {keys[2]: 3.5, keys[0]: 1.5}})
+        assert results[0][0].tolist() == [[1.5, 0.0, 3.5]]
+
+
 def failure(ort, call):
     with pytest.raises(Exception) as caught:
         call(ort)

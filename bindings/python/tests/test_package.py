@@ -293,30 +293,41 @@ def test_other_threads_go_on_during_a_run_and_cancel_it(loop):
     session.run(few)
 
 
-def interrupt_soon(seconds):
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    return timer
+@pytest.fixture
+def interrupt_soon():
+    """Sends Ctrl-C after some seconds."""
+    # A process that a script starts in the background ignores the signal.
+    previous, timers = signal.signal(signal.SIGINT, signal.default_int_handler), []
+
+    def start(seconds):
+        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
+        timers[-1].start()
+
+    yield start
+    [timer.join() for timer in timers]
+    signal.signal(signal.SIGINT, previous)
 
 
-def test_ctrl_c_ends_a_run(loop):
+def test_ctrl_c_ends_a_run(loop, interrupt_soon):
     session, names = of_opt.Session(loop), [port.name for port in loop.inputs]
     x = np.zeros(1024, np.float32)
-    timer = interrupt_soon(0.2)
+    # Should the signal not end the run, this does, and the test fails.
+    rescue = threading.Timer(60, session.cancel)
+    rescue.start()
+    interrupt_soon(0.2)
     with pytest.raises(KeyboardInterrupt):
         session.run({names[0]: np.int64(1 << 39), names[1]: x})
-    timer.join()
+    rescue.cancel()
     session.run({names[0]: np.int64(2), names[1]: x})
 
 
-def test_ctrl_c_ends_a_compilation():
+def test_ctrl_c_ends_a_compilation(interrupt_soon):
     count = 6000
     lines = [f"  %v{i + 1} = of.sin %v{i} : (tensor<64xf32>) -> tensor<64xf32>" for i in range(count)]
     text = "func @main(%v0: tensor<64xf32>) -> (tensor<64xf32>) {\n" + "\n".join(lines) + f"\n  of.return %v{count} : (tensor<64xf32>) -> ()\n}}\n"
-    timer = interrupt_soon(0.1)
+    interrupt_soon(0.1)
     with pytest.raises(KeyboardInterrupt):
         of_opt.compile(text.encode())
-    timer.join()
 
 
 # ---- the package ----

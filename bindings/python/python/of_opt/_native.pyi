@@ -1,5 +1,5 @@
 import os
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Session:
 
     def __init__(self, plan: Plan, *, threads: int = 0, memory: Optional[int] = None) -> None: ...
     def run(
-        self, inputs: Mapping[str, Any], outputs: Optional[Mapping[str, np.ndarray]] = None
+        self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
     ) -> Dict[str, Any]:
         """Runs the plan.
 
@@ -85,7 +85,7 @@ class Session:
             inputs: the value of each input: an array of the exact dtype, a tensor of another library with DLPack, or numbers and
                 lists, which are converted. Text is an array of str; a sequence is a list; an absent optional value is None. Row-major
                 arrays are read without a copy; an input of fixed shape is copied once, into the memory of the plan.
-            outputs: arrays to write results to, for any of the outputs.
+            outputs: arrays to write results to, for any of the outputs. They overlap no input.
 
         Returns:
             The outputs by name: arrays, lists for sequences, None for absent optional values. The run writes results of fixed
@@ -97,7 +97,7 @@ class Session:
             CancelledError: :meth:`cancel` ended the run.
         """
     def run_list(
-        self, inputs: Mapping[str, Any], outputs: Optional[Mapping[str, np.ndarray]] = None
+        self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
     ) -> List[Any]:
         """As :meth:`run`; returns the outputs in the order of the model."""
     def cancel(self) -> None:
