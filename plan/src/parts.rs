@@ -5,7 +5,6 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use prost::Message;
-use rayon::prelude::*;
 
 use crate::PlanBuilder;
 use crate::blobs::Blob;
@@ -109,13 +108,16 @@ fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
     let others: Vec<&Blob<'_>> = blobs.iter().filter(|blob| !is_aligned(blob)).collect();
     let room = |blob: &Blob<'_>| align_up(blob.bytes().len() as u64, VALUE_ALIGN) as usize;
     let mut memory = zeroed_pages(others.iter().map(|blob| room(blob)).sum())?;
-    let (mut rest, mut pieces) = (&mut memory[..], Vec::new());
-    for blob in &others {
-        let (to, later) = rest.split_at_mut(room(blob));
-        pieces.extend(to.chunks_mut(COPIED).zip(blob.bytes().chunks(COPIED)));
-        rest = later;
-    }
-    pieces.into_par_iter().for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
+    let mut rest = &mut memory[..];
+    rayon::scope(|workers| {
+        for blob in &others {
+            let (to, later) = std::mem::take(&mut rest).split_at_mut(room(blob));
+            for (to, from) in to.chunks_mut(COPIED).zip(blob.bytes().chunks(COPIED)) {
+                workers.spawn(move |_| to[..from.len()].copy_from_slice(from));
+            }
+            rest = later;
+        }
+    });
     let (memory, mut at) = (Arc::new(MappedBytes::from(memory.make_read_only()?)), 0);
     let place = |blob: &Blob<'static>| {
         if is_aligned(&blob) {

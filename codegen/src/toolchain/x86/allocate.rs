@@ -224,6 +224,18 @@ fn partners(p: &Program) -> Vec<Vec<Reg>> {
     out
 }
 
+/// The key of a density, which orders the densest first.
+fn first_densest(density: f32) -> u64 {
+    (!density.to_bits()).into()
+}
+
+/// Elements by a key, equal ones in their order. One sort serves all types.
+pub fn sorted<T: Copy>(list: &[T], key: &dyn Fn(&T) -> (u64, Span)) -> Vec<T> {
+    let mut keys: Vec<(u64, Span, usize)> = list.iter().enumerate().map(|(i, x)| (key(x).0, key(x).1, i)).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, _, i)| list[i]).collect()
+}
+
 /// Chooses the places of all values.
 pub fn allocate(p: &Program) -> Allocation {
     let mut places = vec![Place::None; p.classes.len()];
@@ -232,7 +244,7 @@ pub fn allocate(p: &Program) -> Allocation {
     let loops = Loops::of(p);
     let partners = partners(p);
     let mut ranges = ranges(p, &loops, &again);
-    ranges.sort_by(|a, b| b.density().total_cmp(&a.density()).then(a.span.cmp(&b.span)));
+    ranges = sorted(&ranges, &|r| (first_densest(r.density()), r.span));
     let vectors = if p.avx512 { 32 } else { 16 };
     let general = GENERAL.iter().map(|r| *r as u8).collect();
     let mut classes = [Registers::new(general), Registers::new((0..vectors).collect())];
@@ -252,7 +264,7 @@ pub fn allocate(p: &Program) -> Allocation {
             None => without.push(range),
         }
     }
-    without.sort_by_key(|r| r.span);
+    let without = sorted(&without, &|r| (0, r.span));
     let mut slots = [Slots::default(), Slots::default()];
     for range in &without {
         places[range.register as usize] = match again[range.register as usize] {
@@ -272,6 +284,7 @@ pub fn allocate(p: &Program) -> Allocation {
 const SPARE_VECTORS: usize = 2;
 
 /// A value in a loop, and how much its uses there count.
+#[derive(Clone, Copy)]
 struct Candidate {
     split: Split,
     weight: f32,
@@ -312,11 +325,8 @@ fn candidates(p: &Program, loops: &Loops, without: &[Range], again: &[Option<i64
 }
 
 /// Registers that values without one have in loops: those of inner loops first, in which most time is spent.
-fn splits(mut candidates: Vec<Candidate>, p: &Program, classes: &mut [Registers; 2]) -> Vec<Split> {
-    candidates.sort_by(|a, b| {
-        let key = |c: &Candidate| (c.split.span, c.split.value);
-        b.density().total_cmp(&a.density()).then(key(a).cmp(&key(b)))
-    });
+fn splits(candidates: Vec<Candidate>, p: &Program, classes: &mut [Registers; 2]) -> Vec<Split> {
+    let candidates = sorted(&candidates, &|c| (first_densest(c.density()), c.split.span));
     let mut out: Vec<Split> = Vec::new();
     for Candidate { split, .. } in candidates {
         let inside = |a: Span, b: Span| a.0 >= b.0 && a.1 <= b.1;
@@ -340,8 +350,7 @@ fn splits(mut candidates: Vec<Candidate>, p: &Program, classes: &mut [Registers;
             }
         }
     }
-    out.sort_by_key(|s| (s.span, s.value));
-    out
+    sorted(&out, &|s| (0, s.span))
 }
 
 /// Slots in the frame, which are used again.

@@ -1,6 +1,7 @@
 //! Passes over a program: comparisons are joined with the choices that read them, copies are removed by giving both sides one
 //! register, results without readers are dropped, loads become operands, and indices of loops pointers that move.
 
+use crate::toolchain::x86::allocate::sorted;
 use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
 use crate::toolchain::x86::opcode::{one, two};
 
@@ -288,7 +289,7 @@ fn move_pointers(p: &mut Program) {
             }
         }
     }
-    added.sort_by_key(|(at, _)| *at);
+    let added = sorted(&added, &|(at, _)| (*at as u64, (0, 0)));
     let mut out = Vec::with_capacity(p.insts.len() + added.len());
     let mut added = added.into_iter().peekable();
     for (i, inst) in p.insts.iter().enumerate() {
