@@ -5,20 +5,22 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::checksum::{Checksum, checksum};
 use crate::format::{VALUE_ALIGN, align_up};
 
 /// Bytes and their offset in a section. They are copied only when the file is written.
+#[derive(Clone)]
 pub(crate) struct Blob<'a> {
     pub offset: u64,
-    bytes: Box<dyn AsRef<[u8]> + 'a>,
+    bytes: Arc<dyn AsRef<[u8]> + Send + Sync + 'a>,
 }
 
 impl<'a> Blob<'a> {
     /// Bytes at an offset.
-    pub fn new(offset: u64, bytes: impl AsRef<[u8]> + 'a) -> Self {
-        Self { offset, bytes: Box::new(bytes) }
+    pub fn new(offset: u64, bytes: impl AsRef<[u8]> + Send + Sync + 'a) -> Self {
+        Self { offset, bytes: Arc::new(bytes) }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -46,7 +48,7 @@ pub(crate) struct Blobs<'a> {
 
 impl<'a> Blobs<'a> {
     /// Adds bytes, unless equal ones are there already, and returns their offset.
-    pub fn add(&mut self, bytes: impl AsRef<[u8]> + 'a) -> u64 {
+    pub fn add(&mut self, bytes: impl AsRef<[u8]> + Send + Sync + 'a) -> u64 {
         let alike = self.by_checksum.entry(checksum(bytes.as_ref())).or_default();
         if let Some(&i) = alike.iter().find(|i| self.all[**i].bytes() == bytes.as_ref()) {
             return self.all[i].offset;

@@ -47,7 +47,7 @@ impl<'a> PlanBuilder<'a> {
         name: impl Into<String>,
         dtype: ElementType,
         dims: &[i64],
-        bytes: impl AsRef<[u8]> + 'a,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'a,
     ) -> Result<u32, BuildError> {
         let (name, got) = (name.into(), bytes.as_ref().len() as u64);
         check_weight(&name, dtype, dims, got)?;
@@ -88,7 +88,7 @@ impl<'a> PlanBuilder<'a> {
         &mut self,
         name: impl Into<String>,
         isa: impl Into<String>,
-        blob: impl AsRef<[u8]> + 'a,
+        blob: impl AsRef<[u8]> + Send + Sync + 'a,
         entry: u64,
     ) -> Result<u32, BuildError> {
         let (name, len) = (name.into(), blob.as_ref().len() as u64);
@@ -107,7 +107,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Adds the bytes of an executable and returns their offset and length in the payload section.
-    pub fn add_payload(&mut self, bytes: impl AsRef<[u8]> + 'a) -> (u64, u64) {
+    pub fn add_payload(&mut self, bytes: impl AsRef<[u8]> + Send + Sync + 'a) -> (u64, u64) {
         let len = bytes.as_ref().len() as u64;
         (self.payload.add(bytes), len)
     }

@@ -198,7 +198,7 @@ pub fn describe(file: &PlanFile) -> Description {
     let plan = file.plan();
     let section = |kind: SectionKind| {
         let checksum = hex(&file.section_checksum(kind)?);
-        Some(SectionText { kind: kind.name(), bytes: file.section(kind).len() as u64, checksum })
+        Some(SectionText { kind: kind.name(), bytes: file.section_len(kind), checksum })
     };
     Description {
         model: plan.info.model.clone(),
@@ -218,7 +218,7 @@ pub fn describe(file: &PlanFile) -> Description {
         sections: SectionKind::ALL.into_iter().filter_map(section).collect(),
         weights: WeightsText {
             count: plan.weights.len(),
-            bytes: file.section(SectionKind::Weights).len() as u64,
+            bytes: file.section_len(SectionKind::Weights),
             list: plan.weights.iter().map(weight_text).collect(),
         },
         code: plan.code.iter().map(code_text).collect(),

@@ -9,6 +9,7 @@ use prost::Message;
 use crate::checksum::checksum;
 use crate::format::{Section, SectionKind, damaged, decode_header, malformed};
 use crate::mapped_bytes::MappedBytes;
+use crate::parts::Parts;
 use crate::{Arg, ArgSource, BackendExec, Finding, OpenError, Plan, PlanBuilder, WriteError, ranges, verify};
 
 /// A structure larger than this is refused before it is decoded.
@@ -17,9 +18,16 @@ const MAX_STRUCTURE: u64 = 1 << 28;
 /// An open plan. Its ranges and indexes were checked, so its accessors cannot fail for what the plan itself names.
 pub struct PlanFile {
     plan: Plan,
-    map: MappedBytes,
-    sections: Vec<Section>,
+    content: Content,
     path: Option<PathBuf>,
+}
+
+/// Where the sections are.
+enum Content {
+    /// In one piece, as a file has them.
+    Map(MappedBytes, Vec<Section>),
+    /// In memory.
+    Parts(Parts),
 }
 
 impl PlanFile {
@@ -37,9 +45,18 @@ impl PlanFile {
         Self::from_map(map, None)
     }
 
-    /// Packs a plan in memory and opens it, for a run without a file.
-    pub fn from_builder(builder: &PlanBuilder<'_>) -> Result<Self, BuildOrOpenError> {
-        Ok(Self::from_map(builder.to_map()?, None)?)
+    /// A plan in memory, for a run without a file. It shares the weights of the builder.
+    ///
+    /// # Errors
+    /// When the plan does not verify, or the system has no memory left.
+    pub fn from_builder(builder: &PlanBuilder<'static>) -> Result<Self, WriteError> {
+        let plan = builder.plan().clone();
+        verify(&plan).map_err(WriteError::Invalid)?;
+        let parts = Parts::of(builder);
+        let content = parts.map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })?;
+        let file = Self { plan, content: Content::Parts(content), path: None };
+        let findings = file.range_findings();
+        if findings.is_empty() { Ok(file) } else { Err(WriteError::Invalid(findings)) }
     }
 
     fn from_map(map: MappedBytes, path: Option<PathBuf>) -> Result<Self, OpenError> {
@@ -56,17 +73,22 @@ impl PlanFile {
             return Err(malformed(format!("the structure section has {} bytes", structure.len)));
         }
         let plan = Plan::decode(section_bytes(bytes, structure)).map_err(|error| malformed(error.to_string()))?;
-        let file = Self { plan, map, sections, path };
+        let file = Self { plan, content: Content::Map(map, sections), path };
         let findings = file.integrity();
         if findings.is_empty() { Ok(file) } else { Err(OpenError::Invalid(findings)) }
     }
 
     fn integrity(&self) -> Vec<Finding> {
-        let size = |kind| self.section(kind).len() as u64;
-        let mut findings =
-            ranges::check(&self.plan, size(SectionKind::Weights), size(SectionKind::Code), size(SectionKind::Payload));
+        let mut findings = self.range_findings();
         findings.extend(verify::structure(&self.plan));
         findings
+    }
+
+    /// Ranges of the structure that are not in the other sections.
+    fn range_findings(&self) -> Vec<Finding> {
+        let [weights, code, payload] =
+            [SectionKind::Weights, SectionKind::Code, SectionKind::Payload].map(|kind| self.section_len(kind));
+        ranges::check(&self.plan, weights, code, payload)
     }
 
     /// The structure.
@@ -86,24 +108,51 @@ impl PlanFile {
 
     /// Bytes of the whole file.
     pub fn file_len(&self) -> u64 {
-        self.map.bytes().len() as u64
+        match &self.content {
+            Content::Map(map, _) => map.bytes().len() as u64,
+            Content::Parts(parts) => parts.file_len(),
+        }
     }
 
-    /// The bytes of a section; empty when the plan has none of that kind. They start at a page boundary.
-    pub fn section(&self, kind: SectionKind) -> &[u8] {
-        let section = self.sections.iter().find(|section| section.kind == kind);
-        section.map_or(&[], |section| section_bytes(self.map.bytes(), section))
+    /// The size of a section; 0 when the plan has none of that kind.
+    pub fn section_len(&self, kind: SectionKind) -> u64 {
+        match &self.content {
+            Content::Map(_, sections) => sections.iter().find(|s| s.kind == kind).map_or(0, |s| s.len),
+            Content::Parts(parts) => parts.len(kind),
+        }
     }
 
     /// The checksum of a section.
     pub fn section_checksum(&self, kind: SectionKind) -> Option<[u8; 16]> {
-        self.sections.iter().find(|section| section.kind == kind).map(|section| section.checksum)
+        match &self.content {
+            Content::Map(_, sections) => sections.iter().find(|s| s.kind == kind).map(|s| s.checksum),
+            Content::Parts(parts) => parts.checksum(kind),
+        }
     }
 
-    /// The bytes of a weight, inside the memory map; `None` when there is no such weight.
+    /// The bytes of a section other than the weights, whose bytes need not be in one piece; empty when the plan has none of
+    /// that kind. They start at a page boundary.
+    fn section(&self, kind: SectionKind) -> &[u8] {
+        match &self.content {
+            Content::Map(map, sections) => {
+                sections.iter().find(|s| s.kind == kind).map_or(&[], |s| section_bytes(map.bytes(), s))
+            }
+            Content::Parts(parts) => parts.whole(kind),
+        }
+    }
+
+    /// All kernels.
+    pub fn code(&self) -> &[u8] {
+        self.section(SectionKind::Code)
+    }
+
+    /// The bytes of a weight, aligned for vectors; `None` when there is no such weight.
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
         let weight = self.plan.weights.get(index as usize)?;
-        slice(self.section(SectionKind::Weights), weight.offset, weight.len)
+        match &self.content {
+            Content::Map(..) => slice(self.section(SectionKind::Weights), weight.offset, weight.len),
+            Content::Parts(parts) => parts.weight(weight.offset, weight.len),
+        }
     }
 
     /// The blob of a kernel; `None` when there is no such kernel.
@@ -148,17 +197,6 @@ impl fmt::Debug for PlanFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlanFile").field("path", &self.path).field("model", &self.plan.info.model).finish()
     }
-}
-
-/// Why a plan could not be packed and opened in memory.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildOrOpenError {
-    /// It could not be packed.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// It could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
 }
 
 fn section_bytes<'a>(bytes: &'a [u8], section: &Section) -> &'a [u8] {

@@ -2,7 +2,7 @@
 //!
 //! A plan is plain data. The compiler fills a [`PlanBuilder`] and writes a file; the runtime opens it as a
 //! [`PlanFile`], which maps the file, verifies every checksum and bounds-checks every range before it hands out
-//! anything. Weights are read from the mapped file and never copied. The same data always gives the same bytes:
+//! anything. Weights are read from the mapped file, or from the builder of a plan in memory, and not copied. The same data always gives the same bytes:
 //! a plan has no timestamps, and every list keeps the order in which it was filled.
 //!
 //! A plan holds one or more [`Program`]s (one for each shape variant of a model), which share weights and kernel code.
@@ -33,6 +33,7 @@ mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
 mod mesh;
+mod parts;
 mod ranges;
 mod structure;
 mod task;
@@ -49,7 +50,7 @@ pub use describe::{Description, describe, json, layout_text, text, transfer_text
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
 pub use extent::{Call, Extent, ExtentFn, Factor, Solution, Term};
-pub use file::{BuildOrOpenError, PlanFile};
+pub use file::PlanFile;
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use largest_values::{LargeValue, binary_size, largest_values};

@@ -33,6 +33,12 @@ pub(crate) struct MappedBytes {
     len: usize,
 }
 
+impl From<Mmap> for MappedBytes {
+    fn from(map: Mmap) -> Self {
+        Self { len: map.len(), map }
+    }
+}
+
 impl MappedBytes {
     /// Maps a file, with its pages brought in at once: verifying the checksums reads all of them anyway.
     pub fn file(path: &Path) -> io::Result<Self> {

@@ -3,14 +3,12 @@
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::blobs::Blob;
+use crate::checksum::{Checksum, Hasher};
+use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
+use crate::{PlanBuilder, WriteError, verify};
 use of_files::AtomicFile;
 use prost::Message;
-
-use crate::blobs::Blob;
-use crate::checksum::Hasher;
-use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
-use crate::mapped_bytes::MappedBytes;
-use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
     /// Verifies the plan and writes it: a reader sees the old file or the new one and never a part of it, and the
@@ -38,19 +36,6 @@ impl PlanBuilder<'_> {
     #[doc(hidden)]
     pub fn to_bytes_unverified(&self) -> Result<Vec<u8>, WriteError> {
         self.pack()
-    }
-
-    /// Verifies the plan and packs it into memory that can be opened as it is.
-    pub(crate) fn to_map(&self) -> Result<MappedBytes, WriteError> {
-        verify(&self.plan).map_err(WriteError::Invalid)?;
-        let structure = self.plan.encoded_len() as u64;
-        let sections = [structure, end(&self.code), end(&self.weights), end(&self.payload)];
-        let len = sections
-            .into_iter()
-            .filter(|len| *len > 0)
-            .fold(SECTION_ALIGN, |at, len| align_up(at, SECTION_ALIGN) + len);
-        MappedBytes::fill(len as usize, |to| self.stream(&mut Cursor::new(to)))
-            .map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })
     }
 
     fn pack(&self) -> Result<Vec<u8>, WriteError> {
@@ -112,8 +97,25 @@ impl<W: Write> SectionWriter<'_, W> {
 }
 
 /// Bytes of a section.
-fn end(blobs: &[Blob<'_>]) -> u64 {
+pub(crate) fn end(blobs: &[Blob<'_>]) -> u64 {
     blobs.last().map_or(0, Blob::end)
+}
+
+/// Bytes of a file whose sections have these sizes.
+pub(crate) fn sections_len(sections: [u64; 4]) -> u64 {
+    let sections = sections.into_iter().filter(|len| *len > 0);
+    sections.fold(SECTION_ALIGN, |at, len| align_up(at, SECTION_ALIGN) + len)
+}
+
+/// The checksum of a section with these blobs.
+pub(crate) fn sections_checksum(blobs: &[Blob<'_>]) -> Checksum {
+    let (mut hasher, mut at) = (Hasher::default(), 0);
+    for blob in blobs {
+        hasher.update(&ZEROS[..(blob.offset - at) as usize]);
+        hasher.update(blob.bytes());
+        at = blob.end();
+    }
+    hasher.finish()
 }
 
 /// No gap is larger than a section's alignment.

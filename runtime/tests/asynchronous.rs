@@ -230,7 +230,7 @@ fn line(threads: u32, last: &str) -> Arc<PlanFile> {
     finished(plan, graph)
 }
 
-fn finished(mut plan: PlanBuilder<'_>, graph: Graph) -> Arc<PlanFile> {
+fn finished(mut plan: PlanBuilder<'static>, graph: Graph) -> Arc<PlanFile> {
     let mut program = graph.finish();
     chain_threads(&mut program);
     plan.add_program(program);

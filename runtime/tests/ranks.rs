@@ -83,7 +83,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
     plan
 }
 
-fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
+fn open(plan: &PlanBuilder<'static>) -> Result<MeshSession, SessionError> {
     let file = PlanFile::from_builder(plan).unwrap_or_else(|e| panic!("{e}"));
     MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true, ..Default::default() }, &[])
 }
@@ -130,7 +130,7 @@ fn inputs_must_be_whole() {
 }
 
 /// Simulates; the work of template `t` takes `1000 (t + 1)` ns, a sum 100 ns, all else nothing.
-fn simulated(plan: &PlanBuilder<'_>, options: &RanksOptions) -> Result<RanksTimeline, SimError> {
+fn simulated(plan: &PlanBuilder<'static>, options: &RanksOptions) -> Result<RanksTimeline, SimError> {
     let plan = plan.plan();
     simulate_ranks(plan, &plan.meshes[0], options, &mut |rank, program| {
         let template = u64::from(plan.meshes[0].ranks[rank as usize].program);

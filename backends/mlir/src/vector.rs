@@ -408,12 +408,11 @@ impl Printer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
 
     use of_codegen::analysis::roles::Roles;
     use of_codegen::fuse::{self, GroupKind};
     use of_codegen::kernel::expr;
-    use of_codegen::lower::body;
+    use of_codegen::lower::body::{self, Special};
     use of_codegen::print::Source;
     use of_codegen::toolchain;
     use of_ir::{Graph, Tensor, ValueId};
@@ -429,11 +428,11 @@ mod tests {
         let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
         let nest = |group: &fuse::Group| match group.kind {
             GroupKind::Elementwise => Some(Nest::Elementwise {
-                body: body::body(g, group, &roles, 0, &HashSet::new(), &HashSet::new()),
+                body: body::body(g, group, &roles, 0, &Special::default()),
                 dims: group.space.clone(),
             }),
             GroupKind::Rowwise(inner) => Some(Nest::RowWise {
-                body: body::body(g, group, &roles, inner, &HashSet::new(), &HashSet::new()),
+                body: body::body(g, group, &roles, inner, &Special::default()),
                 dims: group.space.clone(),
                 inner,
             }),

@@ -92,6 +92,10 @@ fn vector_instructions_are_encoded() {
                 for (mem, text) in places {
                     calls.push((*op, Args::new(*a, b, Rm::Mem(mem))));
                     want.push(format!("{name} {v}{a},{v}{b},{size} PTR {text}"));
+                    if evex {
+                        calls.push((*op, Args { broadcast: true, ..Args::new(*a, b, Rm::Mem(mem)) }));
+                        want.push(format!("{name} {v}{a},{v}{b},DWORD BCST {text}"));
+                    }
                 }
             }
             for (op, name) in ONE {
@@ -165,6 +169,7 @@ fn general_instructions_are_encoded() {
     let emit = |asm: &mut Asm| {
         asm.mov(R8, Rax);
         asm.mov_imm(R12, -1);
+        asm.mov_imm(R12, 7);
         asm.mov_imm(R12, 1 << 40);
         asm.load(R11, Rm::Mem(Mem::at(Rbp, -48)), 8, false);
         asm.store(Mem::at(Rsp, 64), R13, 8);
@@ -180,6 +185,9 @@ fn general_instructions_are_encoded() {
         asm.alu_imm(Alu::Or, R8, 1 << 10);
         asm.imul(R8, Rm::Mem(Mem::at(Rbp, -48)));
         asm.imul_imm(R11, Rm::Reg(R8 as u8), 768);
+        asm.multiply(Rm::Reg(R8 as u8));
+        asm.multiply(Rm::Mem(Mem::at(Rbp, -48)));
+        asm.exchange(R8, Rsi);
         asm.divide(Rcx, true);
         asm.divide(R8, false);
         asm.shift_imm(ShiftInt::RightSigned, R8, 3);
@@ -199,6 +207,7 @@ fn general_instructions_are_encoded() {
     let want = [
         "mov r8,rax",
         "mov r12,0xffffffffffffffff",
+        "mov r12d,0x7",
         "movabs r12,0x10000000000",
         "mov r11,QWORD PTR [rbp-0x30]",
         "mov QWORD PTR [rsp+0x40],r13",
@@ -214,9 +223,12 @@ fn general_instructions_are_encoded() {
         "or r8,0x400",
         "imul r8,QWORD PTR [rbp-0x30]",
         "imul r11,r8,0x300",
+        "imul r8",
+        "imul QWORD PTR [rbp-0x30]",
+        "xchg rsi,r8",
         "cqo",
         "idiv rcx",
-        "mov rdx,0x0",
+        "mov edx,0x0",
         "div r8",
         "sar r8,0x3",
         "shl r8,cl",

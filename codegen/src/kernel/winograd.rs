@@ -107,21 +107,36 @@ impl Transform {
         let (r, n) = (self.taps, self.points());
         let mut out = ZeroFilled::new(cout.div_ceil(width) * width * cin * n * n);
         out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
-            let mut rows = vec![0f64; n * r];
-            // Adjacent outputs of the panel are processed in order.
-            for (c, o) in (0..cin).flat_map(|c| (0..width.min(cout - p * width)).map(move |o| (c, o))) {
-                let filter = &filters[((p * width + o) * cin + c) * r * r..][..r * r];
+            // Adjacent outputs of the panel are lanes.
+            let lanes = width.min(cout - p * width);
+            let mut taps = vec![0f64; r * r * lanes];
+            let mut half = vec![0f64; n * r * lanes];
+            let mut point = vec![0f64; lanes];
+            for c in 0..cin {
+                for o in 0..lanes {
+                    let filter = &filters[((p * width + o) * cin + c) * r * r..][..r * r];
+                    filter.iter().enumerate().for_each(|(t, x)| taps[t * lanes + o] = f64::from(*x));
+                }
                 // G g, then (G g) G^T.
-                for (i, to) in rows.iter_mut().enumerate() {
-                    *to = (0..r).map(|k| self.filter[i / r][k] * f64::from(filter[k * r + i % r])).sum();
+                for (i, to) in half.chunks_exact_mut(lanes).enumerate() {
+                    combine(to, &self.filter[i / r], |k| &taps[(k * r + i % r) * lanes..][..lanes]);
                 }
                 for i in 0..n * n {
-                    let value: f64 = (0..r).map(|k| rows[i / n * r + k] * self.filter[i % n][k]).sum();
-                    panel[(i * cin + c) * width + o] = value as f32;
+                    combine(&mut point, &self.filter[i % n], |k| &half[(i / n * r + k) * lanes..][..lanes]);
+                    let to = &mut panel[(i * cin + c) * width..][..lanes];
+                    to.iter_mut().zip(&point).for_each(|(to, x)| *to = *x as f32);
                 }
             }
         });
         out
+    }
+}
+
+/// The sum of vectors with factors.
+fn combine<'a>(to: &mut [f64], factors: &[f64], vector: impl Fn(usize) -> &'a [f64]) {
+    to.fill(0.0);
+    for (k, factor) in factors.iter().enumerate() {
+        to.iter_mut().zip(vector(k)).for_each(|(to, x)| *to += factor * x);
     }
 }
 

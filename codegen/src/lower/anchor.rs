@@ -285,10 +285,13 @@ pub(crate) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin
     const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];
     out.par_chunks_mut((ROWS * cout).max(1)).enumerate().for_each(|(block, to)| {
-        let rows = to.len() / cout;
-        for (o, i) in (0..cout).flat_map(|o| (0..rows).map(move |i| (o, i))) {
-            let (t, c) = ((block * ROWS + i) / cin, (block * ROWS + i) % cin);
-            to[i * cout + o] = w[(o * cin + c) * taps + t];
+        // Where each row begins in a filter.
+        let rows = block * ROWS..block * ROWS + to.len() / cout;
+        let from: Vec<usize> = rows.map(|row| row % cin * taps + row / cin).collect();
+        for (o, filter) in w.chunks_exact(cin * taps).enumerate() {
+            for (to, from) in to[o..].iter_mut().step_by(cout).zip(&from) {
+                *to = filter[*from];
+            }
         }
     });
     out

@@ -19,6 +19,7 @@ use crate::kernel::float::is_half;
 use crate::kernel::space::row_major;
 
 /// Values of a graph that programs treat in a way of their own.
+#[derive(Default, Debug)]
 pub struct Special {
     /// Values that must keep every bit.
     pub kept: HashSet<ValueId>,

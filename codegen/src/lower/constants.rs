@@ -52,7 +52,11 @@ impl<'g, 'b> Constants<'g, 'b> {
     ///
     /// # Errors
     /// When the plan cannot hold it.
-    pub fn computed<T: Element>(&mut self, name: &str, data: impl Into<ZeroFilled<T>>) -> Result<u32, Diagnostic> {
+    pub fn computed<T: Element + Send + Sync>(
+        &mut self,
+        name: &str,
+        data: impl Into<ZeroFilled<T>>,
+    ) -> Result<u32, Diagnostic> {
         let data = data.into();
         let dims = [data.len() as i64];
         self.builder.add_weight(name, element_type(T::DTYPE), &dims, data).map_err(failed)

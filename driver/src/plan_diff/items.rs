@@ -70,7 +70,7 @@ pub(super) fn target(file: &PlanFile) -> Vec<Item> {
 pub(super) fn sections(file: &PlanFile) -> Vec<Item> {
     let section = |kind: SectionKind| {
         let checksum = file.section_checksum(kind)?;
-        let facts = vec![bytes("", file.section(kind).len() as u64), text("checksum", hash(&checksum))];
+        let facts = vec![bytes("", file.section_len(kind)), text("checksum", hash(&checksum))];
         Some(named(kind.name(), facts))
     };
     let mut out = vec![named("file", vec![bytes("", file.file_len())])];

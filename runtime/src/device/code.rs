@@ -6,7 +6,7 @@
 use std::io;
 
 use memmap2::{Mmap, MmapMut};
-use of_plan::{KernelCode, PlanFile, SectionKind};
+use of_plan::{KernelCode, PlanFile};
 
 /// A kernel's entry point: runs the iterations `[begin, end)` of its outermost loop and returns a status: 0, or 1 for an
 /// index that is out of range.
@@ -22,7 +22,7 @@ pub(crate) struct CodeMap {
 impl CodeMap {
     /// Copies the code section into fresh pages and makes them read-only and executable.
     pub fn new(plan: &PlanFile) -> io::Result<Self> {
-        let code = plan.section(SectionKind::Code);
+        let code = plan.code();
         if code.is_empty() {
             return Ok(Self { map: None });
         }

@@ -211,7 +211,9 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: Fill) 
     let n = axes.len() - 1;
     let rows: Extent = out[..n].iter().product();
     let (width, own, before) = &axes[n];
-    let mut c = format!("  const {t} fill = {fill};\n  for (i64 row = begin; row < end; row++) {{\n");
+    let ones = u64::MAX / (u64::MAX >> (64 - 8 * element_bytes.clamp(1, 8)));
+    let mut c =
+        format!("  const u64 pattern = (u64){fill} * {ones}ULL;\n  for (i64 row = begin; row < end; row++) {{\n");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[{result}] + row * {width};");
     let mut below = Extent::from(1usize);
     let (mut inside, mut at) = (vec!["1".to_string()], vec!["0".to_string()]);
@@ -225,10 +227,10 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: Fill) 
     let last = (before + own).max(&first).min(width);
     let _ = writeln!(c, "    if ({}) {{", inside.join(" && "));
     let _ = writeln!(c, "      const {t} *from = (const {t} *)args[0] + ({}) - ({before});", at.join(" + "));
-    let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = fill;");
+    let _ = writeln!(c, "      fill(to, pattern, {});", &first * element_bytes);
     let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
-    let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = fill;");
-    let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = fill;\n  }}");
+    let _ = writeln!(c, "      fill(to + {last}, pattern, {});", (width - &last) * element_bytes);
+    let _ = writeln!(c, "    }} else fill(to, pattern, {});\n  }}", width * element_bytes);
     Source::new(c, rows, (16384 / width.size_hint().max(1)).max(1) as i64)
 }
 

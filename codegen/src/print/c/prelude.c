@@ -175,6 +175,14 @@ CALLED void move(void *to, const void *from, i64 n) {
   for (; i < n; i++) t[i] = f[i];
 }
 
+/* Fills n bytes with a pattern of eight. */
+typedef u64 any_pattern __attribute__((aligned(1), may_alias));
+CALLED void fill(void *to, u64 pattern, i64 n) {
+  u8 *t = to; i64 i = 0;
+  for (; i + 8 <= n; i += 8) *(any_pattern *)(t + i) = pattern;
+  for (; i < n; i++) { t[i] = (u8)pattern; pattern >>= 8; }
+}
+
 /* Loads four bytes, or fewer and zeros. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
 INLINE i32 word(const void *p) { return *(const word_any *)p; }

@@ -1,5 +1,6 @@
-//! Register allocation by linear scan: a register is live from its first definition to its last reader, or to the end of the
-//! loop that it lives through. Where registers do not suffice, the value that is used least, weighted by loops, moves to memory.
+//! Register allocation: a value is live from its first definition to its last reader, or to the end of the loop that it lives through.
+//! Values get registers in the order of their weight, the number of uses weighted by loops, per instruction that they are live. What gets
+//! none is in memory, or is computed again; inside of loops that have registers left it is in a register nevertheless.
 
 use crate::toolchain::x86::asm::Gp;
 use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
@@ -8,6 +9,9 @@ use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
 const LOOP_WEIGHT: f32 = 16.0;
 /// How much a constant counts: most instructions read it from memory as well.
 const AGAIN_WEIGHT: f32 = 0.1;
+
+/// The registers of the parameters.
+pub const PARAMETERS: [Gp; 4] = [Gp::Rdi, Gp::Rsi, Gp::Rdx, Gp::Rcx];
 
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,97 +28,133 @@ pub enum Place {
 
 /// General-purpose registers that hold values. The others are temporaries: rax, rcx and rdx; rsp points to the frame.
 pub const GENERAL: [Gp; 12] =
-    [Gp::Rbx, Gp::Rsi, Gp::Rdi, Gp::R8, Gp::R9, Gp::R10, Gp::R11, Gp::Rbp, Gp::R12, Gp::R13, Gp::R14, Gp::R15];
+    [Gp::Rsi, Gp::Rdi, Gp::R8, Gp::R9, Gp::R10, Gp::R11, Gp::Rbx, Gp::Rbp, Gp::R12, Gp::R13, Gp::R14, Gp::R15];
+
+/// A loop in which a value without a register has one. It is loaded where the loop begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// The value.
+    pub value: Reg,
+    /// Its register.
+    pub register: u8,
+    /// The first and the last instruction of the loop.
+    pub span: Span,
+    /// Whether what the loop changes is read after it, and stored where it changes.
+    pub stores: bool,
+}
+
+/// First and last instruction.
+pub type Span = (u32, u32);
 
 /// The places of all values.
 pub struct Allocation {
     /// By register of the program.
     pub places: Vec<Place>,
+    /// Values that are elsewhere in loops, by the start of the loop.
+    pub splits: Vec<Split>,
     /// Slots of 8 bytes.
     pub slots: u32,
     /// Slots of a vector.
     pub vectors: u32,
-    /// For each vector register the ranges in which it holds a value, in order.
-    pub busy: Vec<Vec<(u32, u32)>>,
+    /// For each vector register the spans in which it holds a value, in order.
+    pub busy: Vec<Vec<Span>>,
+    /// The general-purpose registers that hold values.
+    pub general: Vec<u8>,
 }
 
 /// A live range.
 #[derive(Clone, Copy)]
 struct Range {
     register: Reg,
-    start: u32,
-    end: u32,
+    span: Span,
     weight: f32,
 }
 
-/// A loop: its first and last instruction, and the loop around it.
-type Loop = (u32, u32, Option<u32>);
-
-/// The innermost loop around each instruction, as an index into the loops, and the loops.
-fn loops(p: &Program) -> (Vec<Option<u32>>, Vec<Loop>) {
-    let (mut around, mut all): (Vec<Option<u32>>, Vec<Loop>) = Default::default();
-    let mut now = None;
-    for (i, inst) in p.insts.iter().enumerate() {
-        if inst.op == Op::Loop(true) {
-            all.push((i as u32, 0, now));
-            now = Some(all.len() as u32 - 1);
-        }
-        around.push(now);
-        if inst.op == Op::Loop(false)
-            && let Some(l) = now
-        {
-            all[l as usize].1 = i as u32;
-            now = all[l as usize].2;
-        }
+impl Range {
+    /// Weight per instruction.
+    fn density(&self) -> f32 {
+        self.weight / (self.span.1 - self.span.0 + 1) as f32
     }
-    (around, all)
 }
 
-/// The live ranges of all registers, by their start.
-fn ranges(p: &Program) -> Vec<Range> {
-    let (around, loops) = loops(p);
-    let mut depths = vec![0u8; loops.len()];
-    for (i, l) in loops.iter().enumerate() {
-        depths[i] = 1 + l.2.map_or(0, |outer| depths[outer as usize]);
+/// A loop.
+struct Loop {
+    span: Span,
+    around: Option<u32>,
+    depth: u8,
+}
+
+/// The loops of a program, and the innermost one around each instruction.
+struct Loops {
+    all: Vec<Loop>,
+    around: Vec<Option<u32>>,
+}
+
+impl Loops {
+    fn of(p: &Program) -> Loops {
+        let (mut around, mut all): (Vec<Option<u32>>, Vec<Loop>) = Default::default();
+        let mut now: Option<u32> = None;
+        for (i, inst) in p.insts.iter().enumerate() {
+            if inst.op == Op::Loop(true) {
+                let depth = 1 + now.map_or(0, |l: u32| all[l as usize].depth);
+                all.push(Loop { span: (i as u32, 0), around: now, depth });
+                now = Some(all.len() as u32 - 1);
+            }
+            around.push(now);
+            if inst.op == Op::Loop(false)
+                && let Some(l) = now
+            {
+                all[l as usize].span.1 = i as u32;
+                now = all[l as usize].around;
+            }
+        }
+        Loops { all, around }
     }
-    let empty = Range { register: NONE, start: u32::MAX, end: 0, weight: 0.0 };
+
+    /// The loops around an instruction, from inside out.
+    fn outward(&self, at: u32) -> impl Iterator<Item = &Loop> {
+        std::iter::successors(self.around[at as usize], |l| self.all[*l as usize].around).map(|l| &self.all[l as usize])
+    }
+
+    /// How much a use there counts.
+    fn weight(&self, at: u32) -> f32 {
+        let depth = self.outward(at).next().map_or(0, |l| l.depth);
+        LOOP_WEIGHT.powi(depth.min(11).into())
+    }
+}
+
+/// The live ranges of all registers.
+fn ranges(p: &Program, loops: &Loops, again: &[Option<i64>]) -> Vec<Range> {
+    let empty = Range { register: NONE, span: (u32::MAX, 0), weight: 0.0 };
     let mut out = vec![empty; p.classes.len()];
-    let weights: Vec<f32> = (0..12).map(|d| LOOP_WEIGHT.powi(d)).collect();
     for (i, inst) in p.insts.iter().enumerate() {
         let at = i as u32;
-        let weight = around[i].map_or(1.0, |l| weights[depths[l as usize].min(11) as usize]);
+        let weight = loops.weight(at);
         for r in inst.reads() {
             let range = &mut out[r as usize];
             range.weight += weight;
-            range.end = range.end.max(at);
+            range.span.1 = range.span.1.max(at);
             // It lives through loops that begin after its definition.
-            let mut inner = around[i];
-            while let Some(l) = inner {
-                let (begin, end, outer) = loops[l as usize];
-                if begin <= range.start {
-                    break;
-                }
-                range.end = range.end.max(end);
-                inner = outer;
+            for l in loops.outward(at).take_while(|l| l.span.0 > range.span.0) {
+                range.span.1 = range.span.1.max(l.span.1);
             }
         }
         if inst.dst != NONE {
             let range = &mut out[inst.dst as usize];
             range.register = inst.dst;
-            range.start = range.start.min(at);
-            range.end = range.end.max(at);
+            range.span = (range.span.0.min(at), range.span.1.max(at));
             range.weight += weight;
         }
     }
-    let mut out: Vec<Range> = out.into_iter().filter(|r| r.register != NONE && r.register != FRAME).collect();
-    out.sort_by_key(|r| r.start);
+    out.retain(|r| r.register != NONE && r.register != FRAME);
+    for r in out.iter_mut().filter(|r| again[r.register as usize].is_some()) {
+        r.weight *= AGAIN_WEIGHT;
+    }
     out
 }
 
-/// Chooses the places of all values.
-pub fn allocate(p: &Program) -> Allocation {
-    let mut places = vec![Place::None; p.classes.len()];
-    places[FRAME as usize] = Place::Register(Gp::Rsp as u8);
+/// Numbers and constants that are computed again where they have no register.
+fn computed_again(p: &Program) -> Vec<Option<i64>> {
     let mut again: Vec<Option<i64>> = vec![None; p.classes.len()];
     let mut known = vec![true; p.classes.len()];
     for Inst { op, dst, imm, .. } in &p.insts {
@@ -124,22 +164,184 @@ pub fn allocate(p: &Program) -> Allocation {
         again[dst] = Some(*imm);
     }
     again.iter_mut().zip(known).filter(|(_, known)| !known).for_each(|(n, _)| *n = None);
-    let vectors = if p.avx512 { 32 } else { 16 };
-    let free = [GENERAL.iter().rev().map(|r| *r as u8).collect::<Vec<_>>(), (0..vectors).rev().collect()];
-    let [mut general, mut vector] = free.map(|free| Scan { free, active: Vec::new(), slots: Slots::default() });
-    for range in ranges(p) {
-        let scan = if p.classes[range.register as usize] == Class::Int { &mut general } else { &mut vector };
-        scan.assign(range, &again, &mut places);
+    again
+}
+
+/// Registers of one class, with the spans in which they hold values.
+struct Registers {
+    numbers: Vec<u8>,
+    busy: Vec<Vec<Span>>,
+}
+
+impl Registers {
+    fn new(numbers: Vec<u8>) -> Registers {
+        let busy = vec![Vec::new(); numbers.len()];
+        Registers { numbers, busy }
     }
-    let mut busy = vec![Vec::new(); vectors as usize];
-    for range in ranges(p) {
-        if let (Place::Register(r), Class::Vector) =
-            (places[range.register as usize], p.classes[range.register as usize])
-        {
-            busy[r as usize].push((range.start, range.end));
+
+    /// Where a span belongs in those of a register, if that is free. A span may begin where another ends.
+    fn position(&self, i: usize, span: Span) -> Option<usize> {
+        let busy = &self.busy[i];
+        let at = busy.partition_point(|s| s.1 <= span.0 && s.0 < span.0);
+        busy.get(at).is_none_or(|s| s.0 >= span.1 && s.0 > span.0).then_some(at)
+    }
+
+    /// A register that is free in a span, one of the wanted if possible. At least `spare` others stay free.
+    fn take(&mut self, span: Span, wanted: impl Iterator<Item = u8>, spare: usize) -> Option<u8> {
+        let all = 0..self.numbers.len();
+        if spare > 0 && all.clone().filter(|i| self.position(*i, span).is_some()).count() <= spare {
+            return None;
+        }
+        let wanted = wanted.filter_map(|r| self.numbers.iter().position(|n| *n == r));
+        let (i, at) = wanted.chain(all).find_map(|i| Some((i, self.position(i, span)?)))?;
+        self.busy[i].insert(at, span);
+        Some(self.numbers[i])
+    }
+
+    /// Frees a register in a span that it was taken for.
+    fn release(&mut self, register: u8, span: Span) {
+        if let Some(i) = self.numbers.iter().position(|n| *n == register) {
+            self.busy[i].retain(|s| *s != span);
         }
     }
-    Allocation { places, slots: general.slots.count, vectors: vector.slots.count, busy }
+}
+
+/// Pairs of values that cost a copy if they are in different registers: the result, and what the instruction replaces by it.
+fn partners(p: &Program) -> Vec<Vec<Reg>> {
+    let mut out = vec![Vec::new(); p.classes.len()];
+    for inst in &p.insts {
+        let from = match inst.op {
+            Op::Fma(..) => inst.args[2],
+            Op::Copy | Op::Alu(_) | Op::Mul | Op::Shift(_) | Op::Dot(_) | Op::Blend => inst.args[0],
+            Op::Lea => inst.mem.map_or(NONE, |m| m.base),
+            _ => NONE,
+        };
+        if from != NONE && from != FRAME && inst.dst != NONE {
+            out[inst.dst as usize].push(from);
+            out[from as usize].push(inst.dst);
+        }
+    }
+    out
+}
+
+/// Chooses the places of all values.
+pub fn allocate(p: &Program) -> Allocation {
+    let mut places = vec![Place::None; p.classes.len()];
+    places[FRAME as usize] = Place::Register(Gp::Rsp as u8);
+    let again = computed_again(p);
+    let loops = Loops::of(p);
+    let partners = partners(p);
+    let mut ranges = ranges(p, &loops, &again);
+    ranges.sort_by(|a, b| b.density().total_cmp(&a.density()).then(a.span.cmp(&b.span)));
+    let vectors = if p.avx512 { 32 } else { 16 };
+    let general = GENERAL.iter().map(|r| *r as u8).collect();
+    let mut classes = [Registers::new(general), Registers::new((0..vectors).collect())];
+    let class = |r: Reg| usize::from(p.classes[r as usize] == Class::Vector);
+    let mut without = Vec::new();
+    for range in ranges {
+        let r = range.register;
+        let wanted = partners[r as usize].iter().filter_map(|x| match places[*x as usize] {
+            Place::Register(n) => Some(n),
+            _ => None,
+        });
+        // A parameter stays where it comes in, if it can.
+        let own = PARAMETERS.iter().zip(&p.insts).find(|(_, i)| i.dst == r && i.op == Op::Param);
+        let wanted = own.and_then(|(_, i)| PARAMETERS.get(i.imm as usize)).map(|r| *r as u8).into_iter().chain(wanted);
+        match classes[class(r)].take(range.span, wanted, 0) {
+            Some(n) => places[r as usize] = Place::Register(n),
+            None => without.push(range),
+        }
+    }
+    without.sort_by_key(|r| r.span);
+    let mut slots = [Slots::default(), Slots::default()];
+    for range in &without {
+        places[range.register as usize] = match again[range.register as usize] {
+            Some(n) => Place::Again(n),
+            None => Place::Slot(slots[class(range.register)].take(range.span)),
+        };
+    }
+    let splits = splits(candidates(p, &loops, &without, &again), p, &mut classes);
+    let [slots, vectors] = slots.map(|s| s.count);
+    let [general, Registers { busy, .. }] = classes;
+    let used = general.numbers.iter().zip(&general.busy).filter(|(_, spans)| !spans.is_empty());
+    let general = used.map(|(n, _)| *n).collect();
+    Allocation { places, splits, slots, vectors, busy, general }
+}
+
+/// Vector registers that stay free in loops, as temporaries.
+const SPARE_VECTORS: usize = 2;
+
+/// A value in a loop, and how much its uses there count.
+struct Candidate {
+    split: Split,
+    weight: f32,
+}
+
+impl Candidate {
+    fn density(&self) -> f32 {
+        self.weight / (self.split.span.1 - self.split.span.0) as f32
+    }
+}
+
+/// The loops that values without a register are used in.
+fn candidates(p: &Program, loops: &Loops, without: &[Range], again: &[Option<i64>]) -> Vec<Candidate> {
+    let mut range_of: Vec<Option<Span>> = vec![None; p.classes.len()];
+    // Instructions on vectors read constants from memory as well.
+    let constant = |r: Reg| again[r as usize].is_some() && p.classes[r as usize] == Class::Vector;
+    without.iter().filter(|r| !constant(r.register)).for_each(|r| range_of[r.register as usize] = Some(r.span));
+    let mut out: Vec<Candidate> = Vec::new();
+    let mut of_value: Vec<Vec<usize>> = vec![Vec::new(); p.classes.len()];
+    for (i, inst) in p.insts.iter().enumerate() {
+        for value in inst.reads().chain([inst.dst]) {
+            let Some(range) = range_of[value as usize] else { continue };
+            for l in loops.outward(i as u32).filter(|l| l.span.0 > range.0) {
+                let known = of_value[value as usize].iter().copied().find(|at| out[*at].split.span == l.span);
+                let at = known.unwrap_or_else(|| {
+                    let split = Split { value, register: 0, span: l.span, stores: false };
+                    out.push(Candidate { split, weight: 0.0 });
+                    of_value[value as usize].push(out.len() - 1);
+                    out.len() - 1
+                });
+                let again = if again[value as usize].is_some() { AGAIN_WEIGHT } else { 1.0 };
+                out[at].weight += loops.weight(i as u32) * again;
+                out[at].split.stores |= inst.dst == value && range.1 > l.span.1;
+            }
+        }
+    }
+    out
+}
+
+/// Registers that values without one have in loops: those of inner loops first, in which most time is spent.
+fn splits(mut candidates: Vec<Candidate>, p: &Program, classes: &mut [Registers; 2]) -> Vec<Split> {
+    candidates.sort_by(|a, b| {
+        let key = |c: &Candidate| (c.split.span, c.split.value);
+        b.density().total_cmp(&a.density()).then(key(a).cmp(&key(b)))
+    });
+    let mut out: Vec<Split> = Vec::new();
+    for Candidate { split, .. } in candidates {
+        let inside = |a: Span, b: Span| a.0 >= b.0 && a.1 <= b.1;
+        if out.iter().any(|s| s.value == split.value && inside(split.span, s.span)) {
+            continue;
+        }
+        let is_vector = p.classes[split.value as usize] == Class::Vector;
+        let (registers, spare) = (&mut classes[usize::from(is_vector)], if is_vector { SPARE_VECTORS } else { 0 });
+        // A register for the outer loop replaces those of loops inside.
+        let (inner, others): (Vec<Split>, Vec<Split>) =
+            out.into_iter().partition(|s| s.value == split.value && inside(s.span, split.span));
+        out = others;
+        inner.iter().for_each(|s| registers.release(s.register, s.span));
+        match registers.take(split.span, inner.iter().map(|s| s.register), spare) {
+            Some(register) => out.push(Split { register, ..split }),
+            None => {
+                for s in inner {
+                    registers.take(s.span, [s.register].into_iter(), 0);
+                    out.push(s);
+                }
+            }
+        }
+    }
+    out.sort_by_key(|s| (s.span, s.value));
+    out
 }
 
 /// Slots in the frame, which are used again.
@@ -151,56 +353,14 @@ struct Slots {
 }
 
 impl Slots {
-    fn take(&mut self, range: Range) -> u32 {
-        if let Some(i) = self.ends.iter().position(|end| *end < range.start) {
-            self.ends[i] = range.end;
+    /// The slot of a range that begins after those before.
+    fn take(&mut self, span: Span) -> u32 {
+        if let Some(i) = self.ends.iter().position(|end| *end < span.0) {
+            self.ends[i] = span.1;
             return i as u32;
         }
-        self.ends.push(range.end);
+        self.ends.push(span.1);
         self.count += 1;
         self.count - 1
-    }
-}
-
-/// The state of one class of registers.
-struct Scan {
-    free: Vec<u8>,
-    active: Vec<(Range, u8)>,
-    slots: Slots,
-}
-
-impl Scan {
-    fn assign(&mut self, range: Range, again: &[Option<i64>], places: &mut [Place]) {
-        let free = &mut self.free;
-        self.active.retain(|(r, register)| {
-            let lives = r.end > range.start;
-            if !lives {
-                free.push(*register);
-            }
-            lives
-        });
-        let cost = |r: &Range| {
-            let length = f32::from(u16::try_from(r.end - r.start + 1).unwrap_or(u16::MAX));
-            let weight = if again[r.register as usize].is_some() { r.weight * AGAIN_WEIGHT } else { r.weight };
-            weight / length
-        };
-        if let Some(register) = free.pop() {
-            places[range.register as usize] = Place::Register(register);
-            self.active.push((range, register));
-            return;
-        }
-        let cheapest =
-            (0..self.active.len()).min_by(|a, b| cost(&self.active[*a].0).total_cmp(&cost(&self.active[*b].0)));
-        let mut out = range;
-        if let Some(i) = cheapest.filter(|i| cost(&self.active[*i].0) < cost(&range)) {
-            let (old, register) = self.active[i];
-            places[range.register as usize] = Place::Register(register);
-            self.active[i] = (range, register);
-            out = old;
-        }
-        places[out.register as usize] = match again[out.register as usize] {
-            Some(n) => Place::Again(n),
-            None => Place::Slot(self.slots.take(out)),
-        };
     }
 }

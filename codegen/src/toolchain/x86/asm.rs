@@ -91,12 +91,14 @@ pub struct Args {
     pub zero: bool,
     /// Bits of the vectors: 512, 256, 128; 0 for all lanes.
     pub bits: u16,
+    /// Whether the operand in memory is one number for all lanes. With AVX-512 only.
+    pub broadcast: bool,
 }
 
 impl Args {
     /// The operands of most instructions.
     pub fn new(reg: u8, first: u8, rm: Rm) -> Args {
-        Args { reg, first, rm, imm: None, mask: 0, zero: false, bits: 0 }
+        Args { reg, first, rm, imm: None, mask: 0, zero: false, bits: 0, broadcast: false }
     }
 }
 
@@ -188,6 +190,7 @@ pub enum Shift {
 /// The unit of the short displacements of an instruction with prefix EVEX, where it is used here; else 0.
 fn evex_unit(op: Op, a: Args) -> i32 {
     match (op.map, op.code) {
+        _ if a.broadcast => 4,
         (1, 0x10 | 0x11) if op.prefix == 0 && a.bits == 0 => 64,
         (1, 0x51..=0x5f) if op.prefix == 0 && a.bits == 0 && !op.wide => 64,
         (2, 0x98 | 0x9a | 0x9c | 0xa8 | 0xaa | 0xac | 0xb8 | 0xba | 0xbc) if a.bits == 0 => 64,
@@ -348,7 +351,7 @@ impl Asm {
         let vvvv = (!a.first & 15) << 3;
         let w = u8::from(op.wide) << 7;
         if self.evex {
-            let broadcast = u8::from(matches!(a.rm, Rm::Mem(Mem::Lanes(_)))) << 4;
+            let broadcast = u8::from(a.broadcast || matches!(a.rm, Rm::Mem(Mem::Lanes(_)))) << 4;
             let p0 = high | (a.reg >> 4 & 1 ^ 1) << 4 | op.map;
             let length = match a.bits {
                 128 => 0,
@@ -401,7 +404,17 @@ impl Asm {
 
     /// The code ends a multiple of so many bytes from its start, after instructions that do nothing.
     pub fn align(&mut self, to: usize) {
-        const NOTHING: [&[u8]; 4] = [&[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
+        const NOTHING: [&[u8]; 9] = [
+            &[0x90],
+            &[0x66, 0x90],
+            &[0x0f, 0x1f, 0x00],
+            &[0x0f, 0x1f, 0x40, 0x00],
+            &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+            &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+            &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+            &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+            &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+        ];
         while !self.code.len().is_multiple_of(to) {
             let missing = (to - self.code.len() % to).min(NOTHING.len());
             self.code.extend(NOTHING[missing - 1]);
@@ -415,9 +428,13 @@ impl Asm {
 
     /// `to = value`.
     pub fn mov_imm(&mut self, to: Gp, value: i64) {
-        match i32::try_from(value) {
-            Ok(v) => self.general(true, &[0xc7], 0, Rm::Reg(to as u8), &v.to_le_bytes()),
-            Err(_) => {
+        match (u32::try_from(value), i32::try_from(value)) {
+            (Ok(v), _) => {
+                self.code.extend([0x40 | to as u8 >> 3, 0xb8 | to as u8 & 7]);
+                self.code.extend(v.to_le_bytes());
+            }
+            (_, Ok(v)) => self.general(true, &[0xc7], 0, Rm::Reg(to as u8), &v.to_le_bytes()),
+            _ => {
                 self.code.extend([0x48 | to as u8 >> 3, 0xb8 | to as u8 & 7]);
                 self.code.extend(value.to_le_bytes());
             }
@@ -484,6 +501,11 @@ impl Asm {
         self.general(true, &[0xf7], if signed { 7 } else { 6 }, Rm::Reg(by as u8), &[]);
     }
 
+    /// The signed product of rax and a factor: its high half in rdx, its low half in rax.
+    pub fn multiply(&mut self, by: Rm) {
+        self.general(true, &[0xf7], 5, by, &[]);
+    }
+
     /// Shifts by an immediate.
     pub fn shift_imm(&mut self, how: ShiftInt, to: Gp, by: u8) {
         self.general(true, &[0xc1], how as u8, Rm::Reg(to as u8), &[by]);
@@ -507,6 +529,11 @@ impl Asm {
     /// Reads a cache line ahead, into all caches or from the second on.
     pub fn prefetch(&mut self, at: Mem, second: bool) {
         self.general(false, &[0x0f, 0x18], if second { 2 } else { 1 }, Rm::Mem(at), &[]);
+    }
+
+    /// Exchanges registers.
+    pub fn exchange(&mut self, a: Gp, b: Gp) {
+        self.general(true, &[0x87], a as u8, Rm::Reg(b as u8), &[]);
     }
 
     /// Pushes a register.

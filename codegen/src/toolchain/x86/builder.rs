@@ -1,41 +1,12 @@
 //! Builds programs: equal computations are shared, and those that do not change in a loop are moved before it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use crate::toolchain::x86::asm::{Alu, ShiftInt};
 use crate::toolchain::x86::ir::{Address, Class, FRAME, Inst, NONE, Op, Program, Reg};
+use crate::toolchain::x86::lexer::Fast;
 use crate::toolchain::x86::linear::Linear;
-
-/// A hash of few words.
-#[derive(Default)]
-struct Fast(u64);
-
-impl Hasher for Fast {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, n: u8) {
-        self.write_u64(n.into());
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(n.into());
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-}
 
 type Key = (Op, [Reg; 4], Option<Address>, i64);
 
@@ -236,10 +207,10 @@ impl Builder {
         }
     }
 
-    /// The registers of a form with their factors, those of outer loops first.
+    /// The registers of a form with their factors, those of outer loops first. A difference begins with what it is subtracted from.
     fn by_depth(&self, form: &Linear) -> Vec<(Reg, i64)> {
         let mut terms = form.terms.to_vec();
-        terms.sort_by_key(|(r, _)| (self.depth[*r as usize], *r));
+        terms.sort_by_key(|(r, n)| (self.depth[*r as usize], *n < 0, *r));
         terms
     }
 

@@ -1,6 +1,12 @@
 //! Machine code of a program whose values have places.
 
-use crate::toolchain::x86::allocate::{Allocation, Place};
+mod fused;
+
+use std::iter::Peekable;
+use std::ops::Range;
+use std::slice::Iter;
+
+use crate::toolchain::x86::allocate::{Allocation, PARAMETERS, Place, Split};
 use crate::toolchain::x86::asm::Gp::{R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use crate::toolchain::x86::asm::{Alu, Args, Asm, Cond, Gp, Label, Mem, Op as Code, Rm, ShiftInt, op};
 use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
@@ -14,14 +20,16 @@ const KEPT: [Gp; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
 /// The mask registers of comparisons, and of parts of vectors.
 const COMPARED: u8 = 1;
-const PART: u8 = 2;
+const PARTS: Range<u8> = 2..8;
+
+/// The most registers whose values are put aside for an instruction.
+const BORROWED: u32 = 4;
 
 const COMPARE: Code = op(0, 1, 0xc2);
 const COMPARE_INT: Code = op(1, 3, 0x1f);
 const EQUAL_INT: Code = op(1, 1, 0x76);
 const GREATER_INT: Code = op(1, 1, 0x66);
 const MASK_TO_LANES: Code = op(2, 2, 0x38);
-const TERNARY: Code = op(1, 3, 0x25);
 const BLEND: Code = op(1, 3, 0x4a);
 const BLEND_MASK: Code = op(1, 2, 0x65);
 const SCALE: Code = op(1, 2, 0x2c);
@@ -39,11 +47,22 @@ const SIGNS: Code = op(0, 1, 0x50);
 /// # Errors
 /// When an instruction needs more registers than there are.
 pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
+    let parameter = |i: &Inst| i.op == Op::Param && !matches!(allocation.places[i.dst as usize], Place::Register(_));
+    let memory = p.frame > 0 || allocation.slots > 0 || allocation.vectors > 0 || p.insts.iter().any(parameter);
+    if memory {
+        return emit_with(p, allocation, true);
+    }
+    // Whether registers must be put aside is known only afterwards.
+    emit_with(p, allocation, false).or_else(|_| emit_with(p, allocation, true))
+}
+
+/// The machine code, with a frame or without.
+fn emit_with(p: &Program, allocation: &Allocation, frame: bool) -> Result<Vec<u8>, String> {
     let mut asm = Asm::new(p.avx512);
     let labels = (0..p.labels).map(|_| asm.label()).collect();
     let exit = asm.label();
     let vectors = p.frame.next_multiple_of(64) as i32;
-    let slots = vectors + 64 * (allocation.vectors as i32 + 2);
+    let slots = vectors + 64 * (allocation.vectors + BORROWED) as i32;
     let mut data = Vec::new();
     for bytes in &p.data {
         data.push(asm.data(bytes));
@@ -52,7 +71,7 @@ pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
     let cursors = vec![0; allocation.busy.len()];
     let mut e = Emitter {
         p,
-        places: &allocation.places,
+        places: allocation.places.clone(),
         allocation,
         cursors,
         asm,
@@ -62,23 +81,31 @@ pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
         masks,
         vectors,
         slots,
-        params: slots + 8 * allocation.slots as i32,
+        frame: frame.then_some(slots + 8 * allocation.slots as i32),
         at: 0,
         taken: Vec::new(),
         borrowed: Vec::new(),
         held: Vec::new(),
         constant_reads: constant_reads(p, &allocation.places),
         next_label: 0,
+        masks_held: [None; PARTS.end as usize - PARTS.start as usize],
+        next_mask: 0,
+        splits: allocation.splits.iter().peekable(),
+        inside: Vec::new(),
+        kept: KEPT.into_iter().filter(|r| allocation.general.contains(&(*r as u8))).collect(),
     };
     e.enter();
     for (i, inst) in p.insts.iter().enumerate() {
         e.at = i as u32;
         if e.at >= e.next_label {
             e.held.clear();
+            e.masks_held.fill(None);
             let rest = p.insts[i + 1..].iter().position(|x| matches!(x.op, Op::Label(_)));
             e.next_label = rest.map_or(u32::MAX, |n| (i + 1 + n) as u32);
         }
         e.inst(inst)?;
+        e.store_split(inst.dst);
+        e.masks_held.iter_mut().for_each(|m| *m = m.filter(|(count, _)| *count == NONE || *count != inst.dst));
         e.taken.clear();
         while let Some((register, home)) = e.borrowed.pop() {
             e.asm.vector(one::LOAD, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
@@ -103,7 +130,8 @@ fn constant_reads(p: &Program, places: &[Place]) -> Vec<Vec<u32>> {
 
 struct Emitter<'a> {
     p: &'a Program,
-    places: &'a [Place],
+    /// Where values are now.
+    places: Vec<Place>,
     allocation: &'a Allocation,
     /// For each vector register the first range that has not ended.
     cursors: Vec<usize>,
@@ -113,10 +141,11 @@ struct Emitter<'a> {
     data: Vec<usize>,
     /// Ones, then zeros: masks for AVX2.
     masks: usize,
-    /// Offsets in the frame: slots of vectors, slots of integers, parameters.
+    /// Offsets in the frame: slots of vectors, slots of integers.
     vectors: i32,
     slots: i32,
-    params: i32,
+    /// Where the frame has the stack pointer of the caller; none without a frame.
+    frame: Option<i32>,
     at: u32,
     /// Vector registers that the instruction uses as temporaries.
     taken: Vec<u8>,
@@ -128,25 +157,60 @@ struct Emitter<'a> {
     constant_reads: Vec<Vec<u32>>,
     /// The position of the next label.
     next_label: u32,
+    /// The counts of lanes, as operand or immediate, whose masks are in the mask registers, and the register for the next.
+    masks_held: [Option<(Reg, i64)>; PARTS.end as usize - PARTS.start as usize],
+    next_mask: usize,
+    /// Loops ahead in which values have registers.
+    splits: Peekable<Iter<'a, Split>>,
+    /// The same of the loops around the instruction, with the places outside of them.
+    inside: Vec<(Split, Place)>,
+    /// The registers among those of the caller that hold values.
+    kept: Vec<Gp>,
 }
 
 impl Emitter<'_> {
     fn enter(&mut self) {
-        KEPT.iter().for_each(|r| self.asm.push(*r));
-        self.asm.mov(Rax, Rsp);
-        let bytes = self.params + 8 * 5;
-        self.asm.alu_imm(Alu::Sub, Rsp, bytes);
-        self.asm.alu_imm(Alu::And, Rsp, -64);
-        for (i, r) in [Rdi, Rsi, Rdx, Rcx, Rax].into_iter().enumerate() {
-            self.asm.store(Mem::at(Rsp, self.params + 8 * i as i32), r, 8);
+        self.kept.iter().for_each(|r| self.asm.push(*r));
+        if let Some(saved) = self.frame {
+            self.asm.mov(Rax, Rsp);
+            self.asm.alu_imm(Alu::Sub, Rsp, saved + 8);
+            self.asm.alu_imm(Alu::And, Rsp, -64);
+            self.asm.store(Mem::at(Rsp, saved), Rax, 8);
+        }
+        self.parameters();
+    }
+
+    /// Moves the parameters, which come in registers, where they belong.
+    fn parameters(&mut self) {
+        let mut moves: Vec<(Gp, Reg)> = Vec::new();
+        for inst in self.p.insts.iter().filter(|i| i.op == Op::Param) {
+            let from = PARAMETERS[inst.imm as usize];
+            match self.place(inst.dst) {
+                Place::Register(to) if ALL[to as usize] == from => {}
+                Place::Register(_) => moves.push((from, inst.dst)),
+                _ => self.put(inst.dst, from),
+            }
+        }
+        while let Some(i) = (0..moves.len()).find(|i| {
+            let to = self.target(moves[*i].1, Rax);
+            !moves.iter().any(|(from, _)| *from == to)
+        }) {
+            let (from, value) = moves.swap_remove(i);
+            self.put(value, from);
+        }
+        // What is left are exchanges of two.
+        if let [(a, value), _] = moves[..] {
+            self.asm.exchange(a, self.target(value, Rax));
         }
     }
 
     fn leave(&mut self) {
         self.asm.bind(self.exit);
         self.asm.vzeroupper();
-        self.asm.load(Rsp, Rm::Mem(Mem::at(Rsp, self.params + 8 * 4)), 8, false);
-        KEPT.iter().rev().for_each(|r| self.asm.pop(*r));
+        if let Some(saved) = self.frame {
+            self.asm.load(Rsp, Rm::Mem(Mem::at(Rsp, saved)), 8, false);
+        }
+        self.kept.iter().rev().for_each(|r| self.asm.pop(*r));
         self.asm.ret();
     }
 
@@ -262,7 +326,7 @@ impl Emitter<'_> {
         let other = (0..count as u8).find(|r| !used.contains(&Place::Register(*r)) && !self.taken.contains(r));
         let register = other.ok_or("an instruction has too many operands")?;
         let home = self.vectors + 64 * (self.allocation.vectors as i32 + self.borrowed.len() as i32);
-        if self.borrowed.len() == 2 {
+        if self.borrowed.len() == BORROWED as usize || self.frame.is_none() {
             return Err("an instruction needs too many temporary registers".into());
         }
         self.asm.vector(one::STORE, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
@@ -347,9 +411,15 @@ impl Emitter<'_> {
     fn inst(&mut self, inst: &Inst) -> Result<(), String> {
         match inst.op {
             Op::Label(l) => self.asm.bind(self.labels[l as usize]),
-            Op::Loop(begin) => {
-                if begin && self.is_innermost() {
+            Op::Loop(true) => {
+                self.enter_loop();
+                if self.is_innermost() {
                     self.asm.align(32);
+                }
+            }
+            Op::Loop(false) => {
+                while let Some((split, place)) = self.inside.pop_if(|(s, _)| s.span.1 == self.at) {
+                    self.places[split.value as usize] = place;
                 }
             }
             Op::Jump(l) => self.asm.jmp(self.labels[l as usize]),
@@ -400,6 +470,37 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Loads what has a register in the loop that begins here.
+    fn enter_loop(&mut self) {
+        while let Some(split) = self.splits.next_if(|s| s.span.0 == self.at).copied() {
+            let outside = self.place(split.value);
+            match self.p.classes[split.value as usize] {
+                Class::Int => {
+                    let to = ALL[split.register as usize];
+                    let from = self.int(split.value, to);
+                    if from != to {
+                        self.asm.mov(to, from);
+                    }
+                }
+                Class::Vector => self.load_vector(split.register, split.value),
+            }
+            self.places[split.value as usize] = Place::Register(split.register);
+            self.inside.push((split, outside));
+        }
+    }
+
+    /// Stores what an instruction changes in a loop and is read after it.
+    fn store_split(&mut self, value: Reg) {
+        let split = self.inside.iter().rev().find(|(s, _)| s.value == value && s.stores);
+        if let Some((split, Place::Slot(slot))) = split.copied() {
+            let to = self.home(value, slot);
+            match self.p.classes[value as usize] {
+                Class::Int => self.asm.store(to, ALL[split.register as usize], 8),
+                Class::Vector => self.asm.vector(one::STORE, Args::new(split.register, 0, Rm::Mem(to))),
+            }
+        }
+    }
+
     /// Whether no other loop begins before this one ends.
     fn is_innermost(&self) -> bool {
         let rest = &self.p.insts[self.at as usize + 1..];
@@ -426,7 +527,8 @@ impl Emitter<'_> {
                 }
                 self.asm.mov_imm(to, inst.imm);
             }
-            Op::Param => self.asm.load(to, Rm::Mem(Mem::at(Rsp, self.params + 8 * inst.imm as i32)), 8, false),
+            // The entry has moved it.
+            Op::Param => return Ok(()),
             Op::Copy => {
                 let from = self.int(a, to);
                 if from != to {
@@ -469,6 +571,16 @@ impl Emitter<'_> {
                 }
                 self.asm.divide(by, signed);
                 self.put(inst.dst, if remainder { Rdx } else { Rax });
+                return Ok(());
+            }
+            Op::MulHigh => {
+                let by = self.int(b, Rax);
+                if by != Rax {
+                    self.asm.mov(Rax, by);
+                }
+                let factor = self.int_rm(a, Rcx);
+                self.asm.multiply(factor);
+                self.put(inst.dst, Rdx);
                 return Ok(());
             }
             Op::Alu(_) | Op::Mul | Op::Shift(_) => self.arithmetic(inst, to),
@@ -647,19 +759,17 @@ impl Emitter<'_> {
                 let to = self.vector_target(inst)?;
                 let mask = self.part(a, inst)?;
                 let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
-                match mask {
-                    None => self.asm.vector(code, Args { mask: PART, zero: true, ..Args::new(to, 0, mem) }),
-                    Some(mask) => self.asm.vector(MASKED_LOAD, Args::new(to, mask, mem)),
+                match self.p.avx512 {
+                    true => self.asm.vector(code, Args { mask, zero: true, ..Args::new(to, 0, mem) }),
+                    false => self.asm.vector(MASKED_LOAD, Args::new(to, mask, mem)),
                 }
                 self.put_vector(inst, to);
             }
             Op::FirstLanes => {
                 let mask = self.part(a, inst)?;
                 let to = self.vector_target(inst)?;
-                match mask {
-                    None => self.asm.vector(MASK_TO_LANES, Args::new(to, 0, Rm::Reg(PART))),
-                    Some(mask) => self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(mask))),
-                }
+                let code = if self.p.avx512 { MASK_TO_LANES } else { one::MOVE };
+                self.asm.vector(code, Args::new(to, 0, Rm::Reg(mask)));
                 self.put_vector(inst, to);
             }
             Op::ToLane(bytes) => {
@@ -703,7 +813,7 @@ impl Emitter<'_> {
             (Form::Narrow, Rm::Reg(from)) => Args::new(from, 0, Rm::Reg(to)),
             _ => Args::new(to, first, rm),
         };
-        self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, ..args });
+        self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, broadcast: inst.broadcast, ..args });
         self.put_vector(inst, to);
         Ok(())
     }
@@ -724,9 +834,16 @@ impl Emitter<'_> {
         self.asm.vector(code, Args { imm: Some(imm), ..Args::new(COMPARED, first, rm) });
     }
 
-    /// The mask of the first lanes: the mask register, or with AVX2 a vector register.
-    fn part(&mut self, count: Reg, inst: &Inst) -> Result<Option<u8>, String> {
+    /// The mask of the first lanes: a mask register, or with AVX2 a vector register.
+    fn part(&mut self, count: Reg, inst: &Inst) -> Result<u8, String> {
         if self.p.avx512 {
+            let key = (count, inst.imm);
+            if let Some(i) = self.masks_held.iter().position(|held| *held == Some(key)) {
+                return Ok(PARTS.start + i as u8);
+            }
+            let oldest = self.next_mask;
+            self.next_mask = (oldest + 1) % PARTS.len();
+            self.masks_held[oldest] = Some(key);
             if count == NONE {
                 self.asm.mov_imm(Rax, (1i64 << inst.imm.clamp(0, 16)) - 1);
             } else {
@@ -738,8 +855,9 @@ impl Emitter<'_> {
                 self.asm.shift_cl(ShiftInt::Left, Rax);
                 self.asm.alu_imm(Alu::Sub, Rax, 1);
             }
-            self.asm.kmovw(PART, Rax);
-            return Ok(None);
+            let mask = PARTS.start + oldest as u8;
+            self.asm.kmovw(mask, Rax);
+            return Ok(mask);
         }
         let to = self.temporary(inst)?;
         // Ones precede zeros.
@@ -755,7 +873,7 @@ impl Emitter<'_> {
             self.asm.alu(Alu::Sub, Rax, Rm::Reg(Rcx as u8));
         }
         self.asm.vector(one::LOAD, Args::new(to, 0, Rm::Mem(Mem::at(Rax, 0))));
-        Ok(Some(to))
+        Ok(to)
     }
 
     fn store_part(&mut self, inst: &Inst, code: Code) -> Result<(), String> {
@@ -763,82 +881,11 @@ impl Emitter<'_> {
         let from = self.vector(inst.args[0], inst)?;
         let mask = self.part(inst.args[1], inst)?;
         let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
-        match mask {
-            None => self.asm.vector(code, Args { mask: PART, ..Args::new(from, 0, mem) }),
-            Some(mask) => self.asm.vector(MASKED_STORE, Args::new(from, mask, mem)),
+        match self.p.avx512 {
+            true => self.asm.vector(code, Args { mask, ..Args::new(from, 0, mem) }),
+            false => self.asm.vector(MASKED_STORE, Args::new(from, mask, mem)),
         }
         Ok(())
-    }
-
-    /// An instruction that replaces the value `old` by the result; `args` are its other operands.
-    fn replace(&mut self, inst: &Inst, old: Reg, code: Code, args: Args) -> Result<(), String> {
-        let own = self.place(inst.dst);
-        let reads = |n: u8| args.first == n || args.rm == Rm::Reg(n);
-        let to = match own {
-            Place::Register(n) if self.place(old) == own || !reads(n) => n,
-            _ => self.temporary(inst)?,
-        };
-        self.load_vector(to, old);
-        self.asm.vector(code, Args { reg: to, ..args });
-        match own {
-            Place::Register(n) if n != to => self.asm.vector(one::MOVE, Args::new(n, 0, Rm::Reg(to))),
-            _ => self.put_vector(inst, to),
-        }
-        Ok(())
-    }
-
-    /// A fused product, in the form that replaces an operand which is in the register of the result.
-    fn fma(&mut self, inst: &Inst, kind: u8, lanes: Lanes) -> Result<(), String> {
-        let [a, b, c, _] = inst.args;
-        // The forms differ in what they multiply: 213, 231, 132.
-        let [onto_factor, onto_sum, onto_other] =
-            [[0xa8, 0xb8, 0x98], [0xac, 0xbc, 0x9c], [0xaa, 0xba, 0x9a]][kind as usize];
-        let (scalar, wide, bits) = match lanes {
-            Lanes::All => (0, false, 0),
-            Lanes::All64 => (0, true, 0),
-            Lanes::One32 => (1, false, 128),
-            Lanes::One64 => (1, true, 128),
-        };
-        let code = |n: u8| Code { wide, ..op(1, 2, n + scalar) };
-        let single = !matches!(lanes, Lanes::All | Lanes::All64);
-        let own = self.place(inst.dst);
-        let in_register = matches!(own, Place::Register(_));
-        if let Some(m) = inst.mem {
-            let rm = Rm::Mem(self.memory(m, [Rax, Rcx]));
-            if let (Place::Register(to), true) = (own, own == self.place(a) && own != self.place(c)) {
-                let sum = self.vector(c, inst)?;
-                self.asm.vector(code(onto_other), Args { bits, ..Args::new(to, sum, rm) });
-                return Ok(());
-            }
-            let first = self.vector(a, inst)?;
-            return self.replace(inst, c, code(onto_sum), Args { bits, ..Args::new(0, first, rm) });
-        }
-        if in_register && own != self.place(c) && (own == self.place(a) || own == self.place(b)) {
-            let (a, b) = if own == self.place(a) { (a, b) } else { (b, a) };
-            let Place::Register(to) = self.place(a) else { return Ok(()) };
-            let (first, rm) = (self.vector(b, inst)?, self.vector_rm(c, single));
-            self.asm.vector(code(onto_factor), Args { bits, ..Args::new(to, first, rm) });
-            return Ok(());
-        }
-        let in_memory = |s: &Self, r: Reg| !matches!(s.place(r), Place::Register(_));
-        let (a, b) = if in_memory(self, a) { (b, a) } else { (a, b) };
-        let first = self.vector(a, inst)?;
-        let rm = self.vector_rm(b, single);
-        self.replace(inst, c, code(onto_sum), Args { bits, ..Args::new(0, first, rm) })
-    }
-
-    /// A choice by a mask of lanes, with the truth table of the operand that is in the register of the result.
-    fn ternary(&mut self, inst: &Inst) -> Result<(), String> {
-        let [mask, a, b, _] = inst.args;
-        let own = self.place(inst.dst);
-        let (begins, first, last, table) = match own {
-            Place::Register(_) if own == self.place(a) && own != self.place(mask) => (a, mask, b, 0b1110_0010),
-            Place::Register(_) if own == self.place(b) && own != self.place(mask) => (b, mask, a, 0b1011_1000),
-            _ => (mask, a, b, 0b1100_1010),
-        };
-        let first = self.vector(first, inst)?;
-        let rm = self.vector_rm(last, false);
-        self.replace(inst, begins, TERNARY, Args { imm: Some(table), ..Args::new(0, first, rm) })
     }
 }
 

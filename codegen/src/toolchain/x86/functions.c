@@ -72,6 +72,14 @@ INLINE void move(void *to, const void *from, i64 n) {
   for (; i < n; i++) t[i] = f[i];
 }
 
+INLINE void fill(void *to, u64 pattern, i64 n) {
+  u8 *t = (u8 *)to; i64 i = 0;
+  const vlu v = pattern;
+  for (; i + 4 * LANES <= n; i += 4 * LANES) store((f32 *)(t + i), (vf)v);
+  for (; i + 8 <= n; i += 8) *(u64 *)(t + i) = pattern;
+  for (; i < n; i++) { t[i] = (u8)pattern; pattern = pattern >> 8; }
+}
+
 INLINE void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
 
 INLINE f32 hsum(vf v) {

@@ -74,6 +74,8 @@ pub enum Op {
     Alu(Alu),
     /// A product.
     Mul,
+    /// The high half of a signed product.
+    MulHigh,
     /// A quotient (false) or remainder (true), and whether it is signed.
     Divide(bool, bool),
     /// A shift.
@@ -168,6 +170,8 @@ pub struct Inst {
     pub args: [Reg; 4],
     /// The operand in memory.
     pub mem: Option<Address>,
+    /// Whether that is one number for all lanes.
+    pub broadcast: bool,
     /// The immediate operand.
     pub imm: i64,
     /// The number of the sequence of instructions that it belongs to: all of a sequence are executed, or none.
@@ -179,7 +183,7 @@ impl Inst {
     pub fn new(op: Op, dst: Reg, args: &[Reg]) -> Inst {
         let mut all = [NONE; 4];
         all[..args.len()].copy_from_slice(args);
-        Inst { op, dst, args: all, mem: None, imm: 0, sequence: 0 }
+        Inst { op, dst, args: all, mem: None, broadcast: false, imm: 0, sequence: 0 }
     }
 
     /// The registers that it reads.

@@ -1,6 +1,7 @@
 //! Tokens of the kernel language.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A name: its number in [`Names`].
 pub type Name = u32;
@@ -31,20 +32,56 @@ pub const fn mark(text: &str) -> u32 {
     out
 }
 
-/// The names of a text.
-#[derive(Clone, Default)]
+/// A hash of few words.
+#[derive(Default)]
+pub struct Fast(u64);
+
+impl Hasher for Fast {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(n.into());
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(n.into());
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+/// The names of a text, after those that all texts share.
+#[derive(Default)]
 pub struct Names {
-    numbers: HashMap<String, Name>,
+    shared: Option<&'static Names>,
+    numbers: HashMap<String, Name, BuildHasherDefault<Fast>>,
     list: Vec<String>,
 }
 
 impl Names {
+    /// No names yet but these.
+    pub fn after(shared: &'static Names) -> Names {
+        Names { shared: Some(shared), ..Names::default() }
+    }
+
     /// The number of a name.
     pub fn number(&mut self, text: &str) -> Name {
-        if let Some(n) = self.numbers.get(text) {
-            return *n;
+        if let Some(n) = self.find(text) {
+            return n;
         }
-        let n = self.list.len() as Name;
+        let n = (self.shared.map_or(0, |s| s.list.len()) + self.list.len()) as Name;
         self.list.push(text.into());
         self.numbers.insert(text.into(), n);
         n
@@ -52,12 +89,53 @@ impl Names {
 
     /// The text of a name.
     pub fn text(&self, name: Name) -> &str {
-        &self.list[name as usize]
+        let shared = self.shared.map_or(&[][..], |s| &s.list);
+        shared.get(name as usize).unwrap_or_else(|| &self.list[name as usize - shared.len()])
     }
 
     /// The number of a name that occurred.
     pub fn find(&self, text: &str) -> Option<Name> {
-        self.numbers.get(text).copied()
+        self.shared.and_then(|s| s.find(text)).or_else(|| self.numbers.get(text).copied())
+    }
+}
+
+/// The tokens of a text, after those that all texts share.
+pub struct Tokens {
+    shared: &'static [Token],
+    own: Vec<Token>,
+}
+
+impl Tokens {
+    /// The tokens of a text, and the end.
+    ///
+    /// # Errors
+    /// As [`tokens`].
+    pub fn after(shared: &'static [Token], text: &str, names: &mut Names) -> Result<Tokens, String> {
+        let mut own = Vec::new();
+        tokens(text, names, &mut own)?;
+        own.push(Token::End);
+        Ok(Tokens { shared, own })
+    }
+
+    /// The token at a position.
+    pub fn at(&self, i: usize) -> Token {
+        match i.checked_sub(self.shared.len()) {
+            Some(i) => self.own[i],
+            None => self.shared[i],
+        }
+    }
+
+    /// The tokens between positions that are both in the text, or both before it.
+    pub fn between(&self, from: usize, to: usize) -> &[Token] {
+        match from.checked_sub(self.shared.len()) {
+            Some(start) => &self.own[start..to - self.shared.len()],
+            None => &self.shared[from..to.min(self.shared.len())],
+        }
+    }
+
+    /// The position after the last token.
+    pub fn end(&self) -> usize {
+        self.shared.len() + self.own.len()
     }
 }
 

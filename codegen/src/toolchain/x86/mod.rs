@@ -6,7 +6,8 @@
 //! compilation says why.
 //!
 //! [`front`] translates tokens to a program on virtual registers, whose [`builder`] shares equal computations and moves them out
-//! of loops. [`optimize`] removes copies, [`allocate`] chooses registers, and [`emit`] encodes instructions with [`asm`].
+//! of loops. [`optimize`] removes copies and forms operands, [`allocate`] chooses registers, and [`emit`] encodes instructions with
+//! [`asm`].
 
 mod allocate;
 pub mod asm;
@@ -81,6 +82,7 @@ mod tests {
                 Op::Alu(Alu::And) => value(a) & second,
                 Op::Alu(Alu::Or) => value(a) | second,
                 Op::Mul => value(a) * second,
+                Op::MulHigh => (i128::from(value(a)) * i128::from(value(b)) >> 64) as i64,
                 Op::Divide(false, _) => value(a) / second,
                 Op::Divide(true, _) => value(a) % second,
                 Op::Shift(ShiftInt::Left) => value(a) << second,
@@ -121,6 +123,7 @@ mod tests {
         ("i64 s = p[3] > p[2] ? p[5] : p[6]; if (s == 5) { s = 7; } else s = 1; q[0] = s;", 7),
         ("q[0] = dim_floordiv(p[0] - 7, p[2]) * 100 + dim_ceildiv(p[7], p[2]) * 10 + dim_mod(p[1] - 6, p[4]);", -357),
         ("i64 s = 0; for (i64 i = 0; i < end; i++) { s += i * 3 < 9 || i == 7; } q[0] = s + dim_min(p[4], p[3]);", 7),
+        ("q[0] = (p[10] * 7 - 3) / 7 * 1000 + (p[1] - 20) / 3 * 10 + (p[2] - 20) % 7 + p[9] / 5 % 3;", 8937),
         (
             "i64 t = 0; for (i64 i = 0; i < end; i++) { i64 at = i; for (; at > 0; at--) { if (p[at] < 3) break; t += at; } } q[0] = t;",
             65,

@@ -1,7 +1,7 @@
 //! Passes over a program: comparisons are joined with the choices that read them, copies are removed by giving both sides one
-//! register, and results without readers are dropped.
+//! register, results without readers are dropped, loads become operands, and indices of loops pointers that move.
 
-use crate::toolchain::x86::ir::{Address, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
+use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
 use crate::toolchain::x86::opcode::{one, two};
 
 /// Runs all passes.
@@ -13,6 +13,7 @@ pub fn optimize(p: &mut Program) {
     fold_loads(p);
     coalesce(p);
     add_in_place(p);
+    move_pointers(p);
 }
 
 /// Number of readers of each register.
@@ -53,13 +54,17 @@ fn fold_loads(p: &mut Program) {
     let mut gone = vec![false; p.insts.len()];
     for (at, gone) in gone.iter_mut().enumerate() {
         let load = p.insts[at];
-        let Op::Vector(Vector { op: one::LOAD, bits: 0, form: Form::One, .. }) = load.op else { continue };
-        let (Some(mem), 1) = (load.mem, readers[load.dst as usize]) else { continue };
+        let Op::Vector(Vector { op: op @ (one::LOAD | one::BROADCAST), bits: 0, form: Form::One, .. }) = load.op else {
+            continue;
+        };
+        let broadcast = op == one::BROADCAST;
+        let (Some(mem), 1, true) = (load.mem, readers[load.dst as usize], p.avx512 || !broadcast) else { continue };
         let end = p.insts.len().min(at + MAX_FOLD_DISTANCE);
         for i in at + 1..end {
             let next = &mut p.insts[i];
             if next.args.contains(&load.dst) {
                 *gone = next.sequence == load.sequence && fold(next, load.dst, mem);
+                next.broadcast |= *gone && broadcast;
                 break;
             }
             let changes = next.dst == NONE || next.dst == mem.base || next.dst == mem.index;
@@ -215,4 +220,82 @@ fn rename(p: &mut Program, places: &mut [Places], from: Reg, to: Reg, at: usize)
     };
     without(&mut target.reads, own.reads);
     without(&mut target.writes, own.writes);
+}
+
+/// The least instructions that compute and read memory, or write it, for which a pointer moves in an innermost loop.
+const MIN_MOVED: usize = 3;
+/// The same in a loop around others, where a pointer takes a register from them.
+const MIN_MOVED_AROUND: usize = 8;
+
+/// Addresses in loops, a base and an index that counts, as pointers that move: an instruction that computes and reads memory is one
+/// operation of the processor only without an index.
+fn move_pointers(p: &mut Program) {
+    // By register: the loop that was looked at last, how often it writes the register, and where.
+    let mut writes = vec![(usize::MAX, 0, 0); p.classes.len()];
+    let begins: Vec<usize> = (0..p.insts.len()).filter(|i| p.insts[*i].op == Op::Loop(true)).collect();
+    let mut added: Vec<(usize, Inst)> = Vec::new();
+    for begin in begins {
+        let mut depth = 0;
+        let closes = |i: &Inst| {
+            depth += match i.op {
+                Op::Loop(true) => 1,
+                Op::Loop(false) => -1,
+                _ => 0,
+            };
+            depth == 0
+        };
+        let Some(end) = p.insts[begin..].iter().position(closes).map(|n| begin + n) else { continue };
+        let innermost = !p.insts[begin + 1..end].iter().any(|i| i.op == Op::Loop(true));
+        let least = if innermost { MIN_MOVED } else { MIN_MOVED_AROUND };
+        let mut groups: Vec<(Address, usize)> = Vec::new();
+        for i in begin..end {
+            let inst = p.insts[i];
+            let own = &mut writes[inst.dst as usize];
+            *own = (begin, if own.0 == begin { own.1 + 1 } else { 1 }, i);
+            let Some(mem) = inst.mem.filter(|m| m.index != NONE) else { continue };
+            let computes = matches!(inst.op, Op::Fma(..) | Op::Vector(Vector { form: Form::Two | Form::Store, .. }));
+            let key = Address { disp: 0, ..mem };
+            match groups.iter_mut().find(|g| g.0 == key) {
+                Some(g) => g.1 += usize::from(computes),
+                None => groups.push((key, computes.into())),
+            }
+        }
+        for (mem, _) in groups.into_iter().filter(|g| g.1 >= least) {
+            let (in_loop, times, counts) = writes[mem.index as usize];
+            if (in_loop, times) != (begin, 1) {
+                continue;
+            }
+            let count = p.insts[counts];
+            let step = Address { base: mem.index, index: NONE, scale: 1, disp: 0 };
+            let by = count.mem.filter(|m| count.op == Op::Lea && Address { disp: 0, ..*m } == step).map(|m| m.disp);
+            let Some(disp) = by.and_then(|d| d.checked_mul(mem.scale.into())) else { continue };
+            if writes[mem.base as usize].0 == begin || count.sequence != p.insts[begin].sequence {
+                continue;
+            }
+            p.classes.push(Class::Int);
+            writes.push((usize::MAX, 0, 0));
+            let pointer = p.classes.len() as Reg - 1;
+            let moved = Address { base: pointer, index: NONE, scale: 1, disp };
+            added.push((begin, Inst { mem: Some(mem), ..Inst::new(Op::Lea, pointer, &[]) }));
+            added.push((
+                counts + 1,
+                Inst { mem: Some(moved), sequence: count.sequence, ..Inst::new(Op::Lea, pointer, &[]) },
+            ));
+            for inst in &mut p.insts[begin..end] {
+                if let Some(m) = inst.mem.as_mut().filter(|m| Address { disp: 0, ..**m } == mem) {
+                    *m = Address { disp: m.disp, ..Address { disp: 0, ..moved } };
+                }
+            }
+        }
+    }
+    added.sort_by_key(|(at, _)| *at);
+    let mut out = Vec::with_capacity(p.insts.len() + added.len());
+    let mut added = added.into_iter().peekable();
+    for (i, inst) in p.insts.iter().enumerate() {
+        while let Some((_, new)) = added.next_if(|(at, _)| *at == i) {
+            out.push(new);
+        }
+        out.push(*inst);
+    }
+    p.insts = out;
 }

@@ -20,7 +20,7 @@ fn narrow_load(word: Word) -> Option<(asm::Op, &'static str)> {
     })
 }
 
-impl Front<'_> {
+impl Front {
     /// The result of a function that is an instruction, or a few.
     pub(super) fn builtin(&mut self, word: Word, args: Vec<Operand>) -> Result<Operand, String> {
         use Word::*;

@@ -13,46 +13,46 @@ const MAX_SPECULATED: usize = 12;
 
 /// A binary operator and how tightly it binds.
 fn binary(m: u32) -> Option<(&'static str, u8)> {
-    const ALL: &[(&str, u8)] = &[
-        ("||", 1),
-        ("&&", 2),
-        ("|", 3),
-        ("^", 4),
-        ("&", 5),
-        ("==", 6),
-        ("!=", 6),
-        ("<", 7),
-        (">", 7),
-        ("<=", 7),
-        (">=", 7),
-        ("<<", 8),
-        (">>", 8),
-        ("+", 9),
-        ("-", 9),
-        ("*", 10),
-        ("/", 10),
-        ("%", 10),
+    const ALL: &[(u32, &str, u8)] = &[
+        (mark("||"), "||", 1),
+        (mark("&&"), "&&", 2),
+        (mark("|"), "|", 3),
+        (mark("^"), "^", 4),
+        (mark("&"), "&", 5),
+        (mark("=="), "==", 6),
+        (mark("!="), "!=", 6),
+        (mark("<"), "<", 7),
+        (mark(">"), ">", 7),
+        (mark("<="), "<=", 7),
+        (mark(">="), ">=", 7),
+        (mark("<<"), "<<", 8),
+        (mark(">>"), ">>", 8),
+        (mark("+"), "+", 9),
+        (mark("-"), "-", 9),
+        (mark("*"), "*", 10),
+        (mark("/"), "/", 10),
+        (mark("%"), "%", 10),
     ];
-    ALL.iter().find(|(text, _)| mark(text) == m).copied()
+    ALL.iter().find(|(code, ..)| *code == m).map(|(_, text, binds)| (*text, *binds))
 }
 
 /// The operator of a compound assignment.
 fn compound(m: u32) -> Option<&'static str> {
-    const ALL: &[(&str, &str)] = &[
-        ("+=", "+"),
-        ("-=", "-"),
-        ("*=", "*"),
-        ("/=", "/"),
-        ("|=", "|"),
-        ("&=", "&"),
-        ("^=", "^"),
-        ("<<=", "<<"),
-        (">>=", ">>"),
+    const ALL: &[(u32, &str)] = &[
+        (mark("+="), "+"),
+        (mark("-="), "-"),
+        (mark("*="), "*"),
+        (mark("/="), "/"),
+        (mark("|="), "|"),
+        (mark("&="), "&"),
+        (mark("^="), "^"),
+        (mark("<<="), "<<"),
+        (mark(">>="), ">>"),
     ];
-    ALL.iter().find(|(text, _)| mark(text) == m).map(|(_, op)| *op)
+    ALL.iter().find(|(code, _)| *code == m).map(|(_, op)| *op)
 }
 
-impl Front<'_> {
+impl Front {
     /// An expression, read: an assignment or a choice.
     pub(super) fn expression(&mut self) -> Result<Operand, String> {
         let place = self.unary()?;
@@ -180,7 +180,7 @@ impl Front<'_> {
     /// Whether a side of the choice that begins here assigns to variables.
     fn choice_assigns(&self) -> bool {
         let (mut depth, mut open) = (0, 1);
-        for token in &self.tokens[self.at..] {
+        for token in self.tokens.between(self.at, self.tokens.end()) {
             let Token::Mark(m) = token else { continue };
             match *m {
                 m if m == mark("(") || m == mark("[") => depth += 1,

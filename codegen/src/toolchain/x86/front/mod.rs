@@ -6,11 +6,11 @@ mod expression;
 mod operator;
 mod statement;
 
-use crate::toolchain::x86::asm::Cond;
+use crate::toolchain::x86::asm::{Alu, Cond};
 use crate::toolchain::x86::builder::Builder;
 use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
 use crate::toolchain::x86::language::{Language, Word};
-use crate::toolchain::x86::lexer::{self, Name, Names, Token, mark};
+use crate::toolchain::x86::lexer::{Name, Names, Token, Tokens, mark};
 use crate::toolchain::x86::linear::Linear;
 use crate::toolchain::x86::types::{I32, I64, Type, VOID};
 
@@ -89,10 +89,10 @@ struct Call {
 const MAX_CALLS: usize = 32;
 
 /// The translation of a kernel.
-struct Front<'l> {
-    language: &'l Language,
+struct Front {
+    language: &'static Language,
     names: Names,
-    tokens: Vec<Token>,
+    tokens: Tokens,
     at: usize,
     b: Builder,
     vars: Vec<(Name, Variable)>,
@@ -112,18 +112,16 @@ struct Front<'l> {
 ///
 /// # Errors
 /// What has no translation.
-pub fn translate(text: &str, language: &Language, (avx512, vnni): (bool, bool)) -> Result<Program, String> {
-    let (mut names, mut tokens) = (language.names.clone(), language.tokens.clone());
-    let start = tokens.len();
-    lexer::tokens(text, &mut names, &mut tokens)?;
-    tokens.push(Token::End);
+pub fn translate(text: &str, language: &'static Language, (avx512, vnni): (bool, bool)) -> Result<Program, String> {
+    let mut names = Names::after(&language.names);
+    let tokens = Tokens::after(&language.tokens, text, &mut names)?;
     let b = Builder::new(avx512);
     let (vars, loops, calls) = Default::default();
     let mut f = Front {
         language,
         names,
         tokens,
-        at: start,
+        at: language.tokens.len(),
         b,
         vars,
         loops,
@@ -150,11 +148,11 @@ pub fn translate(text: &str, language: &Language, (avx512, vnni): (bool, bool)) 
     Ok(f.b.finish())
 }
 
-impl Front<'_> {
+impl Front {
     // ---- tokens ----
 
     fn peek(&self) -> Token {
-        self.tokens[self.at]
+        self.tokens.at(self.at)
     }
 
     fn next(&mut self) -> Token {
@@ -203,8 +201,11 @@ impl Front<'_> {
             Token::Mark(m) => m.to_le_bytes().iter().filter(|b| **b > 0).map(|b| *b as char).collect(),
             Token::End => String::new(),
         };
-        let to = (self.at + 4).min(self.tokens.len());
-        self.tokens[self.at.saturating_sub(8)..to].iter().map(text).collect::<Vec<_>>().join(" ")
+        // In the text, or in a function.
+        let inside = self.at >= self.language.tokens.len();
+        let (start, end) = if inside { (self.language.tokens.len(), self.tokens.end()) } else { (0, usize::MAX) };
+        let near = self.tokens.between(self.at.saturating_sub(8).max(start), (self.at + 4).min(end));
+        near.iter().map(text).collect::<Vec<_>>().join(" ")
     }
 
     /// Skips to after the mark that closes the one before the current token.
@@ -306,13 +307,23 @@ impl Front<'_> {
             return Ok(Test::Known(n != 0));
         }
         let r = self.b.value(&form);
-        if let Some(i) = self.b.definition(r)
-            && let Op::Set(cond) = i.op
-        {
-            let b = if i.args[1] == NONE { Linear::number(i.imm) } else { Linear::register(i.args[1]) };
-            return Ok(Test::Compare(cond, i.args[0], b));
+        if let Some([(cond, a, b)]) = self.conjuncts(r).as_deref() {
+            return Ok(Test::Compare(*cond, *a, b.clone()));
         }
         Ok(Test::Compare(Cond::NotEqual, r, Linear::number(0)))
+    }
+
+    /// The comparisons that must all hold for a register to be other than 0: those that `&&` joins.
+    fn conjuncts(&self, r: Reg) -> Option<Vec<(Cond, Reg, Linear)>> {
+        let Inst { op, args: [a, b, ..], imm, .. } = *self.b.definition(r)?;
+        match op {
+            Op::Set(cond) => {
+                let b = if b == NONE { Linear::number(imm) } else { Linear::register(b) };
+                Some(vec![(cond, a, b)])
+            }
+            Op::Alu(Alu::And) if b != NONE => Some([self.conjuncts(a)?, self.conjuncts(b)?].concat()),
+            _ => None,
+        }
     }
 
     /// Jumps if a comparison holds.

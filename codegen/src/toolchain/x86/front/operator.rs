@@ -28,7 +28,7 @@ pub(super) fn float_op(base: asm::Op, lanes: Lanes) -> (asm::Op, u16) {
     }
 }
 
-impl Front<'_> {
+impl Front {
     pub(super) fn lanes(&self) -> usize {
         if self.b.avx512 { 16 } else { 8 }
     }
@@ -468,13 +468,18 @@ impl Front<'_> {
         let power = n.filter(|n| *n > 0 && n.count_ones() == 1).map(|n| i64::from(n.trailing_zeros()));
         let shift = |how| Op::Shift(how);
         let a = self.b.value(x);
+        if let ("/" | "%", Some(d), None, true) = (op, n.filter(|n| *n > 1), power, signed) {
+            let quotient = self.quotient(a, d);
+            return Ok(if op == "/" { quotient } else { x.plus(&quotient, -d) });
+        }
         Ok(Linear::register(match (op, power) {
             ("/", Some(0)) => a,
             ("%", Some(0)) => return Ok(Linear::number(0)),
             ("/" | "%", Some(k)) => {
                 // Rounds towards zero.
                 let up = if signed {
-                    let sign = self.b.int(shift(ShiftInt::RightSigned), a, &Linear::number(63));
+                    let sign =
+                        if k == 1 { a } else { self.b.int(shift(ShiftInt::RightSigned), a, &Linear::number(63)) };
                     let low = self.b.int(shift(ShiftInt::Right), sign, &Linear::number(64 - k));
                     self.b.value(&Linear::register(a).plus(&Linear::register(low), 1))
                 } else {
@@ -503,6 +508,22 @@ impl Front<'_> {
             ("<<", _) => self.b.int(shift(ShiftInt::Left), a, y),
             _ => self.b.int(shift(if signed { ShiftInt::RightSigned } else { ShiftInt::Right }), a, y),
         }))
+    }
+
+    /// A signed number divided by a constant that is no power of two, rounded towards zero: the high half of its product with the
+    /// reciprocal. Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication, 1994, figure 5.2.
+    fn quotient(&mut self, a: Reg, d: i64) -> Linear {
+        let (factor, shift) = reciprocal(d);
+        let by = self.b.imm(factor as i64);
+        let mut high = self.b.pure(Class::Int, Inst::new(Op::MulHigh, NONE, &[a, by]));
+        // The factor is taken as a signed number.
+        if factor > i64::MAX as u64 {
+            high = self.b.value(&Linear::register(high).plus(&Linear::register(a), 1));
+        }
+        let right = Op::Shift(ShiftInt::RightSigned);
+        let quotient = if shift > 0 { self.b.int(right, high, &Linear::number(shift)) } else { high };
+        let sign = self.b.int(right, a, &Linear::number(63));
+        Linear::register(self.b.value(&Linear::register(quotient).plus(&Linear::register(sign), -1)))
     }
 
     // ---- floats and vectors ----
@@ -641,6 +662,18 @@ impl Front<'_> {
     }
 }
 
+/// The factor and shift that divide signed numbers of 64 bits by `d > 1`: `n * factor >> (64 + shift)`, rounded down.
+fn reciprocal(d: i64) -> (u64, i64) {
+    let mut shift = 64 - (d - 1).leading_zeros();
+    let d = d as u128;
+    let power = 1 << (64 + shift);
+    let (mut low, mut high) = (power / d, (power + (1 << (shift + 1))) / d);
+    while shift > 0 && low / 2 < high / 2 {
+        (low, high, shift) = (low / 2, high / 2, shift - 1);
+    }
+    (high as u64, shift.into())
+}
+
 /// An operation on known numbers; `None` for a division by zero.
 fn folded(op: &str, ty: Type, m: i64, n: i64) -> Option<i64> {
     let by = n as u32;
@@ -656,4 +689,26 @@ fn folded(op: &str, ty: Type, m: i64, n: i64) -> Option<i64> {
         (_, true) => m.wrapping_shr(by),
         _ => (m as u64).wrapping_shr(by) as i64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reciprocal;
+
+    #[test]
+    fn products_with_reciprocals_are_quotients() {
+        let edges = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
+        for d in (3..2000).chain([i64::MAX, i64::MAX / 2, (1 << 40) + 1, 1_000_000_007]).filter(|d| d.count_ones() > 1)
+        {
+            let (factor, shift) = reciprocal(d);
+            let near = (-4..4).flat_map(|k| [-1, 0, 1].map(|by| (i64::MAX / 4 / d * d * k).wrapping_add(by)));
+            for n in edges.into_iter().chain(near).chain(-3 * d.min(9)..3 * d.min(9)) {
+                let mut high = (i128::from(n) * i128::from(factor as i64) >> 64) as i64;
+                if factor > i64::MAX as u64 {
+                    high = high.wrapping_add(n);
+                }
+                assert_eq!((high >> shift) - (n >> 63), n / d, "{n} / {d}");
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Statements: declarations, branches and loops.
 
+use crate::toolchain::x86::asm::Cond;
 use crate::toolchain::x86::builder::Closed;
 use crate::toolchain::x86::front::{Front, Loop, Operand, Test, Value, Variable};
 use crate::toolchain::x86::ir::{Class, Inst, NONE, Op, Reg};
@@ -8,7 +9,10 @@ use crate::toolchain::x86::lexer::{Token, mark};
 use crate::toolchain::x86::linear::Linear;
 use crate::toolchain::x86::types::{Base, Type};
 
-impl Front<'_> {
+/// The most tokens of the iterations of a loop that are translated one after the other.
+const MAX_UNROLLED_TOKENS: usize = 160;
+
+impl Front {
     /// One statement.
     pub(super) fn statement(&mut self) -> Result<(), String> {
         if self.take("{") {
@@ -154,9 +158,12 @@ impl Front<'_> {
         let condition = self.expression()?;
         let test = self.test(condition)?;
         self.expect(")")?;
-        let (cond, a, b) = match test {
+        let tests = match test {
             Test::Known(holds) => return self.if_known(holds),
-            Test::Compare(cond, a, b) => (cond, a, b),
+            Test::Compare(cond, a, b) => match (cond, b.as_number(), self.conjuncts(a)) {
+                (Cond::NotEqual, Some(0), Some(all)) => all,
+                _ => vec![(cond, a, b)],
+            },
         };
         let count = self.vars.len();
         let before = self.values(count);
@@ -178,7 +185,9 @@ impl Front<'_> {
         self.dead = was_dead || then_dead && other_dead;
         let [then, other] = self.merge(sides)?;
         let (no, end) = (self.b.label(), self.b.label());
-        self.branch(cond.opposite(), a, &b, no);
+        for (cond, a, b) in tests {
+            self.branch(cond.opposite(), a, &b, no);
+        }
         self.b.append(then.0);
         if !other.0.is_empty() && !then_dead {
             self.jump(end);
@@ -249,9 +258,9 @@ impl Front<'_> {
         let ops = ["=", "+=", "-=", "*=", "/=", "|=", "&=", "^=", "++", "--", "<<=", ">>="].map(mark);
         let mut out = Vec::new();
         for i in from..to {
-            let (Token::Name(mut n), Token::Mark(m)) = (self.tokens[i], self.tokens[i + 1]) else { continue };
+            let (Token::Name(mut n), Token::Mark(m)) = (self.tokens.at(i), self.tokens.at(i + 1)) else { continue };
             let lane = Word::of(n) == Some(Word::Lane);
-            if let (true, Some(Token::Name(of))) = (lane, self.tokens.get(i + 2).copied()) {
+            if let (true, Token::Name(of)) = (lane, self.tokens.at((i + 2).min(to))) {
                 n = of;
             }
             if (lane || ops.contains(&m))
@@ -282,10 +291,58 @@ impl Front<'_> {
         let body = self.at;
         self.skip();
         let end = self.at;
-        self.loop_(condition, step, body, end)?;
+        if !self.unrolled(condition, step, body, end)? {
+            self.loop_(condition, step, body, end)?;
+        }
         self.vars.truncate(mark);
         self.at = end;
         Ok(())
+    }
+
+    /// Translates the few iterations of a short loop one after the other, where only known numbers decide how many there are.
+    fn unrolled(&mut self, condition: usize, step: usize, body: usize, end: usize) -> Result<bool, String> {
+        let number = |v: usize| matches!(&self.vars[v].1, Variable::One(Operand { value: Value::Int(form), .. }) if form.as_number().is_some());
+        let known = |t: &Token| match t {
+            Token::Name(n) => Word::of(*n) == Some(Word::Lanes) || self.find(*n).is_some_and(number),
+            _ => true,
+        };
+        let simple = |t: &Token| match t {
+            Token::Name(n) => {
+                !matches!(Word::of(*n), Some(Word::Continue | Word::Break | Word::Return))
+                    && !self.language.functions.contains_key(n)
+            }
+            _ => true,
+        };
+        let counters = self.assigned(step, body);
+        if !self.tokens.between(condition, body).iter().all(known)
+            || !self.tokens.between(body, end).iter().all(simple)
+            || self.assigned(body, end).iter().any(|v| counters.contains(v))
+        {
+            return Ok(false);
+        }
+        let before = self.values(self.vars.len());
+        let mut count = 0;
+        while matches!(self.condition(condition)?, Test::Known(true)) {
+            count += 1;
+            if count * (end - body) > MAX_UNROLLED_TOKENS {
+                self.set_values(&before);
+                return Ok(false);
+            }
+            self.step(step)?;
+        }
+        self.set_values(&before);
+        for _ in 0..count {
+            self.at = body;
+            self.statement()?;
+            self.step(step)?;
+        }
+        Ok(true)
+    }
+
+    /// What a loop does after an iteration.
+    fn step(&mut self, at: usize) -> Result<(), String> {
+        self.at = at;
+        if self.is(")") { Ok(()) } else { self.expressions() }
     }
 
     /// The condition at a position.
@@ -310,8 +367,11 @@ impl Front<'_> {
         if let Test::Compare(cond, a, b) = first {
             self.branch(cond.opposite(), a, &b, exit);
         }
-        let jumps =
-            self.tokens[body..end].iter().any(|t| matches!(t, Token::Name(n) if Word::of(*n) == Some(Word::Continue)));
+        let jumps = self
+            .tokens
+            .between(body, end)
+            .iter()
+            .any(|t| matches!(t, Token::Name(n) if Word::of(*n) == Some(Word::Continue)));
         let next = jumps.then(|| {
             let registers = changed.iter().map(|(_, r)| (self.b.class(*r), self.b.label())).collect::<Vec<_>>();
             (self.b.label(), registers.into_iter().map(|(class, _)| self.b.merge(class)).collect())
@@ -330,10 +390,7 @@ impl Front<'_> {
         self.at = body;
         self.statement()?;
         self.join_next()?;
-        self.at = step;
-        if !self.is(")") {
-            self.expressions()?;
-        }
+        self.step(step)?;
         self.carry(&changed, false)?;
         self.b.forget_all();
         let again = self.condition(condition)?;

@@ -1,0 +1,118 @@
+//! The sections of a plan in memory. Weights stay where the builder has them, so that they are in memory once.
+
+use std::io;
+use std::sync::Arc;
+
+use prost::Message;
+use rayon::prelude::*;
+
+use crate::PlanBuilder;
+use crate::blobs::Blob;
+use crate::checksum::{Checksum, checksum};
+use crate::format::{SectionKind, VALUE_ALIGN, align_up};
+use crate::mapped_bytes::{MappedBytes, zeroed_pages};
+use crate::write::{end, sections_checksum, sections_len};
+
+/// Bytes that one worker copies at a time.
+const COPIED: usize = 1 << 20;
+
+/// The contents of a plan's sections.
+pub(crate) struct Parts {
+    structure: Vec<u8>,
+    code: MappedBytes,
+    weights: Vec<Blob<'static>>,
+    payload: MappedBytes,
+}
+
+impl Parts {
+    /// Those of a builder. Kernels and payloads are copied, and weights that are not aligned.
+    pub fn of(builder: &PlanBuilder<'static>) -> io::Result<Parts> {
+        let packed = |blobs: &[Blob<'_>]| {
+            MappedBytes::fill(end(blobs) as usize, |to| {
+                for blob in blobs {
+                    to[blob.offset as usize..blob.end() as usize].copy_from_slice(blob.bytes());
+                }
+                Ok(())
+            })
+        };
+        Ok(Parts {
+            structure: builder.plan().encode_to_vec(),
+            code: packed(&builder.code)?,
+            weights: aligned(&builder.weights)?,
+            payload: packed(&builder.payload)?,
+        })
+    }
+
+    /// The bytes of a section that is in one piece, as all are but that of the weights.
+    pub fn whole(&self, kind: SectionKind) -> &[u8] {
+        match kind {
+            SectionKind::Structure => &self.structure,
+            SectionKind::Code => self.code.bytes(),
+            SectionKind::Payload => self.payload.bytes(),
+            SectionKind::Weights => &[],
+        }
+    }
+
+    /// The size of a section.
+    pub fn len(&self, kind: SectionKind) -> u64 {
+        match kind {
+            SectionKind::Weights => end(&self.weights),
+            kind => self.whole(kind).len() as u64,
+        }
+    }
+
+    /// Bytes of a file with these sections.
+    pub fn file_len(&self) -> u64 {
+        sections_len(SectionKind::ALL.map(|kind| self.len(kind)))
+    }
+
+    /// The checksum of a section that is not empty.
+    pub fn checksum(&self, kind: SectionKind) -> Option<Checksum> {
+        (self.len(kind) > 0).then(|| match kind {
+            SectionKind::Weights => sections_checksum(&self.weights),
+            kind => checksum(self.whole(kind)),
+        })
+    }
+
+    /// Bytes of the weights.
+    pub fn weight(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let after = self.weights.partition_point(|blob| blob.offset <= offset);
+        let blob = &self.weights[after.checked_sub(1)?];
+        let start = usize::try_from(offset - blob.offset).ok()?;
+        blob.bytes().get(start..start.checked_add(usize::try_from(len).ok()?)?)
+    }
+}
+
+/// A part of memory that several blobs share.
+struct Shared(Arc<MappedBytes>, std::ops::Range<usize>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes()[self.1.clone()]
+    }
+}
+
+/// The same blobs, at addresses that are multiples of the alignment of values.
+fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
+    let is_aligned = |blob: &&Blob<'_>| (blob.bytes().as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize);
+    let others: Vec<&Blob<'_>> = blobs.iter().filter(|blob| !is_aligned(blob)).collect();
+    let room = |blob: &Blob<'_>| align_up(blob.bytes().len() as u64, VALUE_ALIGN) as usize;
+    let mut memory = zeroed_pages(others.iter().map(|blob| room(blob)).sum())?;
+    let (mut rest, mut pieces) = (&mut memory[..], Vec::new());
+    for blob in &others {
+        let (to, later) = rest.split_at_mut(room(blob));
+        pieces.extend(to.chunks_mut(COPIED).zip(blob.bytes().chunks(COPIED)));
+        rest = later;
+    }
+    pieces.into_par_iter().for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
+    let (memory, mut at) = (Arc::new(MappedBytes::from(memory.make_read_only()?)), 0);
+    let place = |blob: &Blob<'static>| {
+        if is_aligned(&blob) {
+            return blob.clone();
+        }
+        let start = at;
+        at += room(blob);
+        Blob::new(blob.offset, Shared(Arc::clone(&memory), start..start + blob.bytes().len()))
+    };
+    Ok(blobs.iter().map(place).collect())
+}
