@@ -243,7 +243,13 @@ impl Graph {
 
     /// The values from outside that the ops in the regions of `op` read, each once, in the order of the ops.
     pub fn captured(&self, op: OpId) -> Vec<ValueId> {
-        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut IndexSet<ValueId>) {
+        let all: IndexSet<ValueId> = self.op(op).regions.iter().flat_map(|r| self.read_from_outside(*r)).collect();
+        all.into_iter().collect()
+    }
+
+    /// The values from outside of `region` that its ops read, each once, in the order of the ops.
+    pub fn read_from_outside(&self, region: RegionId) -> Vec<ValueId> {
+        fn visit(g: &Graph, region: RegionId, whole: RegionId, out: &mut IndexSet<ValueId>) {
             for op in g.region_ops(region) {
                 let data = g.op(op);
                 for v in &data.operands {
@@ -251,16 +257,15 @@ impl Graph {
                         ValueDef::Arg(region, _) => region,
                         ValueDef::Result(op, _) => g.op(op).parent,
                     };
-                    if g.encloses(from, outer) {
+                    if !g.encloses(whole, from) {
                         out.insert(*v);
                     }
                 }
-                data.regions.iter().for_each(|r| visit(g, *r, outer, out));
+                data.regions.iter().for_each(|r| visit(g, *r, whole, out));
             }
         }
         let mut out = IndexSet::new();
-        let data = self.op(op);
-        data.regions.iter().for_each(|r| visit(self, *r, data.parent, &mut out));
+        visit(self, region, region, &mut out);
         out.into_iter().collect()
     }
 

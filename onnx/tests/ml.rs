@@ -3,8 +3,7 @@
 mod support;
 
 use of_diag::Code;
-use of_onnx::proto::tensor_proto::DataType;
-use of_onnx::proto::{AttributeProto, ModelProto, TypeProto, ValueInfoProto, type_proto};
+use of_onnx::proto::{AttributeProto, ModelProto};
 use support::*;
 
 /// A model of ai.onnx.ml.
@@ -84,27 +83,9 @@ fn ml_linear_models() {
 
 #[test]
 fn ml_legacy_tree_ensembles() {
-    let nodes = || {
-        vec![
-            ints("nodes_treeids", &[0, 0, 0]),
-            ints("nodes_nodeids", &[0, 1, 2]),
-            texts("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF"]),
-            floats("nodes_values", &[0.5, 0.0, 0.0]),
-            ints("nodes_featureids", &[0, 0, 0]),
-            ints("nodes_truenodeids", &[1, 0, 0]),
-            ints("nodes_falsenodeids", &[2, 0, 0]),
-        ]
-    };
-    let votes = |what: &str, ids: &[i64]| {
-        vec![
-            ints(&format!("{what}_treeids"), &[0, 0]),
-            ints(&format!("{what}_nodeids"), &[1, 2]),
-            ints(&format!("{what}_ids"), ids),
-            floats(&format!("{what}_weights"), &[0.25, 0.75]),
-        ]
-    };
-    let regressor = [nodes(), votes("target", &[0, 0]), vec![floats("base_values", &[1.0])]].concat();
-    let classifier = [nodes(), votes("class", &[0, 0]), vec![ints("classlabels_int64s", &[4, 6])]].concat();
+    let weights = [0.25, 0.75];
+    let regressor = [stump("target", [0, 0], weights), vec![floats("base_values", &[1.0])]].concat();
+    let classifier = [stump("class", [0, 0], weights), vec![ints("classlabels_int64s", &[4, 6])]].concat();
     let build = Build::new()
         .input("x", F32, &["2", "1"])
         .node("TreeEnsembleRegressor", &["x"], &["r"], &regressor)
@@ -160,13 +141,6 @@ fn ml_support_vector_machines() {
     );
 }
 
-/// A map as the type of an input.
-fn map_type(key: DataType, value: DataType) -> TypeProto {
-    let value_type = Some(Box::new(ty(value, &[])));
-    let map = type_proto::Map { key_type: Some(key as i32), value_type };
-    TypeProto { value: Some(type_proto::Value::MapType(Box::new(map))), ..TypeProto::default() }
-}
-
 #[test]
 fn lists_of_maps_are_values_and_keys() {
     let build = Build::new()
@@ -194,13 +168,8 @@ fn lists_of_maps_are_values_and_keys() {
 #[test]
 fn maps_are_inputs_of_values_and_keys() {
     let model = |op: &str, attrs: &[AttributeProto]| {
-        let mut build = Build::new().node(op, &["m"], &["y"], attrs).domain("ai.onnx.ml").outputs(&["y"]);
-        build.0.input.push(ValueInfoProto {
-            name: Some("m".into()),
-            r#type: Some(map_type(I64, F32)),
-            ..ValueInfoProto::default()
-        });
-        ml(build, 1)
+        let build = Build::new().map("m", I64, F32).node(op, &["m"], &["y"], attrs).domain("ai.onnx.ml");
+        ml(build.outputs(&["y"]), 1)
     };
     let map = || [x32(&[3], &[0.5, 1.5, 2.5]), of_ir::Tensor::from_i64s(&[4, 0, 2])];
     let vocabulary = model("DictVectorizer", &[ints("int64_vocabulary", &[0, 1, 2])]);

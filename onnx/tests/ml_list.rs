@@ -2,8 +2,8 @@
 
 mod support;
 
+use of_onnx::proto::AttributeProto;
 use of_onnx::proto::tensor_proto::DataType;
-use of_onnx::proto::{AttributeProto, TypeProto, ValueInfoProto, type_proto};
 use of_onnx::{Support, operators};
 use support::*;
 
@@ -11,24 +11,6 @@ const DOMAIN: &str = "ai.onnx.ml";
 
 fn doubles(name: &str, values: &[f32]) -> AttributeProto {
     tensor(name, f32s("", &[values.len()], values))
-}
-
-/// The nodes of a tree of one split, with its votes under `votes`.
-fn tree(votes: &str) -> Vec<AttributeProto> {
-    let mut attributes = vec![
-        ints("nodes_treeids", &[0, 0, 0]),
-        ints("nodes_nodeids", &[0, 1, 2]),
-        texts("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF"]),
-        floats("nodes_values", &[0.5, 0.0, 0.0]),
-        ints("nodes_featureids", &[0, 0, 0]),
-        ints("nodes_truenodeids", &[1, 0, 0]),
-        ints("nodes_falsenodeids", &[2, 0, 0]),
-    ];
-    for (name, list) in [("treeids", [0, 0]), ("nodeids", [1, 2]), ("ids", [0, 1])] {
-        attributes.push(ints(&format!("{votes}_{name}"), &list));
-    }
-    attributes.push(floats(&format!("{votes}_weights"), &[1.0, 2.0]));
-    attributes
 }
 
 /// The inputs and the attributes of a small node of an operator; `None` for an operator without a case.
@@ -66,8 +48,10 @@ fn node_of(op: &str, version: i64) -> Option<(&'static [&'static str], Vec<Attri
             let leaves = [ints("leaf_targetids", &[0, 0]), doubles("leaf_weights", &[1.0, 2.0])];
             (x, [&[zero, one, modes][..], &leafs, &splits, &leaves].concat())
         }
-        "TreeEnsembleClassifier" => (x, [tree("class"), vec![ints("classlabels_int64s", &[0, 1])]].concat()),
-        "TreeEnsembleRegressor" => (x, [tree("target"), vec![int("n_targets", 2)]].concat()),
+        "TreeEnsembleClassifier" => {
+            (x, [stump("class", [0, 1], [1.0, 2.0]), vec![ints("classlabels_int64s", &[0, 1])]].concat())
+        }
+        "TreeEnsembleRegressor" => (x, [stump("target", [0, 1], [1.0, 2.0]), vec![int("n_targets", 2)]].concat()),
         "ZipMap" => (x, vec![texts("classlabels_strings", &["a", "b"])]),
         _ => return None,
     })
@@ -93,10 +77,7 @@ fn every_listed_operator_is_imported_in_every_set() {
                 build = build.init(i64s("one", &[1], &[1]));
             }
             if inputs.contains(&"m") {
-                let map = type_proto::Map { key_type: Some(I64 as i32), value_type: Some(Box::new(ty(F32, &[]))) };
-                let ty = TypeProto { value: Some(type_proto::Value::MapType(Box::new(map))), ..TypeProto::default() };
-                let info = ValueInfoProto { name: Some("m".into()), r#type: Some(ty), ..ValueInfoProto::default() };
-                build.0.input.push(info);
+                build = build.map("m", I64, F32);
             }
             let mut model = build.model(21);
             model.opset_import.push(set(DOMAIN, version));

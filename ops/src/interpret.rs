@@ -6,8 +6,9 @@ use std::sync::Arc;
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Dim, Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 
+use crate::elementwise::broadcast_dims;
 use crate::structural::{Constant, NoneValue, Return};
-use crate::{Evaluated, Inputs, Kind, OpSpec, Value, decl};
+use crate::{Evaluated, Inputs, Kind, Op, OpSpec, Value, decl, division, scalar_eval};
 
 /// The results of an op for operands that may be others than the graph's.
 pub type Evaluate<'a> = dyn FnMut(&[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
@@ -101,6 +102,9 @@ impl Frame<'_> {
             crate::shape::count(&dims).map_err(|e| e.at(data.name(), &data.loc))?;
         }
         let imp = decl.decode(&data.attrs).map_err(|e| e.at(data.name(), &data.loc))?;
+        if let Some(quotient) = self.guarded(op, &*imp, operands) {
+            return quotient.map(|v| vec![v]).map_err(|e| e.at(data.name(), &data.loc));
+        }
         let regions = data.regions.clone();
         let mut inner: Option<Diagnostic> = None;
         let result = {
@@ -123,6 +127,17 @@ impl Frame<'_> {
         };
         // The innermost op that failed has the best location.
         result.map_err(|e| inner.unwrap_or_else(|| e.at(data.name(), &data.loc)))
+    }
+
+    /// The result of a division of integers whose quotients by zero are not chosen ([`division`]); `None` for other ops.
+    fn guarded(&self, op: OpId, imp: &dyn Op, operands: &[Value]) -> Option<Result<Value, OpError>> {
+        let [Value::Tensor(a), Value::Tensor(b)] = operands else { return None };
+        let scalar = imp.scalar().filter(|s| division::divides_integers(*s, b.dtype()))?;
+        let quotient = || {
+            let dims = broadcast_dims(&[a.dims(), b.dims()])?;
+            Ok(scalar_eval::broadcast(scalar, &[a, b], &dims)?.into())
+        };
+        division::is_guarded(self.graph, op).then(quotient)
     }
 
     /// Stores results and drops operands without further readers.

@@ -5,6 +5,7 @@
 
 mod build;
 mod declare;
+pub mod division;
 mod estimate;
 pub mod exactness;
 pub mod interpret;

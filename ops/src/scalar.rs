@@ -51,11 +51,11 @@ pub enum ScalarOp {
     Add,
     Sub,
     Mul,
-    /// Integers truncate towards zero; division of an integer by zero gives zero.
+    /// Integers truncate towards zero. By zero see [`crate::division`].
     Div,
-    /// Remainder with the sign of the divisor (Python's `%`); integer remainder by zero gives zero.
+    /// Remainder with the sign of the divisor (Python's `%`). Integers by zero see [`crate::division`].
     Mod,
-    /// Remainder with the sign of the dividend (C's `fmod` and `%`); integer remainder by zero gives zero.
+    /// Remainder with the sign of the dividend (C's `fmod` and `%`). Integers by zero see [`crate::division`].
     Fmod,
     Pow,
     /// NaN if either operand is NaN.

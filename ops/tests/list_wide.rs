@@ -128,7 +128,9 @@ fn sum_of_weighted(values: &[Value], weights: &[Vec<f64>]) -> f64 {
         Value::Tensor(t) if t.dtype().is_float() => t.to_f64s().unwrap_or_default(),
         _ => Vec::new(),
     };
-    values.iter().zip(weights).map(|(v, w)| of(v).iter().zip(w).map(|(x, y)| x * y).sum::<f64>()).sum()
+    // Where a result is infinite, as the maximum of padding alone is, it does not depend on an operand.
+    let weighted = |(x, w): (&f64, &f64)| if x.is_finite() { x * w } else { 0.0 };
+    values.iter().zip(weights).map(|(v, w)| of(v).iter().zip(w).map(weighted).sum::<f64>()).sum()
 }
 
 #[test]

@@ -165,7 +165,7 @@ pub struct BodyExec {
 }
 
 /// A kernel call: `fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32`, which runs the iterations
-/// `[begin, end)` of the kernel's outermost loop and returns 0, or 1 for an index out of range. Iterations may run in
+/// `[begin, end)` of the kernel's outermost loop and returns 0, or the number of an error. Iterations may run in
 /// any order and at the same time.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KernelExec {

@@ -259,6 +259,7 @@ fn kernel_error(status: i32, operands: &[IndexOperand], context: &Context<'_>) -
         4 => ExecError::Failed("an access is outside of an argument or of shared memory".into()),
         5 => ExecError::Failed("a vector in memory is not aligned".into()),
         6 => ExecError::Failed("a thread of the emulated GPU overflows its stack".into()),
+        7 => ExecError::Input(format!("an integer is divided by zero{}", describe(operands, context))),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }

@@ -5,7 +5,9 @@ python nnsmith_models.py OF_OPT DIR MODELS SEED
 NNSmith makes graphs of operators whose constraints a solver satisfies, and PyTorch exports them. Models and values are
 written to DIR/SEED, and OF_OPT runs them. Results that differ are a failure, as are models that are refused, that
 crash, or that take more than a minute. Floats may differ by the noise, which is measured: onnxruntime runs again on
-inputs and weights that differ in their last places. Needs the packages nnsmith, torch, onnx, numpy and onnxruntime.
+inputs and weights that differ in their last places. What differs is compared again with a run node by node, where each
+result is rounded to its type: onnxruntime computes chains of 16-bit floats in f32. Models are left out where ONNX does
+not define a result on their values. Needs the packages nnsmith, torch, onnx, numpy and onnxruntime.
 """
 
 import collections
@@ -21,7 +23,7 @@ logging.disable(logging.WARNING)
 import numpy as np
 import onnx
 import torch
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from compare_models import differs
 from runtime import outcomes, session
@@ -29,6 +31,7 @@ from runtime import outcomes, session
 LONGEST = 60  # seconds a model
 NODES = 10
 PLACES = (1, 1, 8, 8)  # last places by which operands move, in runs that measure the noise
+ORDERED = {"ArgMax", "ArgMin", "Clip", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu", "TopK"}  # compare elements
 STEP = 64  # how much further a result moves in the latter runs, where it is near a step of a rounding
 
 
@@ -62,11 +65,81 @@ def generator():
 
 def perturbed(x, random, places):
     """`x` with other last places."""
+    return moved(x, random.integers(-places, places + 1, np.shape(x)))
+
+
+def moved(x, places):
+    """`x` moved by last places."""
     x = np.asarray(x)
     if x.dtype.kind != "f":
         return x
     with np.errstate(invalid="ignore", over="ignore"):
-        return (x * (1 + random.integers(-places, places + 1, x.shape) * np.finfo(x.dtype).eps)).astype(x.dtype)
+        return np.asarray(x * (1 + places * np.finfo(x.dtype).eps)).astype(x.dtype)
+
+
+def undefined(node, given):
+    """Why ONNX does not define the result of a node on these values, or None."""
+    floats = [x for x in given if x.dtype.kind == "f"]
+    if node.op_type in ORDERED and any(np.isnan(x).any() for x in floats):
+        return f"the order of NaN in {node.op_type}"
+    if node.op_type == "Cast" and floats:
+        to = helper.tensor_dtype_to_np_dtype(helper.get_node_attr_value(node, "to"))
+        if to.kind in "iu":
+            x, range = given[0].astype(np.float64), np.iinfo(to)
+            if not ((x > range.min - 1.0) & (x < range.max + 1.0)).all():
+                return "a float that no integer of the type is"
+    if node.op_type in ("Div", "Mod") and given[1].dtype.kind in "iu" and not given[1].all():
+        return "an integer divided by zero"
+    return None
+
+
+def stepwise(model, inputs, move=lambda x: x):
+    """The results of a run node by node, in which each result of a node is moved, and why they are not defined, or None."""
+    graph, why = model.graph, None
+    values = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    values.update(zip((v.name for v in graph.input), map(np.asarray, inputs)))
+    for node in graph.node:
+        names = list(dict.fromkeys(n for n in node.input if n))
+        given = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(values[n].dtype), values[n].shape) for n in names]
+        out = [onnx.ValueInfoProto(name=n) for n in node.output if n]
+        alone = helper.make_model(helper.make_graph([node], "node", given, out), opset_imports=model.opset_import, ir_version=model.ir_version)
+        why = why or undefined(node, [values[n] for n in node.input if n])
+        results = session(alone, False)([values[n] for n in names])
+        # A constant is not rounded.
+        values.update((v.name, np.asarray(move(x) if names else x)) for v, x in zip(out, results))
+    return [values[v.name] for v in graph.output], why
+
+
+def judge_by_nodes(model, inputs, got):
+    """What becomes of a model whose results differ from those of onnxruntime: a word, and why."""
+    want, why = stepwise(model, inputs)
+    if why:
+        return "undefined", why
+    noise = [np.zeros(w.shape) for w in want]
+    randoms = [np.random.default_rng(n) for n in range(12)]
+    moves = [lambda x, random=random: perturbed(x, random, 1) for random in randoms]
+    # Any element may be rounded up or down.
+    for move in [lambda x: moved(x, 1), lambda x: moved(x, -1), *moves]:
+        found, _ = stepwise(model, inputs, move)
+        for total, w, now in zip(noise, want, found):
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(w.astype(np.float64) - now.astype(np.float64)) if w.shape == now.shape else np.inf
+            same = (w == now) | ((w != w) & (now != now))
+            np.maximum(total, np.where(same, 0, np.where(np.isnan(apart), np.inf, apart)), out=total)
+    difference = difference_of(want, got, noise)
+    return ("DIFFERS", f"node by node, {difference}") if difference else ("agrees", "")
+
+
+def difference_of(wanted, results, noise):
+    """The first difference of an output beyond the noise, or None."""
+    for i, (want, got, apart) in enumerate(zip(wanted, results, noise)):
+        # An integer that a last place of an input changes says nothing.
+        if want.dtype.kind in "biu" and got.shape == want.shape and got.dtype == want.dtype:
+            got = np.where(apart > 0, want, got)
+        difference = differs(want, got, apart)
+        if difference:
+            return f"output {i}: {difference}"
+    return None
 
 
 def noise_of(model, inputs, results):
@@ -114,15 +187,8 @@ def compare(of_opt, folder, model, inputs):
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         crashed = done.returncode < 0 or done.returncode == 101
         return "CRASHES" if crashed else "REFUSED", f"exit status {done.returncode}: {(errors or [done.stderr])[0]}"
-    for i, (want, apart) in enumerate(zip(wanted, noise)):
-        got = numpy_helper.to_array(onnx.load_tensor(folder / "ours" / f"output_{i}.pb"))
-        # An integer that a last place of an input changes says nothing.
-        if want.dtype.kind in "biu" and got.shape == want.shape and got.dtype == want.dtype:
-            got = np.where(apart > 0, want, got)
-        difference = differs(want, got, apart)
-        if difference:
-            return "DIFFERS", f"output {i}: {difference}"
-    return "agrees", ""
+    results = [numpy_helper.to_array(onnx.load_tensor(folder / "ours" / f"output_{i}.pb")) for i in range(len(wanted))]
+    return judge_by_nodes(model, inputs, results) if difference_of(wanted, results, noise) else ("agrees", "")
 
 
 def main():

@@ -220,6 +220,7 @@ fn kernel_error(status: i32, name: &str) -> Option<ExecError> {
         0 => None,
         1 => Some(ExecError::Input(format!("an index is out of range in '{name}'"))),
         2 => Some(ExecError::Input(format!("extents do not fit one another in '{name}'"))),
+        7 => Some(ExecError::Input(format!("an integer is divided by zero in '{name}'"))),
         other => Some(ExecError::Failed(format!("the kernel '{name}' returned the status {other}"))),
     }
 }

@@ -91,6 +91,14 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
     }
 }
 
+/// The type of positions, which kernels read as i64: larger ones would become negative, which count from the end.
+///
+/// # Errors
+/// For numbers beyond i64.
+pub fn index_type(dtype: DType) -> Result<DType, String> {
+    if dtype == DType::U64 { Err("positions of type ui64 have no native code".into()) } else { Ok(dtype) }
+}
+
 /// An op, its operands' types and extents.
 struct Operands<'a> {
     g: &'a Graph,
@@ -131,6 +139,11 @@ impl Operands<'_> {
         }
     }
 
+    /// The type of operand `i`, whose elements are positions.
+    fn index(&self, i: usize) -> Result<DType, String> {
+        index_type(self.dtype(i))
+    }
+
     /// The values of operand `i`, if constant or derived from extents.
     fn known(&self, i: usize) -> Result<Vec<Extent>, String> {
         let dims =
@@ -146,7 +159,7 @@ fn axis_of(a: i64, rank: usize) -> Result<usize, String> {
 fn gather_elements(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let axis = axis_of(o.attrs::<GatherElements>()?.axis, from.len())?;
-    Ok(Nest::Indexed(Indexed::GatherElements { from, to, axis, index: o.dtype(1), bytes: o.bytes(0) }))
+    Ok(Nest::Indexed(Indexed::GatherElements { from, to, axis, index: o.index(1)?, bytes: o.bytes(0) }))
 }
 
 /// Number of axes that an index tuple addresses.
@@ -162,7 +175,14 @@ fn gather_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let batch = usize::try_from(o.attrs::<GatherNd>()?.batch_dims).map_err(|e| e.to_string())?;
     let index_depth = index_depth(&indices)?;
     from.get(batch..batch + index_depth).ok_or("its indices address too many axes")?;
-    Ok(Nest::Indexed(Indexed::GatherSlices { from, indices, batch, index_depth, index: o.dtype(1), bytes: o.bytes(0) }))
+    Ok(Nest::Indexed(Indexed::GatherSlices {
+        from,
+        indices,
+        batch,
+        index_depth,
+        index: o.index(1)?,
+        bytes: o.bytes(0),
+    }))
 }
 
 /// Padding with elements of the tensor.
@@ -189,7 +209,7 @@ fn pad(o: &Operands<'_>) -> Result<Nest, String> {
 }
 
 fn triangle(o: &Operands<'_>) -> Result<Nest, String> {
-    let diagonal = (reads(o.g, o.op).len() == 2).then(|| o.dtype(1));
+    let diagonal = if reads(o.g, o.op).len() == 2 { Some(o.index(1)?) } else { None };
     let upper = o.attrs::<Trilu>()?.upper;
     Ok(Nest::Indexed(Indexed::Triangle { dims: o.result(), upper, diagonal, bytes: o.bytes(0) }))
 }
@@ -198,7 +218,7 @@ fn reverse_sequence(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<ReverseSequence>()?);
     let (batch, time) = (axis_of(attrs.batch_axis, dims.len())?, axis_of(attrs.time_axis, dims.len())?);
     let lengths = o.dims(1)[0].clone();
-    let kernel = Indexed::ReverseSequence { dims, lengths, batch, time, index: o.dtype(1), bytes: o.bytes(0) };
+    let kernel = Indexed::ReverseSequence { dims, lengths, batch, time, index: o.index(1)?, bytes: o.bytes(0) };
     Ok(Nest::Indexed(kernel))
 }
 
@@ -206,7 +226,7 @@ fn one_hot(o: &Operands<'_>) -> Result<Nest, String> {
     let (own, to) = (o.dims(0), o.result());
     let axis = axis_of(o.attrs::<OneHot>()?.axis, to.len())?;
     let (outer, inner) = (own[..axis].iter().product(), own[axis..].iter().product());
-    let (depth, index) = (to[axis].clone(), o.number(0)?);
+    let (depth, index) = (to[axis].clone(), index_type(o.number(0)?)?);
     Ok(Nest::Indexed(Indexed::OneHot { outer, depth, inner, index, bytes: o.bytes(2) }))
 }
 
@@ -233,7 +253,7 @@ fn scatter_elements(o: &Operands<'_>) -> Result<Nest, String> {
     let attrs = o.attrs::<ScatterElements>()?;
     let target = ScatterTarget::Elements(axis_of(attrs.axis, to.len())?);
     let combine = combine(o, &attrs.reduction)?;
-    Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.dtype(1), dtype: o.dtype(0), combine }))
+    Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.index(1)?, dtype: o.dtype(0), combine }))
 }
 
 fn scatter_nd(o: &Operands<'_>) -> Result<Nest, String> {
@@ -242,7 +262,7 @@ fn scatter_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let index_depth = index_depth(&indices)?;
     to.get(..index_depth).ok_or("its indices address too many axes")?;
     let target = ScatterTarget::Slices(index_depth);
-    Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.dtype(1), dtype: o.dtype(0), combine }))
+    Ok(Nest::Scatter(Scatter { to, indices, updates, target, index: o.index(1)?, dtype: o.dtype(0), combine }))
 }
 
 fn arg_extremum(o: &Operands<'_>, along: i64, largest: bool, last: bool) -> Result<Nest, String> {

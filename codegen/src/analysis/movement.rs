@@ -73,7 +73,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
         Gather::NAME => {
             let gather = as_op::<Gather>(g, op).ok_or("its attributes do not decode")?;
             let axis = of_ops::shape::axis(gather.axis, from.len()).map_err(|e| e.message)?;
-            let index = g.ty(data.operands[1]).as_tensor().map_or(DType::I64, |t| t.dtype);
+            let index = indexed::index_type(g.ty(data.operands[1]).as_tensor().map_or(DType::I64, |t| t.dtype))?;
             let outer = from[..axis].iter().product();
             let inner = from[axis + 1..].iter().product();
             let count = extent::of_value(g, data.operands[1]).iter().product();

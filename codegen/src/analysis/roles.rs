@@ -148,14 +148,18 @@ impl Roles {
         }
     }
 
-    /// Records `v` as the binder of the symbols that its extents determine.
+    /// Records `v` as the binder of the symbols that its extents determine, if they determine all of its symbols: the plan has
+    /// extents of a value only where each of them can be evaluated.
     fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
+        let mut found: Vec<Arc<str>> = Vec::new();
         for dim in shape {
-            if let Some(s) = dim.determines(&|s| self.bound_by.contains_key(s)) {
-                self.symbols.push(s.clone());
-                self.bound_by.insert(s, (v, op));
-            }
+            found.extend(dim.determines(&|s| self.bound_by.contains_key(s) || found.iter().any(|f| &**f == s)));
+        }
+        let bound = |s: &Arc<str>| self.bound_by.contains_key(s) || found.contains(s);
+        if shape.iter().flat_map(Dim::symbols).all(|s| bound(&s)) {
+            self.symbols.extend(found.iter().cloned());
+            self.bound_by.extend(found.into_iter().map(|s| (s, (v, op))));
         }
     }
 
@@ -408,8 +412,8 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     if !conv.channels_last {
         return Err("only channels-last convolutions have native code".into());
     }
-    if !matches!(x.rank(), Some(3 | 4)) {
-        return Err("only 1-D and 2-D convolutions have native code".into());
+    if !matches!(x.rank(), Some(3..=5)) {
+        return Err("only convolutions of one to three axes have native code".into());
     }
     if g.constant(data.operands[1]).is_some() {
         return Ok(Role::Anchor);

@@ -1,6 +1,7 @@
 //! The scalar program of a kernel: the loads, computations, reductions and stores at each point of its space.
 
 use of_ir::{DType, ValueId};
+use of_ops::division::divides_integers;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::extent::Extent;
@@ -95,6 +96,27 @@ impl Body {
         }
         let exact = self.push(Node::Op(op, args), DType::F32, per_row);
         self.push(Node::Op(ScalarOp::Cast(dtype), vec![exact]), dtype, per_row)
+    }
+
+    /// Adds a division of integers whose quotients by zero are 0, and returns its index.
+    pub fn guarded_division(&mut self, op: ScalarOp, [x, y]: [usize; 2], dtype: DType, per_row: bool) -> usize {
+        let [zero, one] = [0.0, 1.0].map(|c| self.push(Node::Const(c), dtype, per_row));
+        let by_zero = self.op(ScalarOp::Eq, &[y, zero], DType::Bool, per_row);
+        let divisor = self.op(ScalarOp::Select, &[by_zero, one, y], dtype, per_row);
+        let quotient = self.op(op, &[x, divisor], dtype, per_row);
+        self.op(ScalarOp::Select, &[by_zero, zero, quotient], dtype, per_row)
+    }
+
+    /// Whether it divides integers by anything but known numbers.
+    pub fn divides_integers(&self) -> bool {
+        self.nodes.iter().any(|t| self.divisor(&t.node).is_some())
+    }
+
+    /// The divisor of a division of integers, unless it is a number other than 0.
+    pub fn divisor(&self, node: &Node) -> Option<usize> {
+        let Node::Op(op, args) = node else { return None };
+        let by = *args.get(1).filter(|by| divides_integers(*op, self.nodes[**by].dtype))?;
+        (!matches!(self.nodes[by].node, Node::Const(c) if c != 0.0)).then_some(by)
     }
 
     /// Node `n`, converted to f32 if it is a 16-bit float.

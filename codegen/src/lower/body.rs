@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use of_ir::{DType, Graph, Type, ValueId};
 use of_ops::OpSpec;
+use of_ops::division;
 use of_ops::exactness::rounded_values;
 use of_ops::nn::Conv;
 use of_ops::scalar::ScalarOp;
@@ -73,7 +74,11 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, special: &Spe
             Role::Map(scalar) => {
                 let args: Vec<usize> = data.operands.iter().map(|v| b.operand(*v)).collect();
                 let per_row = b.is_row(result) && inner > 0;
-                b.body.op(scalar, &args, dtype, per_row)
+                if division::divides_integers(scalar, dtype) && division::is_guarded(g, *op) {
+                    b.body.guarded_division(scalar, [args[0], args[1]], dtype, per_row)
+                } else {
+                    b.body.op(scalar, &args, dtype, per_row)
+                }
             }
             _ => continue,
         };

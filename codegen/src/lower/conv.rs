@@ -1,4 +1,4 @@
-//! Channels-last convolutions of one or two image axes, with their epilogues.
+//! Channels-last convolutions of one to three image axes, with their epilogues.
 
 use half::bf16;
 use of_diag::Diagnostic;
@@ -23,12 +23,14 @@ use crate::physical::{BufferRef, Flops, Operand};
 use crate::vendor_libraries::cudnn;
 
 /// Padded extent, input extent, and elements before the input, for each axis.
-type Border = [(Extent, Extent, Extent); 4];
+type Border = Vec<(Extent, Extent, Extent)>;
 
 /// The extents of a convolution, with its image axes in the order in which the kernel iterates over them.
 struct Image {
     dtype: DType,
     samples: Extent,
+    /// The first of three axes. Contractions iterate over it as over the samples.
+    depth: Option<WindowAxis>,
     h: WindowAxis,
     w: WindowAxis,
     cin: usize,
@@ -37,28 +39,32 @@ struct Image {
 }
 
 impl Image {
-    /// The convolution `op`, and its epilogue along `[N, H, W, C]`.
+    /// The convolution `op`, and its epilogue along `[N, H, W, C]`, or `[N, D, H, W, C]`.
     ///
     /// # Errors
-    /// When it has more than two image axes, or channels of unknown number.
+    /// When it has more than three image axes, or channels of unknown number.
     fn of(l: &Lowering<'_, '_>, op: OpId, group: &Group, b: &Body) -> Result<(Image, Body), String> {
         let (x, w) = (l.g.op(op).operands[0], l.g.op(op).operands[1]);
         let conv = roles::conv_of(l.g, op).ok_or("its attributes do not decode")?;
         let shape = |v: ValueId| l.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
-        let (h, w) = image_axes(&geometry.windows)?;
+        let axis = |i: usize| WindowAxis::of(&geometry.windows, i);
+        let (depth, (h, w)) = match geometry.windows.input.len() {
+            3 => (Some(axis(0)), (axis(1), axis(2))),
+            _ => (None, image_axes(&geometry.windows)?),
+        };
         let channels = |d: &Dim| Extent::from(d).number().ok_or("its channels are not known before the run");
         let (cin, cout) = (channels(&geometry.cin)?, channels(&geometry.cout)?);
         let mut b = image_body(b, group.space.len());
         // For an image one pixel wide, rows of the contraction run along its long axis.
-        let (h, w) = if w.input.is(1) && w.output.is(1) && w.kernel == 1 {
+        let (h, w) = if depth.is_none() && w.input.is(1) && w.output.is(1) && w.kernel == 1 {
             b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
             (w, h)
         } else {
             (h, w)
         };
         let samples = Extent::from(&geometry.n);
-        Ok((Image { dtype: l.dtype(x), samples, h, w, cin, cout, groups: geometry.group }, b))
+        Ok((Image { dtype: l.dtype(x), samples, depth, h, w, cin, cout, groups: geometry.group }, b))
     }
 
     /// Input channels of a group.
@@ -73,12 +79,18 @@ impl Image {
 
     /// Taps of a filter.
     fn area(&self) -> usize {
-        self.h.kernel * self.w.kernel
+        self.axes().map(|a| a.kernel).product()
+    }
+
+    /// Its axes, the outermost first.
+    fn axes(&self) -> impl Iterator<Item = &WindowAxis> {
+        self.depth.iter().chain([&self.h, &self.w])
     }
 
     /// The extents of the result.
-    fn space(&self) -> [Extent; 4] {
-        [self.samples.clone(), self.h.output.clone(), self.w.output.clone(), self.cout.into()]
+    fn space(&self) -> Vec<Extent> {
+        let image = self.axes().map(|a| a.output.clone());
+        std::iter::once(self.samples.clone()).chain(image).chain([self.cout.into()]).collect()
     }
 
     /// Operations of the contraction.
@@ -92,23 +104,18 @@ impl Image {
         self.groups == self.cin && self.cout == self.cin && (self.cin > 1 || self.dtype != DType::F32)
     }
 
-    /// The extents of both image axes with the border.
+    /// The extents of the last two axes with the border.
     fn padded(&self) -> (Extent, Extent) {
-        let after = |a: &WindowAxis| {
-            let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
-            (reach - &a.pad - &a.input).max(&0usize.into())
-        };
-        let padded = |a: &WindowAxis| &a.input + &a.pad + after(a);
         (padded(&self.h), padded(&self.w))
     }
 
     /// The border of zeros, if any. It is written around the input once, so that the kernel needs no bounds checks.
     fn border(&self) -> Option<Border> {
-        let ((hp, wp), Image { h, w, .. }) = (self.padded(), self);
-        let needs_pad = hp != h.input || wp != w.input || !h.pad.is(0) || !w.pad.is(0);
         let whole = |e: Extent| (e.clone(), e, Extent::from(0usize));
-        let axis = |padded: Extent, a: &WindowAxis| (padded, a.input.clone(), a.pad.clone());
-        needs_pad.then(|| [whole(self.samples.clone()), axis(hp, h), axis(wp, w), whole(self.cin.into())])
+        let axes = self.axes().map(|a| (padded(a), a.input.clone(), a.pad.clone()));
+        let all: Border =
+            std::iter::once(whole(self.samples.clone())).chain(axes).chain([whole(self.cin.into())]).collect();
+        all.iter().any(|(padded, input, before)| padded != input || !before.is(0)).then_some(all)
     }
 
     /// The window of a convolution with few channels in a group, and the border that it needs.
@@ -129,44 +136,52 @@ impl Image {
     fn rows(&self, b: &Body) -> (RowAxes, Body, Vec<Extent>) {
         let (space, cout_group) = (self.space(), self.cout_group());
         let out = row_major(&space);
-        let axes = |batch, outer| RowAxes { dims: space.to_vec(), batch, outer };
+        let axes = |batch, outer| RowAxes { dims: space.clone(), batch, outer };
+        let (lead, columns) = (space.len() - 3, space.len() - 1);
         if self.groups == 1 {
-            let pointwise = self.area() == 1 && self.h.stride == 1 && self.w.stride == 1;
+            let pointwise = self.area() == 1 && self.axes().all(|a| a.stride == 1);
             let merged = [axes(0, 0), axes(1, 0)].into_iter().find(|axes| pointwise && axes.matches(b));
-            return (merged.unwrap_or_else(|| axes(1, 1)), b.clone(), out);
+            return (merged.unwrap_or_else(|| axes(lead, 1)), b.clone(), out);
         }
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
-        let grouped = |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
+        let grouped =
+            |s: &[Extent], group: Extent, column: Extent| [&s[..lead], &[group], &s[lead..columns], &[column]].concat();
+        let strides = |s: &[Extent]| grouped(s, &s[columns] * cout_group, s[columns].clone());
         let mut body = b.clone();
-        body.loads.iter_mut().for_each(|l| l.strides = grouped(&l.strides));
-        let [n, h, w, _] = space;
-        let dims = vec![n, self.groups.into(), h, w, cout_group.into()];
-        (RowAxes { dims, batch: 2, outer: 1 }, body, grouped(&out))
+        body.loads.iter_mut().for_each(|l| l.strides = strides(&l.strides));
+        let dims = grouped(&space, self.groups.into(), cout_group.into());
+        (RowAxes { dims, batch: lead + 1, outer: 1 }, body, strides(&out))
     }
 
     /// The contraction along these axes, whose right operand is row-major.
     fn contraction(&self, axes: &RowAxes) -> Contraction {
-        let Image { h, w, cin, .. } = self;
+        let Image { depth, h, w, cin, .. } = self;
         let (hp, wp) = self.padded();
+        let plane = &hp * &wp * *cin;
         let (row, cin_group, columns) = (&wp * *cin, self.cin_group(), Extent::from(self.cout_group()));
         let one = (Extent::from(1usize), Extent::from(0usize));
         let (outer, inner) = match (axes.batch, axes.outer) {
-            (0, 0) => (one, (&self.samples * &h.output * &w.output, (*cin).into())),
-            (_, 0) => (one, (&h.output * &w.output, (*cin).into())),
+            (0, 0) => (one, (axes.dims[..axes.dims.len() - 1].iter().product(), (*cin).into())),
+            (_, 0) => (one, (axes.dims[1..axes.dims.len() - 1].iter().product(), (*cin).into())),
             _ => ((h.output.clone(), &row * h.stride), (w.output.clone(), (w.stride * cin).into())),
         };
         // Adjacent taps of a line are contiguous without dilation.
         let contiguous = self.groups == 1 && (w.dilation == 1 || w.kernel == 1);
         let lines = (h.kernel, &row * h.dilation);
-        let (taps, k_inner) = if contiguous {
-            (vec![lines], w.kernel * cin)
-        } else {
-            (vec![lines, (w.kernel, (w.dilation * cin).into())], cin_group)
+        let planes = depth.iter().map(|d| (d.kernel, &plane * d.dilation));
+        let (points, k_inner) = match contiguous {
+            true => (None, w.kernel * cin),
+            false => (Some((w.kernel, (w.dilation * cin).into())), cin_group),
         };
+        let taps = planes.chain([lines]).chain(points).collect();
+        // Samples, planes of a deep image, groups.
+        let sample = depth.iter().fold(plane.clone(), |plane, d| plane * padded(d));
+        let planes = depth.iter().map(|d| &plane * d.stride);
+        let batch_strides: Vec<Extent> = std::iter::once(sample).chain(planes).chain([cin_group.into()]).collect();
         Contraction {
             element: element(self.dtype),
             batch: axes.dims[..axes.batch].to_vec(),
-            a_batch_strides: [&hp * &wp * *cin, cin_group.into()][..axes.batch].to_vec(),
+            a_batch_strides: batch_strides[..axes.batch].to_vec(),
             b_batch_strides: vec![0usize.into(); axes.batch],
             outer,
             inner,
@@ -178,12 +193,22 @@ impl Image {
     }
 }
 
+/// The extent of an axis with the border that its windows reach.
+fn padded(a: &WindowAxis) -> Extent {
+    let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
+    let after = (reach - &a.pad - &a.input).max(&0usize.into());
+    &a.input + &a.pad + after
+}
+
 impl Lowering<'_, '_> {
     /// A convolution: a library call, a depthwise window, Winograd's algorithm, or a contraction, in this order.
     pub(super) fn conv(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
         let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
         let (image, b) = Image::of(self, op, group, b)?;
-        let Image { dtype, samples, h, w: wa, cin, cout, groups } = &image;
+        if image.depth.is_some() {
+            return self.conv_contraction(group, op, &image, &b);
+        }
+        let Image { dtype, samples, h, w: wa, cin, cout, groups, .. } = &image;
         let shape =
             cudnn::ConvolutionShape { dtype: *dtype, samples, axes: [h, wa], channels: (*cin, *cout), groups: *groups };
         if let Some(call) = self.convolution_call(op, &shape, &b, &row_major(&image.space())) {
@@ -233,10 +258,11 @@ impl Lowering<'_, '_> {
         let width = tile.vectors * self.isa.lanes;
         let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
         if image.groups > 1 {
-            spec.b_batch_strides[1] = match in_panels && spec.rhs != contraction::RhsLayout::FewColumns {
+            let filters = match in_panels && spec.rhs != contraction::RhsLayout::FewColumns {
                 true => contraction::panel_elements(&spec, width) * cout_group.div_ceil(width),
                 false => (area * cin_group * cout_group).into(),
             };
+            spec.b_batch_strides.last_mut().into_iter().for_each(|groups| *groups = filters.clone());
         }
         let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
         let (border, flops) = (image.border(), image.flops());
@@ -297,8 +323,12 @@ impl Lowering<'_, '_> {
         let Some(list) = border else { return Ok(a) };
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
-        let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
-        let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: Fill::Bits(0) };
+        let slot = self.scratch_slot(
+            format!("padded {}", self.constants.name(x)),
+            dtype,
+            &list.iter().map(|a| a.0.clone()).collect::<Vec<_>>(),
+        );
+        let pad = Nest::Pad { axes: list, bytes, fill: Fill::Bits(0) };
         let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))

@@ -70,7 +70,12 @@ pub(crate) fn comparison(op: ScalarOp) -> &'static str {
     }
 }
 
-/// One node on single elements.
+/// The statement before a division of integers that ends the kernel with status 7 where the divisor is 0; empty for other nodes.
+pub fn division_check(body: &Body, node: &Node, name: &dyn Fn(usize) -> String) -> String {
+    body.divisor(node).map_or_else(String::new, |by| format!("      if ({} == 0) return 7;\n", name(by)))
+}
+
+/// One node on single elements. [`division_check`] comes before it.
 pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dyn Fn(usize) -> String) -> String {
     let a = |i: usize| name(args[i]);
     let operand = body.nodes[*args.last().unwrap_or(&0)].dtype;
@@ -127,18 +132,16 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Sub => format!("({t})({} - {})", a(0), a(1)),
         Mul => format!("({t})({} * {})", a(0), a(1)),
         Div if operand.is_signed_int() => {
-            format!("({t})({1} == 0 ? 0 : {1} == -1 ? (i64)(0 - (u64){0}) : {0} / {1})", a(0), a(1))
+            format!("({t})({1} == -1 ? (i64)(0 - (u64){0}) : {0} / {1})", a(0), a(1))
         }
-        Div if operand.is_int() => format!("({t})({1} == 0 ? 0 : {0} / {1})", a(0), a(1)),
+        Div if operand.is_int() => format!("({t})({} / {})", a(0), a(1)),
         Div => format!("{} / {}", a(0), a(1)),
         Fmod if operand.is_signed_int() => {
-            format!("({t})({1} == 0 || {1} == -1 ? 0 : {0} % {1})", a(0), a(1))
+            format!("({t})({1} == -1 ? 0 : {0} % {1})", a(0), a(1))
         }
-        Fmod | Mod if !operand.is_signed_int() => {
-            format!("({t})({1} == 0 ? 0 : {0} % {1})", a(0), a(1))
-        }
+        Fmod | Mod if !operand.is_signed_int() => format!("({t})({} % {})", a(0), a(1)),
         Mod | Fmod => format!(
-            "({t})({1} == 0 || {1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))",
+            "({t})({1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))",
             a(0),
             a(1)
         ),

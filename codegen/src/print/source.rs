@@ -5,8 +5,8 @@ use crate::kernel::extent::Extent;
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
 /// The function is `i32 kernel(void *const *args, i64 begin, i64 end, void *scratch)`; it runs the iterations
-/// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
-/// extents that do not broadcast. Buffers and scratch are 64-byte aligned. On a GPU an iteration is a block of threads
+/// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, 2 for extents that
+/// do not broadcast, or 7 for a division of an integer by zero. Buffers and scratch are 64-byte aligned. On a GPU an iteration is a block of threads
 /// (see [`crate::print::cuda`]).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Source {

@@ -35,6 +35,14 @@ impl Build {
         self
     }
 
+    /// An input that is a map.
+    pub fn map(mut self, name: &str, key: DataType, value: DataType) -> Build {
+        let map = type_proto::Map { key_type: Some(key as i32), value_type: Some(Box::new(ty(value, &[]))) };
+        let ty = TypeProto { value: Some(type_proto::Value::MapType(Box::new(map))), ..TypeProto::default() };
+        self.0.input.push(ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..ValueInfoProto::default() });
+        self
+    }
+
     /// An input of a subgraph, typed by its operand.
     pub fn arg(mut self, name: &str) -> Build {
         self.0.input.push(ValueInfoProto { name: Some(name.into()), ..ValueInfoProto::default() });
@@ -277,6 +285,24 @@ pub fn run(module: &Module, inputs: &[Tensor]) -> Vec<Value> {
         Ok(values) => values,
         Err(d) => panic!("the run fails: {d:#?}"),
     }
+}
+
+/// The attributes of a tree of one split of feature 0 at 0.5, whose leaves vote for `ids` with `weights`; the names of votes
+/// begin with `votes`.
+pub fn stump(votes: &str, ids: [i64; 2], weights: [f32; 2]) -> Vec<AttributeProto> {
+    vec![
+        ints("nodes_treeids", &[0, 0, 0]),
+        ints("nodes_nodeids", &[0, 1, 2]),
+        texts("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF"]),
+        floats("nodes_values", &[0.5, 0.0, 0.0]),
+        ints("nodes_featureids", &[0, 0, 0]),
+        ints("nodes_truenodeids", &[1, 0, 0]),
+        ints("nodes_falsenodeids", &[2, 0, 0]),
+        ints(&format!("{votes}_treeids"), &[0, 0]),
+        ints(&format!("{votes}_nodeids"), &[1, 2]),
+        ints(&format!("{votes}_ids"), &ids),
+        floats(&format!("{votes}_weights"), &weights),
+    ]
 }
 
 /// Dimensions and elements of a tensor of numbers.

@@ -1,5 +1,9 @@
 //! `of.loop`.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use of_ir::{DType, Dim, OpError, OpView, Tensor, TensorType, Type};
 
 use super::join::join;
@@ -67,13 +71,14 @@ impl Op for Loop {
             results.push(join(first, next)?);
         }
         let trips = self.trips(cx);
+        let outer = Outer::new(cx);
         for (i, s) in scans.iter().enumerate() {
             let Type::Tensor(t) = s else {
                 return Err(OpError::ty(format!("scan output {i} is {s}, it must be a tensor")));
             };
             // What is inside the region cannot be named outside it, unless it is a number.
             let stacked = t.shape.as_ref().map(|s| {
-                let inner = s.iter().map(|d| if outer(cx, d) { d.clone() } else { Dim::unknown() });
+                let inner = s.iter().map(|d| outer.dim(d));
                 std::iter::once(trips.clone()).chain(inner).collect()
             });
             results.push(Type::Tensor(TensorType { dtype: t.dtype, shape: stacked, sbp: None }));
@@ -153,16 +158,37 @@ impl Loop {
     }
 }
 
-/// Whether every symbol of a dimension is already defined outside the regions, by the type of an operand.
-pub(super) fn outer(cx: &OpView<'_>, d: &Dim) -> bool {
-    let mut seen = Vec::new();
-    for v in cx.operands.iter().chain(cx.graph.args()) {
-        cx.graph.ty(*v).map_dims(&mut |d| {
-            seen.extend(d.symbols());
-            d.clone()
-        });
+/// Dimensions as they can be named outside of the regions of an op.
+pub(super) struct Outer<'a> {
+    cx: &'a OpView<'a>,
+    /// The symbols that are defined outside: by the types of operands, of the function's arguments, and of values from outside
+    /// that the regions read.
+    symbols: OnceCell<HashSet<Arc<str>>>,
+}
+
+impl<'a> Outer<'a> {
+    pub fn new(cx: &'a OpView<'a>) -> Self {
+        Outer { cx, symbols: OnceCell::new() }
     }
-    d.symbols().iter().all(|s| seen.contains(s))
+
+    /// `d`, or an unknown dimension where a symbol of it is known in a region only.
+    pub fn dim(&self, d: &Dim) -> Dim {
+        let inside = |s: &Arc<str>| !self.symbols.get_or_init(|| self.defined()).contains(s);
+        if d.symbols().iter().any(inside) { Dim::unknown() } else { d.clone() }
+    }
+
+    fn defined(&self) -> HashSet<Arc<str>> {
+        let g = self.cx.graph;
+        let captured = self.cx.regions.iter().flat_map(|r| g.read_from_outside(*r));
+        let mut seen = HashSet::new();
+        for v in self.cx.operands.iter().chain(g.args()).copied().chain(captured) {
+            g.ty(v).map_dims(&mut |d| {
+                seen.extend(d.symbols());
+                d.clone()
+            });
+        }
+        seen
+    }
 }
 
 /// A bool of rank 0.

@@ -3,7 +3,7 @@
 use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type};
 
 use super::join::join;
-use super::loop_::{empty, outer, stack};
+use super::loop_::{Outer, empty, stack};
 use super::{region, region_error, yields};
 use crate::movement::{Transpose, pieces};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics, shape};
@@ -125,6 +125,7 @@ impl Op for Scan {
         }
         let (next, outputs) = out.split_at(states);
         let first = cx.operands.iter().map(|v| cx.graph.ty(*v));
+        let outer = Outer::new(cx);
         let mut results = first.zip(next).map(|(a, b)| join(a, b)).collect::<Result<Vec<_>, _>>()?;
         for (i, y) in outputs.iter().enumerate() {
             let Type::Tensor(t) = y else {
@@ -135,8 +136,7 @@ impl Op for Scan {
             let stacked = match &t.shape {
                 Some(s) => {
                     // What is inside the region cannot be named outside it, unless it is a number.
-                    let inner = |d: &Dim| if outer(cx, d) { d.clone() } else { Dim::unknown() };
-                    let mut s: Vec<Dim> = s.iter().map(inner).collect();
+                    let mut s: Vec<Dim> = s.iter().map(|d| outer.dim(d)).collect();
                     s.insert(shape::axis(axis, s.len() + 1)?, length.clone());
                     Some(s)
                 }

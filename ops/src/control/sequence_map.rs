@@ -1,8 +1,8 @@
 //! `of.sequence_map`.
 
-use of_ir::{Dim, OpError, OpView, Type};
+use of_ir::{OpError, OpView, Type};
 
-use super::loop_::outer;
+use super::loop_::Outer;
 use super::sequence::elements;
 use super::{region, region_error, yields};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
@@ -47,7 +47,8 @@ impl Op for SequenceMap {
         }
         let out = yields(cx, 0)?;
         // What is inside the region cannot be named outside it, and differs from one run to the next.
-        let free = |t: &Type| t.map_dims(&mut |d| if outer(cx, d) { d.clone() } else { Dim::unknown() });
+        let outer = Outer::new(cx);
+        let free = |t: &Type| t.map_dims(&mut |d| outer.dim(d));
         Ok(out.iter().map(|t| Type::Sequence(Box::new(free(t)))).collect())
     }
 

@@ -5,6 +5,7 @@ use of_ir::{Dim, DimFn, OpError, OpView, PartialKind, Sbp, SbpSignature, TensorT
 
 use super::unary::Domain;
 use super::{Log, Neg};
+use crate::division::{self, divides_integers};
 use crate::sample::Rng;
 use crate::scalar::ScalarOp;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, scalar_eval, shape};
@@ -89,11 +90,15 @@ fn infer(op: ScalarOp, domain: Domain, cx: &OpView<'_>) -> Inferred {
 fn eval(op: ScalarOp, inputs: &Inputs<'_>) -> Evaluated {
     let (a, b) = (inputs.tensor(0)?, inputs.tensor(1)?);
     let dims = broadcast_dims(&[a.dims(), b.dims()])?;
+    // No division takes place where the result has no elements.
+    if divides_integers(op, b.dtype()) && !dims.contains(&0) && b.to_i64s().is_some_and(|b| b.contains(&0)) {
+        return Err(OpError::eval(division::BY_ZERO));
+    }
     Ok(vec![scalar_eval::broadcast(op, &[a, b], &dims)?.into()])
 }
 
 /// The common dimensions of tensor values.
-pub(super) fn broadcast_dims(list: &[&[usize]]) -> Result<Vec<usize>, OpError> {
+pub(crate) fn broadcast_dims(list: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let shapes: Vec<Vec<Dim>> = list.iter().map(|d| d.iter().map(|x| Dim::from(*x)).collect()).collect();
     let out = shape::broadcast(&shapes.iter().collect::<Vec<_>>())?;
     Ok(out.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect())
@@ -185,7 +190,7 @@ binary! {
     BitwiseOr = "of.bitwise_or" BitwiseOr Int in -9.0..9.0 ["BitwiseOr"];
     /// Bitwise exclusive or.
     BitwiseXor = "of.bitwise_xor" BitwiseXor Int in -9.0..9.0 ["BitwiseXor"];
-    /// a / b; integers truncate towards zero.
+    /// a / b; integers truncate towards zero, and by zero are an error.
     Div = "of.div" Div Number in 0.5..3.0 ["Div"] grad |cx, g| {
         let ga = cx.div(g, cx.operands[1])?;
         // d(a/b)/db = -(a/b)/b
@@ -194,7 +199,7 @@ binary! {
     };
     /// a = b
     Eq = "of.eq" Eq Any in -2.0..2.0 ["Equal"];
-    /// Remainder with the sign of a.
+    /// Remainder with the sign of a; of integers by zero an error.
     Fmod = "of.fmod" Fmod Number in 1.0..9.0 [] grad |cx, g| (g, cx.of_divisor(g)?);
     /// a >= b
     Ge = "of.ge" Ge Any in -2.0..2.0 ["GreaterOrEqual"];
@@ -208,7 +213,7 @@ binary! {
     Max = "of.max" Max Number in -2.0..2.0 [] grad |cx, g| cx.choose(g, ScalarOp::Ge)?;
     /// The smaller; NaN if either is.
     Min = "of.min" Min Number in -2.0..2.0 [] grad |cx, g| cx.choose(g, ScalarOp::Le)?;
-    /// Remainder with the sign of b.
+    /// Remainder with the sign of b; of integers by zero an error.
     Mod = "of.mod" Mod Number in 1.0..9.0 [] grad |cx, g| (g, cx.of_divisor(g)?);
     /// a * b
     Mul = "of.mul" Mul Number in -2.0..2.0 ["Mul"] grad |cx, g| (cx.mul(g, cx.operands[1])?, cx.mul(g, cx.operands[0])?);

@@ -13,6 +13,7 @@ mod unary;
 mod variadic;
 
 pub use activation::*;
+pub(crate) use binary::broadcast_dims;
 pub use binary::*;
 pub use bit_cast::BitCast;
 pub use cast::Cast;

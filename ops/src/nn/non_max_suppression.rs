@@ -1,5 +1,7 @@
 //! `of.non_max_suppression`.
 
+use std::cmp::Ordering;
+
 use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, Type};
 
 use crate::sample::Rng;
@@ -168,7 +170,7 @@ impl Op for NonMaxSuppression {
                 let own = &scores[(sample * classes + class) * b..][..b];
                 let mut order: Vec<usize> = (0..b).filter(|i| least.is_none_or(|s| own[*i] > s)).collect();
                 // A stable sort keeps the first of equal scores first.
-                order.sort_by(|i, j| own[*j].total_cmp(&own[*i]));
+                order.sort_by(|i, j| falling(own[*i], own[*j]));
                 let (mut taken, mut count) = (vec![Vec::new(); cells.count], 0);
                 for i in order {
                     if count >= most {
@@ -188,9 +190,22 @@ impl Op for NonMaxSuppression {
     }
 }
 
+/// The order of falling scores; NaN of either sign comes first.
+fn falling(a: f32, b: f32) -> Ordering {
+    b.partial_cmp(&a).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nms_order_ignores_the_signs_of_nan_and_zero() {
+        let scores = [0.0, -f32::NAN, 1.0, -0.0, f32::NAN];
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|i, j| falling(scores[*i], scores[*j]));
+        assert_eq!(order, [1, 4, 2, 0, 3]);
+    }
 
     /// What the definition says, box by box.
     fn plain(rects: &[Rect], order: &[usize], threshold: f32) -> Vec<i64> {
@@ -220,7 +235,7 @@ mod tests {
             }
             let scores: Vec<f32> = (0..b).map(|_| r.int(0, 9) as f32).collect();
             let mut order: Vec<usize> = (0..b).collect();
-            order.sort_by(|i, j| scores[*j].total_cmp(&scores[*i]));
+            order.sort_by(|i, j| falling(scores[*i], scores[*j]));
             let threshold = r.float(0.0, 0.7) as f32;
             let center_point_box = seed % 5 == 0;
             let rects: Vec<Rect> = corners.chunks_exact(4).map(|c| Rect::new(c, center_point_box)).collect();

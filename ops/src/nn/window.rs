@@ -140,13 +140,7 @@ impl WindowAttrs<'_> {
                 }
             };
             let slack = &(&(&input[i] + &b) + &e) - &extent;
-            if slack.as_const().is_some_and(|c| c < 0) {
-                return Err(OpError::shape(format!(
-                    "a window that spans {extent} elements does not fit an axis of {} with pads {b} and {e}",
-                    input[i]
-                )));
-            }
-            output.push(match auto {
+            let positions = match auto {
                 AutoPad::SameUpper | AutoPad::SameLower => Dim::call(DimFn::CeilDiv, &input[i], &s),
                 AutoPad::NotSet if self.ceil => {
                     // A position that would begin in the padding at the end does not count.
@@ -155,7 +149,16 @@ impl WindowAttrs<'_> {
                     Dim::call(DimFn::Min, &up, &inside)
                 }
                 _ => &Dim::call(DimFn::FloorDiv, &slack, &s) + &dim(1),
-            });
+            };
+            // An empty axis may have no window at all.
+            let empty = input[i] == dim(0) && positions == dim(0);
+            if slack.as_const().is_some_and(|c| c < 0) && !empty {
+                return Err(OpError::shape(format!(
+                    "a window that spans {extent} elements does not fit an axis of {} with pads {b} and {e}",
+                    input[i]
+                )));
+            }
+            output.push(positions);
             pads_begin.push(b);
             pads_end.push(e);
         }

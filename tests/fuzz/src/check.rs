@@ -1,7 +1,6 @@
 //! The checks of a case.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
-use crate::evaluate::{contracted, contradicts_declared, exact, unbound_symbols, vanished};
+use crate::evaluate::{Unbound, contracted, contradicts_declared, exact, summed, vanished};
 use crate::open::{Opening, opened, resized};
 use crate::{Case, module};
 
@@ -93,7 +92,7 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     guarded("text", || text(case))?;
     let optimised = guarded("passes", || optimise(&case.func, PIPELINE))?;
     let got = guarded("optimised", || outputs(&optimised, &case.inputs, "optimised"))?;
-    let source = opened(case);
+    let source = opened(case).filter(|f| Unbound::of(&f.graph, &case.inputs).is_ok_and(|u| u.is_empty()));
     let opened = guarded("open", || source.as_ref().map(|f| optimise(f, PIPELINE)).transpose())?;
     let resized = match (&source, &opened) {
         (Some(source), Some(optimised)) => guarded("open", || resized_cases(case, source, optimised))?,
@@ -102,7 +101,8 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     let checked = Checked { optimised, opened, resized, want, got };
     guarded("optimised", || agree("optimised", case, &checked, &checked.got))?;
     let rewritten = guarded("rewrites", || optimise(&case.func, REWRITES))?;
-    guarded("rewritten", || agree("rewritten", case, &checked, &outputs(&rewritten, &case.inputs, "rewritten")?))?;
+    let got = guarded("rewritten", || outputs(&rewritten, &case.inputs, "rewritten"))?;
+    guarded("rewritten", || agree("rewritten", case, &checked, &got))?;
     if let Some(func) = &checked.opened {
         guarded("open", || agree("open", case, &checked, &outputs(func, &case.inputs, "open")?))?;
     }
@@ -133,7 +133,7 @@ fn resized_cases(case: &Case, source: &Func, optimised: &Func) -> Result<Vec<(Ca
             want,
             got: Vec::new(),
         };
-        if contradicted(&own, &checked) {
+        if contradicted(&own, &checked) || !Unbound::of(&source.graph, &own.inputs).is_ok_and(|u| u.is_empty()) {
             continue;
         }
         checked.got = outputs(optimised, &own.inputs, "open resized")?;
@@ -154,13 +154,41 @@ pub struct Ran {
     pub refused: usize,
 }
 
+/// What makes native code of functions.
+pub struct Compiler {
+    /// Where the machine code of kernels comes from.
+    pub cpu_code: CpuCode,
+    cache: Cache,
+}
+
+impl Compiler {
+    /// Bytes that the cache of kernels may hold.
+    const CACHE: u64 = 2 << 30;
+
+    /// A compiler with a cache that all runs of the fuzzer share.
+    pub fn new(cpu_code: CpuCode) -> Compiler {
+        Compiler { cpu_code, cache: Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Self::CACHE) }
+    }
+
+    fn plan(&self, funcs: &[(String, &Func)]) -> Result<Arc<PlanFile>, Failure> {
+        let target = Target { cpu_code: self.cpu_code, ..Target::new(isa(), &[&Reference]) };
+        let options = CompileOptions::new(target, self.cache.clone());
+        let rewritten = |(name, f): &(String, &'_ Func)| Ok((name.clone(), rewrite::for_isa(f, isa())?.into_owned()));
+        let rewritten: Result<Vec<(String, Func)>, Diagnostic> = funcs.iter().map(rewritten).collect();
+        let rewritten = rewritten.or_else(|e| fail("rewrite", e))?;
+        let funcs: Vec<(String, &Func)> = rewritten.iter().map(|(name, f)| (name.clone(), f)).collect();
+        let compiled = compile(&funcs, &options).or_else(|e| fail("compile", e))?;
+        Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
+    }
+}
+
 /// Code generation, plan and runtime for several cases at once.
 ///
 /// # Errors
 /// The first failure with the index of its case.
 pub fn native(
     cases: &[(&Case, &Checked)],
-    cache: &Cache,
+    compiler: &Compiler,
     starts: &mut dyn FnMut(usize),
 ) -> Result<Ran, (usize, Failure)> {
     let mut programs: Vec<(usize, &'static str)> = Vec::new();
@@ -173,14 +201,14 @@ pub fn native(
             }
         }
     }
-    let plan = match guarded("compile", || plan(&funcs, cache)) {
+    let plan = match guarded("compile", || compiler.plan(&funcs)) {
         Ok(plan) => plan,
         Err(failure) if funcs.len() == 1 => return Err((0, failure)),
         Err(failure) => {
             // Find the case that failed.
             for ((i, _), func) in programs.iter().zip(&funcs) {
                 starts(*i);
-                guarded("compile", || plan(std::slice::from_ref(func), cache)).map_err(|f| (*i, f))?;
+                guarded("compile", || compiler.plan(std::slice::from_ref(func))).map_err(|f| (*i, f))?;
             }
             return Err((0, failure));
         }
@@ -201,7 +229,8 @@ pub fn native(
         guarded(stage, || agree(stage, case, checked, &got)).map_err(|f| (*i, f))?;
         for (case, checked) in checked.resized.iter().filter(|_| *stage == "open native") {
             let stage = "open native resized";
-            match guarded(stage, || agree(stage, case, checked, &run(&plan, program, &case.inputs)?)) {
+            let agrees = || agree(stage, case, checked, &run(&plan, program, &case.inputs)?);
+            match guarded(stage, agrees) {
                 Err(f) if refused(&f.what) && contradicted(case, checked) => ran.refused += 1,
                 got => {
                     got.map_err(|f| (*i, f))?;
@@ -218,9 +247,9 @@ pub fn native(
 ///
 /// # Errors
 /// The first check that fails.
-pub fn all(case: &Case, cache: &Cache) -> Result<Ran, Failure> {
+pub fn all(case: &Case, compiler: &Compiler) -> Result<Ran, Failure> {
     let checked = passes(case)?;
-    native(&[(case, &checked)], cache, &mut |_| ()).map_err(|(_, f)| f)
+    native(&[(case, &checked)], compiler, &mut |_| ()).map_err(|(_, f)| f)
 }
 
 /// Outputs by the interpreter, whose values must have the inferred types.
@@ -265,26 +294,10 @@ fn optimise(func: &Func, pipeline: &str) -> Result<Func, Failure> {
     module.funcs.swap_remove("main").map_or_else(|| fail("passes", "the function is gone"), Ok)
 }
 
-fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failure> {
-    let options =
-        CompileOptions::new(Target { cpu_code: cpu_code(), ..Target::new(isa(), &[&Reference]) }, cache.clone());
-    let rewritten = |(name, f): &(String, &'_ Func)| Ok((name.clone(), rewrite::for_isa(f, isa())?.into_owned()));
-    let rewritten: Result<Vec<(String, Func)>, Diagnostic> = funcs.iter().map(rewritten).collect();
-    let rewritten = rewritten.or_else(|e| fail("rewrite", e))?;
-    let funcs: Vec<(String, &Func)> = rewritten.iter().map(|(name, f)| (name.clone(), f)).collect();
-    let compiled = compile(&funcs, &options).or_else(|e| fail("compile", e))?;
-    Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
-}
-
 /// `$OF_FUZZ_ISA`, which the processes that check graphs inherit, else the best of this machine.
 fn isa() -> &'static Isa {
     let named = std::env::var("OF_FUZZ_ISA").ok().and_then(|name| Isa::by_name(&name));
     named.unwrap_or_else(Isa::host)
-}
-
-/// The C compiler where `$OF_FUZZ_CPU_CODE` is `c`, else the default.
-fn cpu_code() -> CpuCode {
-    if std::env::var("OF_FUZZ_CPU_CODE").is_ok_and(|c| c == "c") { CpuCode::C } else { CpuCode::default() }
 }
 
 fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {
@@ -312,10 +325,10 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         return fail(stage, format!("{} outputs in the place of {}", got.len(), checked.want.len()));
     }
     let graph = &case.func.graph;
-    let different = |unbound_symbols: &HashSet<Arc<str>>, noise: &[Vec<(Value, Value)>]| -> Result<(), String> {
+    let different = |unbound: &Unbound, noise: &[Vec<(Value, Value)>]| -> Result<(), String> {
         for (i, (g, w)) in got.iter().zip(&checked.want).enumerate() {
             let shape = graph.ty(graph.outputs()[i]).as_tensor().and_then(|t| t.shape.as_ref());
-            let free = |d: &Dim| d.symbols().iter().any(|s| unbound_symbols.contains(s));
+            let free = |d: &Dim| unbound.is_free(d);
             let free =
                 shape.into_iter().flatten().enumerate().filter_map(|(axis, d)| free(d).then_some(axis)).collect();
             let noise = noise.iter().map(|run| run[i].clone()).collect();
@@ -324,18 +337,18 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         }
         Ok(())
     };
-    let mut result = different(&HashSet::new(), &[]);
+    let mut result = different(&Unbound::default(), &[]);
     if result.is_ok() {
         return Ok(());
     }
-    let unbound_symbols = unbound_symbols(graph, &exact(graph, &case.inputs).or_else(|e| fail(stage, e))?);
+    let unbound = Unbound::of(graph, &case.inputs).or_else(|e| fail(stage, e))?;
     // Cancellation also occurs inside composites.
     let mut primitives = case.func.clone();
     let primitives = expand_composites(&mut primitives, &|_| false).is_ok().then_some(primitives);
     for runs in NOISE {
         let mut noise = Vec::new();
         for (func, seed) in primitives.iter().flat_map(|f| (0..runs).map(move |seed| (f, seed))) {
-            for uncertain in [contracted, vanished] {
+            for uncertain in [contracted, vanished, summed] {
                 if let Ok(out) = uncertain(&func.graph, &case.inputs, seed) {
                     noise.push(out.into_iter().zip(checked.want.iter().cloned()).collect());
                 }
@@ -349,7 +362,7 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
                 }
             }
         }
-        result = different(&unbound_symbols, &noise);
+        result = different(&unbound, &noise);
         if result.is_ok() {
             break;
         }

@@ -10,7 +10,7 @@ use of_ops::Value;
 pub struct Expected {
     /// The oracle's value.
     pub value: Value,
-    /// Axes with unknown extents (see [`crate::evaluate::unbound_symbols`]).
+    /// Axes with unknown extents (see [`crate::evaluate::Unbound`]).
     pub free: Vec<usize>,
     /// Values of noisy runs, each with the exact value that the noise was applied to.
     pub noise: Vec<(Value, Value)>,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use of_diag::Diagnostic;
 use of_driver::rounding::{is_exact, perturb, precision, unit};
-use of_ir::{Attrs, Dim, Elements, Graph, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Tensor, ValueId};
-use of_ops::control::{Loop, Scan};
+use of_ir::{
+    Attrs, DType, Dim, Elements, Graph, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Shape, Tensor, ValueId,
+};
 use of_ops::elementwise::BitCast;
 use of_ops::interpret::run_graph_with_hook;
 use of_ops::scalar::ScalarOp;
@@ -134,7 +135,7 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
             let operands: Vec<Value> = operands.iter().map(|v| map(v, change)).collect();
             evaluate(&operands)
         };
-        if multiplies_elements(graph, op) {
+        if combines_elements(graph, op, PartialKind::Prod) {
             let large = with(&|x| if x.abs() < 1.0 { 1.0 } else { x })?;
             let small = with(&|x| if x.abs() > 1.0 { 1.0 } else { x })?;
             let leaves = |large: f64, small: f64| large.is_infinite() || small == 0.0;
@@ -152,13 +153,39 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
     })
 }
 
-/// Whether the op multiplies the elements along an axis: where its operand is split, products of the parts are partial.
-fn multiplies_elements(graph: &Graph, op: OpId) -> bool {
+/// The outputs when sums are as far from the exact ones as sums of rounded terms may be: partial sums may be much larger than
+/// the sum, and each is rounded. The error of `n` terms is about `sqrt(n) u` times the sum of their magnitudes.
+///
+/// Source: Higham and Mary, "A new approach to probabilistic rounding error analysis" (2019).
+///
+/// # Errors
+/// When an op cannot be evaluated any more.
+pub fn summed(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
+    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
+        let results = evaluate(operands)?;
+        if !combines_elements(graph, op, PartialKind::Sum) || is_exact(operands, &results) {
+            return Ok(results);
+        }
+        let magnitudes: Vec<Value> = operands.iter().map(|v| map(v, &f64::abs)).collect();
+        let sums = evaluate(&magnitudes)?;
+        let elements = |v: &Value| if let Value::Tensor(t) = v { t.len() } else { 0 };
+        let terms = of_ops::work::of(graph, op).flops / results.iter().map(elements).sum::<usize>().max(1) as f64;
+        let moved = |(v, sum): (&Value, &Value)| {
+            let Value::Tensor(t) = v else { return v.clone() };
+            // Sums of 16-bit floats are f32.
+            let error = terms.max(1.0).sqrt() * 2f64.powi(-precision(t.dtype()).max(precision(DType::F32)));
+            zip(v, sum, sum, |x, sum, _| x + error * sum * unit(x.to_bits() ^ seed))
+        };
+        Ok(results.iter().zip(&sums).map(moved).collect())
+    })
+}
+
+/// Whether the op combines the elements along an axis: where its first operand is split, the parts of the result are partial.
+fn combines_elements(graph: &Graph, op: OpId, kind: PartialKind) -> bool {
     let view = graph.view(op);
-    let is_product = |s: &SbpSignature| {
-        matches!(s.operands.first(), Some(Sbp::Split(_))) && s.results.contains(&Sbp::Partial(PartialKind::Prod))
-    };
-    of_ops::get(graph, op).is_some_and(|o| o.sbp(&view).iter().any(is_product))
+    let combines =
+        |s: &SbpSignature| matches!(s.operands.first(), Some(Sbp::Split(_))) && s.results.contains(&Sbp::Partial(kind));
+    of_ops::get(graph, op).is_some_and(|o| o.sbp(&view).iter().any(combines))
 }
 
 /// A float tensor with each element changed; other values as they are.
@@ -181,14 +208,50 @@ fn zip(a: &Value, b: &Value, c: &Value, of: impl Fn(f64, f64, f64) -> f64) -> Va
     made().map_or_else(|| a.clone(), Value::from)
 }
 
-/// Symbols of extents that no value has: those of the slices of an empty stack, unless inference knows them. Any number is
-/// valid, and a pass that infers more may choose another.
-pub fn unbound_symbols(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
-    let stacks = graph.region_ops(graph.entry()).filter(|op| matches!(graph.op(*op).name(), Loop::NAME | Scan::NAME));
-    let results = stacks.flat_map(|op| graph.op(op).results.to_vec());
-    let empty = results.filter(|v| matches!(&values[v], Value::Tensor(t) if t.is_empty()));
-    let shapes = empty.filter_map(|v| graph.ty(v).as_tensor()?.shape.as_ref());
-    shapes.flatten().flat_map(Dim::symbols).collect()
+/// What a run leaves open of the shapes of empty stacks: extents and ranks of their slices that inference does not know. Any
+/// number is valid, and a pass that infers more may choose another.
+#[derive(Debug, Default)]
+pub struct Unbound {
+    symbols: HashSet<Arc<str>>,
+    /// Whether a rank is not known.
+    ranks: bool,
+}
+
+impl Unbound {
+    /// What a run of `graph` with `inputs` leaves open.
+    ///
+    /// # Errors
+    /// When an op cannot be evaluated.
+    pub fn of(graph: &Graph, inputs: &[Value]) -> Result<Unbound, Diagnostic> {
+        let values = exact(graph, inputs)?;
+        let control = graph.region_ops(graph.entry()).filter(|op| !graph.op(*op).regions.is_empty());
+        let results = control.flat_map(|op| graph.op(op).results.to_vec());
+        let empty: Vec<_> = results.filter(|v| matches!(&values[v], Value::Tensor(t) if t.is_empty())).collect();
+        let shapes = |list: &[ValueId]| -> Vec<Option<Shape>> {
+            list.iter().filter_map(|v| graph.ty(*v).as_tensor()).map(|t| t.shape.clone()).collect()
+        };
+        let symbols = |list: Vec<Option<Shape>>| -> HashSet<Arc<str>> {
+            list.iter().flatten().flatten().flat_map(Dim::symbols).collect()
+        };
+        let shapes_of_empty = shapes(&empty);
+        let ranks = shapes_of_empty.contains(&None);
+        let mut open = symbols(shapes_of_empty);
+        if !contradicts_declared(graph, inputs) {
+            let bound = symbols(shapes(graph.args()));
+            open.retain(|s| !bound.contains(s));
+        }
+        Ok(Unbound { symbols: open, ranks })
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        !self.ranks && self.symbols.is_empty()
+    }
+
+    /// Whether a dimension of an empty value may have any extent.
+    pub fn is_free(&self, d: &Dim) -> bool {
+        d.symbols().iter().any(|s| self.symbols.contains(s))
+    }
 }
 
 /// A graph of one op, small integer operands as constants, and the values of its arguments.

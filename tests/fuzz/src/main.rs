@@ -7,17 +7,17 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use of_codegen::toolchain::cache::Cache;
-use of_fuzz::check::{Checked, Failure, Ran};
+use of_codegen::CpuCode;
+use of_fuzz::check::{Checked, Compiler, Failure, Ran};
 use of_fuzz::{Case, check, emit, generate, shrink};
 
 const HELP: &str = "\
-of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K]
+of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K] [--cpu-code machine|c]
 of-fuzz [--graphs N] [--seed S] --onnx DIR
 
 Checks the graphs of the seeds S to S + N - 1 (1 to 1000): text, passes, and for every K-th graph (1) native code.
-OF_FUZZ_ISA names another instruction set than this machine's best: cuda-emulated is the emulated GPU. OF_FUZZ_CPU_CODE=c
-takes the kernels of the C compiler.
+Kernels are compiled in process (machine), or by the C compiler (c).
+OF_FUZZ_ISA names another instruction set than this machine's best: cuda-emulated is the emulated GPU.
 Failures are made small and printed. --seed S --graphs 1 repeats one, --seed S --show prints it.
 
 With --onnx the graphs become models in DIR/SEED, with their inputs and outputs as ONNX's test data has them, and
@@ -34,6 +34,7 @@ struct Work {
     first: u64,
     count: u64,
     native: u64,
+    cpu_code: CpuCode,
 }
 
 /// The outcome of a run.
@@ -84,13 +85,21 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<usize, String> {
-    let mut work = Work { first: 1, count: 1000, native: 1 };
+    let mut work = Work { first: 1, count: 1000, native: 1, cpu_code: CpuCode::Machine };
     let (mut jobs, mut worker) = (std::thread::available_parallelism().map_or(1, |n| n.get() as u64), false);
     let (mut show, mut onnx) = (false, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         if arg == "--onnx" {
             onnx = Some(PathBuf::from(args.next().ok_or("--onnx needs a folder")?));
+            continue;
+        }
+        if arg == "--cpu-code" {
+            work.cpu_code = match args.next().as_deref() {
+                Some("machine") => CpuCode::Machine,
+                Some("c") => CpuCode::C,
+                _ => return Err("--cpu-code needs machine or c".into()),
+            };
             continue;
         }
         let mut number = || args.next().and_then(|v| v.parse::<u64>().ok()).ok_or(format!("{arg} needs a number"));
@@ -176,6 +185,7 @@ fn supervise(mut work: Work) -> Result<Tally, String> {
         let mut child = Command::new(&program)
             .arg("--worker")
             .args(numbers.iter().flat_map(|(n, v)| [(*n).to_string(), v.to_string()]))
+            .args(["--cpu-code", if work.cpu_code == CpuCode::C { "c" } else { "machine" }])
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| e.to_string())?;
@@ -217,7 +227,7 @@ fn supervise(mut work: Work) -> Result<Tally, String> {
 /// Checks every graph in this process. Prints progress and failures.
 fn work_through(work: Work) {
     check::keep_panics();
-    let cache = Cache::at(&cache_folder(), 2 << 30);
+    let compiler = Compiler::new(work.cpu_code);
     let mut batch: Vec<(u64, Case, Checked)> = Vec::new();
     for i in 0..work.count {
         let seed = work.first + i;
@@ -228,33 +238,33 @@ fn work_through(work: Work) {
         match made {
             Err(f) => say(&format!("seed {seed}: {}: {}", f.stage, f.what)),
             Ok(case) => match check::passes(&case) {
-                Err(f) => report(seed, &case, &f, &cache),
+                Err(f) => report(seed, &case, &f, &compiler),
                 Ok(checked) if seed.is_multiple_of(work.native) => batch.push((seed, case, checked)),
                 Ok(_) => {}
             },
         }
         if batch.len() as u64 == BATCH || i + 1 == work.count {
-            run_batch(&batch, &cache);
+            run_batch(&batch, &compiler);
             batch.clear();
         }
     }
 }
 
-fn run_batch(batch: &[(u64, Case, Checked)], cache: &Cache) {
+fn run_batch(batch: &[(u64, Case, Checked)], compiler: &Compiler) {
     let mut rest = batch;
     while !rest.is_empty() {
         let cases: Vec<(&Case, &Checked)> = rest.iter().map(|(_, case, checked)| (case, checked)).collect();
-        let result = check::native(&cases, cache, &mut |i| say(&format!("@{}", rest[i].0)));
+        let result = check::native(&cases, compiler, &mut |i| say(&format!("@{}", rest[i].0)));
         let (i, failure) = match result {
             Ok(ran) => return say(&ran_line(ran)),
             Err(failed) => failed,
         };
-        report(rest[i].0, &rest[i].1, &failure, cache);
+        report(rest[i].0, &rest[i].1, &failure, compiler);
         rest = &rest[i + 1..];
     }
 }
 
-fn report(seed: u64, case: &Case, failure: &Failure, cache: &Cache) {
+fn report(seed: u64, case: &Case, failure: &Failure, compiler: &Compiler) {
     say(&format!("seed {seed}: {}: {}", failure.stage, failure.what));
     let deadline = Instant::now() + Duration::from_secs(PATIENCE / 3);
     let mut last = failure.clone();
@@ -262,7 +272,7 @@ fn report(seed: u64, case: &Case, failure: &Failure, cache: &Cache) {
         if Instant::now() > deadline {
             return false;
         }
-        match check::all(c, cache) {
+        match check::all(c, compiler) {
             Err(f) if f.stage == failure.stage => {
                 last = f;
                 true
@@ -277,8 +287,4 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Nothing reads the output after the supervisor exits.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-fn cache_folder() -> PathBuf {
-    std::env::temp_dir().join("of-fuzz-kernels")
 }

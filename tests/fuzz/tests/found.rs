@@ -1,8 +1,8 @@
 //! Minimized graphs of bugs that the fuzzer found.
 
-use of_codegen::toolchain::cache::Cache;
+use of_codegen::CpuCode;
 use of_fuzz::Case;
-use of_fuzz::check::{Ran, all};
+use of_fuzz::check::{Compiler, Ran, native, passes};
 use of_fuzz::open::Opening;
 use of_ir::text::parse_module;
 use of_ops::Value;
@@ -18,8 +18,14 @@ fn holds(text: &str, opening: Opening) -> Ran {
         Value::from(rng.tensor(t.dtype, &t.fixed_dims().unwrap(), 0.0, 2.0))
     };
     let inputs = func.input_types().into_iter().map(value).collect();
-    let cache = Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
-    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"))
+    let case = Case { func, inputs, opening };
+    let checked = passes(&case).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+    let ran = [CpuCode::Machine, CpuCode::C].map(|cpu_code| {
+        let ran = native(&[(&case, &checked)], &Compiler::new(cpu_code), &mut |_| ());
+        ran.unwrap_or_else(|(_, f)| panic!("{cpu_code:?}: {f:?}\n{text}"))
+    });
+    assert_eq!(ran[0], ran[1]);
+    ran[0]
 }
 
 /// A sequence without steps: its states still have a batch.
@@ -360,4 +366,122 @@ func @main(%x: tensor<0x1x1xbf16>) -> (tensor<0x1x1xbf16>) {
   of.return %y
 }";
     holds(text, Opening::Closed);
+}
+
+/// Filters that are computed are read row by row, with an odd number of rows for each tap.
+#[test]
+fn convolutions_of_16_bit_floats_have_odd_runs() {
+    for dtype in ["bf16", "f16"] {
+        for (attrs, size) in [("dilations = [1, 2]", 3), ("dilations = [2, 1]", 4), ("dilations = [1, 1]", 4)] {
+            let text = format!(
+                r#"
+func @main(%x: tensor<2x3x7x7x{dtype}>, %w: tensor<5x3x2x3x{dtype}>) -> (tensor<2x5x{}x{}x{dtype}>) {{
+  %y = of.conv %x, %w {{auto_pad = "NOTSET", channels_last = false, {attrs}, group = 1, pads = array<i64>, strides = [1, 1]}}
+  of.return %y
+}}"#,
+                if size == 4 && attrs.contains("[2") { 5 } else { 6 },
+                if attrs.contains(", 2") { 3 } else { 5 },
+            );
+            holds(&text, Opening::Closed);
+        }
+    }
+}
+
+/// A transposed convolution of an axis of zero elements: its parts are convolutions without a position.
+#[test]
+fn transposed_convolutions_of_empty_axes_are_empty() {
+    let text = r#"
+func @main(%x: tensor<1x1x0xf32>) -> (tensor<1x1x0xf32>) {
+  %w = of.constant {value = dense<[[[0.9405787]]]> : tensor<1x1x1xf32>}
+  %y = of.conv_transpose %x, %w {auto_pad = "NOTSET", channels_last = false, dilations = array<i64>, group = 1, output_padding = [1], output_shape = array<i64>, pads = [0, 0], strides = [2]}
+  of.return %y
+}"#;
+    for opening in [Opening::Closed, Opening::Shared, Opening::Apart] {
+        holds(text, opening);
+    }
+}
+
+/// Scores that are NaN, whose sign no op defines.
+#[test]
+fn non_max_suppression_ignores_the_sign_of_nan() {
+    let text = "
+func @main(%boxes: tensor<1x4x4xf32>, %s: tensor<1x1x4xf32>) -> (tensor<?x3xi64>) {
+  %most = of.constant {value = dense<3> : tensor<i64>}
+  %iou = of.constant {value = dense<0.9> : tensor<f32>}
+  %none = of.none
+  %scores = of.acosh %s
+  %y = of.non_max_suppression %boxes, %scores, %most, %iou, %none {center_point_box = false}
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+}
+
+/// A stack without slices: its other extents are those of a value from outside of the loop.
+#[test]
+fn empty_stacks_have_the_extents_of_values_from_outside() {
+    let text = r#"
+func @main(%x: tensor<3x3x5x5xf32>, %w: tensor<3x3x1x1xf32>) -> (tensor<0x3x3x3x3xf32>) {
+  %none = of.none
+  %v = of.conv %x, %w, %none {auto_pad = "SAME_LOWER", channels_last = false, dilations = array<i64>, group = 1, pads = array<i64>, strides = [2, 2]}
+  %n = of.constant {value = dense<0> : tensor<i64>}
+  %true = of.constant {value = dense<true> : tensor<i1>}
+  %y = of.loop %n, %true {
+  ^(%i: tensor<i64>, %c: tensor<i1>):
+    of.yield %c, %v
+  }
+  of.return %y
+}"#;
+    assert_eq!(holds(text, Opening::Shared).closed, 1);
+}
+
+/// A function in the epilogue of a product has a variable of the same name as the kernel, which the kernel reads after a loop
+/// without iterations.
+#[test]
+fn products_of_few_rows_have_epilogues_with_loops() {
+    for function in ["sin", "tan", "cos", "pow"] {
+        let text = format!(
+            "
+func @main(%a: tensor<15x2xf32>, %b: tensor<5x2x6xf32>) -> (tensor<5x15x6xf32>) {{
+  %c = of.matmul %a, %b
+  %y = of.{function} %c{}
+  of.return %y
+}}",
+            if function == "pow" { ", %c" } else { "" }
+        );
+        holds(&text, Opening::Closed);
+    }
+}
+
+/// Positions beyond i64 are not negative.
+#[test]
+fn positions_of_64_bits_without_sign_are_large() {
+    let text = "
+func @main(%x: tensor<1x1x1x1xf32>) -> (tensor<1x1x1x1xf32>) {
+  %k = of.constant {value = dense<[18446744073709551614]> : tensor<1xui64>}
+  %y = of.trilu %x, %k {upper = false}
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+}
+
+/// In a loop, an extent of the state determines a symbol, and another one does not.
+#[test]
+fn values_with_an_extent_that_determines_no_symbol_bind_none() {
+    let text = "
+func @main(%0: tensor<1x3x5x4xf32>) -> (tensor<1x3x8x4xf32>) {
+  %1 = of.lp_pool %0 {auto_pad = \"NOTSET\", ceil_mode = false, channels_last = false, dilations = array<i64>, kernel = [2, 2], p = 1, pads = [1, 3, 3, 1], strides = [1, 2]}
+  %2 = of.constant {value = dense<4> : tensor<i64>}
+  %3 = of.constant {value = dense<true> : tensor<i1>}
+  %4 = of.loop %2, %3, %1 {
+  ^(%i: tensor<i64>, %c: tensor<i1>, %x: tensor<1x3x8x4xf32>):
+    %scale = of.constant {value = dense<[-0.77993697, -1.9351374, -1.0733937]> : tensor<3xf32>}
+    %bias = of.constant {value = dense<[-1.5844542, -0.49468005, 1.2497116]> : tensor<3xf32>}
+    %y = of.instance_norm %x, %scale, %bias {channels_last = false, epsilon = 1.0e-5}
+    of.yield %c, %y
+  }
+  of.return %4
+}";
+    for opening in [Opening::Shared, Opening::Apart] {
+        assert!(holds(text, opening).open > 0);
+    }
 }

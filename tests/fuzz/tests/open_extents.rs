@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use of_codegen::toolchain::cache::Cache;
+use of_codegen::CpuCode;
 use of_driver::op_support::not_native;
 use of_fuzz::Case;
-use of_fuzz::check::{native, passes};
+use of_fuzz::check::{Compiler, native, passes};
 use of_fuzz::open::{Opening, opened};
 use of_fuzz::shrink::show;
 use of_ir::{Func, Graph, Rewriter, Type, ValueId};
@@ -104,7 +104,7 @@ fn native_ops_stay_native_with_open_extents() {
 #[test]
 fn native_ops_agree_with_the_interpreter_at_other_extents() {
     const BATCH: usize = 16;
-    let cache = Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
+    let compiler = Compiler::new(CpuCode::Machine);
     let mut cases = Vec::new();
     for decl in list::ALL.iter().filter(|d| !d.traits().terminator && d.signature().regions == 0) {
         for (seed, opening) in [(1, Opening::Shared), (2, Opening::Arithmetic)] {
@@ -122,7 +122,7 @@ fn native_ops_agree_with_the_interpreter_at_other_extents() {
         let checked: Vec<_> =
             batch.iter().map(|(name, c)| passes(c).unwrap_or_else(|f| panic!("{name}: {f:?}\n{}", show(c)))).collect();
         let pairs: Vec<_> = batch.iter().zip(&checked).map(|((_, c), checked)| (c, checked)).collect();
-        let got = native(&pairs, &cache, &mut |_| ());
+        let got = native(&pairs, &compiler, &mut |_| ());
         ran += got.unwrap_or_else(|(i, f)| panic!("{}: {f:?}\n{}", batch[i].0, show(&batch[i].1))).open;
     }
     assert!(ran > 300, "{ran} runs of {} cases", cases.len());

@@ -112,6 +112,7 @@ fn pointers(body: &Body, s: &Space, chunks: bool, c: &mut String) {
 fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
     let name = |n: usize| format!("t{n}");
     for (i, t) in body.nodes.iter().enumerate() {
+        c.push_str(&expr::division_check(body, &t.node, &name));
         let value = match &t.node {
             Node::Const(_) | Node::Anchor | Node::Reduce(..) => continue,
             Node::Load(l) => {

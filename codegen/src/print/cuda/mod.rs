@@ -104,6 +104,15 @@ impl Printer for Emulated {
 
 /// The kernel of a nest.
 fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
+    // A thread that ends with an error must not leave others at a barrier.
+    match nest {
+        Nest::RowWise { body, .. } | Nest::Contraction { body, .. } | Nest::Window { body, .. }
+            if body.divides_integers() =>
+        {
+            return Err("integers are divided in elementwise kernels only".into());
+        }
+        _ => {}
+    }
     Ok(match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
         Nest::RowWise { body, dims, inner } => rowwise::rows(body, dims, *inner)?,

@@ -46,6 +46,7 @@ impl NodePrinter<'_> {
             let _ = writeln!(c, "      const Vec4<{element}> x{l} = load4({});", at(*l).0);
         }
         for v in 0..self.width {
+            c.push_str(&expr::division_check(self.body, &t.node, &|a| self.name(a, v)));
             let value = match &t.node {
                 Node::Const(_) | Node::Reduce(..) => return,
                 Node::Anchor => anchor(v),

@@ -23,7 +23,17 @@ Maps are two tensors. An input `x` of map type is the inputs `x`, its values, an
 An output `y` that is a list of maps, as ZipMap gives it, is the outputs `y`, a row of values for each map, and `y.keys`, which
 follows the model's own outputs.
 
-Division and remainder of integers by zero give zero, on every backend. ONNX leaves the result open; NumPy gives zero too.
+Results that ONNX leaves open, and where onnxruntime may give others:
+
+- Division and remainder of integers by zero fail the run with an error that names the node; onnxruntime ends. They give 0 where only
+  the choices of `of.select` (Where) read the result, directly or after elementwise ops, reshapes and transposes: the kernel
+  that divides does not know which elements are chosen. A choice by a constant condition does not count. The backends `xla`
+  and `mlir` give 0.
+- A conversion of a float to integers truncates; a number out of range becomes the nearest one, and NaN becomes 0.
+- NaN wins in maxima, minima, `Relu`, `Clip` and max pools, and is the extreme element of `ArgMax` and `ArgMin`.
+- A window of padding alone gives the least number of the type in a max pool, and 0 in an average pool.
+- Each op on 16-bit floats rounds its result to 16 bits. onnxruntime computes chains of such ops in 32 bits.
+- A stack of a loop without iterations has extent 0 along axes whose extents the types leave open.
 ";
 
 /// The page.

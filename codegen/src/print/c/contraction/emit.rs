@@ -102,7 +102,7 @@ impl Emit<'_> {
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let Sums { spec, blocks, .. } = self.sums;
         if spec.rhs == RhsLayout::FewColumns {
-            // Names of a tile do not meet those of the next.
+            // A scope for the names of the tile.
             c.push_str("        {\n");
             self.few_columns(rows, c);
             return c.push_str("        }\n");

@@ -141,8 +141,8 @@ pub fn contraction(
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * row_parts, 1) })
 }
 
-/// Whether a part of the rows meets all panels before the next part does: panels that stay in the L2 cache are read again for
-/// each part, instead of a larger left operand for each panel. Workers then share a product by rows, as they share windows
+/// Whether all panels are multiplied with a part of the rows before the next part: panels that stay in the L2 cache are read again
+/// for each part, instead of a larger left operand for each panel. Workers then share a product by rows, as they share windows
 /// and elementwise loops, and find the rows of the producer in their own cache.
 fn rows_first(spec: &Contraction, width: usize) -> bool {
     let (size, columns) = (spec.element.size(), spec.columns.size_hint());

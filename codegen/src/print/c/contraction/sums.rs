@@ -264,7 +264,8 @@ impl Sums<'_> {
         if !spec.k_inner.number().is_some_and(|k| k.is_multiple_of(2)) {
             let _ = writeln!(c, "        if (kk < {terms}) {{");
             step("load{part}_u16({at}{count})", &|at| format!("a[kk + {at}]"), c);
-            c.push_str("        }\n");
+            // The next tap begins after the last row of this one.
+            let _ = writeln!(c, "          b += {ld};\n        }}");
         }
     }
 }

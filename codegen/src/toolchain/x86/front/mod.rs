@@ -78,6 +78,8 @@ struct Loop {
 /// A function that is being inlined.
 struct Call {
     ty: Type,
+    /// The first of its variables: those of its caller have other scopes, even with equal names.
+    variables: usize,
     /// Open branches and loops when it began.
     nesting: usize,
     result: Option<Operand>,
@@ -359,7 +361,8 @@ impl Front {
     }
 
     fn find(&self, name: Name) -> Option<usize> {
-        self.vars.iter().rposition(|v| v.0 == name)
+        let own = self.calls.last().map_or(0, |c| c.variables);
+        self.vars[own..].iter().rposition(|v| v.0 == name).map(|i| own + i)
     }
 
     /// Inlines a function whose parameters are at `at`.
@@ -382,7 +385,7 @@ impl Front {
             }
         }
         self.expect(")")?;
-        self.calls.push(Call { ty, nesting: self.nesting, result: None, early: None });
+        self.calls.push(Call { ty, variables: mark_, nesting: self.nesting, result: None, early: None });
         let done = self.statement();
         let call = self.calls.pop();
         done?;
