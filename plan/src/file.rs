@@ -101,12 +101,9 @@ impl PlanFile {
         self.path.as_deref()
     }
 
-    /// The whole file; `None` for a plan that was packed in memory, whose weights stay where they were.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match &self.content {
-            Content::Map(map, _) => Some(map.bytes()),
-            Content::Parts(_) => None,
-        }
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.bytes()
     }
 
     /// Bytes of the whole file.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use of_diag::{Code, Diagnostic, Diagnostics, Renderer};
 use of_driver::model::{Format, format_of_bytes, open_for};
 use of_driver::{CompileOptions, Compiler, CpuCode, Limits, Model, ModelOrPlan, Observer, Precision, Target, error};
+use of_plan::PlanFile;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -63,7 +64,7 @@ impl Observer for Report {
 }
 
 /// A compiled plan, or what is wrong; the texts that diagnostics point into; warnings.
-type Outcome = (Result<Plan, Diagnostics>, Renderer, Vec<Diagnostic>);
+type Outcome = (Result<PlanFile, Diagnostics>, Renderer, Vec<Diagnostic>);
 
 /// A warning: its text, and its parts.
 type Warning<'py> = (String, Bound<'py, PyTuple>);
@@ -91,9 +92,9 @@ pub fn compile<'py>(
         Err(Ended::Interrupted(e)) => return Err(e),
         Err(Ended::Failed(list)) => return Err(exception(py, &list, &Renderer::default())),
     };
-    let plan = result.map_err(|list| exception(py, &list, &renderer))?;
+    let file = result.map_err(|list| exception(py, &list, &renderer))?;
     let warning = |d: &Diagnostic| Ok((renderer.render(d).trim_end().to_owned(), diagnostic(py, d)?));
-    Ok((plan, warnings.iter().map(warning).collect::<PyResult<_>>()?))
+    Ok((Plan::new(file), warnings.iter().map(warning).collect::<PyResult<_>>()?))
 }
 
 /// Why a compilation has no outcome.
@@ -147,7 +148,7 @@ fn compiled(
     given: &Options,
     cancelled: Arc<AtomicBool>,
     report: &Report,
-) -> Result<Plan, Diagnostics> {
+) -> Result<PlanFile, Diagnostics> {
     let options = compile_options(given, cancelled)?;
     let model = match path {
         Some(path) => match open_for(path, &given.initializer_inputs, &[], report)? {
@@ -162,7 +163,7 @@ fn compiled(
         let what = format!("'{}' runs on the interpreter: {}", op.op, op.reason);
         report.diagnostic(&Diagnostic::warning(Code::CODEGEN, op.location.clone(), what));
     });
-    Plan::of(compiled)
+    compiled.open()
 }
 
 /// A model of bytes: ONNX, or IR text.

@@ -1,13 +1,12 @@
 //! Plans: loading, saving, looking at them.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_driver::io_error;
 use of_driver::model::{open_plan, plan_from_bytes};
 use of_driver::session::entry_point;
-use of_driver::{CompiledModel, error, io_error};
 use of_plan::PlanFile;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -19,31 +18,12 @@ use crate::ports::Port;
 #[pyclass(frozen, module = "of_opt")]
 pub struct Plan {
     pub file: Arc<PlanFile>,
-    /// What it was compiled to. It has the bytes of a plan that was not read from any.
-    compiled: Option<CompiledModel>,
 }
 
 impl Plan {
-    /// A plan that was read.
+    /// An open plan.
     pub fn new(file: PlanFile) -> Plan {
-        Plan { file: Arc::new(file), compiled: None }
-    }
-
-    /// A plan that was compiled.
-    ///
-    /// # Errors
-    /// When the plan does not verify, which is a bug.
-    pub fn of(compiled: CompiledModel) -> Result<Plan, Diagnostics> {
-        Ok(Plan { file: Arc::new(compiled.open()?), compiled: Some(compiled) })
-    }
-
-    /// The bytes of the plan.
-    fn bytes(&self) -> Result<Cow<'_, [u8]>, Diagnostics> {
-        match (self.file.bytes(), &self.compiled) {
-            (Some(bytes), _) => Ok(Cow::Borrowed(bytes)),
-            (None, Some(compiled)) => Ok(Cow::Owned(compiled.to_bytes()?)),
-            (None, None) => Err(error(Code::PLAN, "the plan has no bytes").into()),
-        }
+        Plan { file: Arc::new(file) }
     }
 }
 
@@ -65,17 +45,13 @@ impl Plan {
 
     /// Writes the plan to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let write = || match &self.compiled {
-            Some(compiled) => compiled.save(&path),
-            None => of_files::write(&path, self.bytes()?).map_err(|e| io_error(&path, "write", &e).into()),
-        };
-        py.detach(write).map_err(|e| raised(py, &e))
+        let written = py.detach(|| of_files::write(&path, self.file.bytes()));
+        written.map_err(|e| raised(py, &io_error(&path, "write", &e).into()))
     }
 
     /// The bytes of the plan, as `save` writes them.
-    fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = py.detach(|| self.bytes()).map_err(|e| raised(py, &e))?;
-        Ok(PyBytes::new(py, &bytes))
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.file.bytes())
     }
 
     /// What is in the plan: the text of `of-opt inspect`, or its JSON.
