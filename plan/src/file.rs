@@ -1,5 +1,6 @@
 //! A plan that was opened: mapped, verified and decoded.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -101,9 +102,12 @@ impl PlanFile {
         self.path.as_deref()
     }
 
-    /// The whole file.
-    pub fn bytes(&self) -> &[u8] {
-        self.map.bytes()
+    /// The whole file; that of a plan in memory is put together.
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match &self.content {
+            Content::Map(map, _) => Cow::Borrowed(map.bytes()),
+            Content::Parts(parts) => Cow::Owned(parts.packed()),
+        }
     }
 
     /// Bytes of the whole file.

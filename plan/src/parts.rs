@@ -1,6 +1,7 @@
 //! The sections of a plan in memory. Weights stay where the builder has them, so that they are in memory once.
 
 use std::io;
+use std::io::Cursor;
 use std::sync::Arc;
 
 use prost::Message;
@@ -11,7 +12,7 @@ use crate::blobs::Blob;
 use crate::checksum::{Checksum, checksum};
 use crate::format::{SectionKind, VALUE_ALIGN, align_up};
 use crate::mapped_bytes::{MappedBytes, zeroed_pages};
-use crate::write::{end, sections_checksum, sections_len};
+use crate::write::{end, sections_checksum, sections_len, stream};
 
 /// Bytes that one worker copies at a time.
 const COPIED: usize = 1 << 20;
@@ -64,6 +65,16 @@ impl Parts {
     /// Bytes of a file with these sections.
     pub fn file_len(&self) -> u64 {
         sections_len(SectionKind::ALL.map(|kind| self.len(kind)))
+    }
+
+    /// The bytes of a file with these sections.
+    pub fn packed(&self) -> Vec<u8> {
+        let mut out = Cursor::new(Vec::with_capacity(self.file_len() as usize));
+        let whole = [&self.structure[..], self.code.bytes(), self.payload.bytes()].map(|bytes| [Blob::new(0, bytes)]);
+        let [structure, code, payload] = &whole;
+        // Memory takes all that is written.
+        let _ = stream([structure, code, &self.weights, payload], &mut out);
+        out.into_inner()
     }
 
     /// The checksum of a section that is not empty.

@@ -45,19 +45,23 @@ impl PlanBuilder<'_> {
     }
 
     fn stream(&self, out: &mut (impl Write + Seek)) -> io::Result<()> {
-        let structure = self.plan.encode_to_vec();
-        let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
-        // The header is known only at the end, when everything is hashed; space for it is left free.
-        writer.pad_to(SECTION_ALIGN)?;
-        writer.section(SectionKind::Structure, &[Blob::new(0, structure)])?;
-        writer.section(SectionKind::Code, &self.code)?;
-        writer.section(SectionKind::Weights, &self.weights)?;
-        writer.section(SectionKind::Payload, &self.payload)?;
-        let SectionWriter { out, sections, .. } = writer;
-        let header = encode_header(&sections);
-        out.seek(SeekFrom::Start(0))?;
-        out.write_all(&header)
+        let structure = [Blob::new(0, self.plan.encode_to_vec())];
+        stream([&structure, &self.code, &self.weights, &self.payload], out)
     }
+}
+
+/// Writes a plan with the sections of [`SectionKind::ALL`].
+pub(crate) fn stream(contents: [&[Blob<'_>]; 4], out: &mut (impl Write + Seek)) -> io::Result<()> {
+    let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
+    // The header is known only at the end, when everything is hashed; space for it is left free.
+    writer.pad_to(SECTION_ALIGN)?;
+    for (kind, blobs) in SectionKind::ALL.into_iter().zip(contents) {
+        writer.section(kind, blobs)?;
+    }
+    let SectionWriter { out, sections, .. } = writer;
+    let header = encode_header(&sections);
+    out.seek(SeekFrom::Start(0))?;
+    out.write_all(&header)
 }
 
 struct SectionWriter<'a, W> {

@@ -35,6 +35,25 @@ fn round_trip() {
     assert_eq!(file.verify(), Ok(()));
 }
 
+/// A plan in memory has the same contents, checksums and bytes as the file.
+#[test]
+fn a_plan_in_memory_is_that_of_the_file() {
+    let builder = small_plan();
+    let (memory, bytes) = (PlanFile::from_builder(&builder).unwrap(), builder.to_bytes().unwrap());
+    let file = PlanFile::from_bytes(&bytes).unwrap();
+    assert_eq!((memory.plan(), &memory.bytes()[..]), (file.plan(), &bytes[..]));
+    assert_eq!((memory.file_len(), memory.code()), (file.file_len(), file.code()));
+    for kind in SectionKind::ALL {
+        assert_eq!(memory.section_len(kind), file.section_len(kind), "{}", kind.name());
+        assert_eq!(memory.section_checksum(kind), file.section_checksum(kind), "{}", kind.name());
+    }
+    for i in 0..4 {
+        assert_eq!(memory.weight(i), file.weight(i), "weight {i}");
+        assert!(memory.weight(i).is_none_or(|w| (w.as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize)));
+    }
+    assert_eq!(of_plan::json(&memory), of_plan::json(&file));
+}
+
 #[test]
 fn the_same_data_gives_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();

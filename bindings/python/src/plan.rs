@@ -51,7 +51,7 @@ impl Plan {
 
     /// The bytes of the plan, as `save` writes them.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.file.bytes())
+        PyBytes::new(py, &self.file.bytes())
     }
 
     /// What is in the plan: the text of `of-opt inspect`, or its JSON.
