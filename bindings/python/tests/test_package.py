@@ -243,6 +243,15 @@ def test_wrong_rooms_for_results_are_named(rows):
         fixed.run({name: x}, {out: np.zeros((3, 4), np.float32)})
 
 
+def test_subnormal_numbers_are_zeros_unless_they_are_kept():
+    small = np.full((1, 4), 1e-40, np.float32)
+    for keep, expected in ((False, 0), (True, small + small)):
+        plan = of_opt.compile(ROWS, keep_subnormals=keep)
+        assert np.array_equal(of_opt.Session(plan).run_list({plan.inputs[0].name: small})[0], np.broadcast_to(expected, (1, 4)))
+    # The mode of this thread is what it was.
+    assert (small + small != 0).all()
+
+
 def test_sequences_are_lists():
     x = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "ab"]
     sequence = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None)))

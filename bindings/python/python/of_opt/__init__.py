@@ -67,6 +67,7 @@ def compile(
     cpu_code: str = "machine",
     passes: Optional[str] = None,
     winograd: bool = True,
+    keep_subnormals: bool = False,
     initializer_inputs: Iterable[str] = (),
     folder: Optional[Union[str, "os.PathLike[str]"]] = None,
     memory: Optional[int] = None,
@@ -90,6 +91,8 @@ def compile(
         cpu_code: "machine" compiles kernels in process; "c" by a C compiler.
         passes: passes before code generation, as text; None takes the default pipeline.
         winograd: whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
+        keep_subnormals: whether kernels of the CPU compute with subnormal numbers, which takes a processor up to a hundred times as
+            long. Otherwise they read and write them as zeros.
         initializer_inputs: initializers of the model that stay inputs.
         folder: where external data of a model in memory is.
         memory: the most bytes that the plan's values may take; None is this machine's memory.
@@ -121,6 +124,7 @@ def compile(
         "cpu_code": cpu_code,
         "pipeline": passes,
         "winograd": winograd,
+        "keep_subnormals": keep_subnormals,
         "initializer_inputs": list(initializer_inputs),
         "folder": folder,
         "memory": memory,
