@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Func;
-use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
+use of_plan::{Environment, InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::isa::{CpuCode, Language};
@@ -69,12 +69,12 @@ impl<'a> CompileOptions<'a> {
     }
 }
 
-/// A kernel that the C compiler compiled although machine code was requested.
+/// A kernel that the compiler in process refused; the C compiler compiled it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotEmitted {
     /// Name of the kernel.
     pub kernel: String,
-    /// Why the compiler in this program did not.
+    /// Why it was refused.
     pub reason: String,
 }
 
@@ -85,10 +85,16 @@ pub struct Summary {
     pub steps: usize,
     /// Distinct kernels.
     pub kernels: usize,
-    /// Kernels that were not in the cache.
+    /// Kernels that the compiler in process made.
+    pub in_process: usize,
+    /// Kernels that another compiler made: they were not in the cache.
     pub compiled: usize,
-    /// Kernels that the C compiler compiled although machine code was requested.
+    /// Kernels from the cache.
+    pub cached: usize,
+    /// Kernels that the compiler in process refused, which it would have made.
     pub not_emitted: Vec<NotEmitted>,
+    /// The instruction set that the compiler in process does not cover, although it would have made the kernels.
+    pub not_covered: Option<&'static str>,
     /// Ops that run on a backend instead of native code.
     pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
@@ -196,6 +202,7 @@ fn programs(
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = printer(isa.language).environment(isa, options.threads);
+    let environment = Environment { keep_subnormals: options.target.keep_subnormals, ..environment };
     let mut builder = PlanBuilder::new(options.info(), environment);
     let mut lowered = Vec::with_capacity(funcs.len());
     for (name, func) in funcs {
@@ -206,8 +213,8 @@ fn programs(
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
-    let (blobs, compiled, not_emitted) = kernels(&sources, &|i| origin(&lowered, i), options)?;
-    let mut summary = Summary { compiled, not_emitted, ..Summary::default() };
+    let mut summary = Summary::default();
+    let blobs = kernels(&sources, &|i| origin(&lowered, i), options, &mut summary)?;
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
     for (i, (name, l)) in lowered.into_iter().enumerate() {
@@ -227,7 +234,7 @@ fn programs(
         // A program that runs only on backends has no CPU requirements.
         builder.clear_cpu_requirements();
     }
-    if compiled > 0 {
+    if summary.compiled > 0 {
         options.cache.trim_if_due();
     }
     Ok((builder, programs, summary))
@@ -285,13 +292,13 @@ fn origin(lowered: &[(String, Lowered)], kernel: usize) -> String {
     format!("kernel {kernel}")
 }
 
-/// Compiled blobs of all sources in order, the number of cache misses, and which kernels are from the C compiler although
-/// machine code was requested. `origin` names a source for messages.
+/// Compiled blobs of all sources in order; the summary gets where they come from. `origin` names a source for messages.
 fn kernels(
     sources: &[&Source],
     origin: &(dyn Fn(usize) -> String + Sync),
     options: &CompileOptions<'_>,
-) -> Result<(Vec<Blob>, usize, Vec<NotEmitted>), Diagnostic> {
+    summary: &mut Summary,
+) -> Result<Vec<Blob>, Diagnostic> {
     // Programs of several ranks have the same kernels.
     let mut index_of: HashMap<&str, usize> = HashMap::new();
     let mut distinct: Vec<usize> = Vec::new();
@@ -305,31 +312,58 @@ fn kernels(
             })
         })
         .collect();
-    let compiler = CachedCompiler::new(options.target.isa, &options.cache);
-    let in_process = options.target.cpu_code == CpuCode::Machine && options.target.isa.language == Language::C;
+    let isa = options.target.isa;
+    let compiler = CachedCompiler::new(isa, &options.cache);
+    let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
+    let in_process = wants_process && x86::covers(isa);
     let known = |i: &usize| {
-        let emitted = in_process.then(|| x86::compile(&sources[*i].body, options.target.isa));
+        let emitted = in_process.then(|| x86::compile(&sources[*i].body, isa));
         match emitted {
             Some(Ok(bytes)) => (Some(Blob { bytes, entry: 0 }), None),
             Some(Err(reason)) => (compiler.cached(sources[*i]), Some(NotEmitted { kernel: origin(*i), reason })),
             None => (compiler.cached(sources[*i]), None),
         }
     };
-    let (mut blobs, not_emitted): (Vec<Option<Blob>>, Vec<Option<NotEmitted>>) = distinct.par_iter().map(known).unzip();
-    let mut misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
-    if let Some(first) = misses.first() {
-        compiler.check().map_err(|e| failure(&e, &origin(distinct[*first])))?;
+    let (mut blobs, refused): (Vec<Option<Blob>>, Vec<Option<NotEmitted>>) =
+        distinct.par_iter().with_max_len(1).map(known).unzip();
+    let misses: Vec<usize> = (0..blobs.len()).filter(|i| blobs[*i].is_none()).collect();
+    let results = compile_misses(&misses, &|i| sources[distinct[i]], &|i| origin(distinct[i]), &compiler, options)
+        .map_err(|(i, d)| match &refused[i] {
+            Some(r) => d.note(format!("the compiler in this program refused the kernel: {}", r.reason)),
+            None => d,
+        })?;
+    summary.in_process = if in_process { refused.iter().filter(|r| r.is_none()).count() } else { 0 };
+    summary.compiled = results.len();
+    summary.cached = blobs.len() - summary.in_process - summary.compiled;
+    summary.not_emitted = refused.into_iter().flatten().collect();
+    summary.not_covered = (wants_process && !in_process && !blobs.is_empty()).then_some(isa.name);
+    for (i, blob) in results {
+        blobs[i] = Some(blob);
     }
+    let missing = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "a kernel was not compiled");
+    let blobs: Vec<Blob> = blobs.into_iter().map(|b| b.ok_or_else(missing)).collect::<Result<_, _>>()?;
+    Ok(wanted.into_iter().map(|i| blobs[i].clone()).collect())
+}
+
+/// Compiles sources that the cache does not have, by their numbers; on failure the number of a kernel that failed.
+fn compile_misses<'s>(
+    misses: &[usize],
+    source: &(dyn Fn(usize) -> &'s Source + Sync),
+    origin: &(dyn Fn(usize) -> String + Sync),
+    compiler: &CachedCompiler<'_>,
+    options: &CompileOptions<'_>,
+) -> Result<Vec<(usize, Blob)>, (usize, Diagnostic)> {
+    let Some(first) = misses.first() else { return Ok(Vec::new()) };
+    compiler.check().map_err(|e| (*first, failure(&e, &origin(*first))))?;
     // Compile the longest first, so that none of them is left at the end.
-    misses.sort_by_key(|i| std::cmp::Reverse(sources[distinct[*i]].body.len()));
+    let mut misses = misses.to_vec();
+    misses.sort_by_key(|i| std::cmp::Reverse(source(*i).body.len()));
     let report = |done| {
         if let Some(report) = &options.progress {
             report(Progress::Kernels(done, misses.len()));
         }
     };
-    if !misses.is_empty() {
-        report(0);
-    }
+    report(0);
     let (done, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let mut results: Vec<(usize, Result<Blob, Diagnostic>)> = misses
         .par_iter()
@@ -337,8 +371,8 @@ fn kernels(
         // After the first failure the others are not worth their time.
         .take_any_while(|_| !failed.load(Ordering::Relaxed))
         .map(|i| {
-            let kernel = || origin(distinct[*i]);
-            let compiled = compiler.compile(sources[distinct[*i]], options.limits.deadline());
+            let kernel = || origin(*i);
+            let compiled = compiler.compile(source(*i), options.limits.deadline());
             // The limits know why a compiler was stopped.
             let checked = options.limits.check(&kernel);
             let result = checked.and_then(|()| compiled.map_err(|e| failure(&e, &kernel())));
@@ -348,13 +382,7 @@ fn kernels(
         })
         .collect();
     results.sort_by_key(|(i, _)| *i);
-    let compiled = results.len();
-    for (i, result) in results {
-        blobs[i] = Some(result?);
-    }
-    let missing = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "a kernel was not compiled");
-    let blobs: Vec<Blob> = blobs.into_iter().map(|b| b.ok_or_else(missing)).collect::<Result<_, _>>()?;
-    Ok((wanted.into_iter().map(|i| blobs[i].clone()).collect(), compiled, not_emitted.into_iter().flatten().collect()))
+    results.into_iter().map(|(i, result)| result.map(|blob| (i, blob)).map_err(|d| (i, d))).collect()
 }
 
 /// The diagnostic for a kernel that was not compiled.

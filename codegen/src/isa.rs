@@ -18,9 +18,10 @@ pub enum Language {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CpuCode {
     /// The machine's C compiler.
-    #[default]
     C,
-    /// The compiler in process ([`crate::toolchain::x86`]); the C compiler for kernels that it does not know.
+    /// The compiler in process ([`crate::toolchain::x86`]). The C compiler compiles the kernels of an instruction set that it does
+    /// not cover, and those that it refuses; the summary of a compilation says so.
+    #[default]
     Machine,
 }
 

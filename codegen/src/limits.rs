@@ -4,6 +4,7 @@
 //! killed at the deadline; a pass is not interrupted. Memory is what this process has more than at the start, without mapped
 //! files, at the time of a check. What a step allocates and frees, and the memory of compilers, does not count.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,10 @@ use of_diag::{Code, Diagnostic, Location};
 
 /// Limits of one compilation. The default has none.
 #[derive(Clone, Debug, Default)]
-pub struct Limits(Option<Arc<Inner>>);
+pub struct Limits {
+    inner: Option<Arc<Inner>>,
+    cancelled: Option<Arc<AtomicBool>>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -36,24 +40,34 @@ impl Limits {
     /// Limits for a compilation that began at `start`; memory grows from now.
     pub fn new(start: Instant, time: Option<Duration>, memory: Option<u64>) -> Limits {
         if time.is_none() && memory.is_none() {
-            return Limits(None);
+            return Limits::default();
         }
         let before = anonymous_bytes().unwrap_or(0);
-        Limits(Some(Arc::new(Inner { start, time, memory, before, steps: Mutex::default() })))
+        let inner = Inner { start, time, memory, before, steps: Mutex::default() };
+        Limits { inner: Some(Arc::new(inner)), cancelled: None }
+    }
+
+    /// The same limits for a compilation that ends once `flag` is set.
+    pub fn cancelled_by(self, flag: Arc<AtomicBool>) -> Limits {
+        Limits { cancelled: Some(flag), ..self }
     }
 
     /// When the time is over; `None` without a limit.
     pub fn deadline(&self) -> Option<Instant> {
-        let inner = self.0.as_ref()?;
+        let inner = self.inner.as_ref()?;
         inner.start.checked_add(inner.time?)
     }
 
     /// Checks the limits at the end of a step.
     ///
     /// # Errors
-    /// When a limit is exceeded; the error names the step.
+    /// When a limit is exceeded, or the compilation was cancelled; the error names the step.
     pub fn check(&self, step: &dyn Fn() -> String) -> Result<(), Diagnostic> {
-        let Some(inner) = &self.0 else { return Ok(()) };
+        if self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire)) {
+            let what = format!("the compilation was cancelled after {}", step());
+            return Err(Diagnostic::error(Code::LIMIT, Location::Unknown, what));
+        }
+        let Some(inner) = &self.inner else { return Ok(()) };
         let now = inner.start.elapsed();
         let mut steps = inner.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let took = now.saturating_sub(steps.end);
@@ -106,6 +120,12 @@ mod tests {
         let e = over.check(&pass("optimize")).unwrap_err();
         assert_eq!(e.code, Code::LIMIT);
         assert!(e.message.contains("30s is over: pass 'optimize'") && e.notes[0].contains("'optimize', 60"), "{e}");
+
+        let flag = Arc::new(AtomicBool::new(false));
+        let cancelled = Limits::default().cancelled_by(Arc::clone(&flag));
+        cancelled.check(&pass("a")).unwrap();
+        flag.store(true, Ordering::Release);
+        assert!(cancelled.check(&pass("b")).unwrap_err().message.ends_with("cancelled after pass 'b'"));
 
         let small = Limits::new(Instant::now(), None, Some(16 << 20));
         small.check(&pass("a")).unwrap();

@@ -56,6 +56,7 @@ impl Generator<'_> {
             target: Target {
                 winograd: self.options.winograd,
                 cpu_code: self.options.cpu_code,
+                keep_subnormals: self.options.keep_subnormals,
                 schedules: self.schedules,
                 ..Target::new(isa(self.options.target.isa.as_deref())?, &compilers)
             },

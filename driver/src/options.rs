@@ -22,8 +22,11 @@ pub struct CompileOptions {
     pub pipeline: Option<String>,
     /// Whether large convolutions may use Winograd's algorithm, whose rounding errors are up to three times as large.
     pub winograd: bool,
-    /// Where the machine code of kernels for the CPU comes from.
+    /// Where the machine code of kernels for the CPU comes from: from this program, or from the machine's C compiler.
     pub cpu_code: CpuCode,
+    /// Whether kernels for the CPU compute with subnormal numbers. Otherwise they read and write them as zeros, because a
+    /// processor takes up to a hundred times as long for an operation on one.
+    pub keep_subnormals: bool,
     /// Precision of products and convolutions.
     pub precision: Precision,
     /// Sets of calibration inputs: folders as [`crate::input_files`] reads them, folders of such folders, or `NAME=FILE`.
@@ -54,7 +57,8 @@ impl Default for CompileOptions {
             target: Target::host(),
             pipeline: None,
             winograd: true,
-            cpu_code: CpuCode::C,
+            cpu_code: CpuCode::default(),
+            keep_subnormals: false,
             precision: Precision::Model,
             calibration: Vec::new(),
             mesh: None,

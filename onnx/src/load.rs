@@ -60,8 +60,15 @@ pub struct ModelInput {
 /// # Errors
 /// When the file cannot be read, or is no model.
 pub fn model_inputs(path: &Path) -> Result<Vec<ModelInput>, Diagnostic> {
-    let model: ModelProto = decode(map(path)?, "an ONNX model")?;
-    Ok(import::model_inputs(&model.graph.unwrap_or_default()))
+    Ok(import::model_inputs(&read_model(path)?.graph.unwrap_or_default()))
+}
+
+/// The protocol buffer of a model file. Its weights are parts of the mapped file.
+///
+/// # Errors
+/// When the file cannot be read, or is no model.
+pub fn read_model(path: &Path) -> Result<ModelProto, Diagnostic> {
+    decode(map(path)?, "an ONNX model")
 }
 
 /// As [`import_bytes`], with the warnings.

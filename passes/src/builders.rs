@@ -2,7 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{Rewriter, Tensor, ValueId};
-use of_ops::movement::{Reshape, Transpose};
+use of_ops::movement::{Expand, Reshape, Transpose};
 use of_ops::structural::Constant;
 
 /// The permutation of a transpose; without one it reverses the axes.
@@ -24,4 +24,23 @@ pub fn reshape_to(rw: &mut Rewriter<'_>, x: ValueId, to: &[usize]) -> Result<Val
     let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
     // allowzero: an extent of 0 in `to` means 0, not "as in the operand".
     rw.create_one(Reshape { allowzero: true }, &[x, shape])
+}
+
+/// `x` of extents `dims` with every element of axis `i` repeated `factors[i]` times.
+pub fn repeated(rw: &mut Rewriter<'_>, x: ValueId, dims: &[usize], factors: &[usize]) -> Result<ValueId, Diagnostic> {
+    let (mut split, mut wide) = (Vec::new(), Vec::new());
+    for (d, f) in dims.iter().zip(factors) {
+        split.push(*d);
+        wide.push(*d);
+        if *f > 1 {
+            split.push(1);
+            wide.push(*f);
+        }
+    }
+    let column = reshape_to(rw, x, &split)?;
+    let shape: Vec<i64> = wide.iter().map(|d| *d as i64).collect();
+    let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
+    let wide = rw.create_one(Expand {}, &[column, shape])?;
+    let to: Vec<usize> = dims.iter().zip(factors).map(|(d, f)| d * f).collect();
+    reshape_to(rw, wide, &to)
 }

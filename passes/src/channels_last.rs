@@ -1,7 +1,7 @@
 //! `channels-last`: converts convolutions and pools to channels-last layout (`[N, spatial…, C]`, NHWC).
 //!
 //! Each such op is wrapped in a pair of transposes. Transposes then sink through elementwise ops, reductions,
-//! concatenations, slices and pads until they reach their inverse, and `canonicalize` removes both.
+//! concatenations, slices, pads and repeats until they reach their inverse, and `canonicalize` removes both.
 //!
 //! This is layout assignment and propagation, from NCHW to NHWC.
 
@@ -9,7 +9,7 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Expand, Gather, Pad, ScatterNd, Slice, Transpose};
+use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, ScatterNd, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, RoiAlign};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
@@ -91,6 +91,9 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let data = g.op(op);
     if data.results.len() != 1 {
         return Ok(false);
+    }
+    if data.name() == Reshape::NAME {
+        return sink_repeat(rw, op);
     }
     let Some(p) = data.operands.iter().find_map(|v| transposed(rw, *v).map(|(_, p)| p)) else { return Ok(false) };
     if of_ops::get(g, op).is_some_and(|o| o.scalar().is_some()) {
@@ -238,6 +241,48 @@ fn sink_scatter(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Di
     let (Some(x), Some(updates)) = (turned_back(rw, x, p)?, turned_back(rw, updates, p)?) else { return Ok(false) };
     let y = rw.create_one(scatter, &[x, rows, updates])?;
     finish(rw, op, y, p)
+}
+
+/// repeat(transpose_p(x)) = transpose_p(repeat(x)), where a reshape, an expand and a reshape repeat the elements of axes, as an
+/// enlargement to the nearest element does.
+fn sink_repeat(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some((x, p, from, factors)) = repeat_of_transpose(rw, op) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let back = inverse(&p);
+    let before = |list: &[usize]| back.iter().map(|axis| list[*axis]).collect::<Vec<_>>();
+    let y = crate::builders::repeated(rw, x, &before(&from), &before(&factors))?;
+    finish(rw, op, y, &p)
+}
+
+/// The source and permutation of the transpose that a reshape, an expand and the reshape `op` repeat, its extents, and how often
+/// they repeat the elements of each axis.
+fn repeat_of_transpose(rw: &Rewriter<'_>, op: OpId) -> Option<(ValueId, Vec<usize>, Vec<usize>, Vec<usize>)> {
+    let g = rw.graph();
+    let operand = |op: OpId| g.op(op).operands[0];
+    let wide = operand(op);
+    let column = operand(def::<Expand>(g, wide)?.0);
+    let narrow = operand(def::<Reshape>(g, column)?.0);
+    let (x, p) = transposed(rw, narrow)?;
+    let (from, split, expanded, to) =
+        (dims(g, narrow)?, dims(g, column)?, dims(g, wide)?, dims(g, g.op(op).results[0])?);
+    if split.len() != expanded.len() || to.len() != from.len() {
+        return None;
+    }
+    let (mut at, mut factors) = (0, Vec::with_capacity(from.len()));
+    for (axis, extent) in from.iter().enumerate() {
+        if split.get(at) != Some(extent) || expanded[at] != *extent {
+            return None;
+        }
+        at += 1;
+        let mut factor = 1;
+        while split.get(at) == Some(&1) && split.len() - at > from.len() - axis - 1 {
+            factor *= expanded[at];
+            at += 1;
+        }
+        factors.push(factor);
+    }
+    let whole = from.iter().zip(&factors).map(|(d, f)| d * f).eq(to.iter().copied());
+    (at == split.len() && whole && factors.iter().any(|f| *f > 1)).then_some((x, p, from, factors))
 }
 
 fn sink_slice(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {

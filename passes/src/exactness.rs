@@ -53,6 +53,10 @@ operand: near ties, subnormal, infinite, NaN, zeros of both signs. List-wide tes
 exact with the definition. Rewrites of integers are exact, as integers wrap. Kernels
 divide by constants that are not powers of two.
 
+Kernels for a CPU read and write subnormal numbers (below 1.2e-38 in f32) as zeros, as a processor takes up to a hundred times as long
+for an operation on one. So do ops of the interpreter in a plan. `--subnormals keep` computes with them; kernels for a GPU and
+`--backend reference` always do.
+
 The rewrites below are not exact. They are not applied where a result is then rounded to an integer or compared: where a
 `quantize_linear`, `round`, `floor`, `ceil`, `sign`, `mod`, cast to an integer, comparison, `arg_max` or `top_k` reads it,
 directly or through elementwise ops and movements. Sums over many elements end the search, as their order is left open. A comparison

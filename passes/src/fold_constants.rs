@@ -1,11 +1,13 @@
 //! `fold-constants`: evaluates at compile time what depends only on constants and shapes.
 
+use std::cell::Cell;
+
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Elements, Func, Graph, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 use of_ops::control::If;
 use of_ops::structural::Constant;
 use of_ops::training::Gradient;
-use of_ops::{Inputs, Kind, OpSpec, Value};
+use of_ops::{Inputs, Kind, OpSpec, Value, list, work};
 
 use crate::infer_shapes::reinfer;
 use crate::matchers::splat;
@@ -17,6 +19,8 @@ struct Limits {
     /// Larger results stay ops, unless they are no larger than one of their operands. The sum of the operands says nothing: an
     /// op may read one value twice.
     result_bytes: usize,
+    /// Bytes that remain for larger results that a contraction reads: as constants they are packed once, at compile time.
+    contracted_bytes: Cell<usize>,
 }
 
 pass_options! {
@@ -32,6 +36,9 @@ pass_options! {
 const MAX_FLOPS: f64 = 134_217_728.0;
 const MAX_FLOPS_PER_BYTE: f64 = 64.0;
 
+/// Bytes of all results that are folded only because a contraction reads them.
+const MAX_CONTRACTED_BYTES: usize = 1 << 30;
+
 impl Limits {
     fn of(g: &Graph, options: &FoldOptions) -> Limits {
         let stored = |op: OpId| {
@@ -39,7 +46,21 @@ impl Limits {
             data.def.constant(&data.attrs).and_then(|t| t.bytes().map(|b| b.len())).unwrap_or(0)
         };
         let all = g.walk().into_iter().map(stored).fold(0, usize::saturating_add);
-        Limits { result_bytes: all.max(options.result_bytes) }
+        Limits { result_bytes: all.max(options.result_bytes), contracted_bytes: Cell::new(MAX_CONTRACTED_BYTES) }
+    }
+
+    /// Whether results of these types may become constants.
+    fn allow(&self, g: &Graph, op: OpId, types: &[Type], largest_operand: usize) -> bool {
+        let bytes = result_bytes(types);
+        if bytes <= self.result_bytes.max(largest_operand) {
+            return true;
+        }
+        let Some(left) = self.contracted_bytes.get().checked_sub(bytes) else { return false };
+        let contracted = g.op(op).results.iter().any(|v| is_contracted(g, *v, MAX_LAYOUT_OPS));
+        if contracted {
+            self.contracted_bytes.set(left);
+        }
+        contracted
     }
 }
 
@@ -156,7 +177,7 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>>
     }
     let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
     let flops = MAX_FLOPS.max(largest_operand as f64 * MAX_FLOPS_PER_BYTE);
-    if result_bytes(&types) > limits.result_bytes.max(largest_operand) || of_ops::work::of(g, op).flops > flops {
+    if !limits.allow(g, op, &types, largest_operand) || work::of(g, op).flops > flops {
         return None;
     }
     let imp = decl.decode(&data.attrs).ok()?;
@@ -169,6 +190,22 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>>
 /// Whether an `of.gradient` differentiates by `v`: then results that depend on it are not constant.
 fn is_varied(g: &Graph, v: ValueId) -> bool {
     g.uses(v).iter().any(|u| u.operand > 0 && g.op(u.op).name() == Gradient::NAME)
+}
+
+/// Ops that may rearrange or convert a value before a contraction reads it.
+const MAX_LAYOUT_OPS: usize = 4;
+
+/// Whether an op that is not elementwise and has a multiply-add or more for each element of `v` reads it, directly or after
+/// up to `depth` ops with one operand.
+fn is_contracted(g: &Graph, v: ValueId, depth: usize) -> bool {
+    g.uses(v).iter().any(|u| {
+        let elementwise = list::get(g, u.op).is_none_or(|o| o.scalar().is_some());
+        if !elementwise && work::of(g, u.op).flops >= 2.0 * work::elements(g.ty(v)) {
+            return true;
+        }
+        let data = g.op(u.op);
+        depth > 0 && data.operands.len() == 1 && data.results.iter().any(|r| is_contracted(g, *r, depth - 1))
+    })
 }
 
 /// Bytes of the results; 0 where unknown, as these are small in practice.

@@ -62,6 +62,7 @@ pub struct EnvironmentText {
     pub threads: u32,
     pub ranks: u32,
     pub cuda_arch: Option<String>,
+    pub keep_subnormals: bool,
 }
 
 /// A section of the file.
@@ -211,6 +212,7 @@ pub fn describe(file: &PlanFile) -> Description {
             threads: plan.environment.threads,
             ranks: plan.environment.ranks,
             cuda_arch: plan.environment.cuda_arch.clone(),
+            keep_subnormals: plan.environment.keep_subnormals,
         },
         file_bytes: file.file_len(),
         sections: SectionKind::ALL.into_iter().filter_map(section).collect(),

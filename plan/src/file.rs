@@ -79,6 +79,11 @@ impl PlanFile {
         self.path.as_deref()
     }
 
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.bytes()
+    }
+
     /// Bytes of the whole file.
     pub fn file_len(&self) -> u64 {
         self.map.bytes().len() as u64

@@ -72,6 +72,10 @@ pub struct Environment {
     /// CUDA architecture, such as `sm_90`.
     #[prost(string, optional, tag = "5")]
     pub cuda_arch: Option<String>,
+    /// Whether kernels for the CPU compute with subnormal numbers, which takes a processor up to a hundred times as long. Without
+    /// it they read them and write them as zeros.
+    #[prost(bool, tag = "6")]
+    pub keep_subnormals: bool,
 }
 
 /// A constant. Several weights may name the same bytes.

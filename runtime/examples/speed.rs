@@ -75,7 +75,7 @@ fn cost_of_a_task() {
 
 fn cost_of_a_loop() {
     for threads in [1, 2] {
-        let pool = Pool::new(threads).unwrap();
+        let pool = Pool::new(threads, false).unwrap();
         let best = fastest(20, || (0..10_000).for_each(|_| pool.parallel_for(64, 1, |_, _, _| {})));
         eprintln!("parallel_for on {threads} workers: {:.0} ns", best.as_nanos() as f64 / 1e4);
     }

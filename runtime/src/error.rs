@@ -171,6 +171,9 @@ pub enum RunError {
         /// What is wrong.
         problem: String,
     },
+    /// The caller ended the run. The session can run again.
+    #[error("the run was cancelled")]
+    Cancelled,
     /// Another rank failed, so that this one stopped.
     #[error("another rank stopped")]
     Stopped,

@@ -17,6 +17,7 @@ mod binder;
 mod bound_task;
 mod boxing;
 mod bus;
+mod cancel;
 mod combine;
 mod control;
 mod cpu;
@@ -44,8 +45,9 @@ mod transport;
 mod value;
 
 pub use boxing::RankTransfer;
+pub use cancel::Canceller;
 pub use combine::identity_element;
-pub use device::AlignedBytes;
+pub use device::{AlignedBytes, ExternalBytes};
 pub use error::{RunError, SessionError};
 pub use executable::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, StepTime,

@@ -1,6 +1,7 @@
 //! The worker pool for parallelism inside of a task.
 //!
-//! This is the thread pool. Workers take chunks from an atomic counter (dynamic self-scheduling); there is no work stealing.
+//! Each worker begins with its own contiguous share of a loop, so that it finds in its own cache what it wrote in the loop
+//! before. It takes parts of the share from an atomic counter, then parts of the shares of others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use crate::device::JobSlot;
+use crate::device::{JobSlot, Subnormals};
 
 /// How long a worker spins for the next job before it sleeps. Kernels follow one another within microseconds; anything
 /// longer is a pause, in which the core belongs to others.
@@ -29,16 +30,27 @@ pub struct Pool {
 #[derive(Debug)]
 struct Shared {
     slot: JobSlot,
+    /// The next iteration of each worker's share.
+    next: Vec<Cursor>,
     asleep: Vec<AtomicBool>,
     quit: AtomicBool,
+    keep_subnormals: bool,
 }
 
+/// A counter in cache lines of its own: processors fetch lines in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cursor(AtomicI64);
+
 impl Pool {
-    /// A pool of so many workers, the caller included; 0 counts as 1.
-    pub fn new(threads: usize) -> std::io::Result<Self> {
+    /// A pool of so many workers, the caller included; 0 counts as 1. Unless `keep_subnormals`, the workers read and write
+    /// subnormal numbers as zeros; callers do so while they hold [`Pool::subnormals`].
+    pub fn new(threads: usize, keep_subnormals: bool) -> std::io::Result<Self> {
         let others = threads.saturating_sub(1);
         let asleep = (0..others).map(|_| AtomicBool::new(false)).collect();
-        let shared = Arc::new(Shared { slot: JobSlot::new(), asleep, quit: AtomicBool::new(false) });
+        let next = (0..=others).map(|_| Cursor::default()).collect();
+        let quit = AtomicBool::new(false);
+        let shared = Arc::new(Shared { slot: JobSlot::new(), next, asleep, quit, keep_subnormals });
         let mut pool = Self { shared, sleepers: Vec::new(), handles: Vec::new(), busy: AtomicBool::new(false) };
         for number in 0..others {
             let shared = Arc::clone(&pool.shared);
@@ -48,6 +60,11 @@ impl Pool {
             pool.handles.push(handle);
         }
         Ok(pool)
+    }
+
+    /// The workers' treatment of subnormal numbers, in the calling thread until the result is dropped.
+    pub(crate) fn subnormals(&self) -> Subnormals {
+        self.shared.subnormals()
     }
 
     /// Workers, the caller included.
@@ -74,23 +91,30 @@ impl Pool {
 
     fn share<F: Fn(i64, i64, usize) + Sync>(&self, iterations: i64, grain: i64, f: &F) {
         let grains = iterations / grain + i64::from(iterations % grain != 0);
-        let part = (grains / (self.threads() as i64 * PARTS_PER_WORKER)).max(1);
-        let next = AtomicI64::new(0);
+        let (next, workers) = (&self.shared.next, self.threads() as i64);
+        let part = (grains / (workers * PARTS_PER_WORKER)).max(1);
+        let first = |worker: i64| grains / workers * worker + grains % workers * worker / workers;
+        for (worker, cursor) in next.iter().enumerate() {
+            cursor.0.store(first(worker as i64), Ordering::Relaxed);
+        }
         let panic = Mutex::new(None);
         let job = |worker: usize| {
             let parts = AssertUnwindSafe(|| {
-                loop {
-                    let begin = next.fetch_add(part, Ordering::Relaxed);
-                    if begin >= grains {
-                        return;
+                for owner in (worker..next.len()).chain(0..worker) {
+                    let end = first(owner as i64 + 1);
+                    loop {
+                        let begin = next[owner].0.fetch_add(part, Ordering::Relaxed);
+                        if begin >= end {
+                            break;
+                        }
+                        let end = (begin + part).min(end).saturating_mul(grain).min(iterations);
+                        f(begin * grain, end, worker);
                     }
-                    let end = (begin + part).min(grains).saturating_mul(grain).min(iterations);
-                    f(begin * grain, end, worker);
                 }
             });
             if let Err(payload) = catch_unwind(parts) {
                 // The rest of the loop is not needed.
-                next.store(grains, Ordering::Relaxed);
+                next.iter().for_each(|cursor| cursor.0.store(grains, Ordering::Relaxed));
                 panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
         };
@@ -122,7 +146,12 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    fn subnormals(&self) -> Subnormals {
+        if self.keep_subnormals { Subnormals::keep() } else { Subnormals::flush() }
+    }
+
     fn work(&self, number: usize) {
+        let _mode = self.subnormals();
         // The slot's first job has generation 1.
         let mut seen = 0;
         while let Some(generation) = self.next_job(number, seen) {
@@ -187,7 +216,7 @@ mod tests {
     #[test]
     fn every_iteration_runs_once() {
         for threads in [0, 1, 2, 3, 8] {
-            let pool = Pool::new(threads).unwrap();
+            let pool = Pool::new(threads, false).unwrap();
             for iterations in [0, 1, 2, 7, 64, 1000] {
                 for grain in [0, 1, 3, 64, 2000] {
                     covers_once(&pool, iterations, grain);
@@ -198,7 +227,7 @@ mod tests {
 
     #[test]
     fn many_small_jobs_with_pauses() {
-        let pool = Pool::new(4).unwrap();
+        let pool = Pool::new(4, false).unwrap();
         for round in 0..3000 {
             covers_once(&pool, 16, 1);
             if round % 500 == 0 {
@@ -209,7 +238,7 @@ mod tests {
 
     #[test]
     fn callers_contend() {
-        let pool = Pool::new(3).unwrap();
+        let pool = Pool::new(3, false).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..1000).for_each(|_| covers_once(&pool, 33, 2)));
@@ -219,7 +248,7 @@ mod tests {
 
     #[test]
     fn loops_nest() {
-        let pool = Pool::new(2).unwrap();
+        let pool = Pool::new(2, false).unwrap();
         let count = AtomicI64::new(0);
         pool.parallel_for(10, 1, |begin, end, _| {
             pool.parallel_for(5, 1, |b, e, _| {
@@ -231,7 +260,7 @@ mod tests {
 
     #[test]
     fn panics_reach_the_caller_and_the_pool_lives_on() {
-        let pool = Pool::new(3).unwrap();
+        let pool = Pool::new(3, false).unwrap();
         for _ in 0..20 {
             let run = || pool.parallel_for(100, 1, |begin, _, _| assert!(begin < 50, "boom"));
             assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
@@ -241,7 +270,7 @@ mod tests {
 
     #[test]
     fn idle_workers_sleep() {
-        let pool = Pool::new(3).unwrap();
+        let pool = Pool::new(3, false).unwrap();
         covers_once(&pool, 100, 1);
         let asleep = || pool.shared.asleep.iter().all(|flag| flag.load(Ordering::SeqCst));
         let start = Instant::now();

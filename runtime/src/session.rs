@@ -13,6 +13,7 @@ use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
 use crate::bound_task::{BoundTask, panic_text};
 use crate::bus::{ActorLocations, ThreadMsg, connect};
+use crate::cancel::Canceller;
 use crate::control::InnerProgram;
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
@@ -55,6 +56,21 @@ pub struct Session {
     retired: bool,
 }
 
+/// What the programs of a session share.
+#[derive(Clone)]
+pub(crate) struct Resources {
+    pub pool: Arc<Pool>,
+    pub code: Arc<CodeMap>,
+    pub canceller: Arc<Canceller>,
+}
+
+impl Resources {
+    /// For a session of its own.
+    pub fn new(pool: Pool, code: Arc<CodeMap>) -> Self {
+        Self { pool: Arc::new(pool), code, canceller: Arc::default() }
+    }
+}
+
 /// The program of a plan that takes these inputs.
 pub fn find_program(plan: &PlanFile, inputs: &[Value]) -> Result<usize, FindError> {
     let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
@@ -71,8 +87,8 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let threads = worker_count(options, plan.plan().environment.threads);
         let code = Self::code(&plan)?;
-        let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-        Self::with(&plan, program, options, (Arc::new(pool), code), loaders, None, 0)
+        let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
+        Self::with(&plan, program, options, Resources::new(pool, code), loaders, None, 0)
     }
 
     /// The kernels of a plan for one rank, which this processor can run.
@@ -94,9 +110,9 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
         rank_context: &RankContext,
     ) -> Result<Self, SessionError> {
-        let pool = Pool::new(options.threads).map_err(SessionError::Thread)?;
-        let shared = (Arc::new(pool), Arc::clone(code));
-        Self::with(plan, program, options, shared, loaders, Some(rank_context), rank_context.rank as usize)
+        let pool = Pool::new(options.threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
+        let resources = Resources::new(pool, Arc::clone(code));
+        Self::with(plan, program, options, resources, loaders, Some(rank_context), rank_context.rank as usize)
     }
 
     /// A program that a task of another session runs, or a session of a pool: on given workers and device, with
@@ -104,19 +120,19 @@ impl Session {
     pub(crate) fn inner(
         plan: &Arc<PlanFile>,
         program: usize,
-        shared: (Arc<Pool>, Arc<CodeMap>),
+        resources: Resources,
         loaders: &[Arc<dyn Loader>],
         device: usize,
         memory: Option<u64>,
     ) -> Result<Self, SessionError> {
-        Self::with(plan, program, Options { memory, ..Options::default() }, shared, loaders, None, device)
+        Self::with(plan, program, Options { memory, ..Options::default() }, resources, loaders, None, device)
     }
 
     fn with(
         plan: &Arc<PlanFile>,
         program: usize,
         options: Options,
-        (pool, code): (Arc<Pool>, Arc<CodeMap>),
+        resources: Resources,
         loaders: &[Arc<dyn Loader>],
         rank_context: Option<&RankContext>,
         device: usize,
@@ -125,17 +141,23 @@ impl Session {
         let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
         plan.verify_program(program).map_err(SessionError::Invalid)?;
         let graph = TaskGraph::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
-        let threads = pool.threads();
+        let threads = resources.pool.threads();
 
         let budget = options.budget();
         check_memory(std::iter::once((desc, 1)), budget)?;
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
         let inner = |program| -> Result<Box<dyn InnerProgram>, SessionError> {
-            let shared = (Arc::clone(&pool), Arc::clone(&code));
-            Ok(Box::new(Self::inner(plan, program, shared, loaders, device, Some(budget - desc.peak_bytes))?))
+            Ok(Box::new(Self::inner(
+                plan,
+                program,
+                resources.clone(),
+                loaders,
+                device,
+                Some(budget - desc.peak_bytes),
+            )?))
         };
-        let code = Arc::clone(&code);
+        let code = Arc::clone(&resources.code);
         let mut binder =
             Binder { plan, program: desc, arena, code, loaders, threads, inner: &inner, rank_context, device, handles };
         let mut bound_tasks = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
@@ -147,7 +169,8 @@ impl Session {
             ports: Ports::new(desc),
             objects: Objects::new(desc, budget - desc.peak_bytes),
             symbols: Symbols::new(desc),
-            pool: Arc::clone(&pool),
+            pool: Arc::clone(&resources.pool),
+            canceller: Arc::clone(&resources.canceller),
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
             failure: Default::default(),
@@ -193,6 +216,11 @@ impl Session {
     /// Workers that share a task's loop, the calling thread included.
     pub fn threads(&self) -> usize {
         self.shared.pool.threads()
+    }
+
+    /// What ends runs of this session early, from any thread.
+    pub fn canceller(&self) -> &Arc<Canceller> {
+        &self.shared.canceller
     }
 
     /// Why it cannot run again, if it cannot.
@@ -285,6 +313,7 @@ impl Session {
 
     /// One iteration from the sources to the end. All actors are then ready for the next one.
     fn run_actors(&mut self) -> Result<(), RunError> {
+        let _mode = self.shared.pool.subnormals();
         let caller = &mut self.caller;
         caller.left = caller.actors.len();
         caller.running = self.others.len();

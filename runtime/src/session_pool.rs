@@ -7,7 +7,7 @@ use of_plan::PlanFile;
 use crate::io::lock;
 use crate::memory_budget::check_memory;
 use crate::pool::Pool;
-use crate::session::worker_count;
+use crate::session::{Resources, worker_count};
 use crate::{Loader, Options, RunError, Session, SessionError, Value};
 
 /// A pool of sessions of one program, for concurrent callers. Each session has its own registers and an equal share of the
@@ -47,8 +47,8 @@ impl SessionPool {
         check_memory(plan.plan().programs.get(program).map(|desc| (desc, sessions as u64)).into_iter(), budget)?;
         let share = Some(budget / sessions as u64);
         let session = |_| {
-            let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-            Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0, share)
+            let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
+            Session::inner(plan, program, Resources::new(pool, Arc::clone(&code)), loaders, 0, share)
         };
         let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };

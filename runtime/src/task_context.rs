@@ -187,7 +187,7 @@ impl Context<'_> {
         match from {
             RegisterRef::Object(register) => {
                 let value = self.objects.fetch(*register, self.iteration);
-                *slot = Some(value.ok_or_else(|| self.empty(*register))?);
+                *slot = Some(value.ok_or_else(|| self.empty(*register))?.without_external());
             }
             RegisterRef::Dense { buffer, dtype, dims } => {
                 let bytes = buffer.bytes(self.iteration);

@@ -10,6 +10,7 @@ use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
 use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
+use crate::cancel::Canceller;
 use crate::device::Scratch;
 use crate::io::{Ports, lock};
 use crate::objects::Objects;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub symbols: Symbols,
     pub pool: Arc<Pool>,
     pub clocks: Clocks,
+    pub canceller: Arc<Canceller>,
     /// Set while an iteration fails: work is skipped, and tokens still circulate, so that the actors are ready for
     /// the next iteration.
     pub failing: AtomicBool,
@@ -157,6 +159,8 @@ impl ActorThread {
 
     /// Runs as one of the session's other threads, until its actors have ended.
     pub fn serve(mut self) {
+        let pool = Arc::clone(&self.shared.pool);
+        let _mode = pool.subnormals();
         let count = self.actors.len();
         while self.alive > 0 {
             let Some(mail) = self.wait(Duration::from_secs(3600)) else {
@@ -187,6 +191,9 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
 #[inline]
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
     let Local { task, work, begun, .. } = local;
+    if !shared.failing.load(Ordering::Acquire) && shared.canceller.ends_run() {
+        shared.fail(RunError::Cancelled);
+    }
     if !shared.failing.load(Ordering::Acquire) {
         let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
         match work.begin(&context(shared, *task, iteration, scratch)) {

@@ -61,10 +61,12 @@ pub enum ValueError {
 }
 
 impl Tensor {
-    /// A tensor of bytes.
+    /// A tensor of bytes. External bytes that are not aligned to the elements are copied.
     pub fn new(dtype: ElementType, dims: impl Into<Vec<i64>>, bytes: AlignedBytes) -> Result<Self, ValueError> {
         let dims = dims.into();
         check_size(dtype, &dims, bytes.len())?;
+        let is_aligned = (bytes.as_ptr() as u64).is_multiple_of(dtype.align());
+        let bytes = if is_aligned { bytes } else { bytes[..].into() };
         Ok(Self { dtype, dims, data: TensorData::Bytes(bytes) })
     }
 
@@ -195,6 +197,18 @@ impl Value {
         }
     }
 
+    /// The same value without external memory: what an external owner has is copied.
+    pub(crate) fn without_external(self) -> Value {
+        match self {
+            Value::Tensor(Tensor { dtype, dims, data: TensorData::Bytes(bytes) }) if bytes.is_external() => {
+                Value::Tensor(Tensor { dtype, dims, data: TensorData::Bytes(bytes[..].into()) })
+            }
+            Value::Sequence(values) => Value::Sequence(values.into_iter().map(Value::without_external).collect()),
+            Value::Optional(Some(value)) => Value::Optional(Some(Box::new(value.without_external()))),
+            other => other,
+        }
+    }
+
     /// What [`of_plan::PlanFile::find_program`] needs to know of the value.
     pub fn input_dims(&self) -> InputDims<'_> {
         self.as_tensor().map(|tensor| (tensor.dtype(), tensor.dims()))
@@ -265,6 +279,31 @@ mod tests {
         assert!(Tensor::zeros(ElementType::F32, vec![i64::MAX, 2]).is_err());
         assert!(Tensor::zeros(ElementType::F32, vec![i64::MAX]).is_err());
         assert!(Tensor::zeros(ElementType::String, vec![2]).is_err());
+    }
+
+    struct Foreign(Vec<u8>, usize);
+
+    impl crate::ExternalBytes for Foreign {
+        fn bytes(&self) -> &[u8] {
+            &self.0[self.1..]
+        }
+
+        fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+            None
+        }
+    }
+
+    #[test]
+    fn external_bytes_are_copied_unless_they_are_aligned_to_the_elements() {
+        let tensor = |dtype, offset, len| {
+            let mut bytes = vec![0; 64];
+            let start = bytes.as_ptr().align_offset(8) + offset;
+            bytes.truncate(start + len);
+            Tensor::new(dtype, vec![1], AlignedBytes::external(Box::new(Foreign(bytes, start)))).unwrap()
+        };
+        let is_external = |tensor: Tensor| tensor.into_bytes().unwrap().is_external();
+        assert!(is_external(tensor(ElementType::F64, 0, 8)) && is_external(tensor(ElementType::Ui8, 3, 1)));
+        assert!(!is_external(tensor(ElementType::F64, 4, 8)) && !is_external(tensor(ElementType::F32, 2, 4)));
     }
 
     #[test]

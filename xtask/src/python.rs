@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the environment holds: onnxruntime with onnx and numpy, and jaxlib, whose MLIR verifies StableHLO.
-const PACKAGES: [&str; 4] = ["numpy", "onnx", "onnxruntime", "jaxlib"];
+/// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, and what builds and tests the
+/// Python package.
+const PACKAGES: [&str; 6] = ["numpy", "onnx", "onnxruntime", "jaxlib", "maturin", "pytest"];
 /// Their versions, in the same order.
-const VERSIONS: [&str; 4] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2"];
+const VERSIONS: [&str; 6] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2", "1.16.0", "9.2.0"];
 
 /// Makes a virtual environment in `~/.cache/of-opt/python` and installs the packages in it.
 ///
@@ -32,6 +33,14 @@ pub fn installed() -> bool {
     let Ok(folder) = folder() else { return false };
     let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
     out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).split_whitespace().eq(VERSIONS))
+}
+
+/// The Python of the environment.
+///
+/// # Errors
+/// When neither HOME nor XDG_CACHE_HOME is set.
+pub fn interpreter() -> Result<PathBuf, String> {
+    Ok(folder()?.join("bin/python3"))
 }
 
 /// Where `of_test_support::component::python_with` looks.

@@ -62,7 +62,8 @@ pub fn of_opt(profile: &str) -> PathBuf {
 /// When it cannot be run or fails.
 pub fn run(command: &mut Command) -> Result<(), String> {
     let words: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
-    let text = format!("cargo {}", words.join(" "));
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = format!("{program} {}", words.join(" "));
     eprintln!("> {text}");
     let status = command.status().map_err(|e| format!("'{text}' cannot be run: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("'{text}' failed")) }

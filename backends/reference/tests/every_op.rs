@@ -3,8 +3,7 @@
 //! The snapshots list the executor of each op. An op without native code runs in the interpreter, so it is pinned in the
 //! snapshot and not compared.
 
-use of_codegen::Isa;
-use of_codegen::{CompileOptions, Target};
+use of_codegen::{CompileOptions, CpuCode, Isa, Target};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::elementwise::Cast;
 use of_ops::{Value, interpret};
@@ -24,7 +23,9 @@ const EXTREMES: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-
 fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
-    let options = CompileOptions::new(Target::new(isa, &[&Reference]), plans::cache());
+    // `machine_code.rs` has the kernels of the compiler in process.
+    let target = Target { cpu_code: CpuCode::C, ..Target::new(isa, &[&Reference]) };
+    let options = CompileOptions::new(target, plans::cache());
     let compiled = plans::compile_for(&plans::after_passes(module), &options).unwrap_or_else(|d| panic!("{d}"));
     let interpreted = compiled.summary.not_native.iter().map(|l| l.op.clone()).collect();
     (compiled.open().unwrap_or_else(|d| panic!("{d}")), interpreted)

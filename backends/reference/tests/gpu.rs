@@ -40,8 +40,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         ..Source::new(body, 2usize.into(), 1)
     };
     let blob = toolchain::compile(&source, isa).unwrap_or_else(|e| panic!("{e}"));
-    let environment =
-        Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads: 1, ranks: 1, cuda_arch: None };
+    let environment = Environment { arch: isa.arch.into(), threads: 1, ranks: 1, ..Environment::default() };
     let mut builder = PlanBuilder::new(PlanInfo::default(), environment);
     let code = builder.add_kernel("test", isa.name, blob.bytes, blob.entry).unwrap();
     let dims = vec![input.len() as i64];

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, CpuCode, Isa, Language, Target, compile};
 use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
@@ -21,9 +20,31 @@ fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
     try_compiled(f, inputs, isa, threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The same, or the runtime's error for the inputs.
+/// What kernels of both compilers for CPUs may differ by: products may be fused into other sums.
+const COMPILERS: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, steps: 1, ..Tolerance::EXACT };
+
+/// The same, or the runtime's error for the inputs. Kernels of the C compiler must agree with those that are compiled in process.
 fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Result<Vec<Value>, RunError> {
-    let plan = Arc::new(plan_for(f, isa).unwrap_or_else(|d| panic!("{d}")));
+    let own = run_with(f, inputs, isa, threads, CpuCode::Machine);
+    if isa.language == Language::C {
+        let c = run_with(f, inputs, isa, threads, CpuCode::C);
+        match (&own, &c) {
+            (Ok(own), Ok(c)) => compare::assert_close("both compilers", own, c, COMPILERS),
+            _ => assert_eq!(own.is_ok(), c.is_ok(), "of one compiler only the kernels fail: {own:?}, {c:?}"),
+        }
+    }
+    own
+}
+
+/// The results of the kernels of a compiler.
+fn run_with(
+    f: &Func,
+    inputs: &[Value],
+    isa: &'static Isa,
+    threads: usize,
+    cpu_code: CpuCode,
+) -> Result<Vec<Value>, RunError> {
+    let plan = Arc::new(plan_for(f, isa, cpu_code).unwrap_or_else(|d| panic!("{d}")));
     let mut session =
         Session::new(plan, 0, Options { threads, profile: false, ..Default::default() }, &[Arc::new(Reference)])
             .unwrap();
@@ -32,10 +53,10 @@ fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
 }
 
 /// The plan of `f`, after the passes.
-fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::Diagnostics> {
+fn plan_for(f: &Func, isa: &'static Isa, cpu_code: CpuCode) -> Result<of_plan::PlanFile, of_diag::Diagnostics> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
-    let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
+    let options = CompileOptions::new(Target { cpu_code, ..Target::new(isa, &[&Reference]) }, support::cache());
     Ok(support::compile_for(&support::after_passes(module), &options)?.open()?)
 }
 
@@ -165,7 +186,7 @@ fn nvrtc_compiles_every_kernel() {
     let isa = Isa::by_name("sm_90").unwrap();
     let mut kernels = std::collections::BTreeSet::new();
     let mut take = |name: &str, f: &Func| {
-        let plan = plan_for(f, isa).unwrap_or_else(|d| panic!("{name}: {d}"));
+        let plan = plan_for(f, isa, CpuCode::default()).unwrap_or_else(|d| panic!("{name}: {d}"));
         kernels.extend(plan.plan().code.iter().map(|c| c.blake3.clone()));
     };
     for open in [false, true] {
@@ -175,7 +196,7 @@ fn nvrtc_compiles_every_kernel() {
     for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_80+f16"] {
         for seed in 0..4 {
             let f = random_graph(seed, false).0;
-            plan_for(&f, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));
+            plan_for(&f, Isa::by_name(arch).unwrap(), CpuCode::default()).unwrap_or_else(|d| panic!("{arch}: {d}"));
         }
     }
     assert!(kernels.len() > 100, "only {} kernels", kernels.len());
@@ -600,7 +621,7 @@ fn convolutions_by_computed_filters_agree_with_the_interpreter() {
         for isa in [Some(Isa::host()), baseline, emulated_gpu()].into_iter().flatten() {
             let what = format!("{x} by {w}, {}", isa.name);
             assert_within(1e-5, &what, &run_compiled(f, &inputs, isa, 2), &want);
-            let plan = plan_for(f, isa).unwrap_or_else(|d| panic!("{d}"));
+            let plan = plan_for(f, isa, CpuCode::default()).unwrap_or_else(|d| panic!("{d}"));
             let interpreted = |t: &of_plan::Task| matches!(t.exec, Some(of_plan::Exec::Backend(_)));
             assert!(!plan.plan().programs[0].tasks.iter().any(interpreted), "{what}: some of it is interpreted");
         }

@@ -13,10 +13,10 @@
 use of_ir::DType;
 use of_plan::Reread;
 
-use crate::isa::Isa;
+use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
-use crate::kernel::space;
+use crate::kernel::{few_columns, space};
 
 /// The element types of a contraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,15 +89,51 @@ pub enum RhsLayout {
     RowMajor(Extent),
     /// Row-major `[columns, K]` with this row stride; packed into scratch by the kernel.
     Transposed(Extent),
+    /// Row-major `[columns, K]`, for so few columns that sums are dot products ([`few_columns`](crate::kernel::few_columns)).
+    FewColumns,
 }
 
 /// A register tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile {
-    /// Rows.
+    /// Inner rows; a multiple of their number where a tile covers several outer rows.
     pub rows: usize,
     /// Vectors of columns.
     pub vectors: usize,
+}
+
+impl Tile {
+    /// Outer rows that the tile covers: several where an outer row has few inner ones, so that they share what they read of the
+    /// right operand.
+    pub fn lines(self, c: &Contraction) -> usize {
+        c.inner.0.number().map_or(1, |inner| self.rows / inner.max(1)).max(1)
+    }
+
+    /// Number of row tiles of a batch.
+    pub fn row_tiles(self, c: &Contraction) -> Extent {
+        match self.lines(c) {
+            1 => &c.outer.0 * c.inner.0.div_ceil(&self.rows.into()),
+            lines => c.outer.0.div_ceil(&lines.into()),
+        }
+    }
+}
+
+impl Contraction {
+    /// The outer and the inner row of row `r` of a tile, from its first row.
+    pub fn row(&self, r: usize) -> (usize, usize) {
+        match self.inner.0.number() {
+            Some(inner) if r >= inner && inner > 0 => (r / inner, r % inner),
+            _ => (0, r),
+        }
+    }
+
+    /// The offset in `a` of row `r` of a tile.
+    pub fn row_offset(&self, r: usize) -> Extent {
+        match self.row(r) {
+            (0, inner) => &self.inner.1 * inner,
+            (outer, inner) => &self.outer.1 * outer + &self.inner.1 * inner,
+        }
+    }
 }
 
 /// Terms of a partial sum, for long sums of floats.
@@ -130,7 +166,8 @@ impl CacheBlocking {
         let (k, columns) = (c.k_inner.number()?, c.columns.number()?);
         let (size, group) = (c.element.size(), c.element.k_group());
         let plain = !c.element.is_exact() && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
-        if !plain || !k.is_multiple_of(group) || matches!(c.rhs, RhsLayout::Transposed(_)) {
+        let by_column = matches!(c.rhs, RhsLayout::Transposed(_) | RhsLayout::FewColumns);
+        if !plain || !k.is_multiple_of(group) || by_column {
             return None;
         }
         let rows = c.inner.0.size_hint();
@@ -182,6 +219,9 @@ pub(crate) fn k_groups(c: &Contraction) -> Extent {
 
 /// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
 pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
+    if c.rhs == RhsLayout::FewColumns {
+        return few_columns::tile(c, isa);
+    }
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for (cycles, tile) in modelled_tiles(c, isa) {
         if cycles < best.0 * 0.995 {
@@ -195,6 +235,9 @@ pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
 pub fn candidate_tiles(c: &Contraction, isa: &Isa) -> Vec<Tile> {
     const MAX_CANDIDATES: usize = 8;
     let first = choose_tile(c, isa);
+    if c.rhs == RhsLayout::FewColumns {
+        return vec![first];
+    }
     let mut all = modelled_tiles(c, isa);
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let few = all.first().map_or(0.0, |best| best.0 * 1.3);
@@ -208,25 +251,36 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     // Latency in cycles of adding products.
     let latency = [4.0, 6.0, 5.0][c.element.k_group() / 2];
     let (all_rows, columns) = (c.inner.0.size_hint().max(1), c.columns.size_hint());
+    let outer = match (c.inner.0.number(), c.outer.0.number()) {
+        (Some(_), Some(outer)) => outer.max(1),
+        _ => 1,
+    };
+    let k = k_extent(c).size_hint();
     let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
             let others = if bytes && !isa.has_byte_dot_product() { 2 * vectors + 4 } else { vectors + 1 };
+            let whole_lines = rows % all_rows == 0 && rows / all_rows <= outer;
             if rows * vectors + others > isa.registers
-                || rows > all_rows
+                || (rows > all_rows && !whole_lines)
                 || l1_set_conflicts(rows, c) > MAX_L1_SET_CONFLICTS
             {
                 continue;
             }
+            let from_memory = outer > 1 && c.element.size() * k * vectors * isa.lanes > L2_BYTES;
+            let read = if from_memory { (4 * isa.lanes * vectors) as f64 / MEMORY_BYTES_PER_CYCLE } else { 0.0 };
             let cycles = |r: usize| {
                 let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
                 // A chain of dependent additions costs its latency a step; loop overhead and L1 misses cost about one more
                 // cycle.
-                fma.max(loads).max(latency) + 1.0
+                fma.max(loads).max(latency).max(read) + 1.0
             };
-            let lines = (all_rows / rows) as f64 * cycles(rows)
-                + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
+            let rest = |rows: usize| if rows > 0 { cycles(rows) } else { 0.0 };
+            let lines = match rows / all_rows {
+                0 | 1 => (all_rows / rows) as f64 * cycles(rows) + rest(all_rows % rows),
+                n => ((outer / n) as f64 * cycles(rows) + (outer % n) as f64 * cycles(all_rows)) / outer as f64,
+            };
             let panels = columns.div_ceil(vectors * isa.lanes) as f64;
             out.push((lines * panels, Tile { rows, vectors }));
         }
@@ -234,14 +288,18 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     out
 }
 
+/// Bytes that a core reads from memory in a cycle.
+const MEMORY_BYTES_PER_CYCLE: f64 = 5.0;
+
 /// Usable ways of an L1 cache set, leaving some to the right operand. Addresses 4096 bytes apart share a set.
 const MAX_L1_SET_CONFLICTS: usize = 8;
 
 /// Lines of the left operand that a tile of `rows` rows maps to the fullest L1 set; 1 where the row stride is unknown.
 fn l1_set_conflicts(rows: usize, c: &Contraction) -> usize {
     let size = c.element.size();
-    let Some(step) = c.inner.1.number() else { return 1 };
-    let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
+    let offsets: Option<Vec<usize>> = (0..rows).map(|row| c.row_offset(row).number()).collect();
+    let Some(offsets) = offsets else { return 1 };
+    let mut lines: Vec<usize> = offsets.into_iter().map(|offset| offset * size / 64).collect();
     lines.dedup();
     lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
@@ -256,8 +314,8 @@ pub fn reread_traffic(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> 
     {
         return None;
     }
-    let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
-    let tiles = (lines * c.inner.0.div_ceil(&tile.rows.into())).number()?;
+    let batches: Extent = c.batch.iter().product();
+    let tiles = (batches * tile.row_tiles(c)).number()?;
     Some(Reread { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, distance: (size * k * width) as u64 })
 }
 

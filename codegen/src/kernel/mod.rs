@@ -10,6 +10,7 @@ pub mod contraction;
 pub mod copy;
 pub mod expr;
 pub mod extent;
+pub mod few_columns;
 pub mod float;
 pub mod indexed;
 pub mod nest;

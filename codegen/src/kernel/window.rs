@@ -16,6 +16,31 @@ pub enum WindowKind {
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
     /// are those of [`pack_depthwise_vnni`], the sum is i32, and every window is inside the input.
     Depthwise,
+    /// The sum of products within groups of channels with weights that [`pack_groups`] packs, the second argument.
+    Grouped(ChannelGroups),
+}
+
+/// Groups of channels that a convolution keeps apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChannelGroups {
+    /// Input channels of a group.
+    pub inputs: usize,
+    /// Output channels of a group.
+    pub outputs: usize,
+}
+
+impl ChannelGroups {
+    /// Whether a vector of output channels holds whole groups, and a vector their inputs: then lanes of the input are permuted and
+    /// multiplied. Groups of a vector and more are better products, whose columns fill vectors.
+    pub fn fit(self, lanes: usize) -> bool {
+        let ChannelGroups { inputs, outputs } = self;
+        (1..=outputs).contains(&inputs) && (2..lanes).contains(&outputs) && lanes.is_multiple_of(outputs)
+    }
+
+    /// Input channels of so many output channels.
+    pub fn inputs_of(self, outputs: usize) -> usize {
+        outputs / self.outputs * self.inputs
+    }
 }
 
 /// The number of elements by which a mean divides.
@@ -28,6 +53,9 @@ pub enum Divisor {
     /// Those inside the input and its padding.
     Padded,
 }
+
+/// Maximum taps along a line for adjacent points to be computed together.
+pub const MAX_BLOCK_TAPS: usize = 11;
 
 /// A window over one image axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,12 +120,42 @@ pub struct Window {
     pub h: WindowAxis,
     /// Points of a line.
     pub w: WindowAxis,
-    /// Channels.
+    /// Channels of the output, and of the input but for groups.
     pub c: usize,
     /// The operation.
     pub kind: WindowKind,
-    /// Element type of the input: f32, or bytes, which [`WindowKind::Mean`] does not take.
+    /// Element type of the input: f32, or bytes, which [`WindowKind::Mean`] and [`WindowKind::Grouped`] do not take.
     pub dtype: DType,
+}
+
+impl Window {
+    /// Channels of the input.
+    pub fn input_channels(&self) -> usize {
+        match self.kind {
+            WindowKind::Grouped(groups) => groups.inputs_of(self.c),
+            _ => self.c,
+        }
+    }
+
+    /// Whether weights are the second argument.
+    pub fn has_weights(&self) -> bool {
+        matches!(self.kind, WindowKind::Depthwise | WindowKind::Grouped(_))
+    }
+}
+
+/// Packs weights `[C, inputs, taps]` as `[taps, inputs, C]`, rows of `C` padded to whole vectors. Then, for each input of a group,
+/// the lanes of a vector of inputs that the lanes of the outputs read, as the bits of i32.
+pub fn pack_groups(w: &[f32], spec: &Window, groups: ChannelGroups, lanes: usize) -> Vec<f32> {
+    let ChannelGroups { inputs, outputs } = groups;
+    let (taps, padded) = (spec.h.kernel * spec.w.kernel, spec.c.next_multiple_of(lanes));
+    let mut out = vec![0f32; taps * inputs * padded];
+    for (i, value) in w.iter().enumerate() {
+        let (channel, input, tap) = (i / (inputs * taps), i / taps % inputs, i % taps);
+        out[(tap * inputs + input) * padded + channel] = *value;
+    }
+    let lane = |input: usize, lane: usize| f32::from_bits((lane / outputs * inputs + input) as u32);
+    out.extend((0..inputs).flat_map(|input| (0..lanes).map(move |l| lane(input, l))));
+    out
 }
 
 /// Packs byte weights `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of

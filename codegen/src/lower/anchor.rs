@@ -20,7 +20,7 @@ use crate::kernel::nest::Nest;
 use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
-use crate::kernel::{contraction, extent, panels};
+use crate::kernel::{contraction, extent, few_columns, panels};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 
@@ -86,6 +86,9 @@ impl Lowering<'_, '_> {
         };
         if constant.is_some() {
             spec.rhs = self.panels_of(w);
+        }
+        if shared && few_columns::pays(&spec, self.isa) {
+            spec.rhs = contraction::RhsLayout::FewColumns;
         }
         let flops = Flops::products(2 * points(&[k]) * points(&dims));
         if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
@@ -166,6 +169,7 @@ impl Lowering<'_, '_> {
                 let part = right(part, k, n, taps);
                 match spec.rhs {
                     contraction::RhsLayout::RowMajor(_) => part.into_owned().into(),
+                    contraction::RhsLayout::FewColumns => few_columns::pack(&part, k, n).into(),
                     _ => panels::pack(&part, k, n, width),
                 }
             });

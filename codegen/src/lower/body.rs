@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use of_ir::{DType, Graph, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::division;
+use of_ops::exactness::rounded_values;
 use of_ops::nn::Conv;
 use of_ops::scalar::ScalarOp;
 
-use crate::analysis::constant::number;
+use crate::analysis::constant::{loaded_numbers, number};
 use crate::analysis::reduction::reduce_kind;
 use crate::analysis::roles::{Role, Roles};
 use crate::fuse::{Group, GroupKind};
@@ -18,21 +19,27 @@ use crate::kernel::extent::Extent;
 use crate::kernel::float::is_half;
 use crate::kernel::space::row_major;
 
+/// Values of a graph that programs treat in a way of their own.
+pub struct Special {
+    /// Values that must keep every bit.
+    pub kept: HashSet<ValueId>,
+    /// Constants that elementwise kernels load.
+    pub loaded: HashSet<ValueId>,
+}
+
+impl Special {
+    /// Those of a graph.
+    pub fn of(g: &Graph) -> Special {
+        Special { kept: rounded_values(g), loaded: loaded_numbers(g) }
+    }
+}
+
 /// Builds the program of `group`, in whose space the anchor's result (if any) keeps its dimensions.
-///
-/// `kept` are the values that must keep every bit, `loaded` the constants that elementwise kernels load.
-pub fn body(
-    g: &Graph,
-    group: &Group,
-    roles: &Roles,
-    inner: usize,
-    kept: &HashSet<ValueId>,
-    loaded: &HashSet<ValueId>,
-) -> Body {
+pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, special: &Special) -> Body {
     let mut b = Builder {
         g,
         group,
-        loaded: if group.kind == GroupKind::Elementwise { Some(loaded) } else { None },
+        loaded: if group.kind == GroupKind::Elementwise { Some(&special.loaded) } else { None },
         inner,
         body: Body::default(),
         node_of: HashMap::new(),
@@ -86,7 +93,7 @@ pub fn body(
             b.body.stores.push((v, *n));
         }
     }
-    b.body.unfused = b.body.stores.iter().any(|(v, _)| kept.contains(v));
+    b.body.unfused = b.body.stores.iter().any(|(v, _)| special.kept.contains(v));
     b.body
 }
 

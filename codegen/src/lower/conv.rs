@@ -11,10 +11,11 @@ use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, RowAxes};
 use crate::kernel::copy::Fill;
 use crate::kernel::extent::Extent;
+use crate::kernel::few_columns;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
 use crate::kernel::window;
-use crate::kernel::window::{Window, WindowAxis, WindowKind, image_axes};
+use crate::kernel::window::{ChannelGroups, Window, WindowAxis, WindowKind, image_axes};
 use crate::kernel::winograd::Winograd;
 use crate::lower::anchor::{Outcome, Panels, element};
 use crate::lower::{Lowering, points};
@@ -87,7 +88,8 @@ impl Image {
 
     /// Whether the kernel is a window kernel, with a filter for each channel.
     fn is_depthwise(&self) -> bool {
-        self.groups == self.cin && self.cout == self.cin
+        // One channel is a product of its taps.
+        self.groups == self.cin && self.cout == self.cin && (self.cin > 1 || self.dtype != DType::F32)
     }
 
     /// The extents of both image axes with the border.
@@ -109,8 +111,8 @@ impl Image {
         needs_pad.then(|| [whole(self.samples.clone()), axis(hp, h), axis(wp, w), whole(self.cin.into())])
     }
 
-    /// The window of a depthwise convolution, and the border that it needs.
-    fn window(&self) -> (Window, Option<Border>) {
+    /// The window of a convolution with few channels in a group, and the border that it needs.
+    fn window(&self, kind: WindowKind) -> (Window, Option<Border>) {
         let (hp, wp) = self.padded();
         // Kernels multiply bytes in groups of taps, all of which must lie inside the padded input.
         let bytes = self.dtype != DType::F32;
@@ -119,7 +121,7 @@ impl Image {
             if bytes { WindowAxis { input, pad: 0usize.into(), ..a } } else { a }
         };
         let (n, h, w) = (self.samples.clone(), inside(&self.h, hp), inside(&self.w, wp));
-        let window = Window { n, h, w, c: self.cin, kind: WindowKind::Depthwise, dtype: self.dtype };
+        let window = Window { n, h, w, c: self.cout, kind, dtype: self.dtype };
         (window, self.border().filter(|_| bytes))
     }
 
@@ -202,8 +204,14 @@ impl Lowering<'_, '_> {
             return self.winograd(group, &fast, (x, w), &b);
         }
         if image.is_depthwise() {
-            let (window, border) = image.window();
-            return self.depthwise(group, &window, (op, x, w), border, &b);
+            let (window, border) = image.window(WindowKind::Depthwise);
+            return self.window_conv(group, &window, (op, x, w), border, &b);
+        }
+        let channels = ChannelGroups { inputs: image.cin_group(), outputs: image.cout_group() };
+        let windows = known && self.caps.packed_weights && *dtype == DType::F32 && wa.kernel <= window::MAX_BLOCK_TAPS;
+        if windows && *groups > 1 && channels.fit(self.isa.lanes) {
+            let (window, border) = image.window(WindowKind::Grouped(channels));
+            return self.window_conv(group, &window, (op, x, w), border, &b);
         }
         self.conv_contraction(group, op, &image, &b)
     }
@@ -218,11 +226,14 @@ impl Lowering<'_, '_> {
         if in_panels {
             spec.rhs = self.panels_of(w);
         }
+        if few_columns::pays(&spec, self.isa) {
+            spec.rhs = contraction::RhsLayout::FewColumns;
+        }
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
         if image.groups > 1 {
-            spec.b_batch_strides[1] = match in_panels {
+            spec.b_batch_strides[1] = match in_panels && spec.rhs != contraction::RhsLayout::FewColumns {
                 true => contraction::panel_elements(&spec, width) * cout_group.div_ceil(width),
                 false => (area * cin_group * cout_group).into(),
             };
@@ -293,7 +304,8 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 
-    fn depthwise(
+    /// A convolution with few channels in a group, as a window.
+    fn window_conv(
         &mut self,
         group: &Group,
         spec: &Window,
@@ -304,13 +316,19 @@ impl Lowering<'_, '_> {
         let source = Nest::Window { spec: spec.clone(), body: b.clone() }.print(self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
-        let padded = c.next_multiple_of(self.isa.lanes);
-        let mut rows = vec![0f32; taps * padded];
-        for (i, v) in tensor.as_slice::<f32>().iter().flat_map(|v| v.iter().enumerate()) {
-            rows[i % taps * padded + i / taps] = *v;
-        }
+        let values = tensor.as_slice::<f32>().unwrap_or_default();
+        let rows = match spec.kind {
+            WindowKind::Grouped(groups) => window::pack_groups(&values, spec, groups, self.isa.lanes),
+            _ => {
+                let padded = c.next_multiple_of(self.isa.lanes);
+                let mut rows = vec![0f32; taps * padded];
+                values.iter().enumerate().for_each(|(i, v)| rows[i % taps * padded + i / taps] = *v);
+                rows
+            }
+        };
         let packed = tensor.as_slice::<i8>().map(|v| window::pack_depthwise_vnni(&v, spec, self.isa));
-        let flops = Flops::products(2 * taps as u64 * points(&group.space));
+        let inputs = if let WindowKind::Grouped(groups) = spec.kind { groups.inputs } else { 1 };
+        let flops = Flops::products(2 * (taps * inputs) as u64 * points(&group.space));
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
             let weight = match packed {

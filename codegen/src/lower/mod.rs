@@ -21,14 +21,12 @@ use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
-use of_ops::exactness::rounded_values;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
-use crate::analysis::constant::loaded_numbers;
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles};
 use crate::analysis::{movement, user_kernel};
@@ -44,7 +42,7 @@ use crate::kernel::nest::Nest;
 use crate::kernel::prologue::{Check, Prologue};
 use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::{extent, schedule};
-use crate::lower::body::body;
+use crate::lower::body::{Special, body};
 use crate::lower::constants::Constants;
 use crate::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind, dtype_of};
 use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
@@ -98,6 +96,8 @@ pub struct Target<'a> {
     pub schedules: &'a Schedules,
     /// Where the machine code of kernels for a CPU comes from.
     pub cpu_code: CpuCode,
+    /// Whether kernels for a CPU compute with subnormal numbers instead of reading and writing them as zeros.
+    pub keep_subnormals: bool,
 }
 
 impl<'a> Target<'a> {
@@ -109,7 +109,8 @@ impl<'a> Target<'a> {
             winograd: true,
             libraries: VendorLibraries::default(),
             schedules: &schedule::NONE,
-            cpu_code: CpuCode::C,
+            cpu_code: CpuCode::default(),
+            keep_subnormals: false,
         }
     }
 }
@@ -144,8 +145,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
     let mut l = Lowering {
         g: graph,
         roles: Roles::of(graph, graph.entry(), graph.args()),
-        kept: rounded_values(graph),
-        loaded: loaded_numbers(graph),
+        special: Special::of(graph),
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
@@ -165,10 +165,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
 pub(crate) struct Lowering<'g, 'b> {
     g: &'g Graph,
     roles: Roles,
-    /// Values that must keep every bit.
-    kept: HashSet<ValueId>,
-    /// Constants that elementwise kernels load.
-    loaded: HashSet<ValueId>,
+    special: Special,
     isa: &'b Isa,
     /// Capabilities of kernels for the instruction set.
     caps: Capabilities,
@@ -615,7 +612,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &self.roles, inner, &self.kept, &self.loaded);
+        let b = body(self.g, group, &self.roles, inner, &self.special);
         match unsupported_reason(&b) {
             Some(why) => Err(why),
             None => Ok(b),

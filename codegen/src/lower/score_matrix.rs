@@ -32,7 +32,7 @@ impl Lowering<'_, '_> {
             return Err("its products are in another order".into());
         }
         let group = Group::of(inside, GroupKind::Elementwise, dims.clone());
-        let body = body(self.g, &group, &self.roles, 0, &self.kept, &self.loaded);
+        let body = body(self.g, &group, &self.roles, 0, &self.special);
         if let Some(why) = expr::unsupported_reason(&body) {
             return Err(why);
         }

@@ -3,6 +3,7 @@
 //! Pattern rewrites for algebraic simplification: a greedy driver applies them until nothing changes (a fixpoint).
 
 mod far_windows;
+mod pads;
 mod resize;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::matchers::holds_all_values;
 use crate::matchers::{def, dims, ints, single_use, splat};
 use crate::pass_options;
 use far_windows::far_windows;
+use pads::{conv_pad, pad_nothing};
 use resize::resize_whole;
 use zero_points::{conv_zero_points, matmul_zero_points};
 
@@ -62,6 +64,8 @@ pub(crate) const RULES: &[LocalRule] = rules! {
     "expand-operand", Exact, expand_operand;
     "resize-whole", Exact, resize_whole;
     "scatter-rows", Exact, scatter_rows;
+    "pad-nothing", Exact, pad_nothing;
+    "conv-pad", ZeroSign, conv_pad;
     "conv-far-windows", Exact, far_windows;
     "conv-mul", SumOrder, conv_mul;
     "conv-add", SumOrder, conv_add;

@@ -1,13 +1,11 @@
 //! Rules of `canonicalize` for resizing (resampling) ops that only move data.
 
 use of_diag::Diagnostic;
-use of_ir::{OpId, Rewriter, Tensor};
+use of_ir::{OpId, Rewriter};
 use of_ops::list::as_op;
-use of_ops::movement::Expand;
 use of_ops::nn::Resize;
-use of_ops::structural::Constant;
 
-use crate::builders::reshape_to;
+use crate::builders::repeated;
 use crate::matchers::dims;
 
 /// resize_nearest(x) = repeat(x), where every axis grows by an integer factor
@@ -40,20 +38,7 @@ pub fn resize_whole(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic>
         }
     }
     rw.rewrite(op, &[]);
-    let (mut split, mut repeated) = (Vec::new(), Vec::new());
-    for (d, f) in from.iter().zip(&factors) {
-        split.push(*d);
-        repeated.push(*d);
-        if *f > 1 {
-            split.push(1);
-            repeated.push(*f);
-        }
-    }
-    let column = reshape_to(rw, x, &split)?;
-    let shape: Vec<i64> = repeated.iter().map(|d| *d as i64).collect();
-    let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
-    let wide = rw.create_one(Expand {}, &[column, shape])?;
-    let y = reshape_to(rw, wide, &to)?;
+    let y = repeated(rw, x, &from, &factors)?;
     rw.replace(op, &[y]);
     Ok(true)
 }

@@ -17,7 +17,8 @@ impl fmt::Display for Description {
         let cuda = environment.cuda_arch.as_deref().map(|arch| format!(", cuda {arch}")).unwrap_or_default();
         let features = environment.cpu_features.join(" ");
         let (arch, threads, ranks) = (&environment.arch, environment.threads, environment.ranks);
-        writeln!(f, "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}")?;
+        let subnormals = if environment.keep_subnormals { ", subnormal numbers kept" } else { "" };
+        writeln!(f, "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}{subnormals}")?;
         for section in &self.sections {
             writeln!(
                 f,

@@ -125,7 +125,7 @@ pub fn builder<'a>() -> PlanBuilder<'a> {
         inputs: vec![InputHash { name: "small.onnx".into(), blake3: vec![7; 32] }],
     };
     let arch = std::env::consts::ARCH.into();
-    let environment = Environment { arch, cpu_features: vec![], threads: 1, ranks: 1, cuda_arch: None };
+    let environment = Environment { arch, threads: 1, ranks: 1, ..Environment::default() };
     PlanBuilder::new(info, environment)
 }
 

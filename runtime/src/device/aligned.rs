@@ -16,10 +16,21 @@ struct Line([u8; 64]);
 /// when it is first touched as a kernel takes to fill it.
 const PAGES_FROM: usize = 4 << 20;
 
-/// Bytes that start at a multiple of 64.
+/// Bytes that something outside of the runtime owns, such as an array of the caller. They must be initialised, stay where they
+/// are, and start at a multiple of their elements' size.
+pub trait ExternalBytes: Send + Sync {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// The bytes, to write to; `None` if they are read-only.
+    fn bytes_mut(&mut self) -> Option<&mut [u8]>;
+}
+
+/// Bytes that start at a multiple of 64, or those of an external owner.
 enum Memory {
     Lines(Vec<Line>),
     Pages(MmapMut),
+    External(Box<dyn ExternalBytes>),
 }
 
 impl Memory {
@@ -49,6 +60,7 @@ impl Memory {
         match self {
             Memory::Lines(lines) => lines.len() * 64,
             Memory::Pages(map) => map.len(),
+            Memory::External(owner) => owner.bytes().len(),
         }
     }
 }
@@ -73,11 +85,12 @@ impl Clone for Memory {
         match self {
             Memory::Lines(lines) => Memory::Lines(lines.clone()),
             Memory::Pages(map) => Memory::from(&map[..]),
+            Memory::External(owner) => Memory::from(owner.bytes()),
         }
     }
 }
 
-/// Owned bytes that start at a multiple of 64. A clone shares them until one of the two is written to.
+/// Owned bytes that start at a multiple of 64, unless they are external. A clone shares them until one of the two is written to.
 #[derive(Clone)]
 pub struct AlignedBytes {
     memory: Arc<Memory>,
@@ -101,9 +114,20 @@ impl AlignedBytes {
         Ok(Self { memory: Arc::new(Memory::Pages(Memory::mapped(len)?)), len })
     }
 
-    /// Whether no other clone shares them.
+    /// Bytes of an external owner, which is dropped with the last clone. A write to read-only ones copies them.
+    pub fn external(owner: Box<dyn ExternalBytes>) -> Self {
+        let len = owner.bytes().len();
+        Self { memory: Arc::new(Memory::External(owner)), len }
+    }
+
+    /// Whether they have an external owner.
+    pub fn is_external(&self) -> bool {
+        matches!(*self.memory, Memory::External(_))
+    }
+
+    /// Whether they are the runtime's, and no other clone shares them.
     pub(crate) fn is_own(&mut self) -> bool {
-        Arc::get_mut(&mut self.memory).is_some()
+        !self.is_external() && Arc::get_mut(&mut self.memory).is_some()
     }
 
     /// How many bytes it can hold without a new allocation.
@@ -139,17 +163,25 @@ impl Deref for AlignedBytes {
             // padding), and they are borrowed as long as `self` is.
             Memory::Lines(lines) => unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), self.len) },
             Memory::Pages(map) => &map[..self.len],
+            Memory::External(owner) => &owner.bytes()[..self.len],
         }
     }
 }
 
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match Arc::make_mut(&mut self.memory) {
+        let memory = Arc::make_mut(&mut self.memory);
+        if let Memory::External(owner) = memory
+            && owner.bytes_mut().is_none()
+        {
+            *memory = Memory::from(owner.bytes());
+        }
+        match memory {
             // SAFETY: as in `deref`; `self` is borrowed exclusively and shares its lines with no clone now; every byte
             // pattern is a valid `Line`.
             Memory::Lines(lines) => unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), self.len) },
             Memory::Pages(map) => &mut map[..self.len],
+            Memory::External(owner) => owner.bytes_mut().map_or(&mut [], |bytes| &mut bytes[..self.len]),
         }
     }
 }
@@ -182,5 +214,33 @@ mod tests {
             assert_eq!((a.len(), AlignedBytes::zeroed(len).iter().all(|x| *x == 0)), (len, true));
             assert_eq!(a.with_len(60), b.with_len(60));
         }
+    }
+
+    struct Foreign(Vec<u8>, bool);
+
+    impl ExternalBytes for Foreign {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+            self.1.then_some(&mut self.0[..])
+        }
+    }
+
+    #[test]
+    fn external_bytes_are_used_in_place_and_copied_where_they_are_shared_or_read_only() {
+        let bytes = vec![7; 100];
+        let at = bytes.as_ptr();
+        let mut a = AlignedBytes::external(Box::new(Foreign(bytes, true)));
+        a[1] = 8;
+        assert_eq!((a.as_ptr(), a.len(), a.is_external(), a.is_own()), (at, 100, true, false));
+        let mut b = a.clone();
+        b[2] = 9;
+        assert_eq!((b.is_external(), &a[..3], &b[..3]), (false, &[7, 8, 7][..], &[7, 8, 9][..]));
+        let mut fixed = AlignedBytes::external(Box::new(Foreign(vec![5; 10], false)));
+        assert!(fixed.is_external());
+        fixed[0] = 6;
+        assert_eq!((fixed.is_external(), &fixed[..2]), (false, &[6, 5][..]));
     }
 }

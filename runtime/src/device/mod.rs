@@ -11,11 +11,13 @@ mod code;
 mod job;
 mod published_blocks;
 mod scratch;
+mod subnormals;
 
-pub use aligned::AlignedBytes;
+pub use aligned::{AlignedBytes, ExternalBytes};
 pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;
 pub(crate) use job::JobSlot;
 pub(crate) use published_blocks::PublishedBlocks;
 pub(crate) use scratch::Scratch;
+pub(crate) use subnormals::Subnormals;

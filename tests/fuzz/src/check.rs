@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::{CompileOptions, CpuCode, Target, compile, rewrite};
+use of_codegen::{CompileOptions, CpuCode, Isa, Target, compile, rewrite};
 use of_diag::Diagnostic;
 use of_driver::rounding::noisy;
 use of_ir::text::{PrintOptions, parse_module, print_module};

@@ -47,7 +47,7 @@ fn diagnostics_match_their_snapshot() {
     insta::assert_snapshot!("diagnostics", text(&out.stderr));
 }
 
-/// From the program on: what is before it names checksums, and sizes of machine code, which are the C compiler's.
+/// From the program on: what is before it names checksums, and sizes of machine code, which a compiler decides.
 #[test]
 fn plan_description_matches_its_snapshot() {
     let dir = tempfile::tempdir().unwrap();

@@ -30,6 +30,8 @@ pub const NVRTC: Component = Component { name: "nvrtc", what: "NVRTC", install: 
 pub const TENSORRT: Component = Component { name: "tensorrt", what: "TensorRT", install: "cargo xtask tensorrt" };
 /// A Python 3 on the path.
 pub const PYTHON: Component = Component { name: "python", what: "python3", install: "apt-get install python3" };
+/// Compilers of C and C++ programs.
+pub const CC: Component = Component { name: "cc", what: "a C and a C++ compiler", install: "apt-get install g++" };
 /// A disassembler.
 pub const OBJDUMP: Component = Component { name: "objdump", what: "objdump", install: "apt-get install binutils" };
 /// onnxruntime, with onnx and numpy, in a Python.
@@ -68,7 +70,7 @@ pub const CARGO_DENY: Component =
     Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
 
 /// Every component.
-pub const ALL: [&Component; 13] = [
+pub const ALL: [&Component; 14] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -80,6 +82,7 @@ pub const ALL: [&Component; 13] = [
     &CUDA_EMULATED,
     &BROWSER,
     &CPU_BF16,
+    &CC,
     &OBJDUMP,
     &CARGO_DENY,
 ];

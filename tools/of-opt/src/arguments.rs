@@ -72,9 +72,13 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Compiler of the machine code of CPU kernels. With 'machine', -v lists the kernels left to the C compiler, with reasons
+    /// Compiler of CPU kernels [default: machine]. -v lists the kernels that are left to the C compiler, with reasons
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub cpu_code: Option<CpuCodeArg>,
+    /// Subnormal numbers (below 1.2e-38 in f32) in CPU kernels: read and written as zeros, or computed with, which takes a
+    /// processor up to a hundred times as long
+    #[arg(long, value_enum, value_name = "MODE", default_value = "flush")]
+    pub subnormals: SubnormalsArg,
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
@@ -153,7 +157,8 @@ impl Codegen {
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
-            cpu_code: self.cpu_code.map_or(CpuCode::C, CpuCodeArg::code),
+            cpu_code: self.cpu_code.map_or(CpuCode::default(), CpuCodeArg::code),
+            keep_subnormals: self.subnormals == SubnormalsArg::Keep,
             precision: self.precision(),
             calibration: self.calibration.clone(),
             mesh: self.mesh_options(),
@@ -216,6 +221,7 @@ impl Codegen {
             ("--isa", self.isa.is_some()),
             ("--no-winograd", self.no_winograd),
             ("--cpu-code", self.cpu_code.is_some()),
+            ("--subnormals", self.subnormals == SubnormalsArg::Keep),
             ("--backend", !self.backend.is_empty()),
             ("--pin", !self.pin.is_empty()),
             ("--min-subgraph-size", self.min_subgraph_size.is_some()),
@@ -246,7 +252,8 @@ pub enum SearchArg {
 pub enum CpuCodeArg {
     /// The machine's C compiler
     C,
-    /// The compiler in this program, for AVX2 and AVX-512; the C compiler for kernels that it does not know
+    /// The compiler in this program, for AVX2 and AVX-512. The C compiler compiles kernels that it refuses, and those for
+    /// other processors
     Machine,
 }
 
@@ -257,6 +264,16 @@ impl CpuCodeArg {
             CpuCodeArg::Machine => CpuCode::Machine,
         }
     }
+}
+
+/// What kernels for a CPU do with subnormal numbers.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SubnormalsArg {
+    /// Read and write them as zeros
+    #[default]
+    Flush,
+    /// Compute with them
+    Keep,
 }
 
 /// Precisions of products and convolutions.

@@ -35,7 +35,7 @@ impl Place {
     fn compile(&self) -> Command {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx");
         let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
-        c.arg("compile").arg(model).arg("-o").arg(self.path("out.plan")).stderr(Stdio::piped());
+        c.arg("compile").arg(model).args(["--cpu-code", "c", "-o"]).arg(self.path("out.plan")).stderr(Stdio::piped());
         c.env("OF_CACHE_DIR", self.path("cache")).env("TMPDIR", self.temporary()).env("STARTED", self.path("started"));
         c
     }

@@ -15,7 +15,15 @@ fn of_opt(dir: &TempDir, args: &[&str]) -> Command {
     c
 }
 
+/// Compiles the model of digits with the C compiler.
 fn compile(dir: &TempDir) -> Command {
+    let mut c = compile_in_process(dir);
+    c.args(["--cpu-code", "c"]);
+    c
+}
+
+/// The same with the default, the compiler in process.
+fn compile_in_process(dir: &TempDir) -> Command {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx");
     let mut c = of_opt(dir, &["compile", "-o", "out.plan"]);
     c.arg(model);
@@ -32,9 +40,12 @@ fn run(c: &mut Command) -> (i32, String, String) {
 fn compiled(c: &mut Command) -> (usize, usize) {
     let (code, _, said) = run(c);
     assert_eq!(code, 0, "{said}");
-    let line = said.lines().find(|l| l.contains("compiled now")).unwrap_or_else(|| panic!("{said}"));
-    let numbers: Vec<usize> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-    (numbers[2], numbers[1])
+    let line = said.lines().find(|l| l.contains(" kernels (")).unwrap_or_else(|| panic!("{said}"));
+    let before = |what: &str| {
+        let number = line.split(what).next().filter(|b| b.len() < line.len())?;
+        number.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    (before(" compiled now").unwrap_or(0), before(" kernels (").unwrap())
 }
 
 /// A C compiler that logs its calls and says that it has this version.
@@ -76,6 +87,40 @@ fn without_a_compiler_cached_kernels_are_used_and_the_first_other_one_is_named()
     let (code, _, said) = missing(&mut compile(&dir));
     assert_eq!(code, 0, "{said}");
     assert!(fs::read(dir.path().join("out.plan")).unwrap() == plan);
+}
+
+#[test]
+fn the_compiler_in_process_needs_no_other_one_and_no_cache() {
+    if ["avx2", "avx512"].iter().all(|isa| !of_codegen::Isa::by_name(isa).unwrap().runs_here()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let missing = |c: &mut Command| run(c.env("PATH", dir.path().join("empty")));
+    let (code, _, said) = missing(&mut compile_in_process(&dir));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(" compiled in process)"), "{said}");
+    assert!(!dir.path().join("cache/kernels").exists() || entries(&dir).is_empty());
+}
+
+/// A kernel that the compiler in process refuses is made by the C compiler; where there is none, the error says both reasons.
+#[test]
+fn what_the_compiler_in_process_refuses_is_left_to_the_c_compiler_with_a_note() {
+    let dir = tempfile::tempdir().unwrap();
+    let cast = "func @main(%x: tensor<9xui64>) -> (tensor<9xf32>) {\n  %y = of.cast %x {to = #of.dtype<f32>}\n  of.return %y\n}\n";
+    fs::write(dir.path().join("cast.of"), cast).unwrap();
+    for (isa, note, reason) in [
+        ("avx2", "1 kernel refused by the compiler in process, made by the C compiler; -v lists the reasons", true),
+        ("x86-64", "the C compiler made all kernels: the compiler in process does not cover x86-64", false),
+    ] {
+        let compile = || of_opt(&dir, &["compile", "cast.of", "-o", "cast.plan", "--isa", isa, "--no-cache"]);
+        let (code, _, said) = run(&mut compile());
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains(note), "{said}");
+        let (code, _, said) = run(compile().env("PATH", dir.path().join("empty")));
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("no C compiler was found"), "{said}");
+        assert_eq!(said.contains("the compiler in this program refused the kernel: "), reason, "{said}");
+    }
 }
 
 #[test]
@@ -139,7 +184,7 @@ fn entries_that_others_may_have_written_are_refused() {
     assert!(Command::new("mkfifo").arg(&found[1]).status().unwrap().success());
     let (code, _, said) = run(&mut compile(&dir));
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("(2 compiled now"), "{said}");
+    assert!(said.contains("(2 compiled now, "), "{said}");
     assert_eq!(said.matches("the cache does not read").count(), 1, "{said}");
     assert_eq!(compiled(&mut compile(&dir)), (0, all), "new entries replace them");
 }

@@ -79,7 +79,7 @@ fn errors_name_files_of_any_name() {
     refused(&mut of_opt("run m#.onnx --inputs y=x#.npy"), &["'x\u{fffd}.npy'", "its inputs are image"]);
     refused(&mut of_opt("run m#.onnx --inputs labels#"), &["'labels\u{fffd}' is in no format of values"]);
     refused(&mut of_opt("explain m#.onnx --mesh mesh#.toml"), &["'mesh\u{fffd}.toml' for '--mesh", "must be UTF-8"]);
-    refused(of_opt("compile m#.onnx -o p.plan --no-cache").env("CC", arg("cc#")), &["cc\u{fffd}"]);
+    refused(of_opt("compile m#.onnx -o p.plan --no-cache --cpu-code c").env("CC", arg("cc#")), &["cc\u{fffd}"]);
 }
 
 /// The report of a difference names the files of the reduced model, as JSON too.

@@ -70,6 +70,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-xla",
         ],
     ),
+    ("of-runtime-c", &["of-plan", "of-runtime"]),
+    ("of-python", &["of-diag", "of-driver", "of-files", "of-onnx", "of-plan", "of-runtime"]),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
     (
         "of-fuzz",

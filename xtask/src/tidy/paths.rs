@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 const HOMES: &[&str] = &["home", "root", "work", "Users", "mnt", "scratch"];
 
 /// Text files, by extension; files without one are read as well.
-const TEXT: &[&str] = &["rs", "md", "toml", "sh", "py", "of", "yml", "yaml", "json", "c", "h", "txt", "proto", "svg"];
+const TEXT: &[&str] = &[
+    "rs", "md", "toml", "sh", "py", "of", "yml", "yaml", "json", "c", "h", "cpp", "hpp", "pyi", "txt", "proto", "svg",
+];
 
 /// Everything that is wrong.
 ///

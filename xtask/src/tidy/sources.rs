@@ -17,6 +17,10 @@ const UNSAFE: &[&str] = &[
     "codegen/src/toolchain/nvrtc.rs",
     "cuda-sys/src/ffi.rs",
     "runtime/src/device/",
+    "bindings/c/src/",
+    "bindings/python/src/array.rs",
+    "bindings/python/src/dlpack.rs",
+    "bindings/c/examples/",
     "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
 ];

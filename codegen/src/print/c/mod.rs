@@ -87,7 +87,7 @@ impl Printer for C {
             cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
             threads,
             ranks: 1,
-            cuda_arch: None,
+            ..Environment::default()
         }
     }
 }

@@ -64,6 +64,12 @@ INLINE vi head_mask(i32 n) { vi v; for (i32 i = 0; i < LANES; i++) v[i] = i < n 
 #else
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
+/* The lanes of x with these numbers. */
+#ifdef __clang__
+INLINE vf permute(vf x, vi lanes) { vf v; for (i32 i = 0; i < LANES; i++) v[i] = x[lanes[i]]; return v; }
+#else
+INLINE vf permute(vf x, vi lanes) { return __builtin_shuffle(x, lanes); }
+#endif
 INLINE vf pick(vi m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
 
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)

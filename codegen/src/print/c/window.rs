@@ -6,7 +6,7 @@ use of_ir::DType;
 
 use crate::isa::{CACHE_LINE_BYTES, Isa, L2_BYTES};
 use crate::kernel::body::{Body, Node};
-use crate::kernel::window::{Window, WindowAxis, WindowKind};
+use crate::kernel::window::{ChannelGroups, MAX_BLOCK_TAPS, Window, WindowAxis, WindowKind};
 use crate::print::Source;
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
@@ -28,7 +28,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         return Err("the epilogue has no vector form".into());
     }
     let (h, w) = (&spec.h, &spec.w);
-    let second = usize::from(spec.kind == WindowKind::Depthwise);
+    let second = usize::from(spec.has_weights());
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
     let lanes = isa.lanes;
@@ -46,7 +46,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         );
     }
     let t = ctype(spec.dtype);
-    let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
+    let _ = writeln!(
+        c,
+        "    const {t} *const X = (const {t} *)args[0] + n * {};",
+        &h.input * &w.input * spec.input_channels()
+    );
     if second == 1 {
         let t = if spec.dtype == DType::F32 { "f32" } else { "i32" };
         let _ = writeln!(c, "    const {t} *const W = (const {t} *)args[1];");
@@ -134,14 +138,15 @@ fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let inside = end.checked_sub(first)?;
     let most = if isa.registers > 16 { 8 } else { 4 };
     let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
-    least.filter(|_| (spec.dtype == DType::F32 || uses_vnni(spec)) && w.kernel <= 11)
+    least.filter(|_| (spec.dtype == DType::F32 || uses_vnni(spec)) && w.kernel <= MAX_BLOCK_TAPS)
 }
 
 /// The sums of `size` adjacent points whose windows lie inside the line, each with its epilogue.
 fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let part = (n != isa.lanes).then(|| n.to_string());
-    let row = &w.input * spec.c;
+    let channels = spec.input_channels();
+    let row = &w.input * channels;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let (sum, t) = if spec.dtype == DType::F32 { ("vf", "f32") } else { ("vi", "u8") };
     let first = match spec.dtype {
@@ -151,24 +156,32 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     for p in 0..size {
         let _ = writeln!(c, "        {sum} acc{p} = {first};");
     }
-    let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
+    let _ = writeln!(
+        c,
+        "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {channels} + {};",
+        first_input(spec)
+    );
     let read = (0..size).flat_map(|p| (0..w.kernel).map(move |k| p * w.stride + k * w.dilation));
     let columns: Vec<usize> = std::collections::BTreeSet::from_iter(read).into_iter().collect();
     if uses_vnni(spec) {
         vnni_sums(spec, size, &columns, part.as_deref(), padded, c);
     } else {
         prefetch(spec, size, isa, c);
+        let line = |ky: &str, c: &mut String| match spec.kind {
+            WindowKind::Grouped(groups) => grouped_line(spec, groups, ky, (size, &columns), n, isa, c),
+            _ => line(spec, ky, size, &columns, part.as_deref(), padded, c),
+        };
         // Unrolled loads have separate strides, which the hardware prefetcher learns.
-        let apart = h.kernel * w.kernel * size <= MAX_UNROLLED_TERMS;
+        let apart = h.kernel * w.kernel * size <= MAX_UNROLLED_TERMS && !matches!(spec.kind, WindowKind::Grouped(_));
         if apart {
             let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
             for ky in 0..h.kernel {
-                line(spec, &ky.to_string(), size, &columns, part.as_deref(), padded, c);
+                line(&ky.to_string(), c);
             }
             c.push_str("        } else\n");
         }
         c.push_str("        for (i64 ky = ky0; ky < ky1; ky++)\n");
-        line(spec, "ky", size, &columns, part.as_deref(), padded, c);
+        line("ky", c);
     }
     for p in 0..size {
         let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
@@ -182,19 +195,78 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
 fn prefetch(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let far = h.stride.saturating_mul(w.stride) > MAX_PREFETCHED_STRIDES;
-    if far || spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * spec.c * 4 <= L2_BYTES / 2 {
+    let channels = spec.input_channels();
+    if far || spec.n.size_hint() * h.input.size_hint() * w.input.size_hint() * channels * 4 <= L2_BYTES / 2 {
         return;
     }
     let first = reach(h, 1) + 1;
-    let (row, line) = (&w.input * spec.c, CACHE_LINE_BYTES / 4);
+    let (row, line) = (&w.input * channels, CACHE_LINE_BYTES / 4);
     if line > isa.lanes {
         let _ = write!(c, "        if (i % {line} == 0)");
     }
     c.push_str("        {\n");
     for (y, x) in (first..first + h.stride).flat_map(|y| (0..size * w.stride).map(move |x| (y, x))) {
-        let _ = writeln!(c, "          __builtin_prefetch(a + {}, 0, 2);", &row * y + x * spec.c);
+        let _ = writeln!(c, "          __builtin_prefetch(a + {}, 0, 2);", &row * y + x * channels);
     }
     c.push_str("        }\n");
+}
+
+/// C expression of the first input channel of the output channels from `i` on.
+fn first_input(spec: &Window) -> String {
+    match spec.kind {
+        WindowKind::Grouped(g) if g.inputs != g.outputs => format!("i / {} * {}", g.outputs, g.inputs),
+        _ => "i".into(),
+    }
+}
+
+/// A vector of the input at the address `at`, the inputs of `n` output channels.
+fn load_inputs(groups: ChannelGroups, n: usize, lanes: usize, at: &str) -> String {
+    match groups.inputs_of(n) {
+        inputs if inputs == lanes => format!("load({at})"),
+        inputs => format!("load_part({at}, {inputs})"),
+    }
+}
+
+/// Adds line `ky` of a window of groups to the sums of so many points, which read these columns: for each input of a group, the
+/// lanes of the input that the outputs read.
+fn grouped_line(
+    spec: &Window,
+    groups: ChannelGroups,
+    ky: &str,
+    (size, columns): (usize, &[usize]),
+    n: usize,
+    isa: &Isa,
+    c: &mut String,
+) {
+    let (h, w, channels) = (&spec.h, &spec.w, spec.input_channels());
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    let _ = writeln!(c, "        {{ const f32 *const r = a + {ky} * {};", &w.input * channels * h.dilation);
+    let _ = writeln!(c, "        for (i64 g = 0; g < {}; g++) {{", groups.inputs);
+    let _ = writeln!(
+        c,
+        "          const vi lanes = load_i32((const i32 *)W + {} + g * LANES);",
+        lanes_at(spec, groups, isa)
+    );
+    for k in 0..w.kernel {
+        let tap = format!("({ky} * {} + {k}) * {} + g", w.kernel, groups.inputs);
+        let _ = writeln!(c, "          const vf w{k} = load(W + ({tap}) * {padded} + i);");
+    }
+    for j in columns {
+        let value = load_inputs(groups, n, isa.lanes, &format!("r + {}", j * channels));
+        let _ = write!(c, "          {{ const vf x = permute({value}, lanes);");
+        for (p, k) in (0..size).flat_map(|p| (0..w.kernel).map(move |k| (p, k))) {
+            if p * w.stride + k * w.dilation == *j {
+                let _ = write!(c, " acc{p} += x * w{k};");
+            }
+        }
+        c.push_str(" }\n");
+    }
+    c.push_str("        } }\n");
+}
+
+/// Where the lanes of groups are, in elements after the first weight.
+fn lanes_at(spec: &Window, groups: ChannelGroups, isa: &Isa) -> usize {
+    spec.h.kernel * spec.w.kernel * groups.inputs * spec.c.next_multiple_of(isa.lanes)
 }
 
 /// Adds line `ky` (a C expression) of the window to the sums.
@@ -214,7 +286,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
             let _ = match spec.kind {
                 WindowKind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
                 WindowKind::Mean(_) => writeln!(c, "          acc{p} += {x};"),
-                WindowKind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+                WindowKind::Depthwise | WindowKind::Grouped(_) => writeln!(c, "          acc{p} += {x} * w{k};"),
             };
         }
     }
@@ -263,23 +335,34 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let part = (n != isa.lanes).then(|| n.to_string());
     let bytes = spec.dtype != DType::F32;
-    let load = |p: String| vector::load(spec.dtype, &p, &1usize.into(), part.as_deref());
-    let row = &w.input * spec.c;
+    let channels = spec.input_channels();
+    let load = |p: String| match spec.kind {
+        WindowKind::Grouped(groups) => load_inputs(groups, n, isa.lanes, &p),
+        _ => vector::load(spec.dtype, &p, &1usize.into(), part.as_deref()),
+    };
+    let row = &w.input * channels;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
+        WindowKind::Grouped(ChannelGroups { inputs, .. }) => format!(
+            "const vf x = {value}; for (i64 g = 0; g < {inputs}; g++) acc += permute(x, load_i32(lanes + g * LANES)) * load(W + (({tap}) * {inputs} + g) * {padded} + i);"
+        ),
         WindowKind::Max if bytes => format!("acc = imax(acc, {value});"),
         WindowKind::Max => format!("acc = vmax({value}, acc);"),
         WindowKind::Mean(_) => format!("acc += {value};"),
         WindowKind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
-    let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
-    let few = h.kernel * w.kernel <= 64;
+    let t = ctype(spec.dtype);
+    let _ = writeln!(c, "        const {t} *const a = X + yi * {row} + xi * {channels} + {};", first_input(spec));
+    if let WindowKind::Grouped(groups) = spec.kind {
+        let _ = writeln!(c, "        const i32 *const lanes = (const i32 *)W + {};", lanes_at(spec, groups, isa));
+    }
+    let few = h.kernel * w.kernel <= 64 && !matches!(spec.kind, WindowKind::Grouped(_));
     if few {
         let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {} && kx0 == 0 && kx1 == {}) {{", h.kernel, w.kernel);
         let at = |tap: usize| {
             let (ky, kx) = (tap / w.kernel, tap % w.kernel);
-            load(format!("a + {}", &row * (ky * h.dilation) + kx * w.dilation * spec.c))
+            load(format!("a + {}", &row * (ky * h.dilation) + kx * w.dilation * channels))
         };
         for tap in 0..h.kernel * w.kernel {
             let _ = writeln!(c, "          {}", step(at(tap), tap.to_string()));
@@ -288,7 +371,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     } else {
         c.push_str("        {\n");
     }
-    let at = format!("a + ky * {} + kx * {}", &row * h.dilation, w.dilation * spec.c);
+    let at = format!("a + ky * {} + kx * {}", &row * h.dilation, w.dilation * channels);
     let _ = writeln!(
         c,
         "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}",

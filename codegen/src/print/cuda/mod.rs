@@ -72,7 +72,7 @@ impl Printer for Cuda {
     fn environment(&self, isa: &Isa, threads: u32) -> Environment {
         // Any host machine can run ops without a kernel.
         let (arch, cuda_arch) = (std::env::consts::ARCH.into(), Some(isa.name.to_string()));
-        Environment { arch, cpu_features: Vec::new(), threads, ranks: 1, cuda_arch }
+        Environment { arch, threads, ranks: 1, cuda_arch, ..Environment::default() }
     }
 }
 
@@ -98,7 +98,7 @@ impl Printer for Emulated {
     }
 
     fn environment(&self, isa: &Isa, threads: u32) -> Environment {
-        Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads, ranks: 1, cuda_arch: None }
+        Environment { arch: isa.arch.into(), threads, ranks: 1, ..Environment::default() }
     }
 }
 
@@ -119,7 +119,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Attention(a) => attention::attention(a, isa)?,
         Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
-        Nest::Window { spec, body } => window::window(spec, body),
+        Nest::Window { spec, body } => window::window(spec, body)?,
         Nest::Winograd { .. } => return Err("Winograd's algorithm is for CPUs".into()),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
         Nest::SplitReduction { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),

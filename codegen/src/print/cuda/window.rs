@@ -14,9 +14,12 @@ use crate::print::{Source, expr};
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
-pub fn window(spec: &Window, body: &Body) -> Source {
+///
+/// # Errors
+/// For windows over groups of channels.
+pub fn window(spec: &Window, body: &Body) -> Result<Source, String> {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
-    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind == WindowKind::Depthwise));
+    let (bytes, second) = (*dtype != DType::F32, usize::from(spec.has_weights()));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
     // Adjacent channels are contiguous.
     let width = if !bytes && channels.is_multiple_of(VECTOR_WIDTH) { VECTOR_WIDTH } else { 1 };
@@ -59,6 +62,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
             i32::from(*dtype == DType::I8),
             w.kernel
         ),
+        WindowKind::Grouped(_) => return Err("windows over groups of channels are for CPUs".into()),
         WindowKind::Depthwise => {
             let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));
             format!("{} {products}", load("w", "W", format!("tap * {channels} + i")))
@@ -97,5 +101,5 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     for (k, (_, node)) in body.stores.iter().enumerate() {
         p.store(*node, &format!("q{k} + it * {width}"), &mut c);
     }
-    thread_per_index(&(n * &h.output * &w.output * line), "it", &head, &c)
+    Ok(thread_per_index(&(n * &h.output * &w.output * line), "it", &head, &c))
 }

@@ -587,9 +587,7 @@ impl Emitter<'_> {
             Op::Dot(code) => {
                 // The sum is replaced.
                 let (first, rm) = (self.vector(inst.args[1], inst)?, self.vector(inst.args[2], inst)?);
-                let to = self.accumulator(inst, a, &[first, rm])?;
-                self.asm.vector(code, Args::new(to, first, Rm::Reg(rm)));
-                return self.finish_accumulator(inst, to);
+                return self.replace(inst, a, code, Args::new(0, first, Rm::Reg(rm)));
             }
             Op::Blend if self.p.avx512 => return self.ternary(inst),
             _ => {}
@@ -772,21 +770,19 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A register that begins as the value `sum` and becomes the result; other operands are in `read`.
-    fn accumulator(&mut self, inst: &Inst, sum: Reg, read: &[u8]) -> Result<u8, String> {
+    /// An instruction that replaces the value `old` by the result; `args` are its other operands.
+    fn replace(&mut self, inst: &Inst, old: Reg, code: Code, args: Args) -> Result<(), String> {
         let own = self.place(inst.dst);
+        let reads = |n: u8| args.first == n || args.rm == Rm::Reg(n);
         let to = match own {
-            Place::Register(n) if self.place(sum) == own || !read.contains(&n) => n,
+            Place::Register(n) if self.place(old) == own || !reads(n) => n,
             _ => self.temporary(inst)?,
         };
-        self.load_vector(to, sum);
-        Ok(to)
-    }
-
-    fn finish_accumulator(&mut self, inst: &Inst, from: u8) -> Result<(), String> {
-        match self.place(inst.dst) {
-            Place::Register(n) if n != from => self.asm.vector(one::MOVE, Args::new(n, 0, Rm::Reg(from))),
-            _ => self.put_vector(inst, from),
+        self.load_vector(to, old);
+        self.asm.vector(code, Args { reg: to, ..args });
+        match own {
+            Place::Register(n) if n != to => self.asm.vector(one::MOVE, Args::new(n, 0, Rm::Reg(to))),
+            _ => self.put_vector(inst, to),
         }
         Ok(())
     }
@@ -815,9 +811,7 @@ impl Emitter<'_> {
                 return Ok(());
             }
             let first = self.vector(a, inst)?;
-            let to = self.accumulator(inst, c, &[first])?;
-            self.asm.vector(code(onto_sum), Args { bits, ..Args::new(to, first, rm) });
-            return self.finish_accumulator(inst, to);
+            return self.replace(inst, c, code(onto_sum), Args { bits, ..Args::new(0, first, rm) });
         }
         if in_register && own != self.place(c) && (own == self.place(a) || own == self.place(b)) {
             let (a, b) = if own == self.place(a) { (a, b) } else { (b, a) };
@@ -830,13 +824,7 @@ impl Emitter<'_> {
         let (a, b) = if in_memory(self, a) { (b, a) } else { (a, b) };
         let first = self.vector(a, inst)?;
         let rm = self.vector_rm(b, single);
-        let mut read = vec![first];
-        if let Rm::Reg(r) = rm {
-            read.push(r);
-        }
-        let to = self.accumulator(inst, c, &read)?;
-        self.asm.vector(code(onto_sum), Args { bits, ..Args::new(to, first, rm) });
-        self.finish_accumulator(inst, to)
+        self.replace(inst, c, code(onto_sum), Args { bits, ..Args::new(0, first, rm) })
     }
 
     /// A choice by a mask of lanes, with the truth table of the operand that is in the register of the result.
@@ -850,13 +838,7 @@ impl Emitter<'_> {
         };
         let first = self.vector(first, inst)?;
         let rm = self.vector_rm(last, false);
-        let mut read = vec![first];
-        if let Rm::Reg(r) = rm {
-            read.push(r);
-        }
-        let to = self.accumulator(inst, begins, &read)?;
-        self.asm.vector(TERNARY, Args { imm: Some(table), ..Args::new(to, first, rm) });
-        self.finish_accumulator(inst, to)
+        self.replace(inst, begins, TERNARY, Args { imm: Some(table), ..Args::new(0, first, rm) })
     }
 }
 

@@ -28,7 +28,7 @@ words! {
     LoadPartI32 = "load_part_i32", StorePartI8 = "store_part_i8", StorePartU8 = "store_part_u8",
     StorePartI16 = "store_part_i16", StorePartU16 = "store_part_u16", StorePartI32 = "store_part_i32",
     LoadF16 = "load_f16", StoreF16 = "store_f16", WidenF16 = "widen_f16", NarrowF16 = "narrow_f16",
-    FirstLanes = "head_mask", Shuffle = "SHUFFLE", Pick = "pick", PickInt = "ipick", MaxInt = "imax", MinInt = "imin",
+    FirstLanes = "head_mask", Shuffle = "SHUFFLE", Permute = "permute", Pick = "pick", PickInt = "ipick", MaxInt = "imax", MinInt = "imin",
     HwMax = "hwmax", HwMin = "hwmin", Sqrt = "vsqrt", Round = "vround", Floor = "vfloor", Ceil = "vceil", Any = "vany",
     Rounded = "vrounded", OneSum = "one_sum", OneDifference = "one_difference",
     RoundToInt = "round_to_int", Estimate = "reciprocal_estimate", Scale = "scale_exponent", Convert = "__builtin_convertvector",

@@ -21,18 +21,22 @@ pub mod opcode;
 mod optimize;
 mod types;
 
-use crate::isa::Isa;
+use crate::isa::{Isa, Language};
+
+/// Whether there is code for an instruction set: for AVX2 and AVX-512.
+pub fn covers(isa: &Isa) -> bool {
+    isa.language == Language::C && (isa.name == "avx2" || isa.features.contains(&"avx512dq"))
+}
 
 /// The machine code of a kernel with these statements, which begins with its entry point.
 ///
 /// # Errors
 /// The reason why there is none.
 pub fn compile(body: &str, isa: &Isa) -> Result<Vec<u8>, String> {
-    let avx512 = match isa.name {
-        "avx2" => false,
-        _ if isa.features.contains(&"avx512dq") => true,
-        name => return Err(format!("no code is emitted for the instruction set {name}")),
-    };
+    if !covers(isa) {
+        return Err(format!("there is no code for the instruction set {}", isa.name));
+    }
+    let avx512 = isa.features.contains(&"avx512dq");
     let mut program = front::translate(body, &language::LANGUAGE, (avx512, isa.has_byte_dot_product()))?;
     optimize::optimize(&mut program);
     let allocation = allocate::allocate(&program);

@@ -6,6 +6,7 @@ use clap::Args;
 use of_codegen::isa::{ISAS, Isa, Language};
 use of_codegen::toolchain;
 use of_codegen::toolchain::nvrtc;
+use of_codegen::toolchain::x86;
 use of_diag::Diagnostics;
 use of_driver::Backends;
 use serde_json::json;
@@ -31,14 +32,14 @@ pub fn backends(c: &BackendsCommand, console: &Console) -> Result<(), Diagnostic
     let mut out = String::new();
     let host = Isa::host();
     let compiler = toolchain::version(host).unwrap_or_else(|| {
-        format!(
-            "'{}' does not run: plans that are compiled already can run, models cannot be compiled",
-            toolchain::spelled(Language::C)
-        )
+        let without = "kernels that are neither cached nor compiled in process cannot be compiled";
+        format!("'{}' does not run: {without}", toolchain::spelled(Language::C))
     });
+    let in_process: Vec<&str> = ISAS.iter().filter(|i| x86::covers(i)).map(|i| i.name).collect();
     let sets: Vec<&str> = ISAS.iter().filter(|i| i.language == Language::C).map(|i| i.name).collect();
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));
+    let _ = writeln!(out, "            compiled in process for {}; else by the C compiler", in_process.join(", "));
     let _ = writeln!(out, "            C compiler: {compiler}");
     let gpus: Vec<&str> =
         ISAS.iter().filter(|i| i.language == Language::Cuda && i.features.is_empty()).map(|i| i.name).collect();

@@ -10,7 +10,7 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
 use serde_json::json;
 
-use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes, SubnormalsArg};
 use crate::console::{Console, is_dash};
 use crate::show::{bytes, time};
 use crate::{exit, model_file, quantity};
@@ -91,7 +91,8 @@ fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) 
     let report = json!({
         "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
         "programs": compiled.programs, "ops": compiled.ops, "steps": s.steps, "kernels": s.kernels,
-        "kernels_compiled": s.compiled, "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
+        "kernels_in_process": s.in_process, "kernels_compiled": s.compiled, "kernels_cached": s.cached,
+        "kernels_refused": s.not_emitted.len(), "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
         "memory_depends_on": open_extents(compiled.plan()), "without_native_code": not_native.collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
@@ -126,6 +127,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.cpu_code.and_then(|c| c.to_possible_value()).map(|c| format!("--cpu-code={}", c.get_name())));
+    out.extend((g.subnormals == SubnormalsArg::Keep).then(|| "--subnormals=keep".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
     out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
@@ -137,11 +139,12 @@ fn flags(c: &Compile) -> Vec<String> {
 /// Notes the numbers of the generated code, and the ops without native code: no fallback is silent.
 pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
-    let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
+    let sources = [(s.in_process, "compiled in process"), (s.compiled, "compiled now"), (s.cached, "from the cache")];
+    let sources: Vec<String> = sources.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     // The kernels of a backend that executes whole functions are not counted.
     match s.kernels {
         0 => console.note(&format!("  {steps}")),
-        _ => console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled)),
+        _ => console.note(&format!("  {steps}, {kernels} ({})", sources.join(", "))),
     }
     let (peak, bound) = (bytes(s.peak_bytes), bytes(s.lower_bound_bytes));
     match open_extents(plan) {
@@ -165,15 +168,19 @@ fn open_extents(plan: &of_plan::Plan) -> Option<String> {
     (!open.is_empty()).then(|| if names.is_empty() { "the inputs".into() } else { names.join(", ") })
 }
 
-/// Notes the kernels that are compiled from C although machine code was requested.
-fn note_not_emitted(s: &Summary, console: &Console) {
+/// Notes the kernels that are left to the C compiler: no fallback is silent.
+pub fn note_not_emitted(s: &Summary, console: &Console) {
+    if let Some(isa) = s.not_covered {
+        console.note(&format!("  the C compiler made all kernels: the compiler in process does not cover {isa}"));
+    }
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
     s.not_emitted.iter().for_each(|n| *groups.entry(&n.reason).or_default() += 1);
     if groups.is_empty() {
         return;
     }
     let more = if console.verbose > 0 { ":" } else { "; -v lists the reasons" };
-    console.note(&format!("  {} compiled from C, not emitted{more}", count(s.not_emitted.len(), "kernel")));
+    let kernels = count(s.not_emitted.len(), "kernel");
+    console.note(&format!("  {kernels} refused by the compiler in process, made by the C compiler{more}"));
     if console.verbose > 0 {
         for (reason, n) in groups {
             console.note(&format!("    {n}: {reason}"));

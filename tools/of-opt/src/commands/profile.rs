@@ -103,6 +103,7 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     backends.time_devices(DeviceTiming::Steps);
     let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
+        super::compile::note_not_emitted(summary, console);
         super::compile::note_not_native(summary, console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);

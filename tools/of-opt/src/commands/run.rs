@@ -82,8 +82,11 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let backends = Backends::new(&options)?;
     let random = !c.shapes.shape.is_empty();
     let workload = workload(&c.model, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
-    if let Some(summary) = workload.summary.as_ref().filter(|_| console.verbose > 0) {
-        super::compile::note_not_native(summary, console);
+    if let Some(summary) = &workload.summary {
+        super::compile::note_not_emitted(summary, console);
+        if console.verbose > 0 {
+            super::compile::note_not_native(summary, console);
+        }
     }
     let session = SessionOptions { threads: options.worker_threads(), profile: false, memory: options.memory };
     let mut session = Session::for_inputs(Arc::new(workload.plan), &workload.inputs, &session, &backends)?;

@@ -71,6 +71,7 @@ impl Block<'_> {
             RhsLayout::PackedHalf(_) => {
                 return Err("a product inside another kernel does not widen panels of 16-bit floats".into());
             }
+            RhsLayout::FewColumns => return Err("a product inside another kernel has vectors of columns".into()),
             RhsLayout::RowMajor(_) => width.into(),
             RhsLayout::Transposed(line) => line * width,
         };
@@ -179,6 +180,12 @@ impl Sums<'_> {
         );
         step(Some(&format!("({} - kk) / {many}", spec.k_inner)), c);
         c.push_str("        }\n");
+        self.add_lanes("c0_0", c);
+    }
+
+    /// Adds up the lanes of each of the vectors `r0_0`, `r1_0` …, as many as a vector has lanes, to the lanes of `sums`.
+    pub(super) fn add_lanes(&self, sums: &str, c: &mut String) {
+        let lanes = self.isa.lanes;
         for step in 0..lanes.trailing_zeros() {
             let s = 1 << step;
             for i in (0..lanes).step_by(2 * s) {
@@ -191,6 +198,6 @@ impl Sums<'_> {
                 );
             }
         }
-        let _ = writeln!(c, "        const vf c0_0 = r0_{};", lanes.trailing_zeros());
+        let _ = writeln!(c, "        const vf {sums} = r0_{};", lanes.trailing_zeros());
     }
 }

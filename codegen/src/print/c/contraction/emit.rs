@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::isa::CACHE_LINE_BYTES;
 use crate::kernel::body::{Body, Node};
-use crate::kernel::contraction::AccessStrides;
+use crate::kernel::contraction::{AccessStrides, RhsLayout};
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::vector;
@@ -27,6 +27,17 @@ impl Emit<'_> {
         let Sums { spec, tile, .. } = self.sums;
         let lines = !spec.outer.0.is(1);
         let full = spec.inner.0.div_floor(&tile.rows.into());
+        let covered = tile.lines(spec);
+        if covered > 1 {
+            let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_row_part}, {}), m = 0;", spec.outer.0);
+            let _ = writeln!(c, "    {{ i64 o = part * {per_row_part};");
+            for (covered, rows) in [(covered, tile.rows), (1, tile.rows / covered)] {
+                let _ = writeln!(c, "      for (; o + {covered} <= o1; o += {covered}) {{");
+                self.columns(rows, c);
+                c.push_str("      }\n");
+            }
+            return;
+        }
         if lines {
             let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_row_part}, {});", spec.outer.0);
             let _ = writeln!(c, "    for (i64 o = part * {per_row_part}; o < o1; o++) {{");
@@ -90,6 +101,12 @@ impl Emit<'_> {
 
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let Sums { spec, blocks, .. } = self.sums;
+        if spec.rhs == RhsLayout::FewColumns {
+            // Names of a tile do not meet those of the next.
+            c.push_str("        {\n");
+            self.few_columns(rows, c);
+            return c.push_str("        }\n");
+        }
         let vectors = self.sums.vectors(columns);
         self.prefetch_operands(rows, vectors, c);
         self.sums.tile(rows, columns, c);
@@ -119,17 +136,21 @@ impl Emit<'_> {
             let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
             let step = 8 * CACHE_LINE_BYTES / bits;
             for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
-                let _ = writeln!(
-                    c,
-                    "        __builtin_prefetch(P{i} + o * {} + (m + {r}) * {} + {at}, 0, 2);",
-                    w.outer, w.inner
-                );
+                let _ = writeln!(c, "        __builtin_prefetch(P{i} + {} + {at}, 0, 2);", self.row_at(w, r));
             }
         }
     }
 
+    /// C expression of the offset of row `r` of the tile.
+    fn row_at(&self, w: &AccessStrides, r: usize) -> String {
+        match self.sums.spec.row(r) {
+            (0, inner) => format!("o * {} + (m + {inner}) * {}", w.outer, w.inner),
+            (outer, inner) => format!("(o + {outer}) * {} + (m + {inner}) * {}", w.outer, w.inner),
+        }
+    }
+
     /// The epilogue on one vector of the tile.
-    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
+    pub(super) fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
         let (body, lanes) = (self.body, self.sums.isa.lanes);
         let name = |i: usize| format!("t{i}");
         c.push_str("        {");
@@ -142,7 +163,7 @@ impl Emit<'_> {
                 },
                 Node::Load(l) => {
                     let w = &self.load_strides[*l];
-                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    let at = format!("P{l} + {} + {}", self.row_at(w, r), &w.column * (v * lanes));
                     vector::load(t.dtype, &at, &w.column, part)
                 }
                 Node::Op(op, args) => vector::vector(body, *op, args, &name),
@@ -150,12 +171,7 @@ impl Emit<'_> {
             let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!(
-                "Q{s} + o * {} + (m + {r}) * {} + {}",
-                self.store_strides.outer,
-                self.store_strides.inner,
-                v * lanes
-            );
+            let at = format!("Q{s} + {} + {}", self.row_at(self.store_strides, r), v * lanes);
             let _ = write!(c, " {}", vector::store(body, *node, &at, part));
         }
         c.push_str(" }\n");

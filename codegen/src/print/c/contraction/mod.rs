@@ -2,6 +2,7 @@
 
 mod block;
 mod emit;
+mod few_columns;
 mod sums;
 
 pub use block::Block;
@@ -72,7 +73,11 @@ pub fn contraction(
     let blocks = CacheBlocking::choose(spec, tile, width);
     let (row_parts, per_row_part) = match blocks {
         Some(b) => (tiles.div_ceil(&b.row_tiles.into()).max(&1usize.into()), b.row_tiles.into()),
-        None if lines => split_work(&spec.outer.0),
+        None if lines => {
+            let covered = tile.lines(spec);
+            let (parts, tiles) = split_work(&spec.outer.0.div_ceil(&covered.into()));
+            (parts, tiles * covered)
+        }
         None => split_work(&tiles),
     };
     let mut load_strides = Vec::new();
@@ -93,10 +98,11 @@ pub fn contraction(
     };
     // Rounding errors increase with the length of a sum: partial sums keep them small.
     let long = k.size_hint() > 2 * PARTIAL_SUM_TERMS && spec.k_inner.size_hint() >= PARTIAL_SUM_TERMS / 2;
-    let blocked_sum = spec.element == Element::F32F32 && long && blocks.is_none();
+    let few_columns = spec.rhs == RhsLayout::FewColumns;
+    let blocked_sum = spec.element == Element::F32F32 && long && blocks.is_none() && !few_columns;
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
-    if blocked_sum {
+    if blocked_sum || few_columns {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
     }
     let at = Iteration { panels: &panels, row_parts: &row_parts, sums_at, width };
@@ -125,8 +131,24 @@ pub fn contraction(
         c.push_str("  }\n  }\n");
     }
     let spill_floats = blocks.map_or(0, |b| b.scratch_floats(spec, tile, width));
-    let scratch = (sums_at + spill_floats + if blocked_sum { tile.rows * width } else { 0 }) * 4;
+    let sum_floats = match (blocked_sum, few_columns) {
+        (true, _) => tile.rows * width,
+        // Rows are read as whole vectors.
+        (_, true) => 2 * isa.lanes,
+        _ => 0,
+    };
+    let scratch = (sums_at + spill_floats + sum_floats) * 4;
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * row_parts, 1) })
+}
+
+/// Whether a part of the rows meets all panels before the next part does: panels that stay in the L2 cache are read again for
+/// each part, instead of a larger left operand for each panel. Workers then share a product by rows, as they share windows
+/// and elementwise loops, and find the rows of the producer in their own cache.
+fn rows_first(spec: &Contraction, width: usize) -> bool {
+    let (size, columns) = (spec.element.size(), spec.columns.size_hint());
+    let right = size * k_extent(spec).size_hint() * columns;
+    let left = size * spec.inner.0.size_hint() * spec.outer.0.size_hint() * spec.k_inner.size_hint();
+    spec.rhs == RhsLayout::Packed && columns > width && right <= L2_RESIDENT_BYTES && right <= left
 }
 
 /// An iteration of the outer loop: a panel of columns and a part of the rows, of each batch.
@@ -167,10 +189,11 @@ impl Iteration<'_> {
             }
         } else {
             let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-            let _ = writeln!(
-                c,
-                "    const i64 batch = it / {all}, panel = it / {row_parts} % {panels}, part = it % {row_parts};"
-            );
+            let (panel, part) = match rows_first(spec, *width) {
+                true => (format!("it % {panels}"), format!("it / {panels} % {row_parts}")),
+                false => (format!("it / {row_parts} % {panels}"), format!("it % {row_parts}")),
+            };
+            let _ = writeln!(c, "    const i64 batch = it / {all}, panel = {panel}, part = {part};");
         }
     }
 }
@@ -210,6 +233,9 @@ fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: boo
                     "    {each}for (i64 j = 0; j < {terms} * {width}; j += LANES) store(B + j, load_{d}(H + j));"
                 );
             }
+        }
+        RhsLayout::FewColumns => {
+            let _ = writeln!(c, "    const {u} *const B = (const {u} *)args[1] + ({b_at});");
         }
         RhsLayout::RowMajor(ld) => {
             let _ = writeln!(
@@ -306,7 +332,7 @@ fn prefetch_lines(
 ) -> Option<usize> {
     let tiles = match blocks {
         Some(b) => b.row_tiles,
-        None => spec.outer.0.size_hint() * spec.inner.0.size_hint().div_ceil(tile.rows),
+        None => tile.row_tiles(spec).size_hint(),
     };
     // A step takes four bytes of each column.
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(CACHE_LINE_BYTES);

@@ -68,8 +68,10 @@ impl Sums<'_> {
                 );
             } else {
                 let (size, step) = (panel_elements(spec, self.width), k_groups(spec) * share);
-                let number =
-                    format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
+                let number = match self.tile.lines(spec) {
+                    1 => format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows),
+                    lines => format!("(o / {lines})"),
+                };
                 let _ = writeln!(
                     c,
                     "        const {u} *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
@@ -164,7 +166,7 @@ impl Sums<'_> {
             let _ = writeln!(c, "          const vf b{v} = {b};");
         }
         for r in 0..rows {
-            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);
+            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", spec.row_offset(r));
             for v in 0..vectors {
                 let _ = write!(c, " c{r}_{v} += x * b{v};");
             }
@@ -234,7 +236,7 @@ impl Sums<'_> {
         let [.., dot] = self.spec.element.c_types();
         let flip = if self.spec.element == Element::S8S8 { " ^ (i32)0x80808080" } else { "" };
         for r in 0..rows {
-            let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&self.spec.inner.1 * r));
+            let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(self.spec.row_offset(r)));
             for v in 0..vectors {
                 let _ = write!(c, " c{r}_{v} = {dot}(c{r}_{v}, x, b{v});");
             }

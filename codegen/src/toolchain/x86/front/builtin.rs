@@ -55,6 +55,11 @@ impl Front<'_> {
                 Ok(Operand::reg(VI, r))
             }
             Shuffle => self.shuffle(&args),
+            Permute => {
+                let (x, lanes) = (self.register(&arg(0)?)?, self.register(&arg(1)?)?);
+                let op = Op::Vector(Vector { op: two::PERMUTE, imm: None, form: Form::Two, bits: 0 });
+                Ok(Operand::reg(VF, self.b.vector(op, &[lanes, x])))
+            }
             Exchange => {
                 let (v, w) = (self.register(&arg(0)?)?, self.form(&arg(1)?)?);
                 Ok(Operand::reg(VF, self.exchange(v, w.as_number().unwrap_or(1))))

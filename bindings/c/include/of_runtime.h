@@ -1,0 +1,165 @@
+/* Runs plans, which `of-opt compile MODEL.onnx -o MODEL.plan` makes.
+ *
+ * A plan is opened once and gives any number of sessions. A session has its own memory and threads: use one for each thread that
+ * runs. Calls into one session from two threads at a time are refused with OF_BUSY, of_session_cancel excepted. A plan may be
+ * used by any number of threads, and freed before its sessions.
+ *
+ * Every function that returns an of_status returns OF_OK or the kind of the error; of_error_text then says what is wrong. Null
+ * pointers and wrong indices, sizes and types are errors. No function ends the process or throws.
+ *
+ * Link libof_runtime.so (-lof_runtime) or libof_runtime.a (-lof_runtime -lpthread -ldl -lm). */
+#ifndef OF_RUNTIME_H
+#define OF_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this interface. A library works if of_runtime_abi_version() returns the same number. */
+#define OF_RUNTIME_ABI_VERSION 1
+uint32_t of_runtime_abi_version(void);
+
+/* The version of the library, such as "0.1.0". */
+const char *of_runtime_version(void);
+
+typedef uint32_t of_status;
+enum {
+    OF_OK = 0,
+    OF_INVALID_ARGUMENT = 1, /* a null pointer, an unknown index or type, a wrong size */
+    OF_IO = 2,               /* a file cannot be read */
+    OF_PLAN = 3,             /* a plan is damaged, of another version, or does not verify */
+    OF_UNSUPPORTED = 4,      /* this machine or this interface cannot do it */
+    OF_INPUT = 5,            /* a value does not fit the plan */
+    OF_MEMORY = 6,           /* the memory budget or the system's memory is exhausted */
+    OF_RUN = 7,              /* a task failed */
+    OF_CANCELLED = 8,        /* of_session_cancel ended the run */
+    OF_BUSY = 9,             /* another thread uses the session */
+    OF_BUFFER = 10,          /* a result does not fit into the caller's buffer */
+    OF_INTERNAL = 11         /* a bug of the library */
+};
+
+/* What was wrong in the last call of this thread that failed, as one sentence; "" if none failed. Valid until the next call
+ * of this thread that fails. */
+const char *of_error_text(void);
+
+/* Element types, numbered as in the plan's format. Types below 8 bits are packed, the first element in the lowest bits. */
+enum {
+    OF_TYPE_NONE = 0, /* no tensor: a sequence or an optional value, which this interface does not pass */
+    OF_TYPE_F64 = 1,
+    OF_TYPE_F32 = 2,
+    OF_TYPE_F16 = 3,
+    OF_TYPE_BF16 = 4,
+    OF_TYPE_F8E4M3FN = 5,
+    OF_TYPE_F8E4M3FNUZ = 6,
+    OF_TYPE_F8E5M2 = 7,
+    OF_TYPE_F8E5M2FNUZ = 8,
+    OF_TYPE_I4 = 9,
+    OF_TYPE_I8 = 10,
+    OF_TYPE_I16 = 11,
+    OF_TYPE_I32 = 12,
+    OF_TYPE_I64 = 13,
+    OF_TYPE_UI4 = 14,
+    OF_TYPE_UI8 = 15,
+    OF_TYPE_UI16 = 16,
+    OF_TYPE_UI32 = 17,
+    OF_TYPE_UI64 = 18,
+    OF_TYPE_I1 = 19,     /* bool: one byte, 0 or 1 */
+    OF_TYPE_STRING = 20, /* text: of_session_set_input_text and of_session_output_text */
+    OF_TYPE_F8E8M0FNU = 21,
+    OF_TYPE_F4E2M1FN = 22,
+    OF_TYPE_I2 = 23,
+    OF_TYPE_UI2 = 24
+};
+
+/* A row-major tensor. `rank` extents are in `dims`; `bytes` is the size of `data`. */
+typedef struct of_tensor {
+    uint32_t dtype;
+    uint32_t rank;
+    const int64_t *dims;
+    void *data;
+    size_t bytes;
+} of_tensor;
+
+/* An input or output. It lives as long as its plan. */
+typedef struct of_port {
+    const char *name;
+    uint32_t dtype;
+    int32_t rank;                 /* -1: any rank */
+    const int64_t *dims;          /* -1: an open extent, which a run determines */
+    const char *const *dim_names; /* what the plan calls each open extent, such as "N" or "2*N + 1"; null for a number, "" without name */
+    const char *type_text;        /* the type for people: "f32[N, 3, 224, 224]" */
+} of_port;
+
+/* ---- plans ---- */
+
+typedef struct of_plan of_plan;
+
+/* Opens a plan: a file, which is mapped, or bytes, which are copied. Checksums and structure are verified. */
+of_status of_plan_open(const char *path, of_plan **plan);
+of_status of_plan_open_memory(const void *bytes, size_t len, of_plan **plan);
+
+/* Frees a plan; null is ignored. Its sessions stay valid. */
+void of_plan_free(of_plan *plan);
+
+/* The number of programs, one for each set of fixed shapes (`--variant`); most plans have one. */
+of_status of_plan_program_count(const of_plan *plan, size_t *count);
+
+/* Inputs and outputs of a program. */
+of_status of_plan_input_count(const of_plan *plan, size_t program, size_t *count);
+of_status of_plan_output_count(const of_plan *plan, size_t program, size_t *count);
+of_status of_plan_input(const of_plan *plan, size_t program, size_t index, of_port *port);
+of_status of_plan_output(const of_plan *plan, size_t program, size_t index, of_port *port);
+
+/* The program that accepts inputs of these types and extents; their data is not read. */
+of_status of_plan_find_program(const of_plan *plan, const of_tensor *inputs, size_t count, size_t *program);
+
+/* ---- sessions ---- */
+
+typedef struct of_session of_session;
+
+typedef struct of_session_options {
+    size_t program;  /* which program of the plan */
+    uint32_t threads; /* workers, the calling thread included; 0: as many as the plan was compiled for */
+    uint64_t memory; /* the most bytes that values may take; 0: this machine's memory */
+} of_session_options;
+
+/* Makes a session; null options are zeros. It verifies that the program cannot deadlock and that its memory is sound. */
+of_status of_session_new(const of_plan *plan, const of_session_options *options, of_session **session);
+
+/* Frees a session; null is ignored. No other thread may use it. */
+void of_session_free(of_session *session);
+
+/* Sets an input. The session reads `data` in every run until another tensor is set, so its elements may change between runs;
+ * an input with open extents is read in place. `data` is aligned to its element type, and overlaps no output. Type and extents are
+ * copied. */
+of_status of_session_set_input(of_session *session, size_t index, const of_tensor *tensor);
+
+/* Sets an input of text: UTF-8, copied. Lengths in bytes, or null for strings that end with zero. */
+of_status of_session_set_input_text(of_session *session, size_t index, uint32_t rank, const int64_t *dims, const char *const *strings,
+                                    const size_t *lengths);
+
+/* The memory that runs write an output to; null: memory of the session. A result of fixed extents must have exactly `bytes` bytes. One
+ * of open extents may be smaller; if it is larger, the run gives OF_BUFFER, and the result is in the session's memory. */
+of_status of_session_set_output(of_session *session, size_t index, void *data, size_t bytes);
+
+/* Runs the program on the inputs that are set. */
+of_status of_session_run(of_session *session);
+
+/* The type, extents and memory of an output of the last run: the caller's memory, or else that of the session. Valid until the
+ * next run, of_session_set_output, or of_session_free. Text has no `data`. */
+of_status of_session_output(of_session *session, size_t index, of_tensor *tensor);
+
+/* A string of an output of text: UTF-8 without a zero at its end. Valid as of_session_output. */
+of_status of_session_output_text(of_session *session, size_t index, size_t element, const char **text, size_t *length);
+
+/* With 1, a run in progress ends with OF_CANCELLED before its next task, and so does every later run until 0 is set. May be
+ * called from any thread, not from a signal handler. */
+of_status of_session_cancel(of_session *session, int32_t cancelled);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

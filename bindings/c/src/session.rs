@@ -1,0 +1,358 @@
+//! Sessions: setting inputs and outputs, running, and looking at results.
+
+use std::ffi::{c_char, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use of_plan::ElementType;
+use of_runtime::{Canceller, Options, RunError, Tensor as OwnTensor, Value};
+
+use crate::abi::{SessionOptions, Status, Tensor};
+use crate::error::{Error, error, guarded, null, unknown};
+use crate::memory::{array, external, put, reference, shape, text};
+use crate::plan::Plan;
+
+/// A session with the values of its inputs and outputs. One thread at a time uses it.
+pub struct Session {
+    canceller: Arc<Canceller>,
+    state: Mutex<State>,
+}
+
+struct State {
+    session: of_runtime::Session,
+    inputs: Vec<Value>,
+    /// For each input, whether it is set.
+    given: Vec<bool>,
+    outputs: Vec<Value>,
+    /// For each output, the caller's buffer for it.
+    buffers: Vec<Option<Buffer>>,
+    /// Whether `outputs` holds the results of a run.
+    has_run: bool,
+}
+
+/// The caller's memory for an output.
+struct Buffer {
+    data: *mut u8,
+    len: usize,
+    /// Whether it holds the last result.
+    filled: bool,
+}
+
+// SAFETY: the caller promises that no other thread uses the memory while a call lasts.
+unsafe impl Send for Buffer {}
+
+impl Session {
+    fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::WouldBlock) => Err(error(Status::Busy, "another thread uses the session")),
+            Err(TryLockError::Poisoned(_)) => Err(error(Status::Internal, "the session panicked; make a new one")),
+        }
+    }
+}
+
+impl State {
+    fn new(session: of_runtime::Session) -> Self {
+        let inputs = session.program().inputs.len();
+        let outputs = session.new_outputs();
+        let buffers = outputs.iter().map(|_| None).collect();
+        let inputs = (vec![Value::Optional(None); inputs], vec![false; inputs]);
+        Self { session, inputs: inputs.0, given: inputs.1, outputs, buffers, has_run: false }
+    }
+
+    /// The port of an input.
+    fn input(&self, index: usize) -> Result<&of_plan::Port, Error> {
+        let inputs = &self.session.program().inputs;
+        inputs.get(index).ok_or_else(|| unknown("input", index, inputs.len()))
+    }
+
+    /// Sets an input, if its type fits.
+    fn set_input(&mut self, index: usize, tensor: OwnTensor) -> Result<(), Error> {
+        let (port, value) = (self.input(index)?, Value::Tensor(tensor));
+        port.accepts(value.input_dims(), self.session.program()).map_err(|problem| RunError::Input {
+            input: port.name.clone(),
+            index,
+            problem,
+        })?;
+        (self.inputs[index], self.given[index]) = (value, true);
+        Ok(())
+    }
+
+    /// Sets the memory of an output, or removes it.
+    ///
+    /// # Safety
+    /// `data` is null or points to `len` bytes that stay valid until other memory is set.
+    unsafe fn set_output(&mut self, index: usize, data: *mut c_void, len: usize) -> Result<(), Error> {
+        let ports = &self.session.program().outputs;
+        let port = ports.get(index).ok_or_else(|| unknown("output", index, ports.len()))?;
+        if port.dtype().bits() == 0 {
+            let what =
+                format!("output `{}` is {}, which has no bytes", port.name, port.type_text(self.session.program()));
+            return Err(error(Status::Unsupported, what));
+        }
+        if data.is_null() {
+            let room = self.session.new_outputs().into_iter().nth(index);
+            (self.outputs[index], self.buffers[index]) = (room.unwrap_or(Value::Optional(None)), None);
+            self.has_run = false;
+            return Ok(());
+        }
+        // SAFETY: the caller promises it.
+        let bytes = unsafe { external(data, len, port.dtype(), true) }?;
+        // A value of fixed extents is written there by the run itself, and another one is copied after it.
+        let value = match port.object {
+            false => Value::Tensor(OwnTensor::new(port.dtype(), port.dims.as_slice(), bytes)?),
+            true => Value::Optional(None),
+        };
+        self.outputs[index] = value;
+        self.buffers[index] = Some(Buffer { data: data.cast(), len, filled: false });
+        self.has_run = false;
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        if let Some(missing) = self.given.iter().position(|given| !given) {
+            let port = &self.session.program().inputs[missing];
+            let text = port.type_text(self.session.program());
+            let what = format!("input `{}` (number {missing}) is not set; it is {text}", port.name);
+            return Err(error(Status::Input, what));
+        }
+        self.has_run = false;
+        self.session.run_into(&mut self.inputs, &mut self.outputs)?;
+        self.has_run = true;
+        self.fill_buffers()
+    }
+
+    /// Copies results of open extents to the caller's buffers.
+    fn fill_buffers(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            let (Some(buffer), Some(tensor)) = (buffer, self.outputs[index].as_tensor()) else { continue };
+            let Some(bytes) = tensor.bytes() else { continue };
+            buffer.filled = bytes.len() <= buffer.len;
+            if !buffer.filled {
+                let name = &self.session.program().outputs[index].name;
+                let text = format!("output `{name}` has {} bytes, and its buffer {}", bytes.len(), buffer.len);
+                result = result.and(Err(error(Status::Buffer, text)));
+            } else if bytes.as_ptr() != buffer.data {
+                // SAFETY: the caller promised so many bytes, and they overlap no memory of the session.
+                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.data, bytes.len()) };
+            }
+        }
+        result
+    }
+
+    /// A result of the last run.
+    fn output(&self, index: usize) -> Result<&OwnTensor, Error> {
+        let ports = &self.session.program().outputs;
+        let port = ports.get(index).ok_or_else(|| unknown("output", index, ports.len()))?;
+        if !self.has_run {
+            return Err(error(
+                Status::InvalidArgument,
+                "there are no results: the session has not run since outputs were set",
+            ));
+        }
+        let what =
+            || format!("output `{}` is a sequence or an optional value, which this interface does not pass", port.name);
+        self.outputs[index].as_tensor().ok_or_else(|| error(Status::Unsupported, what()))
+    }
+}
+
+/// `of_session_new`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_new(
+    plan: *const Plan,
+    options: *const SessionOptions,
+    session: *mut *mut Session,
+) -> Status {
+    guarded(|| {
+        if session.is_null() {
+            return Err(null("session"));
+        }
+        // SAFETY: the caller passes a plan, and options or null.
+        let (plan, given) = unsafe { (reference(plan, "plan")?, options.as_ref().copied().unwrap_or_default()) };
+        let program = match plan.file.plan().meshes.is_empty() {
+            true => plan.entry_point(given.program)?.program,
+            // Refused, with the reason.
+            false => 0,
+        };
+        let options = Options {
+            threads: given.threads as usize,
+            memory: Some(given.memory).filter(|&bytes| bytes > 0),
+            ..Options::default()
+        };
+        let opened = of_runtime::Session::new(Arc::clone(&plan.file), program, options, &[])?;
+        let canceller = Arc::clone(opened.canceller());
+        let made = Box::new(Session { canceller, state: Mutex::new(State::new(opened)) });
+        // SAFETY: the caller passes memory for a pointer.
+        unsafe { put(session, "session", Box::into_raw(made)) }
+    })
+}
+
+/// `of_session_free`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_free(session: *mut Session) {
+    guarded(|| {
+        if !session.is_null() {
+            // SAFETY: `of_session_new` made it, and the caller frees it once.
+            drop(unsafe { Box::from_raw(session) });
+        }
+        Ok(())
+    });
+}
+
+/// `of_session_set_input`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_set_input(session: *mut Session, index: usize, tensor: *const Tensor) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session and a tensor with its extents.
+        let (session, tensor) = unsafe { (reference(session, "session")?, reference(tensor, "tensor")?) };
+        let mut state = session.state()?;
+        // SAFETY: as above.
+        let (dtype, dims) = unsafe { shape(tensor) }?;
+        if dtype == ElementType::String {
+            return Err(error(Status::InvalidArgument, "text is set by of_session_set_input_text"));
+        }
+        // SAFETY: the caller promises that the elements stay valid until others are set.
+        let bytes = unsafe { external(tensor.data, tensor.bytes, dtype, false) }?;
+        state.set_input(index, OwnTensor::new(dtype, dims, bytes)?)
+    })
+}
+
+/// `of_session_set_input_text`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_set_input_text(
+    session: *mut Session,
+    index: usize,
+    rank: u32,
+    dims: *const i64,
+    strings: *const *const c_char,
+    lengths: *const usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session and `rank` extents.
+        let (session, dims) = unsafe { (reference(session, "session")?, array(dims, rank as usize, "dims")?) };
+        let mut state = session.state()?;
+        // As many strings as a tensor of bytes has bytes.
+        let count = ElementType::Ui8.byte_len(dims).and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or_else(|| error(Status::InvalidArgument, format!("no tensor has extents {dims:?}")))?;
+        // SAFETY: the caller passes as many strings as the extents say, and as many lengths or none.
+        let strings = unsafe { array(strings, count, "strings") }?;
+        let lengths = match lengths.is_null() {
+            true => None,
+            // SAFETY: as above.
+            false => Some(unsafe { array(lengths, count, "lengths") }?),
+        };
+        let one = |(i, &string): (usize, &*const c_char)| -> Result<String, Error> {
+            let Some(lengths) = lengths else {
+                // SAFETY: the caller's strings end with zero.
+                return Ok(unsafe { text(string, "string") }?.to_owned());
+            };
+            // SAFETY: the caller's strings have these lengths.
+            let bytes = unsafe { array(string.cast::<u8>(), lengths[i], "string") }?;
+            let text = std::str::from_utf8(bytes);
+            Ok(text.map_err(|_| error(Status::InvalidArgument, format!("string number {i} is not UTF-8")))?.to_owned())
+        };
+        let strings = strings.iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
+        state.set_input(index, OwnTensor::from_strings(dims, strings)?)
+    })
+}
+
+/// `of_session_set_output`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_set_output(
+    session: *mut Session,
+    index: usize,
+    data: *mut c_void,
+    bytes: usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session, and memory that stays valid until other memory is set.
+        unsafe { reference(session, "session")?.state()?.set_output(index, data, bytes) }
+    })
+}
+
+/// `of_session_run`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_run(session: *mut Session) -> Status {
+    // SAFETY: the caller passes a session.
+    guarded(|| unsafe { reference(session, "session") }?.state()?.run())
+}
+
+/// `of_session_output`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_output(session: *mut Session, index: usize, tensor: *mut Tensor) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session.
+        let state = unsafe { reference(session, "session") }?.state()?;
+        let output = state.output(index)?;
+        let buffer = state.buffers[index].as_ref().filter(|buffer| buffer.filled);
+        let own = output.bytes().map_or(ptr::null(), <[u8]>::as_ptr);
+        let view = Tensor {
+            dtype: output.dtype() as u32,
+            rank: output.dims().len() as u32,
+            dims: output.dims().as_ptr(),
+            data: buffer.map_or(own.cast_mut(), |buffer| buffer.data).cast(),
+            bytes: output.bytes().map_or(0, <[u8]>::len),
+        };
+        // SAFETY: the caller passes memory for a tensor.
+        unsafe { put(tensor, "tensor", view) }
+    })
+}
+
+/// `of_session_output_text`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_output_text(
+    session: *mut Session,
+    index: usize,
+    element: usize,
+    text: *mut *const c_char,
+    length: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session.
+        let state = unsafe { reference(session, "session") }?.state()?;
+        let strings = state.output(index)?.strings();
+        let strings =
+            strings.ok_or_else(|| error(Status::InvalidArgument, format!("output number {index} is not text")))?;
+        let string = strings.get(element).ok_or_else(|| unknown("string", element, strings.len()))?;
+        // SAFETY: the caller passes memory for a pointer and a number.
+        unsafe { put(text, "text", string.as_ptr().cast()).and_then(|()| put(length, "length", string.len())) }
+    })
+}
+
+/// `of_session_cancel`.
+///
+/// # Safety
+/// As `of_runtime.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn of_session_cancel(session: *mut Session, cancelled: i32) -> Status {
+    guarded(|| {
+        // SAFETY: the caller passes a session.
+        unsafe { reference(session, "session") }?.canceller.set(cancelled != 0);
+        Ok(())
+    })
+}

@@ -1,0 +1,62 @@
+//! The library as C programs link it, and plans to run.
+#![allow(dead_code, reason = "every test uses another part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use of_driver::{CompileOptions, Compiler, CpuCode, Model};
+use of_test_support::component::{Component, require};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The folder of the library, which is built here: cargo builds what C programs link for no test.
+pub fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let profile = program.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--offline", "-p", "of-runtime-c"]).current_dir(root());
+    cargo.env("CARGO_TARGET_DIR", profile.parent().unwrap());
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().unwrap();
+    assert!(status.success(), "the library cannot be built");
+    profile.to_path_buf()
+}
+
+/// Compiles a model.
+pub fn compile(model: Model, threads: usize, shapes: &[(&str, usize)], to: &Path) {
+    let options = CompileOptions { cpu_code: CpuCode::Machine, threads, ..CompileOptions::default() };
+    let compiler = shapes.iter().fold(Compiler::with_options(options), |c, (name, extent)| c.shape(name, *extent));
+    compiler.compile(model).and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// The model of examples/digits.
+pub fn digits() -> Model {
+    Model::open(root().join("examples/digits/digits.onnx")).unwrap()
+}
+
+/// A model of the IR's text.
+pub fn model(text: &str) -> Model {
+    Model::from_text(text, "test.of", None).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A compiler, if there is one.
+#[track_caller]
+pub fn compiler(component: &Component, name: &'static str) -> Option<&'static str> {
+    let found = Command::new(name).arg("--version").output();
+    require(component, found.map_err(|e| format!("{name}: {e}")))?;
+    Some(name)
+}
+
+/// Runs a command, which must succeed. Returns what it printed.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{command:?}: {}\n{text}{}", out.status, String::from_utf8_lossy(&out.stderr));
+    text
+}

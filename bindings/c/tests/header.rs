@@ -1,0 +1,144 @@
+//! `of_runtime.h` declares what the library exports: the same functions, structs and numbers.
+
+use std::collections::BTreeSet;
+
+use of_plan::ElementType;
+
+const HEADER: &str = include_str!("../include/of_runtime.h");
+const ABI: &str = include_str!("../src/abi.rs");
+const FUNCTIONS: [&str; 3] =
+    [include_str!("../src/error.rs"), include_str!("../src/plan.rs"), include_str!("../src/session.rs")];
+
+/// A Rust type in C.
+fn c_type(rust: &str) -> String {
+    let pointer = |inner: &str, constant: bool| match (c_type(inner), constant) {
+        (inner, true) if inner.ends_with('*') => format!("{inner}const*"),
+        (inner, true) => format!("const {inner}*"),
+        (inner, false) => format!("{inner}*"),
+    };
+    if let Some(inner) = rust.strip_prefix("*const ") {
+        return pointer(inner, true);
+    }
+    if let Some(inner) = rust.strip_prefix("*mut ") {
+        return pointer(inner, false);
+    }
+    let name = match rust {
+        "u32" => "uint32_t",
+        "i32" => "int32_t",
+        "u64" => "uint64_t",
+        "i64" => "int64_t",
+        "usize" => "size_t",
+        "c_char" => "char",
+        "c_void" => "void",
+        "Plan" => "of_plan",
+        "Session" => "of_session",
+        "SessionOptions" => "of_session_options",
+        "Tensor" => "of_tensor",
+        "Port" => "of_port",
+        "Status" => "of_status",
+        other => panic!("the header has no type for `{other}`"),
+    };
+    name.into()
+}
+
+/// `name: type, …` of Rust as declarations in C.
+fn declarations(rust: &str) -> Vec<String> {
+    let parts = rust.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| part.split_once(": ").unwrap()).map(|(name, ty)| format!("{} {name}", c_type(ty))).collect()
+}
+
+/// A normal form of C text: one space between words, none around punctuation.
+fn normal(c: &str) -> String {
+    let words = c.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut out = String::new();
+    for character in words.chars() {
+        if "*(),{};".contains(character) && out.ends_with(' ') {
+            out.pop();
+        }
+        if character != ' ' || !out.ends_with(['*', '(', ',', ')', '{', ';', '}']) {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// The header without comments and directives.
+fn header() -> String {
+    let mut text = String::new();
+    let mut rest = HEADER;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        text += before;
+        rest = comment.split_once("*/").unwrap().1;
+    }
+    text += rest;
+    text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn functions_agree() {
+    let mut exported = BTreeSet::new();
+    for text in FUNCTIONS {
+        for function in text.split("#[unsafe(no_mangle)]").skip(1) {
+            let signature = function.split_once("extern \"C\" fn ").unwrap().1.split_once('{').unwrap().0;
+            let signature = signature.split_whitespace().collect::<Vec<_>>().join(" ");
+            let (name, rest) = signature.split_once('(').unwrap();
+            let (arguments, result) = rest.rsplit_once(')').unwrap();
+            let result = result.trim().strip_prefix("-> ").map_or("void".into(), c_type);
+            let arguments = declarations(arguments).join(",");
+            let arguments = if arguments.is_empty() { "void" } else { &arguments };
+            exported.insert(normal(&format!("{result} {name}({arguments})")));
+        }
+    }
+    let declared: BTreeSet<String> = header()
+        .split([';', '{', '}'])
+        .filter(|statement| statement.contains('('))
+        .map(normal)
+        .filter(|statement| !statement.starts_with("extern"))
+        .collect();
+    assert_eq!(declared, exported);
+    assert!(exported.len() > 15, "{exported:?}");
+}
+
+#[test]
+fn structs_agree() {
+    let header = normal(&header());
+    let structs: Vec<&str> = ABI.split("#[repr(C)]\n").skip(1).collect();
+    for text in &structs {
+        let (name, fields) = text.strip_prefix("pub struct ").unwrap().split_once(" {").unwrap();
+        let fields = fields.split_once("\n}").unwrap().0;
+        let fields = fields.lines().filter_map(|line| line.trim().strip_prefix("pub "));
+        let fields = declarations(&fields.collect::<Vec<_>>().join(" "));
+        let fields: String = fields.iter().map(|field| format!("{field};")).collect();
+        let name = c_type(name);
+        let expected = normal(&format!("typedef struct {name} {{{fields}}} {name};"));
+        assert!(header.contains(&expected), "{expected}\n{header}");
+    }
+    assert_eq!(structs.len(), 3);
+}
+
+#[test]
+fn numbers_agree() {
+    let header = normal(&header());
+    let statuses = ABI.split_once("pub enum Status {").unwrap().1.split_once("\n}").unwrap().0;
+    let mut count = 0;
+    for (name, number) in statuses.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = ")) {
+        let upper = |(i, c): (usize, char)| {
+            if i > 0 && c.is_uppercase() { format!("_{c}") } else { c.to_uppercase().to_string() }
+        };
+        let name: String = name.chars().enumerate().map(upper).collect();
+        assert!(in_enum(&header, &format!("OF_{name} = {number}")), "OF_{name} = {number}");
+        count += 1;
+    }
+    assert!(count == 12 && !header.contains("= 12}of_status"));
+    for dtype in ElementType::ALL {
+        let expected = format!("OF_TYPE_{} = {}", dtype.name().to_uppercase(), *dtype as i32);
+        assert!(in_enum(&header, &expected), "{expected}");
+    }
+    assert_eq!(header.matches("OF_TYPE_").count(), ElementType::ALL.len());
+    let version = ABI.split_once("OF_RUNTIME_ABI_VERSION: u32 = ").unwrap().1.split_once(';').unwrap().0;
+    assert!(HEADER.contains(&format!("#define OF_RUNTIME_ABI_VERSION {version}\n")));
+}
+
+fn in_enum(header: &str, item: &str) -> bool {
+    [',', '}'].iter().any(|end| header.contains(&format!("{item}{end}")))
+}

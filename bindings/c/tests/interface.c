@@ -1,0 +1,319 @@
+/* Calls of every kind, right and wrong: interface FOLDER, which has the plans of programs.rs. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "of_runtime.h"
+
+#define EXPECT(condition)                                                                                   \
+    do {                                                                                                    \
+        if (!(condition)) {                                                                                 \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, of_error_text());           \
+            exit(1);                                                                                        \
+        }                                                                                                   \
+    } while (0)
+/* A call that fails in this way, with a text that holds these words. */
+#define FAILS(status, words, call) EXPECT((call) == (status) && strstr(of_error_text(), words))
+#define WORKS(call) EXPECT((call) == OF_OK)
+
+static const char *folder;
+
+static of_plan *plan_of(const char *name) {
+    char path[4096];
+    of_plan *plan = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    WORKS(of_plan_open(path, &plan));
+    return plan;
+}
+
+static of_session *session_of(const char *name) {
+    of_plan *plan = plan_of(name);
+    of_session *session = NULL;
+    WORKS(of_session_new(plan, NULL, &session));
+    of_plan_free(plan);
+    return session;
+}
+
+static of_tensor f32(const int64_t *dims, float *data, size_t rows) {
+    of_tensor tensor = {OF_TYPE_F32, 2, dims, data, rows * 4 * sizeof(float)};
+    return tensor;
+}
+
+static void plans(void) {
+    of_plan *plan = NULL, *other = NULL;
+    size_t count = 0;
+    of_port port;
+    EXPECT(of_runtime_abi_version() == OF_RUNTIME_ABI_VERSION && strlen(of_runtime_version()) > 2);
+    EXPECT(strcmp(of_error_text(), "") == 0);
+    FAILS(OF_INVALID_ARGUMENT, "`path` is null", of_plan_open(NULL, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_plan_open("x", NULL));
+    FAILS(OF_IO, "no.plan", of_plan_open("no.plan", &plan));
+    FAILS(OF_PLAN, "not a plan", of_plan_open_memory("nothing", 7, &plan));
+    FAILS(OF_PLAN, "not a plan", of_plan_open_memory(NULL, 0, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`bytes` is null", of_plan_open_memory(NULL, 7, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "cannot have", of_plan_open_memory("x", SIZE_MAX, &plan));
+    EXPECT(plan == NULL);
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_plan_program_count(NULL, &count));
+    of_plan_free(NULL);
+
+    plan = plan_of("digits.plan");
+    FAILS(OF_INVALID_ARGUMENT, "`count` is null", of_plan_program_count(plan, NULL));
+    WORKS(of_plan_program_count(plan, &count));
+    EXPECT(count == 1);
+    WORKS(of_plan_input_count(plan, 0, &count));
+    EXPECT(count == 1);
+    WORKS(of_plan_output_count(plan, 0, &count));
+    EXPECT(count == 1);
+    FAILS(OF_INVALID_ARGUMENT, "no program number 1; there are 1", of_plan_input_count(plan, 1, &count));
+    FAILS(OF_INVALID_ARGUMENT, "no input number 1", of_plan_input(plan, 0, 1, &port));
+    FAILS(OF_INVALID_ARGUMENT, "no output number 7", of_plan_output(plan, 0, 7, &port));
+    FAILS(OF_INVALID_ARGUMENT, "`port` is null", of_plan_output(plan, 0, 0, NULL));
+    WORKS(of_plan_input(plan, 0, 0, &port));
+    EXPECT(strcmp(port.name, "image") == 0 && port.dtype == OF_TYPE_F32 && port.rank == 4);
+    EXPECT(port.dims[0] == -1 && port.dims[1] == 1 && port.dims[2] == 8 && port.dims[3] == 8);
+    EXPECT(strcmp(port.dim_names[0], "N") == 0 && port.dim_names[1] == NULL);
+    EXPECT(strcmp(port.type_text, "f32[N, 1, 8, 8]") == 0);
+
+    const int64_t dims[] = {3, 1, 8, 8};
+    of_tensor image = {OF_TYPE_F32, 4, dims, NULL, 0};
+    WORKS(of_plan_find_program(plan, &image, 1, &count));
+    EXPECT(count == 0);
+    FAILS(OF_INPUT, "inputs were given", of_plan_find_program(plan, NULL, 0, &count));
+    image.dtype = OF_TYPE_F64;
+    FAILS(OF_INPUT, "f64", of_plan_find_program(plan, &image, 1, &count));
+    image.dtype = 99;
+    FAILS(OF_INVALID_ARGUMENT, "number 99", of_plan_find_program(plan, &image, 1, &count));
+
+    /* The same plan from memory. */
+    char path[4096];
+    snprintf(path, sizeof path, "%s/digits.plan", folder);
+    FILE *file = fopen(path, "rb");
+    static char bytes[4 << 20];
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    WORKS(of_plan_open_memory(bytes, len, &other));
+    bytes[len - 1] ^= 1;
+    of_plan *damaged = NULL;
+    FAILS(OF_PLAN, "damaged", of_plan_open_memory(bytes, len, &damaged));
+    memset(bytes, 0, sizeof bytes);
+    WORKS(of_plan_input(other, 0, 0, &port));
+    EXPECT(strcmp(port.name, "image") == 0);
+    of_plan_free(other);
+    of_plan_free(plan);
+}
+
+static void options(void) {
+    of_plan *plan = plan_of("digits.plan"), *interpreted = plan_of("interpreted.plan");
+    of_session *session = NULL;
+    of_session_options choice = {0, 2, 0};
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_session_new(NULL, NULL, &session));
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_new(plan, NULL, NULL));
+    choice.program = 5;
+    FAILS(OF_INVALID_ARGUMENT, "no program number 5", of_session_new(plan, &choice, &session));
+    choice.program = 0;
+    choice.memory = 1;
+    FAILS(OF_MEMORY, "the budget is 1 B", of_session_new(plan_of("fixed.plan"), &choice, &session));
+    FAILS(OF_UNSUPPORTED, "needs the backend", of_session_new(interpreted, NULL, &session));
+    EXPECT(session == NULL);
+    choice.memory = 0;
+    WORKS(of_session_new(plan, &choice, &session));
+    of_session_free(session);
+    of_session_free(NULL);
+    of_plan_free(interpreted);
+    of_plan_free(plan);
+}
+
+static void values(void) {
+    of_session *session = session_of("rows.plan");
+    float x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, y[12] = {0};
+    const int64_t two[] = {2, 4}, three[] = {3, 4}, negative[] = {-1, 4};
+    of_tensor tensor = f32(two, x, 2), result;
+
+    FAILS(OF_INPUT, "input `x` (number 0) is not set; it is f32[N, 4]", of_session_run(session));
+    FAILS(OF_INVALID_ARGUMENT, "has not run", of_session_output(session, 0, &result));
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_run(NULL));
+    FAILS(OF_INVALID_ARGUMENT, "`tensor` is null", of_session_set_input(session, 0, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "no input number 4", of_session_set_input(session, 4, &tensor));
+    tensor.bytes -= 1;
+    FAILS(OF_INVALID_ARGUMENT, "holds 32 bytes, not 31", of_session_set_input(session, 0, &tensor));
+    tensor.bytes += 1;
+    tensor.dims = negative;
+    FAILS(OF_INVALID_ARGUMENT, "cannot have", of_session_set_input(session, 0, &tensor));
+    tensor.dims = NULL;
+    FAILS(OF_INVALID_ARGUMENT, "`dims` is null", of_session_set_input(session, 0, &tensor));
+    tensor.dims = two;
+    tensor.data = NULL;
+    FAILS(OF_INVALID_ARGUMENT, "`data` is null", of_session_set_input(session, 0, &tensor));
+    tensor.data = (char *)x + 1;
+    FAILS(OF_INVALID_ARGUMENT, "not aligned to 4 bytes", of_session_set_input(session, 0, &tensor));
+    tensor.data = x;
+    tensor.rank = 1;
+    tensor.bytes = 8;
+    FAILS(OF_INPUT, "rank", of_session_set_input(session, 0, &tensor));
+    tensor.dtype = OF_TYPE_I32;
+    tensor.rank = 2;
+    tensor.bytes = 32;
+    FAILS(OF_INPUT, "element type i32", of_session_set_input(session, 0, &tensor));
+    tensor.dtype = OF_TYPE_STRING;
+    FAILS(OF_INVALID_ARGUMENT, "of_session_set_input_text", of_session_set_input(session, 0, &tensor));
+    FAILS(OF_INVALID_ARGUMENT, "no output number 9", of_session_set_output(session, 9, y, sizeof y));
+
+    /* Memory of the session, then memory of the caller; elements may change between runs. */
+    tensor = f32(two, x, 2);
+    WORKS(of_session_set_input(session, 0, &tensor));
+    WORKS(of_session_run(session));
+    FAILS(OF_INVALID_ARGUMENT, "no output number 2", of_session_output(session, 2, &result));
+    FAILS(OF_INVALID_ARGUMENT, "`tensor` is null", of_session_output(session, 0, NULL));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.rank == 2 && result.dims[0] == 2 && result.dims[1] == 4 && result.bytes == 32);
+    EXPECT(((float *)result.data)[7] == 16 && result.data != (void *)y);
+    x[7] = 80;
+    WORKS(of_session_set_output(session, 0, y, sizeof y));
+    FAILS(OF_INVALID_ARGUMENT, "has not run", of_session_output(session, 0, &result));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.data == (void *)y && result.bytes == 32 && y[7] == 160 && y[8] == 0);
+    /* A result that is an input is a copy: the caller may free the input. */
+    WORKS(of_session_output(session, 1, &result));
+    EXPECT(result.data != (void *)x && ((float *)result.data)[7] == 80);
+
+    /* A buffer that is too small: the result is in the session's memory. */
+    float small[8] = {0};
+    WORKS(of_session_set_output(session, 0, small, sizeof small));
+    tensor = f32(three, x, 3);
+    WORKS(of_session_set_input(session, 0, &tensor));
+    FAILS(OF_BUFFER, "has 48 bytes, and its buffer 32", of_session_run(session));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.data != (void *)small && result.bytes == 48 && ((float *)result.data)[11] == 24 && small[0] == 0);
+    WORKS(of_session_set_output(session, 0, NULL, 0));
+    WORKS(of_session_run(session));
+    const char *text;
+    size_t length;
+    FAILS(OF_INVALID_ARGUMENT, "is not text", of_session_output_text(session, 0, 0, &text, &length));
+
+    /* No rows. */
+    const int64_t none[] = {0, 4};
+    of_tensor empty = {OF_TYPE_F32, 2, none, NULL, 0};
+    WORKS(of_session_set_input(session, 0, &empty));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.dims[0] == 0 && result.bytes == 0);
+    of_session_free(session);
+}
+
+static void fixed_values(void) {
+    of_session *session = session_of("fixed.plan");
+    float x[12] = {3, [11] = 4}, y[13] = {0};
+    const int64_t three[] = {3, 4};
+    of_tensor tensor = f32(three, x, 3), result;
+    WORKS(of_session_set_input(session, 0, &tensor));
+    FAILS(OF_INVALID_ARGUMENT, "holds 48 bytes, not 52", of_session_set_output(session, 0, y, sizeof y));
+    WORKS(of_session_set_output(session, 0, y, 48));
+    for (int i = 0; i < 3; ++i) {
+        x[0] = (float)i;
+        WORKS(of_session_run(session));
+        EXPECT(y[0] == 2 * x[0] && y[11] == 8 && y[12] == 0);
+    }
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.data == (void *)y);
+    of_session_free(session);
+}
+
+static void text(void) {
+    of_session *session = session_of("text.plan");
+    const char *strings[] = {"one", "two \xC3\xA9", "a\0b"}, *found;
+    const size_t lengths[] = {3, 6, 3};
+    const int64_t dims[] = {3};
+    const char *wrong[] = {"\xFF"};
+    size_t length;
+    of_tensor result;
+    FAILS(OF_INVALID_ARGUMENT, "`strings` is null", of_session_set_input_text(session, 0, 1, dims, NULL, NULL));
+    const int64_t one[] = {1};
+    FAILS(OF_INVALID_ARGUMENT, "not UTF-8", of_session_set_input_text(session, 0, 1, one, wrong, NULL));
+    WORKS(of_session_set_input_text(session, 0, 1, dims, strings, lengths));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.dtype == OF_TYPE_STRING && result.rank == 1 && result.dims[0] == 3 && result.data == NULL);
+    WORKS(of_session_output_text(session, 0, 2, &found, &length));
+    EXPECT(length == 3 && memcmp(found, "a\0b", 3) == 0);
+    FAILS(OF_INVALID_ARGUMENT, "no string number 3", of_session_output_text(session, 0, 3, &found, &length));
+    FAILS(OF_UNSUPPORTED, "has no bytes", of_session_set_output(session, 0, (void *)dims, 8));
+    WORKS(of_session_set_input_text(session, 0, 1, dims, strings, NULL));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output_text(session, 0, 1, &found, &length));
+    EXPECT(length == 6 && memcmp(found, strings[1], 6) == 0);
+    of_session_free(session);
+}
+
+/* Inputs and outputs that end at a page that may not be touched, in every alignment: kernels stay inside. */
+static void bounds(const char *plan, size_t row) {
+    of_session *session = session_of(plan);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = 8 * page;
+    char *memory[2];
+    for (int i = 0; i < 2; ++i) {
+        memory[i] = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT(memory[i] != MAP_FAILED && mprotect(memory[i] + room, page, PROT_NONE) == 0);
+    }
+    for (int64_t rows = 1; rows <= 70; ++rows) {
+        size_t bytes = (size_t)rows * row * sizeof(float);
+        float *x = (float *)(memory[0] + room - bytes), *y = (float *)(memory[1] + room - bytes);
+        const int64_t dims[] = {rows, 4}, image[] = {rows, 1, 8, 8};
+        of_tensor tensor = {OF_TYPE_F32, row == 4 ? 2 : 4, row == 4 ? dims : image, x, bytes};
+        for (size_t i = 0; i < (size_t)rows * row; ++i) x[i] = (float)i;
+        WORKS(of_session_set_input(session, 0, &tensor));
+        WORKS(of_session_set_output(session, 0, y, row == 4 ? bytes : (size_t)rows * 10 * sizeof(float)));
+        WORKS(of_session_run(session));
+        for (size_t i = 0; row == 4 && i < (size_t)rows * row; ++i) EXPECT(y[i] == 2 * x[i]);
+        if (rows == 8) rows = 60;
+    }
+    of_session_free(session);
+}
+
+static void *long_run(void *session) { return (void *)(uintptr_t)of_session_run(session); }
+
+static void cancellation(void) {
+    of_session *session = session_of("loop.plan");
+    static float x[1024];
+    int64_t iterations = INT64_C(1) << 39;
+    const int64_t dims[] = {1024};
+    of_tensor count = {OF_TYPE_I64, 0, NULL, &iterations, 8}, state = {OF_TYPE_F32, 1, dims, x, sizeof x}, result;
+    WORKS(of_session_set_input(session, 0, &count));
+    WORKS(of_session_set_input(session, 1, &state));
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, long_run, session) == 0);
+    /* Once the run has begun, other calls are refused. */
+    struct timespec nap = {0, 1000000};
+    while (of_session_output(session, 0, &result) != OF_BUSY) nanosleep(&nap, NULL);
+    FAILS(OF_BUSY, "another thread", of_session_run(session));
+    WORKS(of_session_cancel(session, 1));
+    void *ended;
+    pthread_join(thread, &ended);
+    EXPECT((uintptr_t)ended == OF_CANCELLED);
+    FAILS(OF_CANCELLED, "cancelled", of_session_run(session));
+    WORKS(of_session_cancel(session, 0));
+    iterations = 3;
+    WORKS(of_session_run(session));
+    WORKS(of_session_output(session, 0, &result));
+    EXPECT(result.dims[0] == 1024);
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_cancel(NULL, 1));
+    of_session_free(session);
+}
+
+int main(int argc, char **argv) {
+    EXPECT(argc == 2);
+    folder = argv[1];
+    plans();
+    options();
+    values();
+    fixed_values();
+    text();
+    bounds("rows.plan", 4);
+    bounds("digits.plan", 64);
+    cancellation();
+    puts("all checks passed");
+    return 0;
+}

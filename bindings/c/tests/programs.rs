@@ -1,0 +1,132 @@
+//! Programs in C, C++ and Python that use the library: the examples, and tests written in C.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use common::{compile, compiler, digits, library, model, root, run};
+use of_test_support::component::{CC, PYTHON, require};
+use tempfile::TempDir;
+
+/// The folder of the library, built once.
+fn built() -> &'static Path {
+    static LIBRARY: OnceLock<std::path::PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(library)
+}
+
+/// A command that builds a C or C++ program with every warning an error.
+fn build(compiler: &str, source: &str, to: &Path) -> Command {
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]).arg(root().join(source));
+    command.arg("-I").arg(root().join("bindings/c/include")).arg("-o").arg(to);
+    command
+}
+
+/// Runs a program with the shared library.
+fn with_library(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", built());
+    command
+}
+
+/// A folder with the plan of the digits.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    compile(digits(), 1, &[], &folder.path().join("digits.plan"));
+    folder
+}
+
+const DIGITS: &str = "input image: f32[N, 1, 8, 8]\noutput probability: f32[N, 10]\ndigits: 7 0 3 9 1 4 8 2\n";
+
+#[test]
+fn the_example_in_c_recognizes_digits_with_either_library() {
+    let Some(cc) = compiler(&CC, "cc") else { return };
+    let folder = folder();
+    let (shared, fixed) = (folder.path().join("shared"), folder.path().join("static"));
+    run(build(cc, "examples/c/digits.c", &shared).args(["-std=c99", "-L"]).arg(built()).arg("-lof_runtime"));
+    run(build(cc, "examples/c/digits.c", &fixed).arg(built().join("libof_runtime.a")).args([
+        "-lpthread",
+        "-ldl",
+        "-lm",
+    ]));
+    for program in [shared, fixed] {
+        let mut command = with_library(program);
+        command.arg(folder.path().join("digits.plan")).arg(root().join("examples/digits/images.npy"));
+        assert_eq!(run(&mut command), DIGITS);
+    }
+}
+
+#[test]
+fn the_example_in_cpp_recognizes_digits_on_two_threads() {
+    let Some(cpp) = compiler(&CC, "c++") else { return };
+    let (folder, images) = (folder(), root().join("examples/digits/images.npy"));
+    let (program, plan) = (folder.path().join("digits"), folder.path().join("digits.plan"));
+    run(build(cpp, "examples/cpp/digits.cpp", &program).args(["-std=c++17", "-L"]).arg(built()).arg("-lof_runtime"));
+    let refused = "refused: input `image` (number 0) has rank 2 [1, 64] and must have rank 4 [N, 1, 8, 8]\n";
+    assert_eq!(run(with_library(&program).arg(&plan).arg(&images)), format!("{DIGITS}{refused}"));
+    let missing = with_library(&program).arg(&images).arg(&images).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("error: not a plan"), "{missing:?}");
+}
+
+#[test]
+fn python_calls_the_library_without_a_package() {
+    let python = Command::new("python3").arg("--version").output().map(|_| "python3");
+    let Some(python) = require(&PYTHON, python) else { return };
+    let folder = folder();
+    let mut command = Command::new(python);
+    command.arg(root().join("bindings/c/tests/digits.py")).arg(built().join("libof_runtime.so"));
+    command.arg(folder.path().join("digits.plan")).arg(root().join("examples/digits/images.npy"));
+    assert_eq!(run(&mut command), "digits: 7 0 3 9 1 4 8 2\n");
+}
+
+#[test]
+fn every_wrong_call_gives_an_error_and_buffers_are_used_in_place() {
+    let Some(cc) = compiler(&CC, "cc") else { return };
+    let folder = folder();
+    let file = |name: &str| folder.path().join(name);
+    compile(model(ROWS), 1, &[], &file("rows.plan"));
+    compile(model(ROWS), 1, &[("N", 3)], &file("fixed.plan"));
+    compile(model(TEXT), 1, &[], &file("text.plan"));
+    compile(model(LOOP), 1, &[], &file("loop.plan"));
+    compile(model(INTERPRETED), 1, &[], &file("interpreted.plan"));
+    let program = file("interface");
+    let source = "bindings/c/tests/interface.c";
+    run(build(cc, source, &program).args(["-std=c11", "-D_GNU_SOURCE", "-L"]).arg(built()).arg("-lof_runtime"));
+    assert_eq!(run(with_library(&program).arg(folder.path())), "all checks passed\n");
+}
+
+/// An input and an output of open extents.
+const ROWS: &str = "func @main(%x: tensor<?(N)x4xf32>) -> (tensor<?(N)x4xf32>, tensor<?(N)x4xf32>) {
+  %y = of.add %x, %x : (tensor<?(N)x4xf32>, tensor<?(N)x4xf32>) -> tensor<?(N)x4xf32>
+  of.return %y, %x : (tensor<?(N)x4xf32>, tensor<?(N)x4xf32>) -> ()
+}
+";
+
+/// Text that comes out as it went in.
+const TEXT: &str = "func @main(%s: tensor<?(N)x!of.string>) -> (tensor<?(N)x!of.string>) {
+  of.return %s : (tensor<?(N)x!of.string>) -> ()
+}
+";
+
+/// A run as long as an input says.
+const LOOP: &str = "func @main(%n: tensor<i64>, %x: tensor<1024xf32>) -> (tensor<1024xf32>) {
+  %none = of.none
+  %last = of.loop %n, %none, %x : (tensor<i64>, none, tensor<1024xf32>) -> tensor<1024xf32> {
+  ^(%i: tensor<i64>, %c: tensor<i1>, %s: tensor<1024xf32>):
+    %m = of.sin %s : (tensor<1024xf32>) -> tensor<1024xf32>
+    of.yield %c, %m : (tensor<i1>, tensor<1024xf32>) -> ()
+  }
+  of.return %last : (tensor<1024xf32>) -> ()
+}
+";
+
+/// An op without native code, whose backend is not part of the library.
+const INTERPRETED: &str = "func @main(%m: tensor<65x65xf32>) -> (tensor<f32>) {
+  %d = of.det %m : (tensor<65x65xf32>) -> tensor<f32>
+  of.return %d : (tensor<f32>) -> ()
+}
+";

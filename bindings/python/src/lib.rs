@@ -1,0 +1,29 @@
+//! The native part of the Python package `of_opt`: compilation by `of_driver`, plans, and sessions of `of_runtime`. The package's
+//! own part in `python/of_opt` has the functions and exceptions that users see.
+
+mod array;
+mod compile;
+mod dlpack;
+mod error;
+mod interrupt;
+mod model_info;
+mod numpy;
+mod plan;
+mod ports;
+mod session;
+mod values;
+
+use pyo3::prelude::*;
+
+/// The module `of_opt._native`.
+#[pymodule(name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    of_driver::codegen_passes::register();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<plan::Plan>()?;
+    module.add_class::<ports::Port>()?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<array::Memory>()?;
+    module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
+    module.add_function(wrap_pyfunction!(model_info::model_info, module)?)
+}

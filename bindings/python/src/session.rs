@@ -1,0 +1,291 @@
+//! Sessions: runs of a plan on arrays of Python.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use of_diag::Diagnostics;
+use of_driver::session::{entry_point, find_program, program_session, run_error};
+use of_driver::{Backends, SessionOptions, error};
+use of_plan::{PlanFile, Program};
+use of_runtime::{RunError, Tensor, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::array::View;
+use crate::error::{input_error, raised};
+use crate::interrupt::{Interrupt, is_main_thread};
+use crate::numpy::{self, Numpy};
+use crate::plan::Plan;
+use crate::values::{from_value, to_value};
+
+/// Executes a plan any number of times.
+#[pyclass(frozen, module = "of_opt")]
+pub struct Session {
+    plan: Arc<PlanFile>,
+    options: SessionOptions,
+    backends: Backends,
+    interrupt: Arc<Interrupt>,
+    /// One run at a time.
+    executors: Mutex<Executors>,
+    /// The names of the inputs.
+    names: Vec<String>,
+}
+
+/// What executes the programs that inputs have needed so far.
+#[derive(Default)]
+struct Executors {
+    programs: HashMap<usize, of_runtime::Session>,
+    /// The ranks of a mesh.
+    mesh: Option<of_driver::Session>,
+}
+
+/// A result: an array that the run writes to, or what the run makes.
+enum Room {
+    Array(Py<PyAny>),
+    Made,
+    /// An array that what the run makes is copied to.
+    CopiedTo(Py<PyAny>, View),
+}
+
+impl Session {
+    /// Opens a program, whose runs this session's interruption ends.
+    fn open(&self, number: usize) -> Result<of_runtime::Session, Diagnostics> {
+        let session = program_session(Arc::clone(&self.plan), number, &self.options, &self.backends)?;
+        let interrupt = Arc::clone(&self.interrupt);
+        session.canceller().poll_with(Box::new(move || interrupt.ends_run()));
+        Ok(session)
+    }
+
+    fn program(&self, inputs: &[Value]) -> Result<(usize, Cow<'_, Program>), Diagnostics> {
+        if !self.plan.plan().meshes.is_empty() {
+            return Ok((0, entry_point(&self.plan)?));
+        }
+        let number = find_program(&self.plan, inputs)?;
+        Ok((number, Cow::Borrowed(&self.plan.plan().programs[number])))
+    }
+
+    /// The values of the inputs, in the order of the model.
+    fn inputs(&self, given: &Bound<'_, PyDict>, owners: &mut Vec<Py<PyAny>>) -> PyResult<Vec<Value>> {
+        let py = given.py();
+        let program = entry_point(&self.plan).map_err(|e| raised(py, &e))?;
+        let mut values = Vec::with_capacity(program.inputs.len());
+        for port in &program.inputs {
+            let Some(value) = given.get_item(&port.name)? else {
+                let what = format!("no value for input '{}'", port.name);
+                return Err(input_error(py, what, None));
+            };
+            values.push(to_value(&value, port.dtype(), owners)?);
+        }
+        if given.len() != program.inputs.len() {
+            let known = |name: &str| self.names.iter().any(|n| n == name);
+            let unknown = given.keys().iter().map(|key| key.to_string()).find(|name| !known(name));
+            let what = format!("the model has no input '{}'", unknown.unwrap_or_default());
+            return Err(input_error(py, what, Some(&format!("its inputs are {}", self.names.join(", ")))));
+        }
+        Ok(values)
+    }
+
+    /// For each output, where its result goes, and the value for the run.
+    fn rooms(
+        &self,
+        py: Python<'_>,
+        program: &Program,
+        given: Option<&Bound<'_, PyDict>>,
+        owners: &mut Vec<Py<PyAny>>,
+    ) -> PyResult<Vec<(Room, Value)>> {
+        let mesh = !self.plan.plan().meshes.is_empty();
+        let mut rooms = Vec::with_capacity(program.outputs.len());
+        for port in &program.outputs {
+            let own = given.map(|given| given.get_item(&port.name)).transpose()?.flatten();
+            let dense = !port.object && port.dtype().bits() >= 8 && !mesh;
+            let array = match own {
+                Some(array) => array,
+                None if dense => Numpy::get(py)?.empty(py, port.dtype(), &port.dims)?,
+                None => {
+                    rooms.push((Room::Made, Value::Optional(None)));
+                    continue;
+                }
+            };
+            let view = View::of(&array)?.filter(|view| view.is_dense && view.is_writable);
+            let Some(view) = view.filter(|view| view.dtype == Some(port.dtype()) && port.dtype().bits() >= 8) else {
+                let what = format!(
+                    "the array for output '{}' is not a writable row-major array of {}",
+                    port.name,
+                    numpy::name(port.dtype())
+                );
+                return Err(input_error(py, what, None));
+            };
+            if !dense {
+                rooms.push((Room::CopiedTo(array.unbind(), view), Value::Optional(None)));
+                continue;
+            }
+            if view.dims != port.dims {
+                let what = format!(
+                    "the array for output '{}' has shape {:?} and must have {:?}",
+                    port.name, view.dims, port.dims
+                );
+                return Err(input_error(py, what, None));
+            }
+            let tensor = Tensor::new(port.dtype(), view.dims.as_slice(), view.external());
+            let tensor = tensor.map_err(|e| input_error(py, e.to_string(), None))?;
+            owners.extend(view.owners);
+            rooms.push((Room::Array(array.unbind()), tensor.into()));
+        }
+        if let Some(unknown) = given.and_then(|given| {
+            let known = |name: &str| program.outputs.iter().any(|port| port.name == name);
+            given.keys().iter().map(|key| key.to_string()).find(|name| !known(name))
+        }) {
+            return Err(input_error(py, format!("the model has no output '{unknown}'"), None));
+        }
+        Ok(rooms)
+    }
+
+    /// Executes a program, without Python's lock.
+    fn execute(
+        &self,
+        number: usize,
+        main: bool,
+        inputs: &mut Vec<Value>,
+        outputs: &mut Vec<Value>,
+    ) -> Result<(), Failure> {
+        let mut executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
+        self.interrupt.executed_by_main(main);
+        if !self.plan.plan().meshes.is_empty() {
+            if executors.mesh.is_none() {
+                executors.mesh =
+                    Some(of_driver::Session::first(Arc::clone(&self.plan), &self.options, &self.backends)?);
+            }
+            if let Some(session) = &mut executors.mesh {
+                *outputs = session.run_values(std::mem::take(inputs))?;
+            }
+            return Ok(());
+        }
+        let session = match executors.programs.entry(number) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => entry.insert(self.open(number)?),
+        };
+        match session.run_into(inputs, outputs) {
+            Ok(()) => Ok(()),
+            Err(RunError::Cancelled) => Err(Failure::Cancelled),
+            Err(e) => {
+                // A session that failed for good is made again by the next run.
+                if matches!(e, RunError::Panic { .. } | RunError::Internal(_) | RunError::Poisoned(_)) {
+                    executors.programs.remove(&number);
+                }
+                Err(Failure::Wrong(run_error(&e)))
+            }
+        }
+    }
+}
+
+/// Why a run failed.
+enum Failure {
+    Cancelled,
+    Wrong(Diagnostics),
+}
+
+impl From<Diagnostics> for Failure {
+    fn from(list: Diagnostics) -> Self {
+        Failure::Wrong(list)
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Opens a session of a plan.
+    #[new]
+    #[pyo3(signature = (plan, *, threads = 0, memory = None))]
+    fn new(py: Python<'_>, plan: &Bound<'_, Plan>, threads: usize, memory: Option<u64>) -> PyResult<Session> {
+        let plan = Arc::clone(&plan.get().file);
+        let options = SessionOptions { threads, memory, ..SessionOptions::default() };
+        let names = entry_point(&plan).map_err(|e| raised(py, &e))?.inputs.iter().map(|p| p.name.clone()).collect();
+        let (backends, interrupt, executors) = (Backends::builtin(), Arc::default(), Mutex::default());
+        let session = Session { plan, options, backends, interrupt, executors, names };
+        // A plan that this machine cannot execute is an error now and not in the first run.
+        if session.plan.plan().meshes.is_empty()
+            && let [only] =
+                &session.plan.plan().programs.iter().enumerate().filter(|p| !p.1.inner).collect::<Vec<_>>()[..]
+        {
+            let opened = py.detach(|| session.open(only.0)).map_err(|e| raised(py, &e))?;
+            session.executors.lock().unwrap_or_else(PoisonError::into_inner).programs.insert(only.0, opened);
+        }
+        Ok(session)
+    }
+
+    /// Runs the plan. Returns the outputs by name.
+    #[pyo3(signature = (inputs, outputs = None))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        outputs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (results, program) = self.results(py, inputs, outputs)?;
+        let named = PyDict::new(py);
+        for (port, result) in program.outputs.iter().zip(results) {
+            named.set_item(&port.name, result)?;
+        }
+        Ok(named)
+    }
+
+    /// As `run`; returns the outputs in the order of the model.
+    #[pyo3(signature = (inputs, outputs = None))]
+    fn run_list<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyDict>,
+        outputs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.results(py, inputs, outputs)?.0)
+    }
+
+    /// Ends the runs of this session that are in progress, from another thread.
+    fn cancel(&self) {
+        self.interrupt.cancel();
+    }
+}
+
+impl Session {
+    fn results<'py>(
+        &self,
+        py: Python<'py>,
+        given: &Bound<'py, PyDict>,
+        rooms: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Cow<'_, Program>)> {
+        let mut owners = Vec::new();
+        let mut inputs = self.inputs(given, &mut owners)?;
+        let (number, program) = self.program(&inputs).map_err(|e| raised(py, &e))?;
+        let (rooms, mut outputs): (Vec<Room>, Vec<Value>) =
+            self.rooms(py, &program, rooms, &mut owners)?.into_iter().unzip();
+        let main = is_main_thread(py)?;
+        let run = || self.interrupt.during(|| self.execute(number, main, &mut inputs, &mut outputs));
+        match py.detach(run) {
+            Ok(()) => {}
+            Err(Failure::Wrong(list)) => return Err(raised(py, &list)),
+            Err(Failure::Cancelled) => {
+                let cancelled = || raised(py, &error(of_diag::Code::RUN, RunError::Cancelled.to_string()).into());
+                return Err(self.interrupt.take_raised().unwrap_or_else(cancelled));
+            }
+        }
+        drop(inputs);
+        let results = rooms.into_iter().zip(outputs).zip(&program.outputs).map(|((room, value), port)| match room {
+            Room::Array(array) => Ok(array.into_bound(py)),
+            Room::Made => from_value(py, value),
+            Room::CopiedTo(array, view) => {
+                let tensor = value.as_tensor().filter(|t| t.dims() == view.dims && t.dtype() == port.dtype());
+                let Some(bytes) = tensor.and_then(Tensor::bytes) else {
+                    let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{:?}", t.dims()));
+                    let what =
+                        format!("the array for output '{}' has shape {:?}, and the result {got}", port.name, view.dims);
+                    return Err(input_error(py, what, None));
+                };
+                view.fill(bytes);
+                Ok(array.into_bound(py))
+            }
+        });
+        let results = results.collect::<PyResult<Vec<_>>>()?;
+        drop(owners);
+        Ok((results, program))
+    }
+}

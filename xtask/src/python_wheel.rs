@@ -1,0 +1,67 @@
+//! `cargo xtask wheel`: builds the wheel of the Python package, and tests it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::components::is_required;
+use crate::python;
+use crate::workspace::{root, run, target};
+
+/// A wheel must not be larger, in bytes.
+const MAX_WHEEL: u64 = 20_000_000;
+
+/// Builds the wheel; with `--test`, runs the package's tests on what it installs.
+///
+/// # Errors
+/// When maturin fails, the wheel is too large, or a test fails. Without the Python packages the work is skipped, unless OF_REQUIRE
+/// names `python`.
+pub fn wheel(args: &[&str]) -> Result<(), String> {
+    let with_tests = match args {
+        [] => false,
+        ["--test"] => true,
+        other => return Err(format!("'cargo xtask wheel' does not know {}", other.join(" "))),
+    };
+    if !python::installed() {
+        let missing = "the Python packages that build and test it are not installed ('cargo xtask python-packages')";
+        if !with_tests || is_required("python") {
+            return Err(format!("the wheel cannot be built: {missing}"));
+        }
+        eprintln!("SKIPPED: the wheel is neither built nor tested, as {missing}");
+        return Ok(());
+    }
+    let wheel = build()?;
+    let bytes = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
+    eprintln!("{}: {bytes} bytes", wheel.display());
+    if bytes > MAX_WHEEL {
+        return Err(format!("the wheel has more than {MAX_WHEEL} bytes"));
+    }
+    if with_tests { test(&wheel) } else { Ok(()) }
+}
+
+/// Builds the wheel with the compiled crates of the workspace.
+fn build() -> Result<PathBuf, String> {
+    let folder = target().join("wheels");
+    let work = |e: std::io::Error| format!("{}: {e}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(work)?;
+    }
+    let python = python::interpreter()?;
+    let mut maturin = Command::new(&python);
+    maturin.current_dir(root()).args(["-m", "maturin", "build", "--release", "--locked"]);
+    maturin.args(["--manifest-path", "bindings/python/Cargo.toml", "--interpreter"]).arg(&python);
+    run(maturin.arg("--out").arg(&folder))?;
+    let files = fs::read_dir(&folder).map_err(work)?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut wheels = files.filter(|path| path.extension().is_some_and(|e| e == "whl"));
+    wheels.next().ok_or_else(|| "maturin made no wheel".into())
+}
+
+/// Unpacks the wheel into a folder of its own and runs the tests there.
+fn test(wheel: &Path) -> Result<(), String> {
+    let folder = target().join("wheels/installed");
+    let python = python::interpreter()?;
+    run(Command::new(&python).args(["-m", "zipfile", "-e"]).arg(wheel).arg(&folder))?;
+    let mut pytest = Command::new(&python);
+    pytest.current_dir(root().join("bindings/python")).env("PYTHONPATH", &folder);
+    run(pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).env("PYTHONDONTWRITEBYTECODE", "1"))
+}
