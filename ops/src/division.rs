@@ -1,6 +1,6 @@
 //! Divisions and remainders of integers, and which of them must not divide by zero.
 //!
-//! ONNX does not define their result by zero, and processors trap. A run that meets one fails, unless nothing but the
+//! ONNX does not define their result by zero, and processors trap. A run with such a division fails, unless nothing but the
 //! choices of `of.select` read the quotient: models guard divisions that way, and there it is 0 and not chosen.
 
 use of_ir::{DType, Graph, OpId};

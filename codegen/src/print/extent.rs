@@ -1,5 +1,6 @@
 //! Extents as C-family expressions: an [`Extent`] prints as a C expression whose symbols are variables of the kernel's prologue.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::fmt::Write;
@@ -17,8 +18,29 @@ pub fn variable(symbol: &str) -> String {
     out
 }
 
+/// Why a kernel with a sum or product of extents that became unknown is not printed.
+pub const TOO_LARGE: &str = "its extents are too large polynomials of the shape symbols";
+
+thread_local! {
+    /// Whether an unknown extent was printed. Text that is formatted has no other way to fail.
+    static PRINTED_UNKNOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The result of a printer, or an error where it prints an extent that became unknown.
+///
+/// # Errors
+/// As the printer.
+pub fn all_known<T>(print: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    PRINTED_UNKNOWN.set(false);
+    let printed = print()?;
+    if PRINTED_UNKNOWN.get() { Err(TOO_LARGE.into()) } else { Ok(printed) }
+}
+
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.dim().is_unknown() {
+            PRINTED_UNKNOWN.set(true);
+        }
         if let Some(n) = self.dim().as_const() {
             return write!(f, "{n}");
         }
@@ -93,6 +115,14 @@ mod tests {
         }
         assert!(long.declarations.len() < 100 * 80, "{}", long.declarations);
         assert!(long.declarations.ends_with("  const i64 s__0_95 = (0 + 1LL * s__0_94 + 1LL * s_n99);\n"));
+    }
+
+    #[test]
+    fn an_unknown_extent_is_an_error_and_a_symbol_with_its_name_in_it_is_none() {
+        let print = |d: Dim| all_known(|| Ok(format!("a + {}", Extent::from(d))));
+        assert_eq!(print(Dim::symbol("?n")).unwrap(), "a + (0 + 1LL * s__3f_n)");
+        assert_eq!(print(Dim::unknown()).unwrap_err(), TOO_LARGE);
+        assert!(print(Dim::symbol("n")).is_ok());
     }
 
     #[test]

@@ -18,8 +18,6 @@ pub mod source;
 pub use printer::{Capabilities, Printer};
 pub use source::Source;
 
-use of_ir::Dim;
-
 use crate::isa::{Isa, Language};
 use crate::kernel::nest::Nest;
 
@@ -38,13 +36,8 @@ impl Nest {
     /// # Errors
     /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
-        let source = printer(isa.language).print(self, isa)?;
-        // Sums and products of extents that became too large.
-        let unknown = extent::variable(&Dim::unknown().to_string());
-        if source.body.contains(&unknown) || source.iterations.dim().is_unknown() {
-            return Err("its extents are too large polynomials of the shape symbols".into());
-        }
-        Ok(source)
+        let source = extent::all_known(|| printer(isa.language).print(self, isa))?;
+        if source.iterations.dim().is_unknown() { Err(extent::TOO_LARGE.into()) } else { Ok(source) }
     }
 }
 

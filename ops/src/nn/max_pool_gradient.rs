@@ -83,7 +83,8 @@ impl MaxPoolGradient {
         let dims = b.op(Concat { axis: 0 }, &[plane, spatial])?;
         let (zero, one) = (Constant::number(b.rw, 0.0, DType::F32)?, Constant::number(b.rw, 1.0, DType::F32)?);
         let ones = b.expand(one, dims)?;
-        let found = b.op(MaxPool { return_indices: false, ..self.pool() }, &[ones])?;
+        let found = b.rw.create(self.pool(), &[ones])?;
+        let found = b.rw.graph().op(found).results[0];
         let found = b.op(Gt {}, &[found, zero])?;
         let nowhere = b.number(-1.0, at)?;
         b.op(Select {}, &[found, at, nowhere])

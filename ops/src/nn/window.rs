@@ -150,8 +150,9 @@ impl WindowAttrs<'_> {
                 }
                 _ => &Dim::call(DimFn::FloorDiv, &slack, &s) + &dim(1),
             };
-            // An empty axis may have no window at all.
-            let empty = input[i] == dim(0) && positions == dim(0);
+            // An empty axis may have no window at all. Where its number is no quotient, others round it towards zero.
+            let whole = slack.as_const() == Some(-(strides[i] as i64));
+            let empty = input[i] == dim(0) && whole && !self.ceil && positions == dim(0);
             if slack.as_const().is_some_and(|c| c < 0) && !empty {
                 return Err(OpError::shape(format!(
                     "a window that spans {extent} elements does not fit an axis of {} with pads {b} and {e}",

@@ -8,8 +8,8 @@ use std::io;
 use memmap2::{Mmap, MmapMut};
 use of_plan::{KernelCode, PlanFile};
 
-/// A kernel's entry point: runs the iterations `[begin, end)` of its outermost loop and returns a status: 0, or a number
-/// that [`crate::bound_task`] turns into an error.
+/// A kernel's entry point: runs the iterations `[begin, end)` of its outermost loop and returns a status: 0, or the
+/// number of an error, which [`crate::bound_task`] names.
 pub(crate) type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
 
 /// All kernels of a plan. They are copied out of the file, so that what runs is what was verified, whatever happens to
