@@ -36,7 +36,7 @@ pub fn is_guarded(g: &Graph, op: OpId) -> bool {
                 continue;
             }
             let elementwise = crate::get(g, u.op).is_some_and(|o| o.scalar().is_some());
-            if !elementwise && !(MOVES.contains(&reader.name()) && u.operand == 0) {
+            if !(elementwise || MOVES.contains(&reader.name()) && u.operand == 0) {
                 return false;
             }
             values.extend(reader.results.iter().filter(|r| !values.contains(r)).copied().collect::<Vec<_>>());

@@ -246,7 +246,7 @@ fn sink_scatter(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Di
 /// repeat(transpose_p(x)) = transpose_p(repeat(x)), where a reshape, an expand and a reshape repeat the elements of axes, as an
 /// enlargement to the nearest element does.
 fn sink_repeat(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
-    let Some((x, p, from, factors)) = repeat_of_transpose(rw, op) else { return Ok(false) };
+    let Some(Repeat { x, p, from, factors }) = repeat_of_transpose(rw, op) else { return Ok(false) };
     rw.rewrite(op, &[]);
     let back = inverse(&p);
     let before = |list: &[usize]| back.iter().map(|axis| list[*axis]).collect::<Vec<_>>();
@@ -254,9 +254,20 @@ fn sink_repeat(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     finish(rw, op, y, &p)
 }
 
-/// The source and permutation of the transpose that a reshape, an expand and the reshape `op` repeat, its extents, and how often
-/// they repeat the elements of each axis.
-fn repeat_of_transpose(rw: &Rewriter<'_>, op: OpId) -> Option<(ValueId, Vec<usize>, Vec<usize>, Vec<usize>)> {
+/// A transpose whose elements are repeated.
+struct Repeat {
+    /// Its source.
+    x: ValueId,
+    /// Its permutation.
+    p: Vec<usize>,
+    /// The extents of its result.
+    from: Vec<usize>,
+    /// How often the elements of each axis are repeated.
+    factors: Vec<usize>,
+}
+
+/// The transpose that a reshape, an expand and the reshape `op` repeat.
+fn repeat_of_transpose(rw: &Rewriter<'_>, op: OpId) -> Option<Repeat> {
     let g = rw.graph();
     let operand = |op: OpId| g.op(op).operands[0];
     let wide = operand(op);
@@ -282,7 +293,7 @@ fn repeat_of_transpose(rw: &Rewriter<'_>, op: OpId) -> Option<(ValueId, Vec<usiz
         factors.push(factor);
     }
     let whole = from.iter().zip(&factors).map(|(d, f)| d * f).eq(to.iter().copied());
-    (at == split.len() && whole && factors.iter().any(|f| *f > 1)).then_some((x, p, from, factors))
+    (at == split.len() && whole && factors.iter().any(|f| *f > 1)).then_some(Repeat { x, p, from, factors })
 }
 
 fn sink_slice(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {

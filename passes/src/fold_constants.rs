@@ -195,15 +195,16 @@ fn is_varied(g: &Graph, v: ValueId) -> bool {
 /// Ops that may rearrange or convert a value before a contraction reads it.
 const MAX_LAYOUT_OPS: usize = 4;
 
-/// Whether an op that is not elementwise and has a multiply-add or more for each element of `v` reads it, directly or after
-/// up to `depth` ops with one operand.
+/// Whether an op that is not elementwise and has a multiply-add or more for each element of its operands and results reads `v`,
+/// directly or after up to `depth` ops with one operand.
 fn is_contracted(g: &Graph, v: ValueId, depth: usize) -> bool {
     g.uses(v).iter().any(|u| {
         let elementwise = list::get(g, u.op).is_none_or(|o| o.scalar().is_some());
-        if !elementwise && work::of(g, u.op).flops >= 2.0 * work::elements(g.ty(v)) {
+        let data = g.op(u.op);
+        let elements = data.operands.iter().chain(&data.results).map(|v| work::elements(g.ty(*v))).fold(0.0, f64::max);
+        if !elementwise && work::of(g, u.op).flops >= 2.0 * elements {
             return true;
         }
-        let data = g.op(u.op);
         depth > 0 && data.operands.len() == 1 && data.results.iter().any(|r| is_contracted(g, *r, depth - 1))
     })
 }

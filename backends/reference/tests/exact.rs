@@ -25,7 +25,7 @@ fn isas() -> Vec<&'static Isa> {
 fn run(f: &Func, inputs: &[Value], isa: &'static Isa) -> Result<Vec<Value>, RunError> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
-    let options = CompileOptions::new(Target::new(isa, &[]), support::cache());
+    let options = CompileOptions::new(Target { keep_subnormals: true, ..Target::new(isa, &[]) }, support::cache());
     let plan = support::compile_for(&support::after_passes(module), &options).and_then(|c| Ok(c.open()?));
     let plan = Arc::new(plan.unwrap_or_else(|d| panic!("{d}")));
     let mut session =

@@ -56,7 +56,8 @@ fn run_with(
 fn plan_for(f: &Func, isa: &'static Isa, cpu_code: CpuCode) -> Result<of_plan::PlanFile, of_diag::Diagnostics> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
-    let options = CompileOptions::new(Target { cpu_code, ..Target::new(isa, &[&Reference]) }, support::cache());
+    let target = Target { cpu_code, keep_subnormals: true, ..Target::new(isa, &[&Reference]) };
+    let options = CompileOptions::new(target, support::cache());
     Ok(support::compile_for(&support::after_passes(module), &options)?.open()?)
 }
 

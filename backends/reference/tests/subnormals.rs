@@ -9,7 +9,7 @@ use of_test_support::plans;
 
 const ROWS: usize = 300;
 
-/// Halves, and products with the identity: both keep the operand's exponents.
+/// Products with one half, and products with the identity: both keep the operand's exponents.
 const PROGRAM: &str =
     "func @main(%x: tensor<300x8xf32>, %eye: tensor<8x8xf32>) -> (tensor<300x8xf32>, tensor<300x8xf32>) {
   %half = of.constant {value = dense<0.5> : tensor<f32>}

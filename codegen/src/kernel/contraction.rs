@@ -16,7 +16,7 @@ use of_plan::Reread;
 use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
-use crate::kernel::{few_columns, space};
+use crate::kernel::space;
 
 /// The element types of a contraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,7 +220,7 @@ pub(crate) fn k_groups(c: &Contraction) -> Extent {
 /// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
 pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
     if c.rhs == RhsLayout::FewColumns {
-        return few_columns::tile(c, isa);
+        return few_columns_tile(c, isa);
     }
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for (cycles, tile) in modelled_tiles(c, isa) {
@@ -229,6 +229,12 @@ pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
         }
     }
     best.1
+}
+
+/// The tile of a contraction of few columns: as many pairs of a row and a column as a vector has lanes.
+pub(crate) fn few_columns_tile(c: &Contraction, isa: &Isa) -> Tile {
+    let rows = (isa.lanes / c.columns.size_hint().max(1)).max(1);
+    Tile { rows: c.inner.0.number().map_or(rows, |inner| rows.min(inner.max(1))), vectors: 1 }
 }
 
 /// Candidate tiles: [`choose_tile`] first, then those with few more modelled cycles.

@@ -115,9 +115,9 @@ NARROW(i8, "vpmovsxbd") NARROW(u8, "vpmovzxbd") NARROW(i16, "vpmovsxwd") NARROW(
 #define WIDEN(T, INSN) return *(const any_##T *)p;
 NARROW(i32, "vmovdqu32")
 
-/* 16-bit floats, as the low 16 bits of lanes and as f32. f16 by instructions where available, else in integers: a
-   product rescales the exponent, which also normalises subnormal numbers. Back, a sum with a large constant rounds
-   subnormal results, and an integer addition the others. bf16 is the upper 16 bits of f32. */
+/* 16-bit floats, as the low 16 bits of lanes and as f32. f16 by instructions where available, else in integers:
+   an addition rescales the exponent, and a conversion from integers normalises subnormal numbers. Back, a sum with a large
+   constant rounds subnormal results, and an integer addition the others. bf16 is the upper 16 bits of f32. */
 INLINE vf widen_bf16(vi h) { return (vf)(h << 16); }
 INLINE vi narrow_bf16(vf x) {
   vu u = (vu)x;
@@ -133,8 +133,9 @@ INLINE vf widen_packed(packed_f16 h) { vf v; __asm__("vcvtph2ps %1, %0" : "=x"(v
 INLINE packed_f16 narrow_packed(vf x) { packed_f16 h; __asm__("vcvtps2ph $0, %1, %0" : "=x"(h) : "x"(x)); return h; }
 #else
 INLINE vf widen_f16(vi h) {
-  vi u = (h & 0x7fff) << 13;
-  vi f = ipick(u >= (0x7c00 << 13), u | 0x7f800000, (vi)((vf)u * SPLAT(5.192296858534828e33f)));
+  vi m = h & 0x7fff, u = m << 13;
+  vi small = (vi)(__builtin_convertvector(m, vf) * SPLAT(5.9604644775390625e-8f));
+  vi f = ipick(m >= 0x7c00, u | 0x7f800000, ipick(m < 0x400, small, u + (112 << 23)));
   return (vf)(f | (h & 0x8000) << 16);
 }
 INLINE vi narrow_f16(vf x) {

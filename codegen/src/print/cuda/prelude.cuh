@@ -129,8 +129,9 @@ INLINE f32 one_widen_f16(f16 h) { f32 x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "
 INLINE f16 one_narrow_f16(f32 x) { f16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
 #else
 INLINE f32 one_widen_f16(f16 h) {
-  u32 u = (u32)(h & 0x7fff) << 13;
-  f32 x = u >= 0x7c00u << 13 ? __int_as_float((i32)(u | 0x7f800000)) : __int_as_float((i32)u) * 5.192296858534828e33f;
+  u32 m = h & 0x7fff, u = m << 13;
+  f32 x = m >= 0x7c00 ? __int_as_float((i32)(u | 0x7f800000))
+    : m < 0x400 ? (f32)m * 5.9604644775390625e-8f : __int_as_float((i32)(u + (112 << 23)));
   return __int_as_float(__float_as_int(x) | (i32)((u32)(h & 0x8000) << 16));
 }
 INLINE f16 one_narrow_f16(f32 x) {
