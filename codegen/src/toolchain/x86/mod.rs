@@ -82,7 +82,7 @@ mod tests {
                 Op::Alu(Alu::And) => value(a) & second,
                 Op::Alu(Alu::Or) => value(a) | second,
                 Op::Mul => value(a) * second,
-                Op::MulHigh => (i128::from(value(a)) * i128::from(value(b)) >> 64) as i64,
+                Op::MulHigh => ((i128::from(value(a)) * i128::from(value(b))) >> 64) as i64,
                 Op::Divide(false, _) => value(a) / second,
                 Op::Divide(true, _) => value(a) % second,
                 Op::Shift(ShiftInt::Left) => value(a) << second,

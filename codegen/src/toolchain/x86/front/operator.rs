@@ -703,7 +703,7 @@ mod tests {
             let (factor, shift) = reciprocal(d);
             let near = (-4..4).flat_map(|k| [-1, 0, 1].map(|by| (i64::MAX / 4 / d * d * k).wrapping_add(by)));
             for n in edges.into_iter().chain(near).chain(-3 * d.min(9)..3 * d.min(9)) {
-                let mut high = (i128::from(n) * i128::from(factor as i64) >> 64) as i64;
+                let mut high = ((i128::from(n) * i128::from(factor as i64)) >> 64) as i64;
                 if factor > i64::MAX as u64 {
                     high = high.wrapping_add(n);
                 }
