@@ -43,7 +43,8 @@ pub(super) fn pad_nothing(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagn
     replace(rw, op, x)
 }
 
-/// conv(pad(x, zeros along spatial axes), w) = conv(x, w) with these pads. A sum of negative zeros may become a positive one.
+/// conv(pad(x, zeros along spatial axes), w) = conv(x, w) with these pads. The sign of a zero may change, and an infinite weight times
+/// padding is no NaN where a kernel skips the padding.
 pub(super) fn conv_pad(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(conv) = as_op::<Conv>(rw, op).filter(|c| &*c.auto_pad == "NOTSET" || &*c.auto_pad == "VALID") else {
         return Ok(false);
