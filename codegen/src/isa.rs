@@ -1,6 +1,7 @@
 //! Instruction sets that kernels are compiled for.
 
 use of_ir::DType;
+use of_plan::cpu::has_feature;
 
 /// The source language of kernels for an instruction set, and its compiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +67,7 @@ const BASELINE: Isa = Isa {
 
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[
+    avx512("avx512amx", 10),
     avx512("avx512bf16", 8),
     avx512("avx512vnni", 7),
     avx512("avx512", 6),
@@ -122,7 +124,18 @@ const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
 const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
 
 /// Features of the AVX-512 instruction sets; each set has a prefix of this list.
-const AVX512: &[&str] = &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2", "avx512vnni", "avx512bf16"];
+const AVX512: &[&str] = &[
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512dq",
+    "fma",
+    "avx2",
+    "avx512vnni",
+    "avx512bf16",
+    "amx-tile",
+    "amx-int8",
+];
 
 const AVX512_FLAGS: &[&str] = &[
     "-mprefer-vector-width=512",
@@ -134,12 +147,14 @@ const AVX512_FLAGS: &[&str] = &[
     "-mavx2",
     "-mavx512vnni",
     "-mavx512bf16",
+    "-mamx-tile",
+    "-mamx-int8",
 ];
 
 /// An instruction set of 512-bit vectors with the first `count` features of [`AVX512`].
 const fn avx512(name: &'static str, count: usize) -> Isa {
     let (features, flags) = (AVX512.split_at(count).0, AVX512_FLAGS.split_at(1 + count).0);
-    let native_16bit_contractions: &[DType] = if count == AVX512.len() { &[DType::BF16] } else { &[] };
+    let native_16bit_contractions: &[DType] = if count >= 8 { &[DType::BF16] } else { &[] };
     Isa {
         name,
         language: Language::C,
@@ -174,12 +189,17 @@ impl Isa {
 
     /// Whether this machine has it.
     pub fn runs_here(&self) -> bool {
-        self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has(f))
+        self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has_feature(f))
     }
 
     /// Whether one instruction multiplies four pairs of bytes and adds the products exactly.
     pub fn has_byte_dot_product(&self) -> bool {
         self.features.contains(&"avx512vnni")
+    }
+
+    /// Whether it multiplies matrices of bytes, exactly, in registers of 16 rows of 64 bytes.
+    pub fn has_matrix_registers(&self) -> bool {
+        self.features.contains(&"amx-int8")
     }
 
     /// Whether it multiplies floats of this type directly from memory, accumulating in f32.
@@ -189,27 +209,6 @@ impl Isa {
             _ => self.native_16bit_contractions.contains(&dtype),
         }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has(feature: &str) -> bool {
-    match feature {
-        "avx512f" => std::is_x86_feature_detected!("avx512f"),
-        "avx512bw" => std::is_x86_feature_detected!("avx512bw"),
-        "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
-        "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
-        "avx512vnni" => std::is_x86_feature_detected!("avx512vnni"),
-        "avx512bf16" => std::is_x86_feature_detected!("avx512bf16"),
-        "avx2" => std::is_x86_feature_detected!("avx2"),
-        "fma" => std::is_x86_feature_detected!("fma"),
-        "f16c" => std::is_x86_feature_detected!("f16c"),
-        _ => false,
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has(feature: &str) -> bool {
-    feature == "neon"
 }
 
 /// How tensor cores multiply operands.

@@ -21,6 +21,8 @@ mod builder;
 mod checksum;
 mod collective;
 mod control_edges;
+#[allow(unsafe_code, reason = "a system call that the standard library does not have")]
+pub mod cpu;
 mod describe;
 mod dtype;
 mod error;

@@ -1,6 +1,7 @@
 //! The check that this machine can run a plan's kernels.
 
 use of_plan::Environment;
+use of_plan::cpu::has_feature;
 
 use crate::SessionError;
 
@@ -16,7 +17,7 @@ pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), Sess
     if environment.arch != machine || !SUPPORTED {
         return Err(SessionError::Arch { plan: environment.arch.clone(), machine });
     }
-    match environment.cpu_features.iter().find(|feature| !has(feature)) {
+    match environment.cpu_features.iter().find(|feature| !has_feature(feature)) {
         Some(feature) => Err(SessionError::CpuFeature { feature: feature.clone() }),
         None => Ok(()),
     }
@@ -24,67 +25,6 @@ pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), Sess
 
 /// Kernels are mapped without an instruction cache flush, which x86-64 does not need and others do.
 const SUPPORTED: bool = cfg!(target_arch = "x86_64");
-
-/// Whether the processor has a feature; one that is not known here counts as absent.
-#[cfg(target_arch = "x86_64")]
-fn has(feature: &str) -> bool {
-    macro_rules! features {
-        ($($name:tt),* $(,)?) => {
-            match feature {
-                "x86-64" => true,
-                $($name => std::is_x86_feature_detected!($name),)*
-                _ => false,
-            }
-        };
-    }
-    features!(
-        "aes",
-        "avx",
-        "avx2",
-        "avx512bf16",
-        "avx512bitalg",
-        "avx512bw",
-        "avx512cd",
-        "avx512dq",
-        "avx512f",
-        "avx512fp16",
-        "avx512ifma",
-        "avx512vbmi",
-        "avx512vbmi2",
-        "avx512vl",
-        "avx512vnni",
-        "avx512vpopcntdq",
-        "avxifma",
-        "avxvnni",
-        "avxvnniint8",
-        "avxvnniint16",
-        "bmi1",
-        "bmi2",
-        "f16c",
-        "fma",
-        "fxsr",
-        "gfni",
-        "lzcnt",
-        "movbe",
-        "pclmulqdq",
-        "popcnt",
-        "sha",
-        "sse",
-        "sse2",
-        "sse3",
-        "sse4.1",
-        "sse4.2",
-        "ssse3",
-        "vaes",
-        "vpclmulqdq",
-        "xsave",
-    )
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has(_: &str) -> bool {
-    false
-}
 
 #[cfg(test)]
 mod tests {

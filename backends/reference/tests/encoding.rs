@@ -4,7 +4,7 @@ use std::process::Command;
 
 use of_codegen::toolchain::x86::asm::Gp::{R8, R11, R12, R13, Rax, Rbp, Rbx, Rcx, Rdi, Rsi, Rsp};
 use of_codegen::toolchain::x86::asm::{Alu, Args, Asm, Cond, Mem, Op, Rm, Shift, ShiftInt, op};
-use of_codegen::toolchain::x86::opcode::{one, two};
+use of_codegen::toolchain::x86::opcode::{matrix, one, two};
 use of_test_support::component::{OBJDUMP, require};
 
 /// The instructions of a kernel in Intel's syntax, one string each.
@@ -247,4 +247,30 @@ fn general_instructions_are_encoded() {
     assert_eq!(got[..want.len()], want);
     assert!(got[want.len()].starts_with("jge"), "{got:?}");
     assert_eq!(got[want.len() + 1..], ["vzeroupper", "ret"]);
+}
+
+#[test]
+fn instructions_of_matrix_registers_are_encoded() {
+    let (mut calls, mut want) = (Vec::new(), Vec::new());
+    for (i, (base, index)) in [(Rdi, Rax), (R13, R12), (Rbp, R8), (R12, Rcx), (Rsp, Rbx)].into_iter().enumerate() {
+        let (a, b, c) = (i as u8, 7 - i as u8, (i as u8 + 4) % 8);
+        let name = |r: of_codegen::toolchain::x86::asm::Gp| format!("{r:?}").to_lowercase();
+        let at = Mem::At(base, Some((index, 1)), 0);
+        let text = format!("[{}+{}*1]", name(base), name(index));
+        calls.push((matrix::LOAD, a, Rm::Mem(at), 0));
+        want.push(format!("tileloadd tmm{a},{text}"));
+        calls.push((matrix::STORE, a, Rm::Mem(at), 0));
+        want.push(format!("tilestored {text},tmm{a}"));
+        calls.push((matrix::CONFIG, 0, Rm::Mem(Mem::at(base, 64)), 0));
+        want.push(format!("ldtilecfg [{}+0x40]", name(base)));
+        calls.push((matrix::ZERO, a, Rm::Reg(0), 0));
+        want.push(format!("tilezero tmm{a}"));
+        calls.push((matrix::DOT_SIGNED, a, Rm::Reg(b), c));
+        want.push(format!("tdpbssd tmm{a},tmm{b},tmm{c}"));
+        calls.push((matrix::DOT_UNSIGNED, a, Rm::Reg(b), c));
+        want.push(format!("tdpbusd tmm{a},tmm{b},tmm{c}"));
+    }
+    calls.push((matrix::RELEASE, 0, Rm::Reg(0), 0));
+    want.push("tilerelease".into());
+    check(true, |asm| calls.into_iter().for_each(|(op, reg, rm, second)| asm.matrix(op, reg, rm, second)), &want);
 }

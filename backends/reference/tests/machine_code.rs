@@ -7,8 +7,10 @@ use of_codegen::kernel::schedule::NONE;
 use of_codegen::lower::{Lowered, lower};
 use of_codegen::toolchain::x86;
 use of_codegen::{CompileOptions, CpuCode, Isa, Target, rewrite};
-use of_ir::{DType, Func, Module, Tensor};
-use of_ops::{Value, interpret};
+use of_ir::{DType, Dim, Func, Module, Tensor, Type};
+use of_ops::nn::{ConvInteger, MatMulInteger};
+use of_ops::sample::Rng;
+use of_ops::{Op, Value, interpret};
 use of_plan::{Environment, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::Reference;
 use of_test_support::claims::Claims;
@@ -22,7 +24,7 @@ const EXTREMES: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-
 
 /// The instruction sets of the compiler that this machine has.
 fn instruction_sets() -> Vec<&'static Isa> {
-    ["avx2", "avx512", "avx512vnni", "avx512bf16"]
+    ["avx2", "avx512", "avx512vnni", "avx512bf16", "avx512amx"]
         .into_iter()
         .filter_map(Isa::by_name)
         .filter(|isa| isa.runs_here())
@@ -128,5 +130,59 @@ fn narrowed(v: &Value, dtype: DType) -> Value {
             Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
         }
         other => other.clone(),
+    }
+}
+
+/// A product or convolution of bytes with constant weights: parts of tiles, runs that do not fill a register, several rows of an image
+/// in a tile.
+fn product_of_bytes(seed: u64) -> (Box<dyn Op>, Vec<Value>) {
+    let mut r = Rng::new(seed);
+    let (dtype, low, high) = if r.int(0, 1) == 0 { (DType::U8, 0.0, 255.0) } else { (DType::I8, -128.0, 127.0) };
+    let (k, columns) = (r.pick(&[4, 16, 20, 48, 64, 68, 96, 128, 192]), r.int(1, 70) as usize);
+    let (op, x, w): (Box<dyn Op>, Vec<usize>, Vec<usize>) = if r.int(0, 1) == 0 {
+        (Box::new(MatMulInteger {}), vec![r.int(1, 80) as usize, k], vec![k, columns])
+    } else {
+        let (stride, area) = (r.int(1, 2), r.pick(&[1, 3]));
+        let conv = ConvInteger {
+            strides: vec![stride; 2],
+            pads: vec![area as i64 / 2; 4],
+            dilations: vec![1; 2],
+            group: 1,
+            auto_pad: "NOTSET".into(),
+            channels_last: false,
+        };
+        let x = vec![r.int(1, 2) as usize, k, r.int(3, 15) as usize, r.int(3, 40) as usize];
+        (Box::new(conv), x, vec![columns, k, area, area])
+    };
+    let operands = vec![r.tensor(dtype, &x, low, high).into(), r.tensor(DType::I8, &w, -128.0, 127.0).into()];
+    (op, operands)
+}
+
+#[test]
+fn products_of_bytes_are_exact() {
+    for (isa, seed) in instruction_sets().into_iter().flat_map(|isa| (0..40).map(move |seed| (isa, seed))) {
+        let (op, operands) = product_of_bytes(seed);
+        // The weights are constants; the number of rows or samples is a symbol in every third function.
+        let mut first = true;
+        let ty = |ty: Type| {
+            ty.map_dims(&mut |d| match std::mem::take(&mut first) && seed % 3 == 0 {
+                true => Dim::symbol("n"),
+                false => d.clone(),
+            })
+        };
+        let (graph, inputs) = op::build((op.decl().as_def(), op.attrs()), &operands, |i, _| i > 0, ty).unwrap();
+        let f = Func::numbered(graph);
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("seed {seed}: {d}"));
+        let what = format!("{} of bytes (seed {seed}, {})", op.decl().name(), isa.name);
+        let plan = emitted(&f, isa).unwrap_or_else(|why| panic!("{what}: {why}"));
+        let plan = plan.unwrap_or_else(|| panic!("{what} has no kernels"));
+        assert_close(&what, &plans::run(plan, Reference, &inputs, 1), &want, Tolerance::EXACT);
+        if seed < 4 {
+            let target = Target { cpu_code: CpuCode::C, ..target(isa) };
+            let plan = plans::compile_for(&f, &CompileOptions::new(target, plans::cache()))
+                .unwrap_or_else(|d| panic!("{what} in C: {d}"));
+            let plan = plan.open().unwrap_or_else(|d| panic!("{what} in C: {d}"));
+            assert_close(&what, &plans::run(plan, Reference, &inputs, 1), &want, Tolerance::EXACT);
+        }
     }
 }

@@ -16,7 +16,7 @@ use of_plan::Reread;
 use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
-use crate::kernel::space;
+use crate::kernel::{matrix_tiles, space};
 
 /// The element types of a contraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -253,23 +253,22 @@ pub fn candidate_tiles(c: &Contraction, isa: &Isa) -> Vec<Tile> {
 
 /// Every tile that fits the registers, with its modelled cycles.
 pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
+    if let Some(depth) = matrix_tiles::depth(c, isa) {
+        return matrix_tiles::modelled_tiles(c, isa, depth);
+    }
     let bytes = c.element.is_exact();
     // Latency in cycles of adding products.
     let latency = [4.0, 6.0, 5.0][c.element.k_group() / 2];
-    let (all_rows, columns) = (c.inner.0.size_hint().max(1), c.columns.size_hint());
-    let outer = match (c.inner.0.number(), c.outer.0.number()) {
-        (Some(_), Some(outer)) => outer.max(1),
-        _ => 1,
-    };
+    let columns = c.columns.size_hint();
+    let outer = known_outer_rows(c);
     let k = k_extent(c).size_hint();
     let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
             let others = if bytes && !isa.has_byte_dot_product() { 2 * vectors + 4 } else { vectors + 1 };
-            let whole_lines = rows % all_rows == 0 && rows / all_rows <= outer;
             if rows * vectors + others > isa.registers
-                || (rows > all_rows && !whole_lines)
+                || !covers_whole_lines(c, rows)
                 || l1_set_conflicts(rows, c) > MAX_L1_SET_CONFLICTS
             {
                 continue;
@@ -282,16 +281,37 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
                 // cycle.
                 fma.max(loads).max(latency).max(read) + 1.0
             };
-            let rest = |rows: usize| if rows > 0 { cycles(rows) } else { 0.0 };
-            let lines = match rows / all_rows {
-                0 | 1 => (all_rows / rows) as f64 * cycles(rows) + rest(all_rows % rows),
-                n => ((outer / n) as f64 * cycles(rows) + (outer % n) as f64 * cycles(all_rows)) / outer as f64,
-            };
             let panels = columns.div_ceil(vectors * isa.lanes) as f64;
-            out.push((lines * panels, Tile { rows, vectors }));
+            out.push((row_tile_cycles(c, rows, &cycles) * panels, Tile { rows, vectors }));
         }
     }
     out
+}
+
+/// Modelled cycles of tiles of `rows` rows: those of the inner rows, for each outer row where a tile covers several. `cycles` are those
+/// of a tile by its rows.
+pub(crate) fn row_tile_cycles(c: &Contraction, rows: usize, cycles: &dyn Fn(usize) -> f64) -> f64 {
+    let all_rows = c.inner.0.size_hint().max(1);
+    let rest = |rows: usize| if rows > 0 { cycles(rows) } else { 0.0 };
+    let outer = known_outer_rows(c);
+    match rows / all_rows {
+        0 | 1 => (all_rows / rows) as f64 * cycles(rows) + rest(all_rows % rows),
+        lines => ((outer / lines) as f64 * cycles(rows) + (outer % lines) as f64 * cycles(all_rows)) / outer as f64,
+    }
+}
+
+/// Outer rows where the extents of rows are known, else 1: tiles then stay in an outer row.
+fn known_outer_rows(c: &Contraction) -> usize {
+    match (c.inner.0.number(), c.outer.0.number()) {
+        (Some(_), Some(outer)) => outer.max(1),
+        _ => 1,
+    }
+}
+
+/// Whether a tile of `rows` rows is a part of an outer row, or whole outer rows that there are.
+pub(crate) fn covers_whole_lines(c: &Contraction, rows: usize) -> bool {
+    let all_rows = c.inner.0.size_hint().max(1);
+    rows <= all_rows || (rows.is_multiple_of(all_rows) && rows / all_rows <= known_outer_rows(c))
 }
 
 /// Bytes that a core reads from memory in a cycle.

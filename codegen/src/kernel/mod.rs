@@ -13,6 +13,7 @@ pub mod extent;
 pub mod few_columns;
 pub mod float;
 pub mod indexed;
+pub mod matrix_tiles;
 pub mod nest;
 pub mod panels;
 pub mod prologue;

@@ -19,7 +19,7 @@ pub fn build(
     (def, attrs): (&'static dyn OpDef, Attrs),
     operands: &[Value],
     fixed: impl Fn(usize, &Tensor) -> bool,
-    change: impl Fn(Type) -> Type,
+    mut change: impl FnMut(Type) -> Type,
 ) -> Result<(Graph, Vec<Value>), Diagnostic> {
     let mut graph = Graph::new();
     let entry = graph.entry();

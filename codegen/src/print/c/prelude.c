@@ -214,6 +214,22 @@ INLINE vi dot4(vi c, vi a, vi b) {
 #endif
 }
 
+/* Matrix registers. Loads and stores are of rows so many bytes apart; a product adds to the first register the rows of the second
+   times the columns of the third, in groups of four bytes. */
+#ifdef __AMX_INT8__
+#define tile_config(p) __asm__ volatile("ldtilecfg %0" :: "m"(*(const u8(*)[64])(p)))
+#define tile_release() __asm__ volatile("tilerelease" :::)
+#define tile_zero(n) __asm__ volatile("tilezero %%tmm" #n :::)
+#define tile_load(n, p, s) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #n :: "r"(p), "r"((i64)(s)) : "memory")
+#define tile_store(n, p, s) __asm__ volatile("tilestored %%tmm" #n ", (%0,%1,1)" :: "r"(p), "r"((i64)(s)) : "memory")
+#define tile_dot_signed(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c :::)
+#define tile_dot_unsigned(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c :::)
+INLINE void tile_shapes(i64 *t, i64 low, i64 high, i64 rows) {
+  t[0] = 1; t[1] = 0; t[2] = low; t[3] = high; t[4] = 0; t[5] = 0; t[6] = rows; t[7] = 0;
+  tile_config(t);
+}
+#endif
+
 /* Two rows of bf16, ld apart, of which each lane gets one element of both. */
 INLINE vi load_pair(const bf16 *p, i64 ld) { return load_u16(p) | load_u16(p + ld) << 16; }
 INLINE vi load_part_pair(const bf16 *p, i64 ld, i64 n) { return load_part_u16(p, n) | load_part_u16(p + ld, n) << 16; }
@@ -273,6 +289,20 @@ INLINE vi vtoint(vf x) {
   vi v = __builtin_convertvector(hwmin(SPLAT(2147483520.0f), hwmax(x, SPLAT(-2147483648.0f))), vi);
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
+
+/* x / c rounded to nearest, unless |x| is above most, which counts as most, or the quotient is tiny. r is 1 / c rounded to nearest. A product, its exact remainder and a correction are a sixth of a division.
+   Source: Brisebarre, Muller, Raina, "Accelerating correctly rounded floating-point division when the divisor is known in
+   advance", algorithm 1. */
+INLINE vf vquotient(vf x, f32 c, f32 r, f32 most) {
+#ifdef __FMA__
+  x = hwmin(SPLAT(most), hwmax(SPLAT(-most), x));
+  vf q = vrounded(x * SPLAT(r));
+  return q + (x - q * SPLAT(c)) * SPLAT(r);
+#else
+  return x / SPLAT(c);
+#endif
+}
+INLINE vf number_or(vf x, f32 other) { return pick(x == x, x, SPLAT(other)); }
 
 /* Rounds to nearest even and saturates to a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {

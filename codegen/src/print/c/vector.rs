@@ -114,13 +114,26 @@ pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
     }
 }
 
-/// `x / c`: a product with the reciprocal where that is exact. Elsewhere a division, which other work hides: a product with
-/// a correction needs a branch for subnormal remainders, and is slower.
+/// `x / c`: a product with the reciprocal where that is exact. Elsewhere a division: a product with a correction needs a branch for
+/// subnormal remainders, and is slower.
 fn quotient(x: &str, c: f32) -> String {
     match exact_reciprocal(c) {
         Some(r) => format!("{x} * SPLAT({})", literal(f64::from(r), DType::F32)),
         None => format!("{x} / SPLAT({})", literal(f64::from(c), DType::F32)),
     }
+}
+
+/// `x / c` where it is rounded to a narrow integer: huge quotients saturate and tiny ones are 0, so that a product with the reciprocal
+/// can be corrected without a branch.
+fn quotient_to_round(x: &str, c: f32) -> Option<String> {
+    const CONSTANTS: std::ops::Range<f32> = 1e-15..1e15;
+    /// Beyond every narrow integer.
+    const HUGE: f32 = 1e6;
+    if exact_reciprocal(c).is_some() || !CONSTANTS.contains(&c.abs()) {
+        return None;
+    }
+    let numbers = [c, 1.0 / c, HUGE * c.abs()].map(|x| literal(f64::from(x), DType::F32));
+    Some(format!("vquotient({x}, {})", numbers.join(", ")))
 }
 
 /// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which the conversion instruction rounds.
@@ -139,9 +152,14 @@ fn rounded(body: &Body, node: usize, to: DType, name: &dyn Fn(usize) -> String) 
         },
         None => (node, 0.0),
     };
-    let x = name(*of(round, ScalarOp::Round)?.first()?);
+    let x = *of(round, ScalarOp::Round)?.first()?;
+    let quotient = of(x, ScalarOp::Div).and_then(|args| match body.nodes[args[1]].node {
+        Node::Const(c) => quotient_to_round(&name(args[0]), c as f32),
+        _ => None,
+    });
+    let x = quotient.unwrap_or_else(|| name(x));
     let (lo, hi) = to.int_range()?;
-    let x = if lo == 0 { x } else { format!("pick({x} == {x}, {x}, SPLAT({}))", -c) };
+    let x = if lo == 0 { x } else { format!("number_or({x}, {})", -c) };
     let shift = if c == 0.0 { String::new() } else { format!(" + {}", c as i64) };
     Some(format!("(vround_narrow({x}, {}, {}){shift})", lo as f64 - c, hi as f64 - c))
 }

@@ -369,6 +369,17 @@ impl Asm {
         self.modrm(a.reg, a.rm, imm.as_ref().map_or(&[], |i| i), unit);
     }
 
+    /// An instruction of matrix registers: the result, the operand in ModRM and the one in the field vvvv.
+    pub fn matrix(&mut self, op: Op, reg: u8, rm: Rm, second: u8) {
+        let (b, x) = match rm {
+            Rm::Mem(Mem::At(base, index, _)) => (base as u8 >> 3, index.map_or(0, |(i, _)| i as u8 >> 3)),
+            _ => (0, 0),
+        };
+        let high = 1 << 7 | (x ^ 1) << 6 | (b ^ 1) << 5;
+        self.code.extend([0xc4, high | op.map, (!second & 15) << 3 | op.prefix, op.code]);
+        self.modrm(reg, rm, &[], 1);
+    }
+
     /// Copies the low bits of a general-purpose register to a mask register.
     pub fn kmovw(&mut self, mask: u8, from: Gp) {
         let b = from as u8 >> 3 ^ 1;

@@ -441,6 +441,13 @@ impl Emitter<'_> {
                 let mem = self.memory(m, [Rax, Rcx]);
                 self.asm.prefetch(mem, second);
             }
+            Op::Matrix(op, [to, first, second]) => {
+                let rm = match inst.mem {
+                    Some(m) => Rm::Mem(self.memory(m, [Rax, Rcx])),
+                    None => Rm::Reg(first),
+                };
+                self.asm.matrix(op, to, rm, second);
+            }
             Op::Copy if self.p.classes[inst.dst as usize] == Class::Vector => match self.place(inst.dst) {
                 Place::Register(to) => self.load_vector(to, inst.args[0]),
                 Place::None => {}

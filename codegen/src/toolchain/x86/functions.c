@@ -1,6 +1,11 @@
 /* Functions in terms of the words of the kernel language (language.rs), instead of those of the C prelude that have intrinsics,
    a form for each instruction set, or names made by macros. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) { return round_to_int(hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)))); }
+INLINE vf vquotient(vf x, f32 c, f32 r, f32 most) {
+  x = hwmin(SPLAT(most), hwmax(SPLAT(-most), x));
+  vf q = vrounded(x * SPLAT(r));
+  return q + (x - q * SPLAT(c)) * SPLAT(r);
+}
 INLINE vf vrecip(vf x) {
   if (HAS_AVX512) { vf r = reciprocal_estimate(x); return r + r * (SPLAT(1.0f) - x * r); }
   return SPLAT(1.0f) / x;

@@ -138,6 +138,8 @@ pub enum Op {
     Dot(asm::Op),
     /// Reads a cache line ahead; whether into the L2 cache only.
     Prefetch(bool),
+    /// An instruction of matrix registers: the opcode, and the numbers of the result and of up to two operands.
+    Matrix(asm::Op, [u8; 3]),
 }
 
 /// Which lanes an instruction computes.

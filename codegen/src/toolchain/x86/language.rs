@@ -33,6 +33,8 @@ words! {
     Rounded = "vrounded", OneSum = "one_sum", OneDifference = "one_difference",
     RoundToInt = "round_to_int", Estimate = "reciprocal_estimate", Scale = "scale_exponent", Convert = "__builtin_convertvector",
     Prefetch = "__builtin_prefetch", Word4 = "word", Dot2 = "dot2", DotBytes = "dot4_bytes", DotBf16 = "dot2_bf16",
+    TileConfig = "tile_config", TileRelease = "tile_release", TileZero = "tile_zero", TileLoad = "tile_load",
+    TileStore = "tile_store", TileDotSigned = "tile_dot_signed", TileDotUnsigned = "tile_dot_unsigned",
     Exchange = "exchange", Spare = "spare", Lane = "LANE", Bits = "BITS", Float = "FLOAT", ToInt = "TO_INT", ToFloat = "TO_FLOAT",
     AnyLane = "ANY", Part = "PART", WithPart = "WITH_PART", Parts = "PARTS", ToF64 = "TO_F64", FromF64 = "FROM_F64",
     LanesOfF64 = "lanes_of_f64", HasAvx512 = "HAS_AVX512", HasVnni = "HAS_VNNI", BitsOfF32 = "bits_of_f32", BitsOfF64 = "bits_of_f64",

@@ -67,6 +67,20 @@ pub mod one {
     pub const NARROW_F16: Op = op(1, 3, 0x1d);
 }
 
+/// Instructions of matrix registers.
+#[allow(missing_docs, reason = "the names say what they are")]
+pub mod matrix {
+    use crate::toolchain::x86::asm::{Op, op};
+    pub const CONFIG: Op = op(0, 2, 0x49);
+    /// Without a memory operand.
+    pub const RELEASE: Op = op(0, 2, 0x49);
+    pub const ZERO: Op = op(3, 2, 0x49);
+    pub const LOAD: Op = op(3, 2, 0x4b);
+    pub const STORE: Op = op(2, 2, 0x4b);
+    pub const DOT_SIGNED: Op = op(3, 2, 0x5e);
+    pub const DOT_UNSIGNED: Op = op(1, 2, 0x5e);
+}
+
 /// Lanes of f32 as f64 and back.
 pub const TO_F64: Op = op(0, 1, 0x5a);
 /// See [`TO_F64`].

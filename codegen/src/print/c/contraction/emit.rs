@@ -6,6 +6,7 @@ use crate::isa::CACHE_LINE_BYTES;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::{AccessStrides, RhsLayout};
 use crate::kernel::extent::Extent;
+use crate::kernel::matrix_tiles;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::vector;
 use crate::print::c::vector::vtype;
@@ -57,10 +58,10 @@ impl Emit<'_> {
                 self.columns(rows % tile.rows, c);
                 c.push_str("      }\n");
             }
-            // An unknown remainder runs in tiles of four rows, then one.
+            // An unknown remainder runs in smaller tiles.
             None => {
                 let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
-                for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                for rows in [matrix_tiles::ROWS, 4, 1].into_iter().filter(|r| *r < tile.rows) {
                     let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
                     self.columns(rows, c);
                     c.push_str("      }\n");
@@ -109,6 +110,9 @@ impl Emit<'_> {
         }
         let vectors = self.sums.vectors(columns);
         self.prefetch_operands(rows, vectors, c);
+        if let Some(depth) = matrix_tiles::depth(spec, self.sums.isa) {
+            return self.matrix_tile(rows, columns, depth, c);
+        }
         self.sums.tile(rows, columns, c);
         let spills = blocks.is_some_and(|b| b.spills_partial_sums(spec));
         if spills {
@@ -120,7 +124,7 @@ impl Emit<'_> {
         }
         for r in 0..rows {
             for v in 0..vectors {
-                self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
+                self.row_epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
             }
         }
         if spills {
@@ -143,37 +147,71 @@ impl Emit<'_> {
 
     /// C expression of the offset of row `r` of the tile.
     fn row_at(&self, w: &AccessStrides, r: usize) -> String {
-        match self.sums.spec.row(r) {
-            (0, inner) => format!("o * {} + (m + {inner}) * {}", w.outer, w.inner),
-            (outer, inner) => format!("(o + {outer}) * {} + (m + {inner}) * {}", w.outer, w.inner),
-        }
+        let (line, inner) = self.sums.spec.row(r);
+        Position { line, inner: inner.to_string(), column: 0 }.offset(w)
     }
 
-    /// The epilogue on one vector of the tile.
-    pub(super) fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
-        let (body, lanes) = (self.body, self.sums.isa.lanes);
+    /// The epilogue on vector `v` of row `r` of the tile.
+    pub(super) fn row_epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
+        let sums = match self.factors {
+            Some(f) => format!("c{r}_{v} * SPLAT({f}[m + {r}])"),
+            None => format!("c{r}_{v}"),
+        };
+        let (line, inner) = self.sums.spec.row(r);
+        let at = Position { line, inner: inner.to_string(), column: v * self.sums.isa.lanes };
+        self.epilogue(&sums, &at, &|w| &w.column, part, c);
+    }
+
+    /// The epilogue on a vector of sums, whose first lane is at `at`; `step` are the strides between lanes, along the columns or
+    /// along the rows.
+    pub(super) fn epilogue(
+        &self,
+        sums: &str,
+        at: &Position,
+        step: &dyn Fn(&AccessStrides) -> &Extent,
+        part: Option<&str>,
+        c: &mut String,
+    ) {
+        let body = self.body;
         let name = |i: usize| format!("t{i}");
         c.push_str("        {");
         for (i, t) in body.nodes.iter().enumerate() {
             let value = match &t.node {
                 Node::Const(_) | Node::Reduce(..) => continue,
-                Node::Anchor => match self.factors {
-                    Some(f) => format!("c{r}_{v} * SPLAT({f}[m + {r}])"),
-                    None => format!("c{r}_{v}"),
-                },
+                Node::Anchor => sums.into(),
                 Node::Load(l) => {
                     let w = &self.load_strides[*l];
-                    let at = format!("P{l} + {} + {}", self.row_at(w, r), &w.column * (v * lanes));
-                    vector::load(t.dtype, &at, &w.column, part)
+                    let from = format!("P{l} + {} + {}", at.offset(w), &w.column * at.column);
+                    vector::load(t.dtype, &from, step(w), part)
                 }
                 Node::Op(op, args) => vector::vector(body, *op, args, &name),
             };
             let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + {} + {}", self.row_at(self.store_strides, r), v * lanes);
-            let _ = write!(c, " {}", vector::store(body, *node, &at, part));
+            let to = format!("Q{s} + {} + {}", at.offset(self.store_strides), at.column);
+            let _ = write!(c, " {}", vector::store(body, *node, &to, part));
         }
         c.push_str(" }\n");
+    }
+}
+
+/// The position of a vector of sums in the tile at `(o, m)`.
+pub(super) struct Position {
+    /// The outer row.
+    pub line: usize,
+    /// C expression of the inner row.
+    pub inner: String,
+    /// The column in the panel.
+    pub column: usize,
+}
+
+impl Position {
+    /// C expression of the offset of its row.
+    fn offset(&self, w: &AccessStrides) -> String {
+        match (self.line, &self.inner) {
+            (0, inner) => format!("o * {} + (m + {inner}) * {}", w.outer, w.inner),
+            (line, inner) => format!("(o + {line}) * {} + (m + {inner}) * {}", w.outer, w.inner),
+        }
     }
 }

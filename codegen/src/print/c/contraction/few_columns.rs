@@ -4,12 +4,11 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::kernel::body::Node;
 use crate::kernel::contraction::k_extent;
 use crate::kernel::extent::Extent;
-use crate::print::c::contraction::emit::Emit;
+use crate::print::c::contraction::emit::{Emit, Position};
 use crate::print::c::contraction::sums::Sums;
-use crate::print::c::vector::{self, vtype};
+use crate::print::c::vector;
 
 impl Sums<'_> {
     /// The sums of `rows` rows from `(o, m)` on with all columns: the vector `sums`, whose lanes are the columns of the first row,
@@ -70,37 +69,15 @@ impl Emit<'_> {
     pub(super) fn few_columns(&self, rows: usize, c: &mut String) {
         self.sums.few_columns(rows, c);
         if self.sums_are_adjacent() {
-            return self.epilogue_along_rows(rows, c);
+            let part = (rows < self.sums.isa.lanes).then(|| rows.to_string());
+            let at = Position { line: 0, inner: "0".into(), column: 0 };
+            return self.epilogue("sums", &at, &|w| &w.inner, part.as_deref(), c);
         }
         let columns = self.sums.spec.columns.size_hint();
         c.push_str("        store(S, sums);\n");
         for r in 0..rows {
             let _ = writeln!(c, "        const vf c{r}_0 = load(S + {});", r * columns);
-            self.epilogue(r, 0, Some(&columns.to_string()), c);
-        }
-    }
-
-    /// The epilogue on the sums of a column, one for each row.
-    fn epilogue_along_rows(&self, rows: usize, c: &mut String) {
-        let (body, lanes) = (self.body, self.sums.isa.lanes);
-        let part = (rows < lanes).then(|| rows.to_string());
-        let name = |i: usize| format!("t{i}");
-        for (i, t) in body.nodes.iter().enumerate() {
-            let value = match &t.node {
-                Node::Const(_) | Node::Reduce(..) => continue,
-                Node::Anchor => "sums".into(),
-                Node::Load(l) => {
-                    let w = &self.load_strides[*l];
-                    let at = format!("P{l} + o * {} + m * {}", w.outer, w.inner);
-                    vector::load(t.dtype, &at, &w.inner, part.as_deref())
-                }
-                Node::Op(op, args) => vector::vector(body, *op, args, &name),
-            };
-            let _ = writeln!(c, "        const {} t{i} = {value};", vtype(t.dtype));
-        }
-        for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + o * {} + m", self.store_strides.outer);
-            let _ = writeln!(c, "        {}", vector::store(body, *node, &at, part.as_deref()));
+            self.row_epilogue(r, 0, Some(&columns.to_string()), c);
         }
     }
 }

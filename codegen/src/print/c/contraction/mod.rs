@@ -3,6 +3,7 @@
 mod block;
 mod emit;
 mod few_columns;
+mod matrix_tiles;
 mod sums;
 
 pub use block::Block;
@@ -16,6 +17,7 @@ use crate::kernel::contraction::{
     k_extent, panel_elements,
 };
 use crate::kernel::extent::Extent;
+use crate::kernel::matrix_tiles::depth;
 use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::vector;
@@ -99,11 +101,15 @@ pub fn contraction(
     // Rounding errors increase with the length of a sum: partial sums keep them small.
     let long = k.size_hint() > 2 * PARTIAL_SUM_TERMS && spec.k_inner.size_hint() >= PARTIAL_SUM_TERMS / 2;
     let few_columns = spec.rhs == RhsLayout::FewColumns;
+    let in_matrix_tiles = depth(spec, isa).is_some();
     let blocked_sum = spec.element == Element::F32F32 && long && blocks.is_none() && !few_columns;
     let mut c = String::new();
     vector::vector_constants(body, &mut c);
-    if blocked_sum || few_columns {
+    if blocked_sum || few_columns || in_matrix_tiles {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
+    }
+    if in_matrix_tiles {
+        c.push_str("  i64 shape = 0;\n");
     }
     let at = Iteration { panels: &panels, row_parts: &row_parts, sums_at, width };
     at.print_loop_head(spec, blocks, tile, &mut c);
@@ -130,11 +136,15 @@ pub fn contraction(
     if blocks.is_some() {
         c.push_str("  }\n  }\n");
     }
+    if in_matrix_tiles {
+        c.push_str("  tile_release();\n");
+    }
     let spill_floats = blocks.map_or(0, |b| b.scratch_floats(spec, tile, width));
     let sum_floats = match (blocked_sum, few_columns) {
         (true, _) => tile.rows * width,
         // Rows are read as whole vectors.
         (_, true) => 2 * isa.lanes,
+        _ if in_matrix_tiles => matrix_tiles::scratch_floats(tile.rows, width),
         _ => 0,
     };
     let scratch = (sums_at + spill_floats + sum_floats) * 4;

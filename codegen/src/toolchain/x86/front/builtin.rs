@@ -3,10 +3,10 @@
 use crate::toolchain::x86::asm;
 use crate::toolchain::x86::asm::op;
 use crate::toolchain::x86::front::{Front, Operand, Value};
-use crate::toolchain::x86::ir::{Class, Form, Inst, NONE, Op, Reg, Vector};
+use crate::toolchain::x86::ir::{Address, Class, Form, Inst, NONE, Op, Reg, Vector};
 use crate::toolchain::x86::language::Word;
 use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::opcode::{FROM_F64, TO_F64, one, two};
+use crate::toolchain::x86::opcode::{FROM_F64, TO_F64, matrix, one, two};
 use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI};
 
 /// The instruction that loads narrow integers to lanes, and the function for a part of them where no mask selects it.
@@ -81,6 +81,9 @@ impl Front {
                 self.b.effect(Inst { mem, ..Inst::new(Op::Prefetch(count > 2), NONE, &[]) });
                 Ok(Self::nothing())
             }
+            TileConfig | TileRelease | TileZero | TileLoad | TileStore | TileDotSigned | TileDotUnsigned => {
+                self.matrix(word, &args)
+            }
             Any | AnyLane => {
                 let m = self.register(&arg(0)?)?;
                 let r = self.b.pure(Class::Int, Inst::new(Op::Any, NONE, &[m]));
@@ -99,6 +102,36 @@ impl Front {
             Rounded => self.rounded(arg(0)?),
             _ => self.lanes_function(word, &args),
         }
+    }
+
+    /// An instruction of matrix registers.
+    fn matrix(&mut self, word: Word, args: &[Operand]) -> Result<Operand, String> {
+        let op = match word {
+            Word::TileConfig => matrix::CONFIG,
+            Word::TileRelease => matrix::RELEASE,
+            Word::TileZero => matrix::ZERO,
+            Word::TileLoad => matrix::LOAD,
+            Word::TileStore => matrix::STORE,
+            Word::TileDotSigned => matrix::DOT_SIGNED,
+            _ => matrix::DOT_UNSIGNED,
+        };
+        let forms = args.iter().map(|a| self.form(a)).collect::<Result<Vec<_>, _>>()?;
+        let mem = match (word, &forms[..]) {
+            (Word::TileConfig, [at]) => Some(self.b.address(at)),
+            (Word::TileLoad | Word::TileStore, [_, at, stride]) => {
+                let (base, index) = (self.b.value(at), self.b.value(stride));
+                Some(Address { base, index, scale: 1, disp: 0 })
+            }
+            _ => None,
+        };
+        let mut numbers = [0; 3];
+        let count = if word == Word::TileConfig { 0 } else if mem.is_some() { 1 } else { forms.len() };
+        for (number, form) in numbers.iter_mut().zip(&forms[..count]) {
+            let n = form.as_number().and_then(|n| u8::try_from(n).ok()).filter(|n| *n < 8);
+            *number = n.ok_or("the number of a matrix register is not known")?;
+        }
+        self.b.effect(Inst { mem, ..Inst::new(Op::Matrix(op, numbers), NONE, &[]) });
+        Ok(Self::nothing())
     }
 
     /// A value that no sum is fused with.

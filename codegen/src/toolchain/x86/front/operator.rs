@@ -643,7 +643,32 @@ impl Front {
             "^" => two::XOR,
             _ => return self.compare_ints(op, x, y),
         };
+        let (opcode, x, y) = match self.sum_of_constants(opcode, x, y) {
+            Some((x, 0)) => return Ok(Operand::reg(ty, x)),
+            Some((x, c)) => (two::IADD, x, self.b.constant(c)),
+            None => (opcode, x, y),
+        };
         Ok(Operand::reg(ty, self.two(opcode, 0, x, y)))
+    }
+
+    /// The constant in all lanes of a register.
+    fn constant_lanes(&self, r: Reg) -> Option<u32> {
+        self.b.definition(r).filter(|i| i.op == Op::Const).map(|i| i.imm as u32)
+    }
+
+    /// `x` plus a constant, for a sum or difference with a constant of what is one itself.
+    fn sum_of_constants(&self, opcode: asm::Op, x: Reg, y: Reg) -> Option<(Reg, u32)> {
+        let signed = |opcode: asm::Op, c: u32| match opcode {
+            two::IADD => Some(c),
+            two::ISUB => Some(c.wrapping_neg()),
+            _ => None,
+        };
+        let second = signed(opcode, self.constant_lanes(y)?)?;
+        let Inst { op: Op::Vector(inner), args: [x, y, ..], .. } = *self.b.definition(x)? else { return None };
+        if inner.form != Form::Two || inner.bits != 0 || y == NONE {
+            return None;
+        }
+        Some((x, signed(inner.op, self.constant_lanes(y)?)?.wrapping_add(second)))
     }
 
     fn compare_ints(&mut self, op: &str, x: Reg, y: Reg) -> Result<Operand, String> {
