@@ -357,7 +357,7 @@ fn compile_misses<'s>(
     compiler.check().map_err(|e| (*first, failure(&e, &origin(*first))))?;
     // Compile the longest first, so that none of them is left at the end.
     let mut misses = misses.to_vec();
-    misses.sort_by_key(|i| std::cmp::Reverse(source(*i).body.len()));
+    of_ir::sort::by_key(&mut misses, |i| std::cmp::Reverse(source(*i).body.len()));
     let report = |done| {
         if let Some(report) = &options.progress {
             report(Progress::Kernels(done, misses.len()));
@@ -381,7 +381,7 @@ fn compile_misses<'s>(
             (*i, result)
         })
         .collect();
-    results.sort_by_key(|(i, _)| *i);
+    of_ir::sort::by_key(&mut results, |(i, _)| *i);
     results.into_iter().map(|(i, result)| result.map(|blob| (i, blob)).map_err(|d| (i, d))).collect()
 }
 

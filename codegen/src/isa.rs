@@ -124,18 +124,8 @@ const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
 const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
 
 /// Features of the AVX-512 instruction sets; each set has a prefix of this list.
-const AVX512: &[&str] = &[
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512dq",
-    "fma",
-    "avx2",
-    "avx512vnni",
-    "avx512bf16",
-    "amx-tile",
-    "amx-int8",
-];
+const AVX512: &[&str] =
+    &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2", "avx512vnni", "avx512bf16", "amx-tile", "amx-int8"];
 
 const AVX512_FLAGS: &[&str] = &[
     "-mprefer-vector-width=512",

@@ -245,7 +245,7 @@ fn cast(value: Value, ty: Option<&Type>, name: &str, file: &Path) -> Result<Valu
 fn split(item: &OsStr, ports: &[Port]) -> (Option<String>, PathBuf) {
     // The longest name first: names of inputs may hold `=` as well.
     let mut names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
-    names.sort_by_key(|n| std::cmp::Reverse(n.len()));
+    of_ir::sort::by_key(&mut names, |n| std::cmp::Reverse(n.len()));
     if let Some((name, path)) = names.iter().find_map(|n| Some((*n, after_name(item, n)?))) {
         return (Some(name.to_owned()), path);
     }

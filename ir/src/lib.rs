@@ -14,6 +14,7 @@ mod packing;
 mod rewriter;
 mod sbp;
 mod small_float;
+pub mod sort;
 mod tensor;
 pub mod text;
 mod types;

@@ -228,7 +228,7 @@ impl Registry {
     /// Every op, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &'static dyn OpDef> {
         let mut all: Vec<_> = self.by_name.values().copied().collect();
-        all.sort_by_key(|o| o.name());
+        crate::sort::by_key(&mut all, |o| o.name());
         all.into_iter()
     }
 }

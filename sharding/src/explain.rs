@@ -142,7 +142,7 @@ pub fn alternatives(chosen: &ChosenAlternatives) -> String {
 /// numbers.
 pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
     let mut order: Vec<&Pipeline> = all.feasible.iter().collect();
-    order.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    of_ir::sort::by(&mut order, |a, b| a.cost.total_cmp(&b.cost));
     let bound = all.feasible.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
     let Some(best) = order.first() else { return String::new() };
     let gap = (best.cost - bound) / best.cost.max(1e-30) * 100.0;

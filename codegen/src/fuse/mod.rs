@@ -156,7 +156,7 @@ fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
         // Ops without operands come before the first op, too.
         earliest.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
     }
-    order.sort_by_key(|op| earliest[op]);
+    of_ir::sort::by_key(order, |op| earliest[op]);
 }
 
 /// Makes the ops of `set` contiguous: their users come after, everything else before.
@@ -553,7 +553,7 @@ impl Fuser<'_> {
                 parts.iter().flat_map(|p| &self.groups[*p].deps).filter(|d| !parts.contains(d)).copied().collect();
             let mut taken = Vec::new();
             for p in parts {
-                self.groups[p].ops.sort_by_key(|op| self.position[op]);
+                of_ir::sort::by_key(&mut self.groups[p].ops, |op| self.position[op]);
                 let none = Group::of(Vec::new(), GroupKind::Single, Vec::new());
                 taken.push(std::mem::replace(&mut self.groups[p], none));
             }
@@ -599,7 +599,7 @@ impl Fuser<'_> {
             return None;
         }
         let mut moves: Vec<OpId> = views.into_iter().flat_map(|v| v.ops).collect();
-        moves.sort_by_key(|op| self.position[op]);
+        of_ir::sort::by_key(&mut moves, |op| self.position[op]);
         let mut parts: Vec<usize> = moves.iter().map(|op| self.group_of.get(op).copied()).collect::<Option<_>>()?;
         parts.extend([first, rows, second]);
         // The result may have permuted axes, if its rows stay contiguous.
@@ -649,7 +649,7 @@ impl Fuser<'_> {
         let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
         sorted.retain(|g| !g.ops.is_empty());
         for g in &mut sorted {
-            g.ops.sort_by_key(|op| self.position[op]);
+            of_ir::sort::by_key(&mut g.ops, |op| self.position[op]);
         }
         sorted
     }

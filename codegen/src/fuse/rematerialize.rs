@@ -67,7 +67,7 @@ impl Fuser<'_> {
                 && data.operands.iter().all(|v| is_read(v) || number(self.graph, *v).is_some())
         };
         let mut recomputed: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
-        recomputed.sort_by_key(|op| Reverse(self.position[op]));
+        of_ir::sort::by_key(&mut recomputed, |op| Reverse(self.position[op]));
         recomputed.truncate(MAX_FUSED_ELEMENTWISE_OPS.saturating_sub(group.ops.len()));
         recomputed.reverse();
         recomputed

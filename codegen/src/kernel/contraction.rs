@@ -245,7 +245,7 @@ pub fn candidate_tiles(c: &Contraction, isa: &Isa) -> Vec<Tile> {
         return vec![first];
     }
     let mut all = modelled_tiles(c, isa);
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    of_ir::sort::by(&mut all, |a, b| a.0.total_cmp(&b.0));
     let few = all.first().map_or(0.0, |best| best.0 * 1.3);
     let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
     std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MAX_CANDIDATES).collect()

@@ -70,7 +70,7 @@ impl Nodes {
         }
         let mut clusters: Vec<usize> =
             (0..self.members.len()).filter(|n| self.on[*n].is_some() && !self.members[*n].is_empty()).collect();
-        clusters.sort_by_key(|n| self.members[*n][0]);
+        of_ir::sort::by_key(&mut clusters, |n| self.members[*n][0]);
         for i in 0..clusters.len() {
             for j in i + 1..clusters.len() {
                 if self.mergeable(clusters[i], clusters[j]) {

@@ -241,7 +241,7 @@ fn region(
     let in_order = |members: Vec<usize>| {
         let on = subgraphs.contains(&members).then(|| units[members[0]].on.map(|b| b.name().to_string())).flatten();
         let mut ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
-        ops.sort_by_key(|op| position[op]);
+        of_ir::sort::by_key(&mut ops, |op| position[op]);
         (on, ops)
     };
     let order: Vec<(Option<String>, Vec<OpId>)> = order.into_iter().map(in_order).collect();
@@ -277,9 +277,9 @@ fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
     }
     let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
     for ops in &mut out {
-        ops.sort_by_key(|op| position[op]);
+        of_ir::sort::by_key(ops, |op| position[op]);
     }
-    out.sort_by_key(|ops| position[&ops[0]]);
+    of_ir::sort::by_key(&mut out, |ops| position[&ops[0]]);
     out
 }
 

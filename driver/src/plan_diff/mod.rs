@@ -170,7 +170,7 @@ impl Part {
     fn largest_first(&mut self) {
         let bytes = |f: &Fact| if let FactValue::Bytes(n) = f.value { n } else { 0 };
         let size = |c: &Change| c.before.iter().chain(&c.after).map(bytes).max().unwrap_or(0);
-        self.changes.sort_by_key(|c| std::cmp::Reverse(size(c)));
+        of_ir::sort::by_key(&mut self.changes, |c| std::cmp::Reverse(size(c)));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn parse_module(
         m.errors.push(*e);
     }
     // Reported in the order of reading, which for an op is after all of it.
-    m.errors.sort_by_key(|d| match &d.location {
+    crate::sort::by_key(&mut m.errors, |d| match &d.location {
         Location::Source { line, col, .. } => (*line, *col),
         _ => (0, 0),
     });

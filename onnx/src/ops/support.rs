@@ -60,7 +60,7 @@ pub fn operators() -> Vec<Operator> {
             }
         }
     }
-    all.sort_by_key(|o| (o.domain, o.name));
+    of_ir::sort::by_key(&mut all, |o| (o.domain, o.name));
     all
 }
 

@@ -86,7 +86,7 @@ impl Op for Unique {
         }
         let slices: Vec<Vec<usize>> = (0..n).map(slice).collect();
         let mut order: Vec<usize> = (0..n).collect();
-        order.sort_by(|a, b| compare(&elements, &slices[*a], &slices[*b]).then(a.cmp(b)));
+        of_ir::sort::by(&mut order, |a, b| compare(&elements, &slices[*a], &slices[*b]).then(a.cmp(b)));
         // Groups of equal slices; the first of each is the one seen first.
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for i in order {
@@ -96,7 +96,7 @@ impl Op for Unique {
             }
         }
         if !self.sorted {
-            groups.sort_by_key(|g| g[0]);
+            of_ir::sort::by_key(&mut groups, |g| g[0]);
         }
         let mut inverse = vec![0; n];
         groups.iter().enumerate().for_each(|(j, g)| g.iter().for_each(|i| inverse[*i] = j as i64));

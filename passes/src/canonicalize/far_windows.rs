@@ -126,7 +126,7 @@ fn number(rw: &mut Rewriter<'_>, dtype: DType) -> Result<ValueId, Diagnostic> {
 fn gathered(rw: &mut Rewriter<'_>, x: ValueId, fill: ValueId, axes: &[Axis]) -> Result<ValueId, Diagnostic> {
     let rank = axes.len() + 2;
     let mut far: Vec<&Axis> = axes.iter().filter(|a| a.is_far()).collect();
-    far.sort_by_key(|a| a.read() - a.input);
+    of_ir::sort::by_key(&mut far, |a| a.read() - a.input);
     let mut y = x;
     for axis in far {
         let mut pads = vec![0; 2 * rank];

@@ -353,7 +353,7 @@ impl Program {
         }
         keep_cyclic(&mut steps);
         let mut found: Vec<(f64, Cycle)> = steps.keys().filter_map(|c| shortest(&steps, *c)).collect();
-        found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        of_ir::sort::by(&mut found, |a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
         found.into_iter().map(|(_, c)| c).collect()
     }
 }

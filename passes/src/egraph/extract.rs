@@ -148,7 +148,7 @@ impl<'a> Problem<'a> {
             &mut |c| {
                 let alone = |k: &usize| self.nodes[c][*k].inside.is_none() && total(c, *k).is_finite();
                 let mut list: Vec<usize> = (0..self.nodes[c].len()).filter(alone).collect();
-                list.sort_by(|a, b| total(c, *a).total_cmp(&total(c, *b)));
+                of_ir::sort::by(&mut list, |a, b| total(c, *a).total_cmp(&total(c, *b)));
                 list.truncate(if self.is_known(c) { 1 } else { most });
                 list
             },

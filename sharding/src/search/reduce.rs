@@ -140,7 +140,7 @@ impl Reduced {
             };
             // Cheapest first: these dominate most others.
             let mut order: Vec<usize> = (0..own.len()).filter(|x| own[*x].is_finite()).collect();
-            order.sort_by(|a, b| own[*a].total_cmp(&own[*b]).then(a.cmp(b)));
+            of_ir::sort::by(&mut order, |a, b| own[*a].total_cmp(&own[*b]).then(a.cmp(b)));
             let mut kept: Vec<usize> = Vec::new();
             for y in &order {
                 if !kept.iter().any(|x| better(*x, *y)) {
@@ -437,7 +437,7 @@ impl Reduced {
             *least = least.min(*c);
         }
         let mut own: Vec<((u32, u32), f64)> = own.into_iter().collect();
-        own.sort_by_key(|(k, _)| *k);
+        of_ir::sort::by_key(&mut own, |(k, _)| *k);
         let right: Vec<Vec<f64>> = own
             .iter()
             .map(|((_, q), _)| {

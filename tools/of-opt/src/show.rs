@@ -166,7 +166,7 @@ pub fn top(name: &str, v: &Value, k: usize, labels: Option<&Labels>) -> String {
     }
     for (row, values) in numbers.chunks(n).enumerate() {
         let mut order: Vec<usize> = (0..n).collect();
-        order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+        of_ir::sort::by(&mut order, |a, b| values[*b].total_cmp(&values[*a]));
         let place = index(outer, row);
         let best: Vec<String> = order
             .iter()

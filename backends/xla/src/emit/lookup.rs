@@ -33,7 +33,9 @@ fn ascending(keys: &Tensor) -> Result<(Vec<usize>, Option<usize>), String> {
         Elements::Float(v) => {
             nan = v.iter().rposition(|k| k.is_nan());
             order.extend((0..v.len()).filter(|i| !v[*i].is_nan()));
-            order.sort_by(|a, b| v[*a].partial_cmp(&v[*b]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+            of_ir::sort::by(&mut order, |a, b| {
+                v[*a].partial_cmp(&v[*b]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b))
+            });
             let only: Vec<usize> =
                 (0..order.len()).filter(|i| order.get(i + 1).is_none_or(|n| v[order[*i]] != v[*n])).collect();
             order = only.into_iter().map(|i| order[i]).collect();

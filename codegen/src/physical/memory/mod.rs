@@ -41,7 +41,7 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
         let Some(rest) = pairs.checked_sub(sized.len().saturating_mul(sized.len()) / 2) else { return best };
         pairs = rest;
         let mut order: Vec<usize> = (0..sized.len()).collect();
-        order.sort_by_key(|i| (std::cmp::Reverse(key(&sized[*i])), *i));
+        of_ir::sort::by_key(&mut order, |i| (std::cmp::Reverse(key(&sized[*i])), *i));
         let (offsets, peak) = offsets_in_order(&sized, &order);
         if peak < best.peak {
             (best.offsets, best.peak, best_order) = (offsets, peak, order);
@@ -162,7 +162,7 @@ mod tests {
             let sized = |b: &Buffer| Buffer { bytes: b.bytes.next_multiple_of(64).max(64), ..*b };
             let b: Vec<Buffer> = random(seed, 40).iter().map(sized).collect();
             let mut order: Vec<usize> = (0..b.len()).collect();
-            order.sort_by_key(|i| (b[*i].first, *i));
+            of_ir::sort::by_key(&mut order, |i| (b[*i].first, *i));
             let (offsets, peak) = offsets_in_time(&b);
             // A buffer that begins later than all before sees the gaps between the live ones, as the general search does.
             assert_eq!((offsets, peak), offsets_in_order(&b, &order), "seed {seed}");

@@ -57,7 +57,7 @@ pub(crate) fn assign(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
 /// `n log n`: the gaps between live buffers are kept sorted, because no buffer begins before one that is placed.
 pub(crate) fn offsets_in_time(buffers: &[Buffer]) -> (Vec<u64>, u64) {
     let mut order: Vec<usize> = (0..buffers.len()).filter(|i| buffers[*i].bytes > 0).collect();
-    order.sort_by_key(|i| (buffers[*i].first, *i));
+    of_ir::sort::by_key(&mut order, |i| (buffers[*i].first, *i));
     let (mut offsets, mut peak) = (vec![0u64; buffers.len()], 0);
     let mut live: BinaryHeap<Reverse<(u32, usize)>> = BinaryHeap::new();
     let mut gaps = Gaps::default();

@@ -194,7 +194,7 @@ const MAX_LISTED: usize = 8;
 /// Warns of the ops that the interpreter executes because there is no native code for them, the slowest first.
 pub fn note_not_native(s: &Summary, console: &Console) {
     let mut ops: Vec<&NotNative> = s.not_native.iter().filter(|l| l.computes()).collect();
-    ops.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
+    of_ir::sort::by(&mut ops, |a, b| b.seconds().total_cmp(&a.seconds()));
     if let Some(first) = ops.first() {
         let all: f64 = ops.iter().map(|l| l.seconds()).sum();
         let run = if ops.len() == 1 { "runs" } else { "run" };

@@ -159,7 +159,7 @@ fn as_text(report: &DebugReport, all: bool) -> String {
 fn table(checks: &[Check], all: bool) -> String {
     let relative = |c: &Check| c.values.iter().map(|v| v.relative).fold(0.0, f64::max);
     let mut shown: Vec<usize> = (0..checks.len()).collect();
-    shown.sort_by(|a, b| {
+    of_ir::sort::by(&mut shown, |a, b| {
         let key = |i: &usize| (checks[*i].is_wrong(), relative(&checks[*i]));
         let ((wrong_a, most_a), (wrong_b, most_b)) = (key(a), key(b));
         wrong_b.cmp(&wrong_a).then(most_b.total_cmp(&most_a)).then(a.cmp(b))

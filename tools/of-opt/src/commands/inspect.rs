@@ -141,7 +141,7 @@ fn as_text(module: &Module, facts: &[Facts]) -> String {
         let _ = writeln!(out, "constants   {}, {}", f.constants, bytes(f.constant_bytes));
         let _ = writeln!(out, "ops         {}", f.ops.values().sum::<usize>());
         let mut by_count: Vec<_> = f.ops.iter().collect();
-        by_count.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), **name));
+        of_ir::sort::by_key(&mut by_count, |(name, n)| (std::cmp::Reverse(**n), **name));
         for (name, n) in by_count {
             let _ = writeln!(out, "  {n:8}  {name}");
         }

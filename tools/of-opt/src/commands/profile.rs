@@ -139,9 +139,9 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
         console.note(&format!("the page is {}", path.display()));
     }
     if c.in_order {
-        rows.sort_by_key(|r| r.timing.start);
+        of_ir::sort::by_key(&mut rows, |r| r.timing.start);
     } else {
-        rows.sort_by_key(|r| std::cmp::Reverse(r.timing.total));
+        of_ir::sort::by_key(&mut rows, |r| std::cmp::Reverse(r.timing.total));
     }
     if c.json {
         return console.print(&(report(&rows, &limits, runs, threads).to_string() + "\n"));
@@ -268,7 +268,7 @@ fn html(rows: &[Row], limits: &Roofline, model: &str) -> Page {
     let tracks: Vec<Track> = threads
         .into_iter()
         .map(|(thread, mut own)| {
-            own.sort_by_key(|r| r.timing.start);
+            of_ir::sort::by_key(&mut own, |r| r.timing.start);
             let event = |r: &&Row| {
                 let start = (r.timing.start - begin).as_secs_f64();
                 let end = start + r.timing.last.as_secs_f64();
@@ -322,7 +322,7 @@ fn timeline(rows: &[Row], model: &str) -> Value {
     events.extend(rows.iter().filter(|r| !r.timing.is_async).map(|r| event(r, r.thread)));
     // Asynchronous tasks get timeline rows of their own, so that no two events of a row overlap.
     let mut is_async: Vec<&Row> = rows.iter().filter(|r| r.timing.is_async).collect();
-    is_async.sort_by_key(|r| r.timing.start);
+    of_ir::sort::by_key(&mut is_async, |r| r.timing.start);
     let mut ends: Vec<Duration> = Vec::new();
     for r in is_async {
         let free = ends.iter().position(|end| *end <= r.timing.start);

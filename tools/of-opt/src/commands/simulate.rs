@@ -318,7 +318,7 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
     let Some(first) = t.classes.iter().find(|c| c.ranks.first() == Some(&0)) else { return };
     out.push_str("   predicted        mean        best  task of rank 0\n");
     let mut events = first.timeline.events.clone();
-    events.sort_by_key(|e| e.task);
+    of_ir::sort::by_key(&mut events, |e| e.task);
     for (e, r) in events.iter().filter_map(|e| Some((e, real.get(e.task)?))) {
         let predicted = ms((e.end_ns - e.start_ns - e.waited_ns) as f64 * 1e-9);
         let mean = ms(r.total.as_secs_f64() / r.calls.max(1) as f64);

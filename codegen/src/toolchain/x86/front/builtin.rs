@@ -125,7 +125,13 @@ impl Front {
             _ => None,
         };
         let mut numbers = [0; 3];
-        let count = if word == Word::TileConfig { 0 } else if mem.is_some() { 1 } else { forms.len() };
+        let count = if word == Word::TileConfig {
+            0
+        } else if mem.is_some() {
+            1
+        } else {
+            forms.len()
+        };
         for (number, form) in numbers.iter_mut().zip(&forms[..count]) {
             let n = form.as_number().and_then(|n| u8::try_from(n).ok()).filter(|n| *n < 8);
             *number = n.ok_or("the number of a matrix register is not known")?;
