@@ -13,10 +13,10 @@
 use of_ir::DType;
 use of_plan::Reread;
 
-use crate::isa::{Isa, L2_BYTES};
+use crate::isa::Isa;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
-use crate::kernel::{matrix_tiles, space};
+use crate::kernel::space;
 
 /// The element types of a contraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,77 +217,6 @@ pub(crate) fn k_groups(c: &Contraction) -> Extent {
     }
 }
 
-/// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
-pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
-    if c.rhs == RhsLayout::FewColumns {
-        return few_columns_tile(c, isa);
-    }
-    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
-    for (cycles, tile) in modelled_tiles(c, isa) {
-        if cycles < best.0 * 0.995 {
-            best = (cycles, tile);
-        }
-    }
-    best.1
-}
-
-/// The tile of a contraction of few columns: as many pairs of a row and a column as a vector has lanes.
-pub(crate) fn few_columns_tile(c: &Contraction, isa: &Isa) -> Tile {
-    let rows = (isa.lanes / c.columns.size_hint().max(1)).max(1);
-    Tile { rows: c.inner.0.number().map_or(rows, |inner| rows.min(inner.max(1))), vectors: 1 }
-}
-
-/// Candidate tiles: [`choose_tile`] first, then those with few more modelled cycles.
-pub fn candidate_tiles(c: &Contraction, isa: &Isa) -> Vec<Tile> {
-    const MAX_CANDIDATES: usize = 8;
-    let first = choose_tile(c, isa);
-    if c.rhs == RhsLayout::FewColumns {
-        return vec![first];
-    }
-    let mut all = modelled_tiles(c, isa);
-    of_ir::sort::by(&mut all, |a, b| a.0.total_cmp(&b.0));
-    let few = all.first().map_or(0.0, |best| best.0 * 1.3);
-    let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
-    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MAX_CANDIDATES).collect()
-}
-
-/// Every tile that fits the registers, with its modelled cycles.
-pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
-    if let Some(depth) = matrix_tiles::depth(c, isa) {
-        return matrix_tiles::modelled_tiles(c, isa, depth);
-    }
-    let bytes = c.element.is_exact();
-    // Latency in cycles of adding products.
-    let latency = [4.0, 6.0, 5.0][c.element.k_group() / 2];
-    let columns = c.columns.size_hint();
-    let outer = known_outer_rows(c);
-    let k = k_extent(c).size_hint();
-    let mut out = Vec::new();
-    for vectors in 1..=4usize {
-        for rows in 1..=14usize {
-            // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
-            let others = if bytes && !isa.has_byte_dot_product() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers
-                || !covers_whole_lines(c, rows)
-                || l1_set_conflicts(rows, c) > MAX_L1_SET_CONFLICTS
-            {
-                continue;
-            }
-            let from_memory = outer > 1 && c.element.size() * k * vectors * isa.lanes > L2_BYTES;
-            let read = if from_memory { (4 * isa.lanes * vectors) as f64 / MEMORY_BYTES_PER_CYCLE } else { 0.0 };
-            let cycles = |r: usize| {
-                let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions costs its latency a step; loop overhead and L1 misses cost about one more
-                // cycle.
-                fma.max(loads).max(latency).max(read) + 1.0
-            };
-            let panels = columns.div_ceil(vectors * isa.lanes) as f64;
-            out.push((row_tile_cycles(c, rows, &cycles) * panels, Tile { rows, vectors }));
-        }
-    }
-    out
-}
-
 /// Modelled cycles of tiles of `rows` rows: those of the inner rows, for each outer row where a tile covers several. `cycles` are those
 /// of a tile by its rows.
 pub(crate) fn row_tile_cycles(c: &Contraction, rows: usize, cycles: &dyn Fn(usize) -> f64) -> f64 {
@@ -301,7 +230,7 @@ pub(crate) fn row_tile_cycles(c: &Contraction, rows: usize, cycles: &dyn Fn(usiz
 }
 
 /// Outer rows where the extents of rows are known, else 1: tiles then stay in an outer row.
-fn known_outer_rows(c: &Contraction) -> usize {
+pub(crate) fn known_outer_rows(c: &Contraction) -> usize {
     match (c.inner.0.number(), c.outer.0.number()) {
         (Some(_), Some(outer)) => outer.max(1),
         _ => 1,
@@ -312,22 +241,6 @@ fn known_outer_rows(c: &Contraction) -> usize {
 pub(crate) fn covers_whole_lines(c: &Contraction, rows: usize) -> bool {
     let all_rows = c.inner.0.size_hint().max(1);
     rows <= all_rows || (rows.is_multiple_of(all_rows) && rows / all_rows <= known_outer_rows(c))
-}
-
-/// Bytes that a core reads from memory in a cycle.
-const MEMORY_BYTES_PER_CYCLE: f64 = 5.0;
-
-/// Usable ways of an L1 cache set, leaving some to the right operand. Addresses 4096 bytes apart share a set.
-const MAX_L1_SET_CONFLICTS: usize = 8;
-
-/// Lines of the left operand that a tile of `rows` rows maps to the fullest L1 set; 1 where the row stride is unknown.
-fn l1_set_conflicts(rows: usize, c: &Contraction) -> usize {
-    let size = c.element.size();
-    let offsets: Option<Vec<usize>> = (0..rows).map(|row| c.row_offset(row).number()).collect();
-    let Some(offsets) = offsets else { return 1 };
-    let mut lines: Vec<usize> = offsets.into_iter().map(|offset| offset * size / 64).collect();
-    lines.dedup();
-    lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
 
 /// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: those of panels larger than

@@ -78,7 +78,8 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa, depth: usize) -> Vec<(f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::contraction::{Element, choose_tile};
+    use crate::kernel::contraction::Element;
+    use crate::kernel::tile_choice::choose_tile;
 
     fn product(outer: usize, inner: usize, k: usize, columns: usize) -> Contraction {
         Contraction {

@@ -22,6 +22,7 @@ pub mod rowwise;
 pub mod schedule;
 pub mod score_matrix;
 pub mod space;
+pub mod tile_choice;
 pub mod user_kernel;
 pub mod window;
 pub mod winograd;

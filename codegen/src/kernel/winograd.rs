@@ -21,6 +21,7 @@ use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, Element, Tile};
 use crate::kernel::extent::Extent;
+use crate::kernel::tile_choice;
 use crate::kernel::window::WindowAxis;
 use crate::kernel::zero_filled::ZeroFilled;
 
@@ -215,7 +216,7 @@ impl Winograd {
         let all = own.tiles().size_hint().max(1);
         let most = (L2_BYTES / (4 * p * p * cin)).clamp(14, 256);
         own.block = all.div_ceil(all.div_ceil(most));
-        own.tile = contraction::choose_tile(&own.product(), isa);
+        own.tile = tile_choice::choose_tile(&own.product(), isa);
         own.block = own.block.next_multiple_of(own.tile.rows);
         own
     }

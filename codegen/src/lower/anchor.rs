@@ -20,7 +20,7 @@ use crate::kernel::nest::Nest;
 use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
-use crate::kernel::{contraction, extent, few_columns, panels};
+use crate::kernel::{contraction, extent, few_columns, panels, tile_choice};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 
@@ -122,13 +122,13 @@ impl Lowering<'_, '_> {
     /// The schedule key of a contraction and its tile: measured, else chosen by the cost model.
     pub(super) fn schedule(&self, spec: &Contraction) -> (String, Tile) {
         let key = Schedules::key(spec, self.isa);
-        let tile = self.schedules.get(&key).unwrap_or_else(|| contraction::choose_tile(spec, self.isa));
+        let tile = self.schedules.get(&key).unwrap_or_else(|| tile_choice::choose_tile(spec, self.isa));
         (key, tile)
     }
 
     /// Records that the last step runs `spec`, and the operand bytes that it rereads.
     pub(super) fn add_tunable(&mut self, key: String, spec: &Contraction, tile: Tile) {
-        let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidate_tiles(spec, self.isa));
+        let (step, tiles) = (self.out.physical.steps.len() - 1, tile_choice::candidate_tiles(spec, self.isa));
         if self.caps.packed_weights {
             self.out.physical.steps[step].reread = contraction::reread_traffic(spec, tile, self.isa);
         }

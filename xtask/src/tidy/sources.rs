@@ -21,6 +21,7 @@ const UNSAFE: &[&str] = &[
     "bindings/python/src/array.rs",
     "bindings/python/src/dlpack.rs",
     "bindings/c/examples/",
+    "plan/src/cpu.rs",
     "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
 ];

@@ -13,7 +13,7 @@ use crate::kernel::attention::{Attention, Softmax};
 use crate::kernel::body::{Body, Load, Node, TypedNode};
 use crate::kernel::contraction::{AccessStrides, Contraction, RhsLayout, Tile};
 use crate::kernel::extent::Extent;
-use crate::kernel::{contraction, float};
+use crate::kernel::{float, tile_choice};
 use crate::print::Source;
 use crate::print::c::contraction::Block;
 use crate::print::c::panels::columns_to_panels;
@@ -146,7 +146,7 @@ impl Layout {
         let (mut first, mut second) =
             (a.product(&a.q.line_stride, &a.depth, &a.keys), a.product(&weights_pitch.into(), &a.keys, &a.columns));
         let (mut first_tile, mut second_tile) =
-            (contraction::choose_tile(&first, isa), contraction::choose_tile(&second, isa));
+            (tile_choice::choose_tile(&first, isa), tile_choice::choose_tile(&second, isa));
         // With few rows, keys are read unpacked.
         let few = a.rows.number().is_some_and(|n| n < MIN_TILES_TO_PACK);
         let packs_keys = !(few && a.k.element_stride.is(1) && depth.is_multiple_of(first.element.k_group()));

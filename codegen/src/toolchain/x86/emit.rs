@@ -1,6 +1,7 @@
 //! Machine code of a program whose values have places.
 
 mod fused;
+mod matrix;
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -441,13 +442,7 @@ impl Emitter<'_> {
                 let mem = self.memory(m, [Rax, Rcx]);
                 self.asm.prefetch(mem, second);
             }
-            Op::Matrix(op, [to, first, second]) => {
-                let rm = match inst.mem {
-                    Some(m) => Rm::Mem(self.memory(m, [Rax, Rcx])),
-                    None => Rm::Reg(first),
-                };
-                self.asm.matrix(op, to, rm, second);
-            }
+            Op::Matrix(op, numbers) => self.matrix(inst, op, numbers),
             Op::Copy if self.p.classes[inst.dst as usize] == Class::Vector => match self.place(inst.dst) {
                 Place::Register(to) => self.load_vector(to, inst.args[0]),
                 Place::None => {}
