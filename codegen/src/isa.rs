@@ -187,6 +187,11 @@ impl Isa {
         self.features.contains(&"avx512vnni")
     }
 
+    /// Whether one instruction multiplies two pairs of bytes and adds the products with saturation, and none does so exactly.
+    pub fn has_saturating_byte_products(&self) -> bool {
+        self.features.contains(&"avx2") && !self.has_byte_dot_product()
+    }
+
     /// Whether it multiplies matrices of bytes, exactly, in registers of 16 rows of 64 bytes.
     pub fn has_matrix_registers(&self) -> bool {
         self.features.contains(&"amx-int8")

@@ -13,7 +13,7 @@
 use of_ir::DType;
 use of_plan::Reread;
 
-use crate::isa::Isa;
+use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
@@ -85,6 +85,8 @@ pub enum RhsLayout {
     Packed,
     /// The same, in 16-bit floats of this type that represent every element exactly: half the memory and bandwidth.
     PackedHalf(DType),
+    /// Panels of bytes whose pairs do not saturate, and corrections ([`corrected`](crate::kernel::corrected)).
+    Corrected,
     /// Row-major `[K, columns]` with this row stride.
     RowMajor(Extent),
     /// Row-major `[columns, K]` with this row stride; packed into scratch by the kernel.
@@ -203,10 +205,17 @@ pub fn k_extent(c: &Contraction) -> Extent {
 
 /// Elements of `b` in a packed panel ([`pack`]) of `width` columns.
 pub fn panel_elements(c: &Contraction, width: usize) -> Extent {
-    match c.element {
-        Element::S8S8 => (k_groups(c) + 1usize) * (4 * width),
-        _ => k_groups(c) * (c.element.k_group() * width),
-    }
+    k_groups(c) * (c.element.k_group() * width) + panel_header_bytes(c, width)
+}
+
+/// Bytes of a panel with corrections before its groups: where the corrections begin, counted from the panel, and how many there are,
+/// as `i32`.
+pub const CORRECTIONS_HEADER_BYTES: usize = CACHE_LINE_BYTES;
+
+/// Bytes of a panel before its groups: initial sums, where the left operand is signed, and the position of the corrections.
+pub(crate) fn panel_header_bytes(c: &Contraction, width: usize) -> usize {
+    let initial = if c.element == Element::S8S8 { 4 * width } else { 0 };
+    initial + if c.rhs == RhsLayout::Corrected { CORRECTIONS_HEADER_BYTES } else { 0 }
 }
 
 /// Number of groups of elements along `k` that are multiplied at once.

@@ -8,6 +8,7 @@ pub mod axis_scan;
 pub mod body;
 pub mod contraction;
 pub mod copy;
+pub mod corrected;
 pub mod expr;
 pub mod extent;
 pub mod few_columns;

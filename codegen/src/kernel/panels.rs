@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::kernel::contraction::{Contraction, Element, k_extent, panel_elements};
+use crate::kernel::contraction::{Contraction, Element, k_extent, panel_elements, panel_header_bytes};
 use crate::kernel::zero_filled::ZeroFilled;
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, padded with zero columns.
@@ -25,9 +25,9 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32
 pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
     let (columns, depth, size) = (c.columns.number()?, k_extent(c).number()?, panel_elements(c, width).number()?);
     let mut out = vec![0u8; columns.div_ceil(width) * size];
-    let header = if c.element == Element::S8S8 { 4 * width } else { 0 };
-    into_groups(bytemuck::cast_slice(b), c, width, header, &mut out)?;
-    for (p, panel) in out.chunks_exact_mut(size.max(1)).enumerate().filter(|_| header > 0) {
+    into_groups(bytemuck::cast_slice(b), c, width, panel_header_bytes(c, width), &mut out)?;
+    let signed = c.element == Element::S8S8;
+    for (p, panel) in out.chunks_exact_mut(size.max(1)).enumerate().filter(|_| signed) {
         for column in 0..width.min(columns - p * width) {
             let sum: i32 = (0..depth).map(|k| i32::from(b[k * columns + p * width + column])).sum();
             panel[4 * column..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());

@@ -41,15 +41,20 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     }
     let bytes = c.element.is_exact();
     // Latency in cycles of adding products.
-    let latency = [4.0, 6.0, 5.0][c.element.k_group() / 2];
+    let corrected = c.rhs == RhsLayout::Corrected;
+    let latency = if corrected { 1.0 } else { [4.0, 6.0, 5.0][c.element.k_group() / 2] };
     let columns = c.columns.size_hint();
     let outer = known_outer_rows(c);
     let k = k_extent(c).size_hint();
     let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
-            // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
-            let others = if bytes && !isa.has_byte_dot_product() { 2 * vectors + 4 } else { vectors + 1 };
+            // Registers for accumulators, one vector of b each, and one broadcast of a; bytes without a dot product need more.
+            let others = match bytes && !isa.has_byte_dot_product() {
+                true if corrected => vectors + 3,
+                true => 2 * vectors + 4,
+                false => vectors + 1,
+            };
             if rows * vectors + others > isa.registers
                 || !covers_whole_lines(c, rows)
                 || l1_set_conflicts(rows, c) > MAX_L1_SET_CONFLICTS
@@ -59,7 +64,8 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
             let from_memory = outer > 1 && c.element.size() * k * vectors * isa.lanes > L2_BYTES;
             let read = if from_memory { (4 * isa.lanes * vectors) as f64 / MEMORY_BYTES_PER_CYCLE } else { 0.0 };
             let cycles = |r: usize| {
-                let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
+                let multiplications = if corrected { 2 * r * vectors } else { r * vectors };
+                let (fma, loads) = (multiplications as f64 / 2.0, (r + vectors) as f64 / 2.0);
                 // A chain of dependent additions costs its latency a step; loop overhead and L1 misses cost about one more
                 // cycle.
                 fma.max(loads).max(latency).max(read) + 1.0

@@ -20,7 +20,7 @@ use crate::kernel::nest::Nest;
 use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
-use crate::kernel::{contraction, extent, few_columns, panels, tile_choice};
+use crate::kernel::{contraction, corrected, extent, few_columns, panels, tile_choice};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 
@@ -85,7 +85,7 @@ impl Lowering<'_, '_> {
             rhs: contraction::RhsLayout::RowMajor(n),
         };
         if constant.is_some() {
-            spec.rhs = self.panels_of(w);
+            spec.rhs = self.panels_of(w, &spec);
         }
         if shared && few_columns::pays(&spec, self.isa) {
             spec.rhs = contraction::RhsLayout::FewColumns;
@@ -137,7 +137,11 @@ impl Lowering<'_, '_> {
 
     /// The panel layout of the constant `w`. Panels are 16-bit floats where these represent every element exactly, as in models
     /// that were trained in or rounded to such a type, unless `w` is small enough for a cache.
-    pub(super) fn panels_of(&self, w: ValueId) -> contraction::RhsLayout {
+    pub(super) fn panels_of(&self, w: ValueId, spec: &Contraction) -> contraction::RhsLayout {
+        let packed = Contraction { rhs: contraction::RhsLayout::Packed, ..spec.clone() };
+        if self.dtype(w) == DType::I8 && corrected::suits(&packed, self.isa) {
+            return contraction::RhsLayout::Corrected;
+        }
         let tensor = self.constants.tensor(w);
         let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
         let all = |holds: fn(f32) -> bool| values.iter().all(|x| holds(*x));
@@ -185,6 +189,11 @@ impl Lowering<'_, '_> {
                 _ => Panels::Floats(out),
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
+            if spec.rhs == contraction::RhsLayout::Corrected {
+                let parts = values.chunks_exact((k * n).max(1)).map(|part| right(part, k, n, taps));
+                let packed = corrected::pack(parts, spec, width);
+                return packed.map(Panels::Bytes).ok_or("its weights have more than 2 GiB".into());
+            }
             let mut out = Vec::new();
             for part in values.chunks_exact((k * n).max(1)) {
                 let part = right(part, k, n, taps);

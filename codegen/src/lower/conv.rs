@@ -249,7 +249,7 @@ impl Lowering<'_, '_> {
         let known = self.constants.tensor(w).is_some();
         let in_panels = self.caps.packed_weights && known;
         if in_panels {
-            spec.rhs = self.panels_of(w);
+            spec.rhs = self.panels_of(w, &spec);
         }
         if few_columns::pays(&spec, self.isa) {
             spec.rhs = contraction::RhsLayout::FewColumns;

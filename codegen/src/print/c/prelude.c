@@ -213,6 +213,18 @@ INLINE vi dot4(vi c, vi a, vi b) {
   return dot2(even, (vi)((vu)a >> 8) & 0x00ff00ff, (vi)((vh)b >> 8));
 #endif
 }
+/* The same, where no sum of two adjacent products exceeds 16 bits. */
+INLINE vi dot4_unsaturated(vi c, vi a, vi b) {
+#if LANES == 16 && defined(__AVX512BW__) && !defined(__clang__)
+  typedef char bytes __attribute__((vector_size(64)));
+  return dot2(c, (vi)__builtin_ia32_pmaddubsw512_mask((bytes)a, (bytes)b, (vh){0}, -1), SPLATI(0x00010001));
+#elif LANES == 8 && defined(__AVX2__)
+  typedef char bytes __attribute__((vector_size(32)));
+  return dot2(c, (vi)__builtin_ia32_pmaddubsw256((bytes)a, (bytes)b), SPLATI(0x00010001));
+#else
+  return dot4(c, a, b);
+#endif
+}
 
 /* Matrix registers. Loads and stores are of rows so many bytes apart; a product adds to the first register the rows of the second
    times the columns of the third, in groups of four bytes. */

@@ -16,10 +16,11 @@ INLINE vf vscale(vf p, vf n, vf x, vf low) {
   vi e = __builtin_convertvector(n, vi), h = e >> 1;
   return p * (vf)((h + 127) << 23) * (vf)((e - h + 127) << 23);
 }
+INLINE vi dot4_unsaturated(vi c, vi a, vi b) { return dot2(c, byte_pairs(a, b), SPLATI(0x00010001)); }
 INLINE vi dot4(vi c, vi a, vi b) {
   if (HAS_VNNI) return dot4_bytes(c, a, b);
-  vi even = dot2(c, a & 0x00ff00ff, ((b << 24) >> 24 & 0xffff) | ((b << 8) >> 24 << 16));
-  return dot2(even, (vi)((vu)a >> 8) & 0x00ff00ff, ((b << 16) >> 24 & 0xffff) | (b >> 24 << 16));
+  /* One product of each pair is 0, so the sum of the two fits 16 bits. */
+  return dot4_unsaturated(dot4_unsaturated(c, a, b & 0x00ff00ff), a, b & (i32)0xff00ff00);
 }
 
 INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }

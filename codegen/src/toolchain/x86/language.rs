@@ -32,7 +32,7 @@ words! {
     HwMax = "hwmax", HwMin = "hwmin", Sqrt = "vsqrt", Round = "vround", Floor = "vfloor", Ceil = "vceil", Any = "vany",
     Rounded = "vrounded", OneSum = "one_sum", OneDifference = "one_difference",
     RoundToInt = "round_to_int", Estimate = "reciprocal_estimate", Scale = "scale_exponent", Convert = "__builtin_convertvector",
-    Prefetch = "__builtin_prefetch", Word4 = "word", Dot2 = "dot2", DotBytes = "dot4_bytes", DotBf16 = "dot2_bf16",
+    Prefetch = "__builtin_prefetch", Word4 = "word", Dot2 = "dot2", BytePairs = "byte_pairs", DotBytes = "dot4_bytes", DotBf16 = "dot2_bf16",
     TileConfig = "tile_config", TileRelease = "tile_release", TileZero = "tile_zero", TileLoad = "tile_load",
     TileStore = "tile_store", TileDotSigned = "tile_dot_signed", TileDotUnsigned = "tile_dot_unsigned",
     Exchange = "exchange", Spare = "spare", Lane = "LANE", Bits = "BITS", Float = "FLOAT", ToInt = "TO_INT", ToFloat = "TO_FLOAT",

@@ -26,6 +26,8 @@ pub mod two {
     pub const IMIN: Op = op(1, 2, 0x39);
     /// Sums of two products of signed 16-bit parts.
     pub const DOT_WORDS: Op = op(1, 1, 0xf5);
+    /// Sums of two products of unsigned bytes by signed ones, saturated to 16 bits.
+    pub const BYTE_PAIRS: Op = op(1, 2, 0x04);
     /// Lanes within each 128 bits, as the immediate says.
     pub const SHUFFLE: Op = op(0, 1, 0xc6);
     /// Parts of 128 bits, as the immediate says.

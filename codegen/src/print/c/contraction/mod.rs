@@ -13,8 +13,8 @@ use std::fmt::Write;
 use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{
-    AccessStrides, CacheBlocking, Contraction, Element, L2_RESIDENT_BYTES, PARTIAL_SUM_TERMS, RhsLayout, RowAxes, Tile,
-    k_extent, panel_elements,
+    AccessStrides, CORRECTIONS_HEADER_BYTES, CacheBlocking, Contraction, Element, L2_RESIDENT_BYTES, PARTIAL_SUM_TERMS,
+    RhsLayout, RowAxes, Tile, k_extent, panel_elements, panel_header_bytes,
 };
 use crate::kernel::extent::Extent;
 use crate::kernel::matrix_tiles::depth;
@@ -117,7 +117,7 @@ pub fn contraction(
     let [t, ..] = spec.element.c_types();
     let k_inner = match (spec.element, &spec.rhs) {
         (Element::F32F32, _) | (Element::F16Pair(_), RhsLayout::RowMajor(_)) => None,
-        (_, RhsLayout::Packed) => {
+        (_, RhsLayout::Packed | RhsLayout::Corrected) => {
             Some(spec.k_inner.number().ok_or("the depth of a product of groups is not known before the run")?)
         }
         _ => return Err("a product of groups whose right operand is not known before the run".into()),
@@ -158,7 +158,8 @@ fn rows_first(spec: &Contraction, width: usize) -> bool {
     let (size, columns) = (spec.element.size(), spec.columns.size_hint());
     let right = size * k_extent(spec).size_hint() * columns;
     let left = size * spec.inner.0.size_hint() * spec.outer.0.size_hint() * spec.k_inner.size_hint();
-    spec.rhs == RhsLayout::Packed && columns > width && right <= L2_RESIDENT_BYTES && right <= left
+    let packed = matches!(spec.rhs, RhsLayout::Packed | RhsLayout::Corrected);
+    packed && columns > width && right <= L2_RESIDENT_BYTES && right <= left
 }
 
 /// An iteration of the outer loop: a panel of columns and a part of the rows, of each batch.
@@ -227,6 +228,13 @@ fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: boo
                     "    const {u} *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
                 );
             }
+        }
+        RhsLayout::Corrected => {
+            let size = panel_elements(spec, width);
+            let header = panel_header_bytes(spec, width) - CORRECTIONS_HEADER_BYTES;
+            let _ = writeln!(c, "    const i8 *const B = (const i8 *)args[1] + ({b_at}) + panel * {size};");
+            let _ = writeln!(c, "    const i8 *const E = B + word(B + {header});");
+            let _ = writeln!(c, "    const i64 corrections = word(B + {});", header + 4);
         }
         RhsLayout::PackedHalf(d) => {
             let at = format!("({b_at}) + panel * {} + {first} * {width}", panel_elements(spec, width));
@@ -346,7 +354,7 @@ fn prefetch_lines(
     };
     // A step takes four bytes of each column.
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(CACHE_LINE_BYTES);
-    let packed = spec.rhs == RhsLayout::Packed;
+    let packed = matches!(spec.rhs, RhsLayout::Packed | RhsLayout::Corrected);
     // With one row tile the memory bandwidth is the limit, and the hardware prefetches by itself.
     (packed && bytes > L2_RESIDENT_BYTES && tiles > 1).then(|| lines.div_ceil(tiles))
 }

@@ -7,7 +7,9 @@ use of_ir::DType;
 use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::contraction::{
     CacheBlocking, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_groups, panel_elements,
+    panel_header_bytes,
 };
+use crate::kernel::corrected;
 use crate::kernel::extent::Extent;
 use crate::print::c::vector;
 use crate::print::expr::ctype;
@@ -54,7 +56,7 @@ impl Sums<'_> {
         let [t, u, sum, _] = spec.element.c_types();
         let u = self.stored.map_or(u, ctype);
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
-        let header = if spec.element == Element::S8S8 { 4 * self.width } else { 0 };
+        let header = panel_header_bytes(spec, self.width);
         let _ = writeln!(c, "        const {u} *b = B + {header};");
         if let Some(lines) = self.prefetch_lines {
             // Each tile prefetches its share of the next panel.
@@ -79,7 +81,11 @@ impl Sums<'_> {
             }
         }
         let start = |v: usize| {
-            if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
+            if spec.element == Element::S8S8 {
+                format!("load_i32((const i32 *)B + {})", v * lanes)
+            } else {
+                "{0}".into()
+            }
         };
         for r in 0..rows {
             let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
@@ -102,6 +108,9 @@ impl Sums<'_> {
             (None, _) => self.floats(rows, columns, c),
         }
         c.push_str("        }\n");
+        if spec.rhs == RhsLayout::Corrected {
+            self.corrections(rows, vectors, c);
+        }
         if self.blocked_sum {
             self.each(rows, vectors, "{c} = load({s});", c);
         }
@@ -231,9 +240,23 @@ impl Sums<'_> {
         }
     }
 
+    /// Adds what is missing in the weights of a panel ([`corrected`]).
+    fn corrections(&self, rows: usize, vectors: usize, c: &mut String) {
+        let step = corrected::correction_bytes(self.width);
+        let _ = writeln!(c, "        for (i64 n = 0; n < corrections; n++) {{");
+        let _ = writeln!(c, "          const i8 *const e = E + n * {step};");
+        c.push_str("          const u8 *const a = a0 + word(e);\n");
+        for v in 0..vectors {
+            let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)(e + 4) + {});", v * self.isa.lanes);
+        }
+        self.multiply(rows, vectors, &|at| format!("word(a + {at})"), c);
+        c.push_str("        }\n");
+    }
+
     /// Adds the products of a group of each row, the word at offset `word` of its run, with the column vectors `b0`, `b1` …
     fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
         let [.., dot] = self.spec.element.c_types();
+        let dot = if self.spec.rhs == RhsLayout::Corrected { "dot4_unsaturated" } else { dot };
         let flip = if self.spec.element == Element::S8S8 { " ^ (i32)0x80808080" } else { "" };
         for r in 0..rows {
             let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(self.spec.row_offset(r)));

@@ -177,6 +177,7 @@ impl Front {
                 let products = self.two(two::DOT_WORDS, 0, r[1], r[2]);
                 ty(self.two(two::IADD, 0, r[0], products), VI)
             }
+            Word::BytePairs => ty(self.two(two::BYTE_PAIRS, 0, r[0], r[1]), VI),
             Word::DotBytes => ty(self.b.vector(Op::Dot(op(1, 2, 0x50)), &r[..3]), VI),
             Word::DotBf16 => ty(self.b.vector(Op::Dot(op(2, 2, 0x52)), &r[..3]), VF),
             Word::WidenF16 => {
