@@ -4,6 +4,7 @@
 
 pub mod constant;
 pub mod indexed;
+pub mod loop_around;
 pub mod movement;
 pub mod pool;
 pub mod reduction;

@@ -201,7 +201,7 @@ impl Roles {
     }
 
     /// Checks that kernels can hold a value: its extents are known when they run, and C has its element type.
-    fn check_type(&self, g: &Graph, v: ValueId) -> Result<(), String> {
+    pub fn check_type(&self, g: &Graph, v: ValueId) -> Result<(), String> {
         match g.ty(v) {
             Type::None => Ok(()),
             Type::Tensor(t) => {

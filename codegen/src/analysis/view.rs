@@ -7,6 +7,7 @@ use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Expand, Gather, Slice, Transpose};
 
+use crate::analysis::loop_around::LoopAround;
 use crate::analysis::movement;
 use crate::analysis::roles::{Role, Roles};
 use crate::kernel::attention::MatrixLayout;
@@ -24,6 +25,8 @@ pub struct OperandView {
     pub root: ValueId,
     /// Offset of its first element there.
     pub offset: Extent,
+    /// Elements by which it moves in each iteration of a loop.
+    pub per_iteration: Extent,
     /// Its axes.
     pub axes: Vec<StridedAxis>,
     /// Movement ops between `root` and the value, in order: their results are read only through this view.
@@ -33,15 +36,20 @@ pub struct OperandView {
 impl OperandView {
     /// The view of `v` through all movement ops without other readers.
     pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> OperandView {
-        OperandView::traced(g, roles, v, false)
+        OperandView::traced(g, roles, v, false, None)
     }
 
     /// The view of `v` through all movement ops, including those with other readers.
     pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> OperandView {
-        OperandView::traced(g, roles, v, true)
+        OperandView::traced(g, roles, v, true, None)
     }
 
-    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> OperandView {
+    /// As [`OperandView::through_shared`], in a loop: also through selections of an element by the number of the iteration.
+    pub fn in_loop(g: &Graph, roles: &Roles, v: ValueId, around: &LoopAround) -> OperandView {
+        OperandView::traced(g, roles, v, true, Some(around))
+    }
+
+    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool, around: Option<&LoopAround>) -> OperandView {
         let traced = |op: OpId| {
             let alone = shared || g.uses(v).len() == 1;
             let role = roles.get(op);
@@ -49,8 +57,8 @@ impl OperandView {
             if !alone || !(*role == Role::Alias || *role == Role::Single && moves && !roles.is_shape(g, op)) {
                 return None;
             }
-            let x = OperandView::traced(g, roles, g.op(op).operands[0], shared);
-            x.through(g, op).map(|mut y| {
+            let x = OperandView::traced(g, roles, g.op(op).operands[0], shared, around);
+            x.through(g, op, around).map(|mut y| {
                 if *role == Role::Single {
                     y.ops.push(op);
                 }
@@ -64,7 +72,7 @@ impl OperandView {
     fn whole(g: &Graph, v: ValueId) -> OperandView {
         let dims = extent::of_value(g, v);
         let axes = dims.iter().cloned().zip(row_major(&dims)).map(|a| vec![a]).collect();
-        OperandView { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
+        OperandView { root: v, offset: 0usize.into(), per_iteration: 0usize.into(), axes, ops: Vec::new() }
     }
 
     /// The layout as batch axes, lines and elements; `transposed` where lines are the last axis.
@@ -95,10 +103,10 @@ impl OperandView {
     }
 
     /// The view of the result of `op`, whose first operand this is.
-    fn through(self, g: &Graph, op: OpId) -> Option<OperandView> {
+    fn through(self, g: &Graph, op: OpId, around: Option<&LoopAround>) -> Option<OperandView> {
         let data = g.op(op);
         let to = extent::of_value(g, data.results[0]);
-        let (mut offset, mut axes) = (self.offset, self.axes);
+        let (mut offset, mut per_iteration, mut axes) = (self.offset, self.per_iteration, self.axes);
         if let Some(t) = as_op::<Transpose>(g, op) {
             let perm = t.permutation(axes.len()).ok()?;
             axes = perm.iter().map(|a| axes[*a].clone()).collect();
@@ -118,16 +126,23 @@ impl OperandView {
             };
             axes = to.iter().enumerate().map(stretch).collect::<Option<_>>()?;
         } else if let Some(gather) = as_op::<Gather>(g, op) {
-            // A constant scalar index removes an axis.
+            // A constant scalar index removes an axis, and so does the number of an iteration.
             let axis = of_ops::shape::axis(gather.axis, axes.len()).ok()?;
+            let count = extent::of_value(g, data.operands[0])[axis].clone();
+            if let Some((first, each)) = around.and_then(|l| l.position(g, data.operands[1], &count)) {
+                let stride = step(&axes.remove(axis))?;
+                per_iteration = per_iteration + &stride * each;
+                offset = offset + stride * first;
+                return Some(OperandView { root: self.root, offset, per_iteration, axes, ops: self.ops });
+            }
             let index = g.constant(data.operands[1]).filter(|t| t.dims().is_empty())?.to_i64s()?[0];
-            let n = i64::try_from(extent::of_value(g, data.operands[0])[axis].number()?).ok()?;
+            let n = i64::try_from(count.number()?).ok()?;
             let index = if index < 0 { index + n } else { index };
             offset = offset + step(&axes.remove(axis)).filter(|_| (0..n).contains(&index))? * index;
         } else {
             axes = split(&axes, &to)?;
         }
-        Some(OperandView { root: self.root, offset, axes, ops: self.ops })
+        Some(OperandView { root: self.root, offset, per_iteration, axes, ops: self.ops })
     }
 }
 

@@ -18,6 +18,7 @@ pub mod matrix_tiles;
 pub mod nest;
 pub mod panels;
 pub mod prologue;
+pub mod recurrence;
 pub mod roi_align;
 pub mod rowwise;
 pub mod schedule;

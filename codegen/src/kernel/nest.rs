@@ -12,6 +12,7 @@ use crate::kernel::contraction::{Contraction, RowAxes, Tile};
 use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
+use crate::kernel::recurrence::Recurrence;
 use crate::kernel::roi_align::RoiAlign;
 use crate::kernel::score_matrix::ScoreMatrix;
 use crate::kernel::user_kernel::UserKernel;
@@ -52,6 +53,8 @@ pub enum Nest {
     },
     /// Two contractions and the row-wise ops between them.
     Attention(Box<Attention>),
+    /// A loop that multiplies rows of its state with matrices.
+    Recurrence(Box<Recurrence>),
     /// Sums of a recomputed score matrix.
     ScoreMatrix(Box<ScoreMatrix>),
     /// A sliding window with an epilogue.
@@ -138,6 +141,7 @@ impl Nest {
             Nest::RowWise { .. } => "row_wise",
             Nest::Contraction { .. } => "contraction",
             Nest::Attention(_) => "attention",
+            Nest::Recurrence(_) => "recurrence",
             Nest::ScoreMatrix(_) => "score_matrix",
             Nest::Window { .. } => "window",
             Nest::Winograd { .. } => "winograd",

@@ -61,7 +61,7 @@ impl Lowering<'_, '_> {
 
     /// The outer values that the region reads, excluding constants: these are weights that all programs share. The values that
     /// bind its symbols are captured too, unless another capture binds them.
-    fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
+    pub(super) fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
         let mut read = Vec::new();
         read_by(self.g, op, &mut read);
         // Other ops may read the same values any number of times, so the uses of a value are not searched.

@@ -10,6 +10,7 @@ mod constants;
 mod control;
 mod conv;
 mod pool;
+mod recurrence;
 mod score_matrix;
 mod transfer;
 
@@ -564,7 +565,15 @@ impl<'g> Lowering<'g, '_> {
                 };
                 return self.backend(group.ops[0], why);
             }
-            GroupKind::Control => return self.control(group.ops[0]),
+            GroupKind::Control => {
+                return match self.recurrence(group.ops[0]) {
+                    Ok(done) => done,
+                    Err(why) => {
+                        tracing::debug!(reason = why, "control flow is run by the runtime");
+                        self.control(group.ops[0])
+                    }
+                };
+            }
             GroupKind::Transfer => return self.transfer(group.ops[0]),
             GroupKind::Elementwise => self.elementwise(group),
             GroupKind::Rowwise(inner) => self.rowwise(group, inner),

@@ -10,21 +10,24 @@ INLINE i64 dim_min(i64 a, i64 b) { return a < b ? a : b; }
 INLINE i32 bits_of_f32(f32 x) { union { f32 f; i32 i; } v = {x}; return v.i; }
 INLINE i64 bits_of_f64(f64 x) { union { f64 f; i64 i; } v = {x}; return v.i; }
 
-/* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2. Constants: Cody
-   and Waite's split of ln 2. The limits keep NaN, and e^89 overflows to infinity by itself. */
-CALLED vf vexp(vf x) {
-  const vf low = SPLAT(-103.9720770839918f);
-  vf y = hwmin(SPLAT(89.0f), hwmax(low, x));
-  vf n = vround_small(y * SPLAT(1.44269504f));
-  vf r = (y - n * SPLAT(0.693359375f)) - n * SPLAT(-2.12194440e-4f);
+/* p for e^x = p 2^n: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2. Constants:
+   Cody and Waite's split of ln 2. */
+INLINE vf exp_fraction(vf x, vf n) {
+  vf r = (x - n * SPLAT(0.693359375f)) - n * SPLAT(-2.12194440e-4f);
   vf p = SPLAT(1.9875691500e-4f);
   p = p * r + SPLAT(1.3981999507e-3f);
   p = p * r + SPLAT(8.3334519073e-3f);
   p = p * r + SPLAT(4.1665795894e-2f);
   p = p * r + SPLAT(1.6666665459e-1f);
   p = p * r + SPLAT(5.0000001201e-1f);
-  p = p * (r * r) + r + SPLAT(1.0f);
-  return vscale(p, n, x, low);
+  return p * (r * r) + r + SPLAT(1.0f);
+}
+/* e^x. The limits keep NaN, and e^89 overflows to infinity by itself. */
+CALLED vf vexp(vf x) {
+  const vf low = SPLAT(-103.9720770839918f);
+  vf y = hwmin(SPLAT(89.0f), hwmax(low, x));
+  vf n = vround_small(y * SPLAT(1.44269504f));
+  return vscale(exp_fraction(y, n), n, x, low);
 }
 /* ln x for x > 0: x = m 2^e with m in [sqrt 1/2, sqrt 2). Source of the polynomial: Cephes logf (Moshier). */
 CALLED vf vlog(vf x) {
@@ -52,10 +55,11 @@ CALLED vf vlog(vf x) {
   r = pick(x == SPLAT(0), SPLAT(-INF32), r);
   return pick((x < SPLAT(0)) | (x != x), SPLAT(NAN32), r);
 }
-/* e^x / (1 + e^x): exact for large negative x, where 1 / (1 + e^-x) would lose it; from 40 on it is 1. */
+/* e^x / (1 + e^x): exact for large negative x, where 1 / (1 + e^-x) would lose it; from 40 on it is 1. At -110 it rounds to 0. */
 CALLED vf vsigmoid(vf x) {
-  vf e = vexp(hwmin(SPLAT(40.0f), x));
-  return e * vrecip(SPLAT(1.0f) + e);
+  vf y = hwmin(SPLAT(40.0f), hwmax(SPLAT(-110.0f), x));
+  vf n = vround_small(y * SPLAT(1.44269504f));
+  return vshare(exp_fraction(y, n), n);
 }
 /* tanh: an odd polynomial near zero (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond; from 20 on it is 1. */
 CALLED vf vtanh(vf x) {
@@ -66,7 +70,9 @@ CALLED vf vtanh(vf x) {
   p = p * z + SPLAT(1.33314422036e-1f);
   p = p * z + SPLAT(-3.33332819422e-1f);
   p = p * z * x + x;
-  vf e = vexp(hwmin(SPLAT(40.0f), a + a));
+  vf y = hwmin(SPLAT(40.0f), a + a);
+  vf n = vround_small(y * SPLAT(1.44269504f));
+  vf e = vscale_normal(exp_fraction(y, n), n);
   vf big = vcopysign(SPLAT(1.0f) - SPLAT(2.0f) * vrecip(e + SPLAT(1.0f)), x);
   return pick(a >= SPLAT(0.625f), big, p);
 }

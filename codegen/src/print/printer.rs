@@ -42,6 +42,8 @@ pub struct Capabilities {
     pub packed_weights: bool,
     /// Whether convolutions may use Winograd's algorithm.
     pub winograd: bool,
+    /// Whether loops may be kernels.
+    pub recurrences: bool,
     /// Whether gradients of attention may recompute the score matrix instead of reading it.
     pub recomputed_scores: bool,
     /// Whether contractions may be library calls.

@@ -66,11 +66,20 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         flat_offset(&a.batch, &to.batch, "batch"),
         to.inner
     );
+    let pointers = |body: &Body, argument: usize, strides: &[AccessStrides]| -> Vec<String> {
+        let pointer = |(i, (l, w)): (usize, (&Load, &AccessStrides))| {
+            let (t, at) = (ctype(l.dtype), flat_offset(&a.batch, &w.batch, "batch"));
+            format!("(const {t} *)args[{}] + ({at}) + first * {}", argument + i, w.inner)
+        };
+        body.loads.iter().zip(strides).enumerate().map(pointer).collect()
+    };
+    let score_loads = pointers(&a.scores, 3, &scores_strides);
+    let epilogue_loads = pointers(&a.epilogue, a.epilogue_argument(), &epilogue_strides);
     let first = Block {
         spec: &l.first,
         tile: l.first_tile,
         body: &a.scores,
-        first_load: 3,
+        loads: &score_loads,
         load_strides: &scores_strides,
         store_strides: &scratch_strides,
         left: &q,
@@ -82,7 +91,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         spec: &l.second,
         tile: l.second_tile,
         body: &a.epilogue,
-        first_load: a.epilogue_argument(),
+        loads: &epilogue_loads,
         load_strides: &epilogue_strides,
         store_strides: &to,
         left: &weights,

@@ -78,7 +78,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
 }
 
 /// The points that a statement computes at once.
-enum Lanes {
+pub enum Lanes {
     /// One, as a scalar.
     One,
     /// All lanes of a vector.
@@ -109,7 +109,7 @@ fn pointers(body: &Body, s: &Space, chunks: bool, c: &mut String) {
 }
 
 /// Loads, computations and stores of one point or of a vector of points.
-fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
+pub fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
     let name = |n: usize| format!("t{n}");
     for (i, t) in body.nodes.iter().enumerate() {
         c.push_str(&expr::division_check(body, &t.node, &name));

@@ -6,6 +6,7 @@ mod copy;
 mod elementwise;
 mod indexed;
 mod panels;
+mod recurrence;
 mod reduce;
 mod roi_align;
 mod rowwise;
@@ -38,6 +39,7 @@ impl Printer for C {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
             Nest::Attention(a) => attention::attention(a, isa)?,
+            Nest::Recurrence(r) => recurrence::recurrence(r, isa)?,
             Nest::ScoreMatrix(_) => return Err("score matrices that are not in memory are for GPUs".into()),
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Winograd { spec, body } => winograd::winograd(spec, body, isa)?,
@@ -78,7 +80,7 @@ impl Printer for C {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { packed_weights: true, winograd: true, ..Capabilities::default() }
+        Capabilities { packed_weights: true, winograd: true, recurrences: true, ..Capabilities::default() }
     }
 
     fn environment(&self, isa: &Isa, threads: u32) -> Environment {

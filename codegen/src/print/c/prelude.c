@@ -350,6 +350,20 @@ INLINE vf vscale(vf p, vf n, vf x, vf low) {
   return p * (vf)((h + 127) << 23) * (vf)((e - h + 127) << 23);
 #endif
 }
+/* p 2^n where that is a normal number. */
+INLINE vf vscale_normal(vf p, vf n) {
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+  return (vf)__builtin_ia32_scalefps512_mask(p, n, (vf){0}, -1, 4);
+#else
+  return p * (vf)((__builtin_convertvector(n, vi) + 127) << 23);
+#endif
+}
+/* p 2^n / (1 + p 2^n) for whole n from -159 to 58. The factor 2^64 keeps small numbers normal until the end. */
+INLINE vf vshare(vf p, vf n) {
+  const vf unit = SPLAT(5.421010862427522e-20f);
+  vf e = vscale_normal(p, n + SPLAT(64.0f));
+  return e * vrecip(SPLAT(1.0f) + e * unit) * unit;
+}
 
 /* Whether a lane of a mask is set. */
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)

@@ -118,6 +118,10 @@ INLINE f32 vscale(f32 p, f32 n, f32 x, f32 low) {
   f32 scaled = p * FLOAT((i32)((u32)(h + 127) << 23)) * FLOAT((i32)((u32)(e - h + 127) << 23));
   return x < low ? 0.0f : scaled;
 }
+/* p 2^n where that is a normal number. */
+INLINE f32 vscale_normal(f32 p, f32 n) { return vscale(p, n, 0.0f, -1.0f); }
+/* p 2^n / (1 + p 2^n) for whole n from -159 to 58. */
+INLINE f32 vshare(f32 p, f32 n) { f32 e = vscale(p, n, 0.0f, -1.0f); return e * vrecip(1.0f + e); }
 /* 16-bit floats, as in c/prelude.c. */
 INLINE f32 one_widen_bf16(bf16 h) { return __int_as_float((i32)((u32)h << 16)); }
 INLINE bf16 one_narrow_bf16(f32 x) {

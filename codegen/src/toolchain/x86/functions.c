@@ -10,6 +10,10 @@ INLINE vf vrecip(vf x) {
   if (HAS_AVX512) { vf r = reciprocal_estimate(x); return r + r * (SPLAT(1.0f) - x * r); }
   return SPLAT(1.0f) / x;
 }
+INLINE vf vscale_normal(vf p, vf n) {
+  if (HAS_AVX512) return scale_exponent(p, n, n, SPLAT(-200.0f));
+  return p * (vf)((__builtin_convertvector(n, vi) + 127) << 23);
+}
 INLINE vf vscale(vf p, vf n, vf x, vf low) {
   if (HAS_AVX512) return scale_exponent(p, n, x, low);
   p = pick(x < low, SPLAT(0), p);

@@ -14,7 +14,6 @@ use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::{copy, vector};
 use crate::print::expr::ctype;
-use crate::print::index;
 
 /// A contraction of a block of rows with all columns, inside a kernel that computes the left operand or consumes the result.
 pub struct Block<'a> {
@@ -22,10 +21,10 @@ pub struct Block<'a> {
     pub spec: &'a Contraction,
     /// The register tile.
     pub tile: Tile,
-    /// The epilogue; its first load is this argument of the kernel.
+    /// The epilogue.
     pub body: &'a Body,
-    /// The argument index of the first load of the epilogue.
-    pub first_load: usize,
+    /// C expressions of the pointers of its loads at the first row of the block.
+    pub loads: &'a [String],
     /// Access strides of its loads.
     pub load_strides: &'a [AccessStrides],
     /// Access strides of the result.
@@ -50,8 +49,8 @@ impl Block<'_> {
         self.spec.element == Element::F32F32 && k_extent(self.spec).size_hint() > 2 * PARTIAL_SUM_TERMS
     }
 
-    /// Prints the contraction of the `count` rows from `first` on (C variables), where every block but the last has whole tiles;
-    /// `batch` is a C variable too. `sums` is the scratch for partial sums.
+    /// Prints the contraction of `count` rows (a C variable), where every block but the last has whole tiles. `sums` is the scratch for
+    /// partial sums.
     ///
     /// # Errors
     /// When the right operand is stored in fewer bits than its element type, or the depth is unknown.
@@ -84,15 +83,8 @@ impl Block<'_> {
         };
         let _ = writeln!(c, "    const {u} *const B = {} + panel * {step};", self.right);
         for (i, (l, w)) in body.loads.iter().zip(self.load_strides).enumerate() {
-            let t = ctype(l.dtype);
-            let at = index::flat_offset(&spec.batch, &w.batch, "batch");
-            let _ = writeln!(
-                c,
-                "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + first * {} + panel * {};",
-                self.first_load + i,
-                w.inner,
-                &w.column * width
-            );
+            let (t, at) = (ctype(l.dtype), &self.loads[i]);
+            let _ = writeln!(c, "    const {t} *const P{i} = {at} + panel * {};", &w.column * width);
         }
         let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
         let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
