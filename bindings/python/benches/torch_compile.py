@@ -1,4 +1,4 @@
-"""torch.compile with the backend of_opt beside Inductor, on a seeded sample of architectures.
+"""torch.compile with the backend of_opt against Inductor, on a seeded sample of architectures.
 
     cargo xtask wheel --test
     PYTHONPATH=target/wheels/installed python3 bindings/python/benches/torch_compile.py --seed 1 [--count 40]
@@ -121,7 +121,7 @@ def difference(results, expected):
 
 
 def measured(functions, x, seconds=2.0):
-    """Milliseconds of the fastest run of each; they take turns."""
+    """Milliseconds of the fastest run of each; one of each in a round."""
     best = [math.inf] * len(functions)
     end = time.perf_counter() + seconds * len(functions)
     rounds = 0

@@ -118,7 +118,7 @@ unsafe extern "C" fn delete(exported: *mut Exported) {
     drop(unsafe { Box::from_raw(exported) });
 }
 
-/// Frees the tensor of a capsule that nobody consumed.
+/// Frees the tensor of a capsule that was not consumed.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule. Who consumes a capsule renames it.
     unsafe {
@@ -152,7 +152,7 @@ pub fn export<'py>(
     // SAFETY: the capsule owns the tensor, and its destructor frees it.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(exported.cast(), NAME.as_ptr(), Some(destroy))) }
         .inspect_err(|_| {
-            // SAFETY: no capsule was made, so nobody else owns it.
+            // SAFETY: no capsule was made, so there is no other owner.
             unsafe { delete(exported) }
         })
 }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import of_opt
-from conftest import DIGITS
+from conftest import DIGITS, ROOT
 from of_opt import ir
 
 
@@ -159,3 +159,10 @@ def test_constants_share_memory_and_live():
     main.returns({"y": main.body.constant(array)})
     del array
     np.testing.assert_array_equal(module.main.walk()[0].attributes["value"], np.arange(1000))
+
+
+def test_documented_program_runs():
+    page = (ROOT / "docs/python.md").read_text().split("## The IR")[1]
+    scope = {"np": np, "of_opt": of_opt}
+    exec(page.split("```python\n")[1].split("```")[0], scope)
+    assert scope["plan"].inputs[0].shape == ("N", 4)

@@ -73,7 +73,18 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("of-runtime-c", &["of-plan", "of-runtime"]),
     (
         "of-python",
-        &["of-codegen", "of-diag", "of-driver", "of-files", "of-ir", "of-onnx", "of-ops", "of-passes", "of-plan", "of-runtime"],
+        &[
+            "of-codegen",
+            "of-diag",
+            "of-driver",
+            "of-files",
+            "of-ir",
+            "of-onnx",
+            "of-ops",
+            "of-passes",
+            "of-plan",
+            "of-runtime",
+        ],
     ),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
     (
