@@ -88,6 +88,13 @@ def test_layers_give_results_of_torch(layer):
     whole()
 
 
+def put_inside(x):
+    y, z = torch.zeros(4, 6), torch.zeros(4, 3, 6)
+    y[:, [1, 3]] = x[:, :2]
+    z[torch.tensor([0, 1]), :, torch.tensor([5, 5])] = x[0, 0]
+    return y + z.sum(1)
+
+
 FUNCTIONS = {
     "arithmetic": lambda x: (x * 2 - 1) / (x.abs() + 1) + x**2 - (3 - x),
     "integers": lambda x: (x * 10).to(torch.int64) // 3 + (x * 10).to(torch.int32) % 4,
@@ -105,6 +112,9 @@ FUNCTIONS = {
     "gather": lambda x: x.gather(1, x.argsort(1)) + x.topk(6, 1).values + x.sort(1, descending=True).values,
     "scatter": lambda x: torch.zeros_like(x).scatter_add(1, x.argsort(1), x).masked_fill(x < 0, 2),
     "put": lambda x: torch.zeros(4, 6).index_put((torch.tensor([1, 3]),), x[:2]) + torch.tril(x) + torch.triu(x, 1),
+    "put inside": lambda x: put_inside(x),
+    "fold": lambda x: F.fold(x.reshape(1, 4, 6), (3, 4), 2),
+    "memory": lambda x: (x.T + 1).as_strided((3, 4), (2, 1), 3) + x.as_strided((3, 4), (1, 6)),
     "activations": lambda x: F.leaky_relu(x) + F.elu(x) + F.softplus(x) + F.mish(x) + F.hardsigmoid(x) + F.glu(x, 0).sum(),
     "unfold": lambda x: x.unfold(1, 3, 2).sum(-1) + torch.diagonal(x).sum(),
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x) + torch.baddbmm(x @ x.T, x[None], x.T[None], beta=2)[0],
@@ -167,6 +177,13 @@ def test_what_is_not_supported_is_torchs_with_a_reason(capsys):
     assert graph.fallbacks and graph.compiled >= 2 and graph.plans >= 1
     assert any("fft" in op and why for op, why in graph.fallbacks.items())
     assert "torch runs" in capsys.readouterr().out
+
+
+def test_strides_over_gaps_are_torchs():
+    function = lambda x: (x + 1)[:, ::2].as_strided((4, 3), (6, 1)) * 2
+    x = torch.randn(4, 6)
+    close(compiled(function)(x), function(x))
+    assert "depends on strides" in str(of_opt.torch.report())
 
 
 def test_random_numbers_are_torchs():

@@ -55,6 +55,8 @@ class Build:
         self.main = self.module.function("main", location=("torch", 1))
         self.body = self.main.body
         self.failed: Dict[torch.fx.Node, str] = {}
+        # Whether an op that failed reads memory in torch's layout, which results of plans do not have.
+        self.needs_layout = False
         self.inputs: List[int] = []
         self.types: List[Tuple[torch.dtype, Sequence[Any]]] = []
         self.outputs: List[Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]] = []

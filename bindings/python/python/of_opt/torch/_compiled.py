@@ -42,7 +42,11 @@ class Compiled:
         run: Callable[[Sequence[Any]], Any] = whole
         if failed:
             record.fallbacks.update({f"{node.name}: {node.target}": why for node, why in failed.items()})
-            run = self._partitioned(failed, record, inputs)
+            if whole.needs_layout:
+                record.remarks.append("torch runs the whole graph, since an op of it depends on strides")
+                run = lambda args: self.gm(*args)
+            else:
+                run = self._partitioned(failed, record, inputs)
         else:
             record.compiled, record.plans = record.ops, 1
         record.seconds = time.perf_counter() - start
@@ -101,12 +105,13 @@ class Program:
         self.threads, self.changes = threads, 0
         self.build: Optional[Build] = None
         self.failed: Mapping[torch.fx.Node, str] = {}
+        self.needs_layout = False
 
     def prepare(self, args: Sequence[Any]) -> Mapping[torch.fx.Node, str]:
         """Builds the IR and compiles it. Returns the ops that cannot be compiled, with reasons."""
         held = {i: args[i] for i in self.constants if isinstance(args[i], torch.Tensor)}
         build = Build(self.gm, held)
-        self.failed = build.failed
+        self.failed, self.needs_layout = build.failed, build.needs_layout
         if self.failed:
             return self.failed
         self.outputs = build.outputs

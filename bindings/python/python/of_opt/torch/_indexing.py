@@ -78,10 +78,19 @@ def index_put(b: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: b
         shape = [1] * lead + list(mask.shape) + [1] * (x.rank - lead - mask.rank)
         return b.op("of.select", b.reshape(mask, shape), values, x)
     axes, places, shape = _places(b, x, indices)
-    if axes != list(range(len(axes))):
-        raise Unsupported("values for indices that do not begin with the first axis")
-    updates = b.op("of.expand", values, b.shape([*shape, *x.shape[len(axes) :]]))
-    return b.op("of.scatter_nd", x, places, updates, reduction="add" if accumulate else "none")
+    others = [axis for axis in range(x.rank) if axis not in axes]
+    first, rank = axes[0], len(shape)
+    if axes == list(range(first, first + len(axes))) and first > 0:
+        # The axes of the indices are in the place of those that they index; the op has them in front.
+        wide = b.op("of.expand", values, b.shape([*x.shape[:first], *shape, *x.shape[first + len(axes) :]]))
+        count = rank + len(others)
+        updates = b.op("of.transpose", wide, perm=[*range(first, first + rank), *range(first), *range(first + rank, count)])
+    else:
+        updates = b.op("of.expand", values, b.shape([*shape, *[x.shape[axis] for axis in others]]))
+    perm = [*axes, *others]
+    moved = x if perm == list(range(x.rank)) else b.op("of.transpose", x, perm=perm)
+    made = b.op("of.scatter_nd", moved, places, updates, reduction="add" if accumulate else "none")
+    return made if moved is x else b.op("of.transpose", made, perm=[perm.index(axis) for axis in range(x.rank)])
 
 
 def _scatter(b: Any, x: Any, dim: int, index: Any, updates: Any, reduction: str) -> Any:

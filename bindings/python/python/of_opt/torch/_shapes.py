@@ -90,12 +90,28 @@ def unfold(b: Any, x: Any, dim: int, size: int, step: int) -> Any:
 
 @aten("as_strided.default")
 def as_strided(b: Any, x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Optional[int] = None) -> Any:
-    if not all(isinstance(n, int) for n in [*size, *stride, *x.shape]):
+    # It reads memory in torch's layout of the operand. What that is follows from strides if the operand fills its memory.
+    fake = b.node.args[0].meta["val"]
+    strides = fake.stride()
+    if not all(isinstance(n, int) for n in [*size, *stride, *x.shape, *strides]):
+        b.needs_layout = True
         raise Unsupported("strides of open extents")
-    places = np.full((), offset or 0)
-    for extent, step in zip(size, stride):
-        places = places[..., None] + np.arange(extent) * step
-    return b.op("of.gather", b.reshape(x, [-1]), places.astype(np.int64), axis=0)
+    order = sorted(range(x.rank), key=lambda axis: (-strides[axis], axis))
+    step = 1
+    for axis in reversed(order):
+        if x.shape[axis] != 1 and strides[axis] != step:
+            b.needs_layout = True
+            raise Unsupported("strides over a tensor that does not fill its memory")
+        step *= x.shape[axis]
+    begin = (fake.storage_offset() if offset is None else offset) - fake.storage_offset()
+    places = np.full((), begin)
+    for extent, stride_ in zip(size, stride):
+        places = places[..., None] + np.arange(extent) * stride_
+    if places.size and (places.min() < 0 or places.max() >= step):
+        b.needs_layout = True
+        raise Unsupported("strides that leave the tensor")
+    memory = b.reshape(b.op("of.transpose", x, perm=order), [-1])
+    return b.op("of.gather", memory, places.astype(np.int64), axis=0)
 
 
 # ---- several tensors ----
