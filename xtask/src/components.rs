@@ -7,13 +7,27 @@ struct Component {
     names: &'static [&'static str],
     installed: fn() -> bool,
     install: fn() -> Result<(), String>,
+    /// Whether it takes many minutes to install, so that it is installed only where `OF_REQUIRE` names it; `all` does not.
+    on_demand: bool,
 }
 
-const COMPONENTS: [Component; 4] = [
-    Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install },
-    Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit },
-    Component { names: &["python", "onnxruntime", "jaxlib"], installed: python::installed, install: python::packages },
-    Component { names: &["cargo-deny"], installed: cargo_deny::installed, install: cargo_deny::install },
+const COMPONENTS: [Component; 5] = [
+    Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
+    Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
+    Component {
+        names: &["python", "onnxruntime", "jaxlib"],
+        installed: python::installed,
+        install: python::packages,
+        on_demand: false,
+    },
+    Component {
+        names: &["cargo-deny"],
+        installed: cargo_deny::installed,
+        install: cargo_deny::install,
+        on_demand: false,
+    },
+    // After the Python packages, to whose environment it is added.
+    Component { names: &["torch"], installed: python::has_torch, install: python::torch, on_demand: true },
 ];
 
 /// Downloads from a registry fail now and then.
@@ -29,7 +43,8 @@ const ATTEMPTS: usize = 3;
 pub fn components() -> Result<(), String> {
     let list = std::env::var("OF_REQUIRE").ok();
     let named = |c: &&Component| {
-        list.as_ref().is_none_or(|l| l.split(',').any(|n| n.trim() == "all" || c.names.contains(&n.trim())))
+        let is_meant = |n: &str| (n == "all" && !c.on_demand) || c.names.contains(&n);
+        list.as_ref().map_or(!c.on_demand, |l| l.split(',').any(|n| is_meant(n.trim())))
     };
     let mut there: Vec<&str> = Vec::new();
     for component in COMPONENTS.iter().filter(named) {

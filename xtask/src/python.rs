@@ -26,6 +26,30 @@ pub fn packages() -> Result<(), String> {
     Ok(())
 }
 
+/// The version of torch that the backend of `torch.compile` is tested with.
+const TORCH: &str = "2.15.0";
+
+/// Installs torch in the environment. pip's index decides which build: the usual one has libraries of CUDA, several gigabytes.
+///
+/// # Errors
+/// As [`packages`].
+pub fn torch() -> Result<(), String> {
+    if !installed() {
+        packages()?;
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(folder()?.join("bin/python3"));
+    run(pip.args(["install", "--quiet", "--only-binary=:all:"]).arg(format!("torch=={TORCH}")))
+}
+
+/// Whether the environment has torch, whichever build of the version.
+pub fn has_torch() -> bool {
+    let script = "from importlib.metadata import version\nprint(version('torch').partition('+')[0])";
+    let Ok(folder) = folder() else { return false };
+    let out = Command::new(folder.join("bin/python3")).args(["-c", script]).output();
+    out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).trim() == TORCH)
+}
+
 /// Whether the environment has the packages in these versions.
 pub fn installed() -> bool {
     let names = PACKAGES.map(|p| format!("'{p}'")).join(",");

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -13,10 +13,11 @@ use of_driver::model::{Format, format_of_bytes, open_for};
 use of_driver::{CompileOptions, Compiler, CpuCode, Limits, Model, ModelOrPlan, Observer, Precision, Target, error};
 use of_plan::PlanFile;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error::{diagnostic, exception};
 use crate::interrupt;
+use crate::ir::Module;
 use crate::plan::Plan;
 
 /// Stack of the thread that compiles.
@@ -63,27 +64,59 @@ impl Observer for Report {
     }
 }
 
+/// The texts of the files that were read, for diagnostics that point into them.
+#[derive(Default)]
+pub struct Sources(RefCell<Vec<(String, String)>>);
+
+impl Sources {
+    /// File names and texts.
+    pub fn into_inner(self) -> Vec<(String, String)> {
+        self.0.into_inner()
+    }
+}
+
+impl Observer for Sources {
+    fn source(&self, file: &str, text: &str) {
+        self.0.borrow_mut().push((file.to_owned(), text.to_owned()));
+    }
+}
+
+/// What to compile.
+enum Source {
+    File(PathBuf),
+    Bytes(Vec<u8>),
+    /// IR, and what renders its diagnostics.
+    Module(Box<of_ir::Module>, Renderer),
+}
+
 /// A compiled plan, or what is wrong; the texts that diagnostics point into; warnings.
 type Outcome = (Result<PlanFile, Diagnostics>, Renderer, Vec<Diagnostic>);
 
 /// A warning: its text, and its parts.
 type Warning<'py> = (String, Bound<'py, PyTuple>);
 
-/// Compiles a model: a file, or bytes. Returns the plan and the warnings.
+/// Compiles a model: a module of the IR, bytes, or a file. Returns the plan and the warnings.
 #[pyfunction]
-#[pyo3(signature = (path, bytes, options))]
+#[pyo3(signature = (model, options))]
 pub fn compile<'py>(
     py: Python<'py>,
-    path: Option<PathBuf>,
-    bytes: Option<Vec<u8>>,
+    model: &Bound<'py, PyAny>,
     options: Options,
 ) -> PyResult<(Plan, Vec<Warning<'py>>)> {
+    let source = if let Ok(module) = model.cast::<Module>() {
+        let (module, renderer) = module.get().copy(py);
+        Source::Module(Box::new(module), renderer)
+    } else if let Ok(bytes) = model.cast::<PyBytes>() {
+        Source::Bytes(bytes.as_bytes().to_vec())
+    } else {
+        Source::File(model.extract()?)
+    };
     let cancelled = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&cancelled);
     let main = interrupt::is_main_thread(py)?;
     let work = move || -> Outcome {
         let report = Report::default();
-        let result = compiled(path.as_deref(), bytes, &options, flag, &report);
+        let result = compiled(source, &options, flag, &report);
         (result, report.renderer.into_inner(), report.warnings.into_inner())
     };
     let outcome = py.detach(|| on_a_thread(work, main, &cancelled));
@@ -143,19 +176,22 @@ fn on_a_thread(
 }
 
 fn compiled(
-    path: Option<&Path>,
-    bytes: Option<Vec<u8>>,
+    source: Source,
     given: &Options,
     cancelled: Arc<AtomicBool>,
     report: &Report,
 ) -> Result<PlanFile, Diagnostics> {
     let options = compile_options(given, cancelled)?;
-    let model = match path {
-        Some(path) => match open_for(path, &given.initializer_inputs, &[], report)? {
+    let model = match source {
+        Source::File(path) => match open_for(&path, &given.initializer_inputs, &[], report)? {
             ModelOrPlan::Model(model) => *model,
-            ModelOrPlan::Plan(_) => return Err(of_driver::model::already_compiled(path).into()),
+            ModelOrPlan::Plan(_) => return Err(of_driver::model::already_compiled(&path).into()),
         },
-        None => model_of_bytes(bytes.unwrap_or_default(), given, report)?,
+        Source::Bytes(bytes) => model_of_bytes(bytes, given, report)?,
+        Source::Module(module, renderer) => {
+            report.renderer.replace(renderer);
+            Model::from_module(*module)
+        }
     };
     let compiler = Compiler::with_options(options).shapes(&given.shapes).variants(&given.variants).observer(report);
     let compiled = compiler.compile(model)?;

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_void};
 
 use of_plan::ElementType;
 use of_runtime::AlignedBytes;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -44,8 +45,19 @@ impl Shared {
     /// When the tensor is on another device, or its elements have no element type here.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Shared>> {
         let py = object.py();
+        if object.is_instance_of::<PyCapsule>() {
+            return Shared::of_capsule(object, false);
+        }
         let Some(export) = object.getattr_opt(pyo3::intern!(py, "__dlpack__"))? else { return Ok(None) };
-        let capsule = export.call0()?;
+        Shared::of_capsule(&export.call0()?, false)
+    }
+
+    /// The tensor of a capsule that has not been consumed; `None` if it is not row-major.
+    ///
+    /// # Errors
+    /// As [`Shared::of`].
+    pub fn of_capsule(capsule: &Bound<'_, PyAny>, writable: bool) -> PyResult<Option<Shared>> {
+        let py = capsule.py();
         let tensor = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?.cast::<DlTensor>();
         // SAFETY: a capsule of this name points to a `DLManagedTensor`, which begins with a `DLTensor`.
         let tensor = unsafe { tensor.as_ref() };
@@ -75,8 +87,8 @@ impl Shared {
             return Ok(None);
         }
         // SAFETY: a row-major tensor has `len` bytes, and the capsule keeps them.
-        let bytes = unsafe { external(data, len, false) };
-        Ok(Some(Shared { dtype, dims, bytes, owner: capsule.unbind() }))
+        let bytes = unsafe { external(data, len, writable) };
+        Ok(Some(Shared { dtype, dims, bytes, owner: capsule.clone().unbind() }))
     }
 }
 
@@ -90,27 +102,84 @@ fn is_row_major(dims: &[i64], strides: &[i64]) -> bool {
         })
 }
 
+/// `DLManagedTensor`, with what it owns.
+#[repr(C)]
+struct Exported {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Exported)>,
+    dims: Vec<i64>,
+    bytes: AlignedBytes,
+}
+
+/// Frees an exported tensor.
+unsafe extern "C" fn delete(exported: *mut Exported) {
+    // SAFETY: `export` made it with `Box::into_raw`, and its owner calls this once.
+    drop(unsafe { Box::from_raw(exported) });
+}
+
+/// Frees the tensor of a capsule that was not consumed.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule. Who consumes a capsule renames it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+        }
+    }
+}
+
+/// A capsule with a tensor of the runtime. Who consumes it owns the memory.
+///
+/// # Errors
+/// When DLPack has no such element type.
+pub fn export<'py>(
+    py: Python<'py>,
+    dtype: ElementType,
+    dims: &[i64],
+    bytes: AlignedBytes,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some((_, code, bits)) = TYPES.iter().find(|(known, ..)| *known == dtype).copied() else {
+        return Err(input_error(py, format!("DLPack has no elements of type {}", dtype.name()), None));
+    };
+    let (device_type, device_id, ndim) = (HOST[0], 0, dims.len() as i32);
+    let (data, shape) = (bytes.as_ptr().cast_mut().cast(), std::ptr::null());
+    let (vector_len, strides, byte_offset) = (1, std::ptr::null(), 0);
+    let tensor = DlTensor { data, device_type, device_id, ndim, code, bits, vector_len, shape, strides, byte_offset };
+    let (context, dims) = (std::ptr::null_mut(), dims.to_vec());
+    let mut exported = Box::new(Exported { tensor, context, deleter: Some(delete), dims, bytes });
+    exported.tensor.shape = exported.dims.as_ptr();
+    let exported = Box::into_raw(exported);
+    // SAFETY: the capsule owns the tensor, and its destructor frees it.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(exported.cast(), NAME.as_ptr(), Some(destroy))) }
+        .inspect_err(|_| {
+            // SAFETY: no capsule was made, so there is no other owner.
+            unsafe { delete(exported) }
+        })
+}
+
+/// The element types, with code and bits of `DLDataType`.
+const TYPES: [(ElementType, u8, u8); 18] = [
+    (ElementType::I8, 0, 8),
+    (ElementType::I16, 0, 16),
+    (ElementType::I32, 0, 32),
+    (ElementType::I64, 0, 64),
+    (ElementType::Ui8, 1, 8),
+    (ElementType::Ui16, 1, 16),
+    (ElementType::Ui32, 1, 32),
+    (ElementType::Ui64, 1, 64),
+    (ElementType::F16, 2, 16),
+    (ElementType::F32, 2, 32),
+    (ElementType::F64, 2, 64),
+    (ElementType::Bf16, 4, 16),
+    (ElementType::I1, 6, 8),
+    (ElementType::F8E4M3FN, 10, 8),
+    (ElementType::F8E4M3FNUZ, 11, 8),
+    (ElementType::F8E5M2, 12, 8),
+    (ElementType::F8E5M2FNUZ, 13, 8),
+    (ElementType::F8E8M0FNU, 14, 8),
+];
+
 /// The element type of `DLDataType`.
 fn element_type(tensor: &DlTensor) -> Option<ElementType> {
-    Some(match (tensor.code, tensor.bits) {
-        (0, 8) => ElementType::I8,
-        (0, 16) => ElementType::I16,
-        (0, 32) => ElementType::I32,
-        (0, 64) => ElementType::I64,
-        (1, 8) => ElementType::Ui8,
-        (1, 16) => ElementType::Ui16,
-        (1, 32) => ElementType::Ui32,
-        (1, 64) => ElementType::Ui64,
-        (2, 16) => ElementType::F16,
-        (2, 32) => ElementType::F32,
-        (2, 64) => ElementType::F64,
-        (4, 16) => ElementType::Bf16,
-        (6, 8) => ElementType::I1,
-        (10, 8) => ElementType::F8E4M3FN,
-        (11, 8) => ElementType::F8E4M3FNUZ,
-        (12, 8) => ElementType::F8E5M2,
-        (13, 8) => ElementType::F8E5M2FNUZ,
-        (14, 8) => ElementType::F8E8M0FNU,
-        _ => return None,
-    })
+    TYPES.iter().find(|(_, code, bits)| (*code, *bits) == (tensor.code, tensor.bits)).map(|(dtype, ..)| *dtype)
 }

@@ -6,6 +6,7 @@ mod compile;
 mod dlpack;
 mod error;
 mod interrupt;
+mod ir;
 mod model_info;
 mod numpy;
 mod plan;
@@ -24,6 +25,12 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ports::Port>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<array::Memory>()?;
+    module.add_class::<ir::Module>()?;
+    module.add_class::<ir::Function>()?;
+    module.add_class::<ir::Region>()?;
+    module.add_class::<ir::Op>()?;
+    module.add_class::<ir::Value>()?;
+    module.add_function(wrap_pyfunction!(ir::tensor_type, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
     module.add_function(wrap_pyfunction!(model_info::model_info, module)?)
 }

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::array::View;
+use crate::dlpack::{Shared, export};
 use crate::error::{input_error, raised};
 use crate::interrupt::{Interrupt, is_main_thread};
 use crate::numpy::{self, Numpy};
@@ -240,6 +241,51 @@ impl Session {
         PyList::new(py, self.results(py, inputs, outputs)?.0)
     }
 
+    /// As `run_list`, for values as DLPack capsules in the order of the model.
+    #[pyo3(signature = (inputs, outputs))]
+    fn run_capsules<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<Bound<'py, PyAny>>,
+        outputs: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+        let row_major = || input_error(py, "a tensor is not row-major", Some("make it contiguous"));
+        let shared =
+            |capsule: &Bound<'py, PyAny>, writable| Shared::of_capsule(capsule, writable)?.ok_or_else(row_major);
+        let value = |shared: Shared| -> PyResult<Value> {
+            let tensor = Tensor::new(shared.dtype, shared.dims, shared.bytes);
+            Ok(tensor.map_err(|e| input_error(py, e.to_string(), None))?.into())
+        };
+        // The capsules of the caller keep the memory alive.
+        let mut values = inputs.iter().map(|i| value(shared(i, false)?)).collect::<PyResult<Vec<_>>>()?;
+        let (number, program) = self.program(&values).map_err(|e| raised(py, &e))?;
+        let mut rooms = Vec::with_capacity(outputs.len());
+        for (output, port) in outputs.iter().zip(&program.outputs) {
+            if output.is_none() {
+                rooms.push(Value::Optional(None));
+                continue;
+            }
+            let room = shared(output, true)?;
+            if port.object || room.dtype != port.dtype() || room.dims != port.dims {
+                let what = format!("the tensor for output '{}' has another type: {:?}", port.name, room.dims);
+                return Err(input_error(py, what, Some(&format!("it is {}", port.type_text(&program)))));
+            }
+            rooms.push(value(room)?);
+        }
+        let main = is_main_thread(py)?;
+        let run = || self.interrupt.during(|| self.execute(number, main, &mut values, &mut rooms));
+        py.detach(run).map_err(|failure| self.exception(py, failure))?;
+        let made = rooms.into_iter().zip(&outputs).map(|(value, output)| match (output.is_none(), value) {
+            (false, _) => Ok(None),
+            (true, Value::Tensor(tensor)) => {
+                let (dtype, dims) = (tensor.dtype(), tensor.dims().to_vec());
+                export(py, dtype, &dims, tensor.into_bytes().unwrap_or_default()).map(Some)
+            }
+            (true, _) => Err(input_error(py, "a result is no tensor", None)),
+        });
+        made.collect()
+    }
+
     /// Ends the runs of this session that are in progress, from another thread.
     fn cancel(&self) {
         self.interrupt.cancel();
@@ -247,6 +293,17 @@ impl Session {
 }
 
 impl Session {
+    /// The exception for a failed run.
+    fn exception(&self, py: Python<'_>, failure: Failure) -> PyErr {
+        match failure {
+            Failure::Wrong(list) => raised(py, &list),
+            Failure::Cancelled => {
+                let cancelled = || raised(py, &error(of_diag::Code::RUN, RunError::Cancelled.to_string()).into());
+                self.interrupt.take_raised().unwrap_or_else(cancelled)
+            }
+        }
+    }
+
     fn results<'py>(
         &self,
         py: Python<'py>,
@@ -260,14 +317,7 @@ impl Session {
             self.rooms(py, &program, rooms, &mut owners)?.into_iter().unzip();
         let main = is_main_thread(py)?;
         let run = || self.interrupt.during(|| self.execute(number, main, &mut inputs, &mut outputs));
-        match py.detach(run) {
-            Ok(()) => {}
-            Err(Failure::Wrong(list)) => return Err(raised(py, &list)),
-            Err(Failure::Cancelled) => {
-                let cancelled = || raised(py, &error(of_diag::Code::RUN, RunError::Cancelled.to_string()).into());
-                return Err(self.interrupt.take_raised().unwrap_or_else(cancelled));
-            }
-        }
+        py.detach(run).map_err(|failure| self.exception(py, failure))?;
         drop(inputs);
         let results = rooms.into_iter().zip(outputs).zip(&program.outputs).map(|((room, value), port)| match room {
             Room::Array(array) => Ok(array.into_bound(py)),

@@ -1,5 +1,7 @@
 """What the tests share: models, and arrays of the digits."""
 
+import importlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,17 @@ func @main(%x: tensor<?(N)x4xf32>) -> (tensor<?(N)x4xf32>) {
   of.return %y : (tensor<?(N)x4xf32>) -> ()
 }
 """
+
+
+def require(name):
+    """A package that only some tests need. Without it they are skipped, unless OF_REQUIRE names it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if name in os.environ.get("OF_REQUIRE", "").split(","):
+            raise
+        text = f"SKIPPED: tests that need {name}, which is not installed ('OF_REQUIRE={name} cargo xtask components')"
+        return pytest.skip(text, allow_module_level=True)
 
 
 @pytest.fixture(scope="session")

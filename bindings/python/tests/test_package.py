@@ -349,14 +349,14 @@ def test_stubs_and_docs_agree_with_the_native_module():
     assert (folder / "py.typed").exists()
     stub = ast.parse((folder / "_native.pyi").read_text())
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
-    assert set(classes) == {"Port", "Plan", "Session"}
+    assert set(classes) == {"Port", "Plan", "Session", "Module", "Function", "Region", "Op", "Value"}
     for name, node in classes.items():
         declared = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and item.name != "__init__"}
         real = {member for member in vars(getattr(_native, name)) if not member.startswith("_")}
         assert declared == real, name
         assert all(getattr(_native, name).__dict__[member].__doc__ for member in real), name
     functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
-    assert functions == {"compile", "model_info"} and all(hasattr(_native, name) for name in functions)
+    assert functions == {"compile", "model_info", "tensor_type"} and all(hasattr(_native, name) for name in functions)
 
 
 @pytest.mark.parametrize("page", ["README.md", "bindings/python/README.md"])

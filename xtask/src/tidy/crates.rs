@@ -71,7 +71,21 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("of-runtime-c", &["of-plan", "of-runtime"]),
-    ("of-python", &["of-diag", "of-driver", "of-files", "of-onnx", "of-plan", "of-runtime"]),
+    (
+        "of-python",
+        &[
+            "of-codegen",
+            "of-diag",
+            "of-driver",
+            "of-files",
+            "of-ir",
+            "of-onnx",
+            "of-ops",
+            "of-passes",
+            "of-plan",
+            "of-runtime",
+        ],
+    ),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
     (
         "of-fuzz",

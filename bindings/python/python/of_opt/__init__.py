@@ -29,7 +29,7 @@ from ._errors import (
     RunError,
     UnsupportedError,
 )
-from ._native import Plan, Port, Session, __version__
+from ._native import Module, Plan, Port, Session, __version__
 from ._native import compile as _compile
 
 __all__ = [
@@ -78,7 +78,7 @@ def compile(
     """Compiles a model to a :class:`Plan`.
 
     Args:
-        model: a path to an ONNX or IR file, the bytes of one, or an ``onnx.ModelProto``.
+        model: a path to an ONNX or IR file, the bytes of one, an ``onnx.ModelProto``, or an :class:`of_opt.ir.Module`.
         shapes: numbers for open dimensions, ``{"batch": 8}``, or shapes of inputs, ``{"x": (1, 3, 224, 224)}``. A dimension without
             a number stays open: the plan serves every legal extent.
         variants: further programs in the plan, each for other ``shapes``. A run takes the one that accepts its inputs.
@@ -111,7 +111,6 @@ def compile(
     Warns:
         CompileWarning: an op has no native code and runs on the interpreter, and similar remarks.
     """
-    path, data = _source(model)
     options = {
         "shapes": _shapes(shapes),
         "variants": [",".join(_shapes(variant)) for variant in variants],
@@ -132,19 +131,21 @@ def compile(
         "memory_limit": memory_limit,
         "tune": tune,
     }
-    plan, remarks = _compile(path, data, options)
+    plan, remarks = _compile(_source(model), options)
     for text, _ in remarks:
         _warnings.warn(text, CompileWarning, stacklevel=2)
     return plan
 
 
-def _source(model: Any) -> tuple:
-    """A path and no bytes, or bytes and no path."""
+def _source(model: Any) -> Any:
+    """The module, bytes or a path."""
+    if isinstance(model, Module):
+        return model
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return None, bytes(model)
+        return bytes(model)
     if hasattr(model, "SerializeToString"):
-        return None, model.SerializeToString()
-    return os.fspath(model), None
+        return model.SerializeToString()
+    return os.fspath(model)
 
 
 def _shapes(shapes: Optional[Shapes]) -> list:

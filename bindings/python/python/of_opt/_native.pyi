@@ -100,10 +100,204 @@ class Session:
         self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
     ) -> List[Any]:
         """As :meth:`run`; returns the outputs in the order of the model."""
+    def run_capsules(self, inputs: List[Any], outputs: List[Any]) -> List[Any]:
+        """As :meth:`run_list`, for tensors of other libraries as DLPack capsules.
+
+        Args:
+            inputs: a capsule for each input, in the order of the model. It is not consumed.
+            outputs: for each output a capsule of a tensor that the run writes to, or None for a tensor that the run makes.
+
+        Returns:
+            For each output None, or the capsule of what the run made.
+        """
     def cancel(self) -> None:
         """Ends the runs of this session that are in progress, from another thread."""
 
-def compile(
-    path: Optional[str], bytes: Optional[bytes], options: Dict[str, Any]
-) -> Tuple[Plan, List[Tuple[str, tuple]]]: ...
+class Module:
+    """A module of the IR: functions under their names. Constants share memory with the arrays that they were made from."""
+
+    def __init__(self, name: str = "") -> None: ...
+    @staticmethod
+    def parse(
+        text: str, *, file: str = "<text>", folder: Optional[Union[str, "os.PathLike[str]"]] = None
+    ) -> Module:
+        """Reads IR text, without verification.
+
+        Args:
+            text: the text.
+            file: the name of the text in errors.
+            folder: where its data files are.
+
+        Raises:
+            ModelError: the text is wrong.
+        """
+    @staticmethod
+    def load(path: Union[str, "os.PathLike[str]"]) -> Module:
+        """Reads a file: an ONNX model or IR text.
+
+        Raises:
+            FileError: the file cannot be read.
+            ModelError: it is damaged.
+        """
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+    @property
+    def functions(self) -> Dict[str, Function]:
+        """The functions by name."""
+    @property
+    def main(self) -> Function:
+        """The entry function: "main", or the only one.
+
+        Raises:
+            InputError: there is none.
+        """
+    def function(self, name: str = "main", *, location: Any = None) -> Function:
+        """Adds a function without inputs and ops.
+
+        Raises:
+            InputError: there is one of that name.
+        """
+    def verify(self) -> None:
+        """Checks structure, types, and each op against its declaration.
+
+        Raises:
+            ModelError: something is wrong; all is listed.
+        """
+    def run(self, pipeline: str) -> List[Tuple[str, float, int]]:
+        """Verifies the module and runs passes and pipelines, such as "simplify,cse". Handles from before are refused afterwards.
+
+        Returns:
+            For each pass its name, its seconds, and the number of ops afterwards.
+
+        Raises:
+            InputError: the text names no pass, or an option is wrong.
+            ModelError: the module does not verify, or a pass fails.
+        """
+    def to_text(self, *, generic: bool = False, locations: bool = False, elide: bool = False) -> str:
+        """The text, which :meth:`parse` reads. ``str(module)`` leaves out the elements of large constants.
+
+        Args:
+            generic: the form that upstream MLIR reads.
+            locations: with the location of each op.
+            elide: without the elements of large constants; such text does not parse.
+        """
+
+class Function:
+    """A function: named inputs and outputs, and a body."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+    @property
+    def inputs(self) -> List[str]:
+        """The names of the inputs, which are the arguments of the body."""
+    @property
+    def outputs(self) -> List[str]:
+        """The names of the outputs; empty until :meth:`returns`."""
+    @property
+    def body(self) -> Region:
+        """The body, to which ops are added."""
+    def walk(self) -> List[Op]:
+        """All ops with those in regions, each op before those in its regions."""
+    def input(self, name: str, type: str) -> Value:
+        """Adds an input.
+
+        Args:
+            name: its name.
+            type: its type as text, such as that of :func:`of_opt.ir.tensor`.
+        """
+    def returns(self, outputs: Dict[str, Value], *, location: Any = None) -> None:
+        """Ends the function with these outputs, in this order."""
+
+class Region:
+    """One block of ops: the body of a function, or a region of an op."""
+
+    @property
+    def arguments(self) -> List[Value]:
+        """The arguments."""
+    @property
+    def ops(self) -> List[Op]:
+        """The ops of this block, in order, without those in their regions."""
+    def op(
+        self,
+        name: str,
+        operands: List[Any] = ...,
+        attributes: Optional[Dict[str, Any]] = None,
+        *,
+        regions: List[Region] = ...,
+        location: Any = None,
+    ) -> Op:
+        """Adds an op at the end. Inference gives its result types.
+
+        Args:
+            name: the full name, such as "of.matmul".
+            operands: values; None for one that is left out; arrays, integers and lists of integers become constants.
+            attributes: by name. None leaves one out.
+            regions: regions made by :meth:`region`, complete with their terminator "of.yield".
+            location: (file, line), (file, line, column), or a node of another graph as (name, index, operator). Without it the line
+                of the caller.
+
+        Raises:
+            InputError: there is no such op or attribute.
+            ModelError: operands or attributes do not fit.
+        """
+    def constant(self, value: Any, *, location: Any = None) -> Value:
+        """Adds a constant. It shares the memory of a row-major array or tensor, which must not change afterwards."""
+    def region(self, types: List[str] = ...) -> Region:
+        """A new region with arguments of these types, for an op of the same function."""
+
+class Op:
+    """An op of a function. Handles of one op are equal."""
+
+    @property
+    def name(self) -> str:
+        """The full name, such as "of.matmul"."""
+    @property
+    def operands(self) -> List[Optional[Value]]:
+        """The operands; None for one that is left out."""
+    @property
+    def results(self) -> List[Value]:
+        """The results."""
+    @property
+    def result(self) -> Value:
+        """The only result.
+
+        Raises:
+            InputError: there are none or several.
+        """
+    @property
+    def attributes(self) -> Dict[str, Any]:
+        """The attributes: numbers, text, lists, arrays for constants, and names for element types."""
+    @property
+    def regions(self) -> List[Region]:
+        """The regions."""
+    @property
+    def location(self) -> Optional[str]:
+        """Where it comes from; None if nothing is known."""
+
+class Value:
+    """A result of an op, or an argument of a region. Handles of one value are equal."""
+
+    @property
+    def type(self) -> str:
+        """The type as text, such as "tensor<?(N)x4xf32>"."""
+    @property
+    def dtype(self) -> Optional[str]:
+        """The name of the dtype; None if it is no tensor."""
+    @property
+    def shape(self) -> Optional[Tuple[Union[int, str, None], ...]]:
+        """The extents: numbers, and text such as "N" or "N*2 + 1". None if it is no tensor, or its rank is unknown."""
+    @property
+    def name(self) -> Optional[str]:
+        """The name in the text; None if it has a number there."""
+    @property
+    def op(self) -> Optional[Op]:
+        """The op whose result it is; None for an argument."""
+    @property
+    def uses(self) -> List[Tuple[Op, int]]:
+        """The ops that read it, each with the number of the operand."""
+
+def tensor_type(dtype: str, shape: Optional[List[Union[int, str, None]]]) -> str: ...
+def compile(model: Any, options: Dict[str, Any]) -> Tuple[Plan, List[Tuple[str, tuple]]]: ...
 def model_info(path: Optional[str], bytes: Optional[bytes]) -> Dict[str, Any]: ...
