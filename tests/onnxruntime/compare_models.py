@@ -62,6 +62,17 @@ def keeps_an_extent(node):
     return any(s != 1 and int(shape[a] * s) == shape[a] for a, s in zip(axes, scales))
 
 
+def has_exact_products_of_bytes():
+    """Whether the processor adds products of bytes without saturation; other processors than those of x86-64 do."""
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
+    return "avx2" not in flags or "avx512_vnni" in flags or "avx_vnni" in flags
+
+
+EXACT_BYTES = has_exact_products_of_bytes()
+
 # Where onnxruntime computes something else: which nodes, and why. Whatever depends on such a node may differ. Most were
 # set against ONNX's text and its reference implementation; "suspected" marks an explanation that no small model has
 # shown yet.
@@ -95,6 +106,8 @@ KNOWN = [
      lambda n: n.op.startswith("Reduce") and n.attributes.get("keepdims") == 0 and n.empty(0)),
     ("suspected: QLinearMatMul: onnxruntime leaves products of nothing unwritten, they are the zero point",
      lambda n: n.op == "QLinearMatMul" and (n.empty(0) or n.empty(3))),
+    ("onnxruntime's sums of products of bytes saturate on processors without VNNI",
+     lambda n: not EXACT_BYTES and n.op in ("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul")),
     ("Conv: onnxruntime does not end, or gives up, without channels", lambda n: n.op == "Conv" and n.empty(0)),
     ("DFT: onnxruntime does not make up the other half of a one-sided spectrum",
      lambda n: n.op == "DFT" and n.attributes.get("onesided") and n.attributes.get("inverse")),
