@@ -389,7 +389,8 @@ mod tests {
         let mut random = crate::sample::Rng::new(1);
         let mut any = |n: usize| -> Vec<f32> {
             let special = [0.0, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 4.0, f32::MAX, 1.0];
-            let mut one = |i: usize| if i % 7 == 0 { special[i / 7 % 6] } else { f32::from_bits(random.bits() as u32) };
+            let mut one =
+                |i: usize| if i.is_multiple_of(7) { special[i / 7 % 6] } else { f32::from_bits(random.bits() as u32) };
             (0..n).map(&mut one).map(|x| if x.is_nan() { 0.1 } else { x }).collect()
         };
         let shapes: [(&[usize], &[usize], &[usize]); 5] = [
