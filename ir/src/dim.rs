@@ -5,8 +5,10 @@
 //! can prove equal compare equal. Arithmetic saturates: a shape near `i64::MAX` is refused later by its byte size. The size of
 //! a polynomial is bounded ([`Dim::MAX_SIZE`]).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::text::quote;
@@ -27,7 +29,50 @@ type Monomial = Vec<Atom>;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 enum Atom {
     Symbol(Arc<str>),
-    Call(DimFn, Box<(Dim, Dim)>),
+    Call(DimFn, Arc<Operands>),
+}
+
+/// The operands of a function. Dimensions share them: a chain of functions nests as deep as it is long, and each of its
+/// dimensions is copied often.
+#[derive(Debug)]
+struct Operands(Dim, Dim, usize);
+
+impl Operands {
+    fn new(a: Dim, b: Dim) -> Operands {
+        let size = a.size() + b.size();
+        Operands(a, b, size)
+    }
+
+    /// The parts of both operands, as [`Dim::size`] counts them.
+    fn size(&self) -> usize {
+        self.2
+    }
+}
+
+impl PartialEq for Operands {
+    fn eq(&self, o: &Operands) -> bool {
+        std::ptr::eq(self, o) || (self.2 == o.2 && self.0 == o.0 && self.1 == o.1)
+    }
+}
+
+impl Eq for Operands {}
+
+impl PartialOrd for Operands {
+    fn partial_cmp(&self, o: &Operands) -> Option<Ordering> {
+        Some(self.cmp(o))
+    }
+}
+
+impl Ord for Operands {
+    fn cmp(&self, o: &Operands) -> Ordering {
+        if std::ptr::eq(self, o) { Ordering::Equal } else { (&self.0, &self.1).cmp(&(&o.0, &o.1)) }
+    }
+}
+
+impl Hash for Operands {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.0, &self.1).hash(state);
+    }
 }
 
 /// Functions of dimensions that do not reduce to sums and products.
@@ -107,10 +152,8 @@ impl Dim {
 
     /// Whether [`Dim::unknown`] occurs in it.
     pub fn is_unknown(&self) -> bool {
-        let atom = |a: &Atom| match a {
-            Atom::Symbol(s) => &**s == UNKNOWN,
-            Atom::Call(_, ab) => ab.0.is_unknown() || ab.1.is_unknown(),
-        };
+        // A function of an unknown operand is unknown as a whole.
+        let atom = |a: &Atom| matches!(a, Atom::Symbol(s) if &**s == UNKNOWN);
         self.terms.iter().flat_map(|(m, _)| m).any(atom)
     }
 
@@ -249,7 +292,8 @@ impl Dim {
                 }
             }
         }
-        Dim { constant: 0, terms: vec![(vec![Atom::Call(f, Box::new((a.clone(), b.clone())))], 1)] }.bounded()
+        Dim { constant: 0, terms: vec![(vec![Atom::Call(f, Arc::new(Operands::new(a.clone(), b.clone())))], 1)] }
+            .bounded()
     }
 
     /// The dimension, unless it is larger than [`Dim::MAX_SIZE`].
@@ -317,7 +361,7 @@ impl Dim {
     pub fn size(&self) -> usize {
         let atom = |a: &Atom| match a {
             Atom::Symbol(_) => 1,
-            Atom::Call(_, ab) => 1 + ab.0.size() + ab.1.size(),
+            Atom::Call(_, ab) => 1 + ab.size(),
         };
         1 + self.terms.iter().map(|(m, _)| m.iter().map(atom).sum::<usize>()).sum::<usize>()
     }

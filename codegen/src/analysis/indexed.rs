@@ -8,11 +8,11 @@ use of_ops::list::as_op;
 use of_ops::movement::{
     GatherElements, GatherNd, OneHot, Pad, Range, ReverseSequence, ScatterElements, ScatterNd, Tile, Trilu,
 };
-use of_ops::nn::{MaxPool, Resize, RoiAlign};
+use of_ops::nn::{AvgPool, MaxPool, Resize, RoiAlign};
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 use of_ops::shape::axis;
 
-use crate::analysis::pool::arg_max;
+use crate::analysis::pool;
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::resize::resize;
 use crate::analysis::roi_align::roi_align;
@@ -84,7 +84,8 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
         CumSum::NAME => cumulative_sum(&o),
         ReduceSum::NAME | ReduceProd::NAME | ReduceMax::NAME | ReduceMin::NAME => reduce(&o),
         TopK::NAME => top_k(&o),
-        MaxPool::NAME => arg_max(g, op),
+        MaxPool::NAME if g.op(op).results.len() > 1 => pool::arg_max(g, op),
+        MaxPool::NAME | AvgPool::NAME => pool::elementwise(g, op),
         Resize::NAME => resize(g, op),
         RoiAlign::NAME => roi_align(g, op),
         name => Err(format!("'{name}' has no native code")),

@@ -16,10 +16,13 @@ use of_ops::scalar::ScalarOp;
 use of_ops::structural::{Constant, NoneValue, OptimizationBarrier, Return, Yield};
 use of_plan::ControlKind;
 
+use crate::analysis::pool::{geometry, is_vectorized};
 use crate::analysis::reduction::reduced_axes;
 use crate::analysis::{indexed, user_kernel};
 use crate::extract::read_by;
 use crate::kernel::body::{Body, Node};
+use crate::kernel::extent::Extent;
+use crate::kernel::prologue::Check;
 use crate::kernel::{expr, extent, float};
 
 /// The role of an op in fusion.
@@ -170,12 +173,23 @@ impl Roles {
             let data = graph.op(*op);
             let binds = self.bound_by.values().any(|(_, o)| *o == Some(*op));
             let acts = data.def.traits().effect || is_rendezvous(graph, *op);
-            if data.results.iter().any(|v| read.contains(v)) || acts || binds {
+            // What is left unread is read for its extents, which the kernel of the op alone checks.
+            let assumes = self.assumes_equal_extents(graph, *op);
+            if data.results.iter().any(|v| read.contains(v)) || acts || binds || assumes {
                 read.extend(self.reads(graph, *op));
             } else {
                 self.roles.insert(*op, Role::Nothing);
             }
         }
+    }
+
+    /// Whether the extents of an elementwise op's results hold only where extents of its operands, named differently, are equal.
+    fn assumes_equal_extents(&self, graph: &Graph, op: OpId) -> bool {
+        let data = graph.op(op);
+        let (Role::Map(_), Some(y)) = (self.get(op), data.results.first()) else { return false };
+        let to = extent::of_value(graph, *y);
+        let differs = |(own, to): (&Extent, &Extent)| Check::broadcasts(own, to).is_some();
+        data.operands.iter().any(|v| extent::of_value(graph, *v).iter().rev().zip(to.iter().rev()).any(differs))
     }
 
     /// The operands that an op reads at run time.
@@ -442,18 +456,9 @@ fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
     if !(x.dtype == DType::F32 || bytes) {
         return Err("only pools of f32, and maxima of bytes, have native code".into());
     }
-    let windows = match (&x.shape, as_op::<MaxPool>(g, op), as_op::<AvgPool>(g, op)) {
-        (Some(shape), Some(p), _) => p.geometry(shape),
-        (Some(shape), _, Some(p)) => p.geometry(shape),
-        _ => return Err("the rank of its input is not known".into()),
-    };
-    let windows = windows.map_err(|e| e.message)?.windows;
-    // Other axes are merged with samples or channels.
-    let rank = windows.input.len();
-    let moves = |a: &usize| !windows.is_still(*a);
-    let (first, last) = ((0..rank).find(moves), (0..rank).rfind(moves));
-    if rank == 0 || first.zip(last).is_some_and(|(first, last)| last - first > 1) {
-        return Err("only windows that move along one axis or two have native code".into());
+    let shape = x.shape.as_ref().ok_or("the rank of its input is not known")?;
+    if !is_vectorized(&geometry(g, op, shape)?) {
+        return indexed::claims(g, op).map(|()| Role::Single);
     }
     Ok(Role::Anchor)
 }

@@ -444,15 +444,33 @@ impl Fuser<'_> {
     /// Whether `a` depends on `b`, directly or transitively.
     ///
     /// Breadth first: a backward group reaches a forward one of its layer by a short path, and by one through all later layers.
+    /// From both ends, always where fewer edges were followed: most groups of a long chain have few groups on one side.
     fn depends(&self, a: usize, b: usize) -> bool {
-        let mut seen = HashSet::new();
-        let mut open = VecDeque::from([a]);
-        while let Some(g) = open.pop_front() {
-            if g == b {
-                return true;
+        if a == b {
+            return true;
+        }
+        let (mut below, mut above) = (HashSet::from([a]), HashSet::from([b]));
+        let (mut down, mut up) = (VecDeque::from([a]), VecDeque::from([b]));
+        let (mut down_edges, mut up_edges) = (0, 0);
+        while let (Some(low), Some(high)) = (down.front().copied(), up.front().copied()) {
+            let (deps, readers) = (&self.groups[low].deps, &self.readers[high]);
+            if down_edges + deps.len() <= up_edges + readers.len() {
+                down.pop_front();
+                down_edges += deps.len();
+                if deps.iter().any(|g| above.contains(g)) {
+                    return true;
+                }
+                let between = |g: &&usize| self.levels[**g] > self.levels[b];
+                down.extend(deps.iter().filter(between).filter(|g| below.insert(**g)));
+            } else {
+                up.pop_front();
+                up_edges += readers.len();
+                if readers.iter().any(|g| below.contains(g)) {
+                    return true;
+                }
+                let between = |g: &&usize| self.levels[**g] < self.levels[a];
+                up.extend(readers.iter().filter(between).filter(|g| above.insert(**g)));
             }
-            let between = |d: &&usize| **d == b || self.levels[**d] > self.levels[b];
-            open.extend(self.groups[g].deps.iter().filter(between).filter(|d| seen.insert(**d)));
         }
         false
     }

@@ -24,7 +24,9 @@ impl Fuser<'_> {
         }
         for (v, readers) in readers {
             let Some(maker) = self.graph.def_op(v).and_then(|op| self.group_of.get(&op).copied()) else { continue };
-            let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || readers.contains(g));
+            // In ascending order.
+            let reads = |g: &usize| readers.binary_search(g).is_ok();
+            let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || reads(g));
             if self.prints_body(maker) && self.graph.uses(v).iter().all(|u| computes(u.op)) {
                 self.groups[maker].unstored.insert(v);
             }

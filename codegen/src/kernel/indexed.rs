@@ -8,7 +8,7 @@ use of_ops::nn::{Filter, Interpolation};
 
 use super::body::ReduceKind;
 use super::extent::Extent;
-use super::window::WindowAxis;
+use super::window::{Divisor, WindowAxis};
 
 /// A result whose elements are computed one by one.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,6 +124,19 @@ pub enum Indexed {
         dims: Vec<Extent>,
         /// The windows along the image axes.
         windows: Vec<WindowAxis>,
+    },
+    /// A pool over `[N, ..., C]`, element by element: for channels of unknown number, and windows along any number of axes.
+    Pool {
+        /// Extents of the input.
+        input: Vec<Extent>,
+        /// Extents of the result.
+        dims: Vec<Extent>,
+        /// The windows along the image axes.
+        windows: Vec<WindowAxis>,
+        /// What the mean of a window is divided by; `None` is the maximum.
+        mean: Option<Divisor>,
+        /// Type of the elements.
+        dtype: DType,
     },
     /// Resizing with known extents: tables list the input elements and weights of each result element.
     ResizeByTable {

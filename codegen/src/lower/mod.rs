@@ -29,7 +29,7 @@ use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
-use crate::analysis::roles::{Role, Roles};
+use crate::analysis::roles::{Role, Roles, conv_of};
 use crate::analysis::{movement, user_kernel};
 use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
@@ -505,6 +505,12 @@ impl<'g> Lowering<'g, '_> {
                 let others = (0..to.len()).filter(|a| Some(*a) != along);
                 let pairs = others.flat_map(|a| data.operands.iter().map(move |v| (a, *v)));
                 out.extend(pairs.filter_map(|(a, v)| Check::equal(&self.dims(v)[a], &to[a])));
+            }
+            if let Some(conv) = conv_of(self.g, *op)
+                && let [x, w] = [0, 1].map(|i| self.dims(data.operands[i]))
+                && let (Some(own), Some(of_group)) = (x.get(if conv.channels_last { x.len() - 1 } else { 1 }), w.get(1))
+            {
+                out.extend(Check::equal(own, &(of_group * conv.group.unsigned_abs() as usize)));
             }
             let matrix = match self.roles.get(*op) {
                 Role::Map(_) => 0,

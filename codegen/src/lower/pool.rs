@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use of_ir::{Dim, OpId};
 use of_ops::list::as_op;
-use of_ops::nn::{AvgPool, MaxPool, Windows};
+use of_ops::nn::{AvgPool, Windows};
 
+use crate::analysis::pool;
 use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Divisor, Window, WindowKind, image_axes};
+use crate::kernel::window::{Window, WindowKind, image_axes};
 use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
 use crate::physical::Flops;
@@ -20,15 +21,10 @@ impl Lowering<'_, '_> {
         let x = self.g.op(op).operands[0];
         let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let average = as_op::<AvgPool>(self.g, op);
-        let geometry = match (&average, as_op::<MaxPool>(self.g, op)) {
-            (Some(p), _) => p.geometry(&shape),
-            (_, Some(p)) => p.geometry(&shape),
-            _ => return Err("its attributes do not decode".into()),
-        };
-        let geometry = geometry.map_err(|e| e.message)?;
+        let geometry = pool::geometry(self.g, op, &shape)?;
         let image = Image::of(&geometry.windows, &geometry.n, &geometry.c, b, &group.space)?;
         let (h, w) = image_axes(&image.windows)?;
-        let kind = average.map_or(WindowKind::Max, |p| WindowKind::Mean(divisor(&p, &image.windows)));
+        let kind = average.map_or(WindowKind::Max, |p| WindowKind::Mean(pool::divisor(&p, &image.windows)));
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
@@ -36,18 +32,6 @@ impl Lowering<'_, '_> {
             let first = vec![self.operand(x)?];
             self.finish(group, source, &image.body, first, flops)
         })())
-    }
-}
-
-/// The elements that a mean counts. Only `ceil_mode` has windows that reach beyond the padding.
-fn divisor(pool: &AvgPool, windows: &Windows<Dim>) -> Divisor {
-    let pads = windows.pads_begin.iter().chain(&windows.pads_end);
-    let padded = pads.into_iter().any(|p| p.as_const() != Some(0));
-    match (pool.count_include_pad, pool.ceil_mode) {
-        (true, true) => Divisor::Padded,
-        (false, true) => Divisor::Inside,
-        (false, false) if padded => Divisor::Inside,
-        _ => Divisor::Window,
     }
 }
 

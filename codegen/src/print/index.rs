@@ -81,17 +81,19 @@ pub fn window_range(at: &str, k: &str, a: &WindowAxis, c: &mut String) {
     );
 }
 
+/// C expression of the number of taps of the window at `at` that lie inside the input and its padding.
+pub fn padded_taps(at: &str, a: &WindowAxis) -> String {
+    let inside = &a.input + &a.pad + &a.pad_end;
+    format!("dim_min({}, dim_ceildiv({inside} - {at} * {}, {}))", a.kernel, a.stride, a.dilation)
+}
+
 /// C expression of the divisor of a mean: the number of elements of the window at `(y, x)` that it counts, and 1 where there
 /// are none, since their sum is 0. The taps inside the input are `ky0..ky1` and `kx0..kx1`.
 pub fn mean_count(divisor: Divisor, h: &WindowAxis, w: &WindowAxis, x: &str) -> String {
-    let padded = |at: &str, a: &WindowAxis| {
-        let inside = &a.input + &a.pad + &a.pad_end;
-        format!("dim_min({}, dim_ceildiv({inside} - {at} * {}, {}))", a.kernel, a.stride, a.dilation)
-    };
     let (lines, columns) = match divisor {
         Divisor::Window => return format!("(float){}", h.kernel * w.kernel),
         Divisor::Inside => ("(ky1 - ky0)".to_string(), "(kx1 - kx0)".to_string()),
-        Divisor::Padded => (padded("y", h), padded(x, w)),
+        Divisor::Padded => (padded_taps("y", h), padded_taps(x, w)),
     };
     format!("({lines} > 0 && {columns} > 0 ? (float)({lines} * {columns}) : 1.0f)")
 }

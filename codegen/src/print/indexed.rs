@@ -11,9 +11,9 @@ use crate::kernel::body::ReduceKind;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget, TapTable, filter_taps};
 use crate::kernel::space::row_major;
-use crate::kernel::window::WindowAxis;
+use crate::kernel::window::{Divisor, WindowAxis};
 use crate::print::expr::ctype;
-use crate::print::index::{at_most, equal, offset, position, word};
+use crate::print::index::{at_most, equal, offset, padded_taps, position, word};
 
 /// The text of an elementwise-computed result, over the variables `x0`, `x1` … of the position.
 pub struct ElementText {
@@ -61,6 +61,7 @@ pub fn element_text(kernel: &Indexed) -> ElementText {
         Indexed::OneHot { outer, depth, inner, index, bytes } => one_hot((outer, depth, inner), *index, *bytes),
         Indexed::Range { dims, dtype } => range(dims, *dtype),
         Indexed::PoolArgMax { input, dims, windows } => pool_arg_max(input, dims, windows),
+        Indexed::Pool { input, dims, windows, mean, dtype } => pool(input, dims, windows, *mean, *dtype),
         Indexed::ResizeByTable { from, to, axes, bytes } => resize_by_table(from, to, axes, *bytes),
         Indexed::ResizeDynamic { from, to, axes, interpolation, bytes } => {
             resize_dynamic(from, to, axes, interpolation, *bytes)
@@ -246,6 +247,57 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> El
     let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
     let value = "(u64)at".into();
     ElementText { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
+}
+
+fn pool(input: &[Extent], dims: &[Extent], windows: &[WindowAxis], mean: Option<Divisor>, dtype: DType) -> ElementText {
+    let rank = windows.len();
+    let own = ctype(dtype);
+    let (wide, least) = match dtype.int_range() {
+        Some((least, _)) => ("i32", least.to_string()),
+        None => ("f32", "-INF32".to_string()),
+    };
+    let first = if mean.is_some() { "0.0f" } else { least.as_str() };
+    let mut point = format!("      {wide} top = {first}; i64 taps = 0;\n");
+    for (a, w) in windows.iter().enumerate() {
+        let (k, stride, dilation, pad, n) = (w.kernel, w.stride, w.dilation, &w.pad, &w.input);
+        let _ = write!(
+            point,
+            "      for (i64 k{a} = 0; k{a} < {k}; k{a}++) {{
+      const i64 p{a} = x{} * {stride} + k{a} * {dilation} - {pad};
+      if (p{a} < 0 || p{a} >= {n}) continue;\n",
+            a + 1
+        );
+    }
+    let places = (0..rank).map(|a| format!("p{a}"));
+    let from: Vec<String> = ["x0".to_string()].into_iter().chain(places).chain([format!("x{}", rank + 1)]).collect();
+    let take = match mean {
+        Some(_) => "top += e;",
+        // NaN wins, as in the elementwise maximum.
+        None => "if (taps == 0 || e > top || (e != e && top == top)) top = e;",
+    };
+    let _ = writeln!(
+        point,
+        "      const {wide} e = from[{}];\n      {take}\n      taps++;\n      {}",
+        offset(&from, &row_major(input)),
+        "}".repeat(rank)
+    );
+    let value = match mean {
+        None if wide == "f32" => "top".to_string(),
+        None => "(u8)top".to_string(),
+        Some(Divisor::Window) => format!("top / (f32){}", windows.iter().map(|w| w.kernel).product::<usize>()),
+        Some(Divisor::Inside) => "top / (taps > 0 ? (f32)taps : 1.0f)".to_string(),
+        // A window that holds no element has the sum 0.
+        Some(Divisor::Padded) => {
+            let _ = writeln!(point, "      i64 counted = 1;");
+            for (a, w) in windows.iter().enumerate() {
+                let _ = writeln!(point, "      counted *= dim_max({}, 0);", padded_taps(&format!("x{}", a + 1), w));
+            }
+            "top / (counted > 0 ? (f32)counted : 1.0f)".to_string()
+        }
+    };
+    let head = format!("  PTR(const {own}) from = ARG(const {own}, 0);\n");
+    let element = if wide == "f32" { "f32" } else { word(1) };
+    ElementText { dims: dims.to_vec(), element, out: 1, head, row: String::new(), point, value }
 }
 
 /// C tables of positions and, for interpolation, weights.

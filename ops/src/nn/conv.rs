@@ -103,7 +103,10 @@ impl Conv {
         let kernel: Option<Vec<i64>> = w[2..].iter().map(Dim::as_const).collect();
         let kernel = kernel.ok_or_else(|| OpError::shape("the size of the kernel is not known"))?;
         let windows = self.window_attrs().windows(&a.spatial, &kernel)?;
-        Ok(ConvGeometry { n: a.n, cin: a.c, cout: w[0].clone(), group: group(self.group)?, windows })
+        // A run refuses other channels of the input, so a number that only the weight has is the number of both.
+        let of_weight = &w[1] * &Dim::from(group(self.group)?);
+        let cin = if of_weight.as_const().is_some() { of_weight } else { a.c };
+        Ok(ConvGeometry { n: a.n, cin, cout: w[0].clone(), group: group(self.group)?, windows })
     }
 
     fn window_attrs(&self) -> WindowAttrs<'_> {

@@ -123,8 +123,8 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
         .map_or_else(|_| v.clone(), Value::from)
 }
 
-/// The outputs when sums that rounding could make zero are zero, and products that overflow or underflow in some order of
-/// multiplication are NaN.
+/// The outputs when sums that rounding could make zero are zero, and products that overflow, underflow or become subnormal in
+/// some order of multiplication are NaN.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
@@ -138,7 +138,7 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
         if combines_elements(graph, op, PartialKind::Prod) {
             let large = with(&|x| if x.abs() < 1.0 { 1.0 } else { x })?;
             let small = with(&|x| if x.abs() > 1.0 { 1.0 } else { x })?;
-            let leaves = |large: f64, small: f64| large.is_infinite() || small == 0.0;
+            let leaves = |large: f64, small: f64| large.is_infinite() || small.abs() < f64::from(f32::MIN_POSITIVE);
             let kept = |x, large, small| if leaves(large, small) { f64::NAN } else { x };
             let pairs = results.iter().zip(large.iter().zip(&small));
             return Ok(pairs.map(|(x, (large, small))| zip(x, large, small, kept)).collect());
@@ -151,6 +151,30 @@ pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>
         let kept = |x: f64, moved: f64, _| if x.abs() <= MARGIN * (moved - x).abs() { 0.0 } else { x };
         Ok(results.iter().zip(&moved).map(|(x, moved)| zip(x, moved, moved, kept)).collect())
     })
+}
+
+/// The outputs when ops read and write subnormal numbers as zeros, as kernels for a CPU do.
+///
+/// # Errors
+/// When an op cannot be evaluated any more.
+pub fn flushed(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>, Diagnostic> {
+    let flush = |list: &[Value]| -> Vec<Value> {
+        list.iter().map(|v| without_subnormals(v).unwrap_or_else(|| v.clone())).collect()
+    };
+    run_graph_with_hook(graph, inputs, &|_, operands, evaluate| Ok(flush(&evaluate(&flush(operands))?)))
+}
+
+/// The tensor with zeros, of the same signs, in the place of numbers below the smallest normal one that computes with it;
+/// `None` where nothing changes. 16-bit floats become f32 before anything computes with them.
+fn without_subnormals(v: &Value) -> Option<Value> {
+    let Value::Tensor(t) = v else { return None };
+    let least = match t.dtype() {
+        DType::F64 => f64::MIN_POSITIVE,
+        dtype if dtype.is_float() => f64::from(f32::MIN_POSITIVE),
+        _ => return None,
+    };
+    let subnormal = |x: &f64| *x != 0.0 && x.abs() < least;
+    numbers(v)?.iter().any(subnormal).then(|| map(v, &|x| if subnormal(&x) { 0f64.copysign(x) } else { x }))
 }
 
 /// The outputs when sums are as far from the exact ones as sums of rounded terms may be: partial sums may be much larger than

@@ -485,3 +485,93 @@ func @main(%0: tensor<1x3x5x4xf32>) -> (tensor<1x3x8x4xf32>) {
         assert!(holds(text, opening).open > 0);
     }
 }
+
+/// A sum that is read for its shape alone still checks that its operands have equal extents.
+#[test]
+fn sums_that_are_read_for_their_shape_check_their_operands() {
+    let text = "
+func @main(%0: tensor<1xf32>, %1: tensor<0xf32>) -> (tensor<1xi64>) {
+  %2 = of.variadic_sum %0, %1
+  %3 = of.shape %2 {start = -1}
+  of.return %3
+}";
+    let ran = holds(text, Opening::Arithmetic);
+    assert_eq!((ran.closed, ran.refused > 0), (1, true), "{ran:?}");
+}
+
+/// Kernels read and write subnormal numbers as zeros, which later ops may make large.
+#[test]
+fn subnormal_numbers_are_zeros() {
+    let signs = "
+func @main(%0: tensor<4xf32>) -> (tensor<4xf32>) {
+  %tiny = of.constant {value = dense<[1.0e-42, -1.0e-42, 1.0e-40, 1.0e-30]> : tensor<4xf32>}
+  %1 = of.add %0, %tiny
+  %2 = of.sub %1, %0
+  %3 = of.mul %tiny, %tiny
+  %4 = of.add %2, %3
+  %5 = of.sign %tiny
+  %6 = of.add %4, %5
+  of.return %6
+}";
+    holds(signs, Opening::Closed);
+    let products = "
+func @main(%0: tensor<1x40xf32>) -> (tensor<1x40xf32>, tensor<1x1xf32>) {
+  %axis = of.constant {value = dense<1> : tensor<i64>}
+  %axes = of.constant {value = dense<[1]> : tensor<1xi64>}
+  %scale = of.constant {value = dense<0.12> : tensor<f32>}
+  %1 = of.mul %0, %scale
+  %2 = of.cum_prod %1, %axis {exclusive = true, reverse = true}
+  %3 = of.reduce_prod %1, %axes {keepdims = true}
+  of.return %2, %3
+}";
+    holds(products, Opening::Closed);
+}
+
+/// Pools of three axes, and of channels of unknown number, with each way to count the elements of a mean.
+#[test]
+fn pools_of_open_channels_and_three_axes_are_native() {
+    for (op, ceil_mode, attributes) in [
+        ("max_pool", true, "storage_order = 0, return_indices = false"),
+        ("avg_pool", true, "count_include_pad = true"),
+        ("avg_pool", true, "count_include_pad = false"),
+        ("avg_pool", false, "count_include_pad = true"),
+    ] {
+        let all =
+            [("2x5x6x4x6", "2x5x4x3x4", "2x5x3x2x3"), ("2x5x6x4", "2x5x4x3", "2x5x3x2"), ("2x5x6", "2x5x4", "2x5x3")];
+        for (x, up, down) in all {
+            let axes = x.split('x').count() - 2;
+            let list = |n: &str, count: usize| vec![n; count].join(", ");
+            let text = format!(
+                "
+func @main(%x: tensor<{x}xf32>) -> (tensor<{}xf32>) {{
+  %y = of.{op} %x {{kernel = [{}], strides = [{}], pads = [{}], dilations = [{}], ceil_mode = {ceil_mode}, auto_pad = \"NOTSET\", channels_last = false, {attributes}}}
+  of.return %y
+}}",
+                if ceil_mode { up } else { down },
+                list("3", axes),
+                list("2", axes),
+                list("1", 2 * axes),
+                list("1", axes)
+            );
+            assert!(holds(&text, Opening::Shared).open > 0);
+        }
+    }
+}
+
+/// The number of input channels follows from the weights; other inputs are refused.
+#[test]
+fn convolutions_of_open_channels_take_their_number_from_the_weights() {
+    let all =
+        [("2x4x6x5", "3x4x3x2", "2x3x4x4", 1), ("2x4x6x5", "4x1x3x2", "2x4x4x4", 4), ("1x4x9", "6x2x3", "1x6x7", 2)];
+    for (x, w, y, group) in all {
+        let text = format!(
+            "
+func @main(%x: tensor<{x}xf32>) -> (tensor<{y}xf32>) {{
+  %w = of.constant {{value = dense<0.5> : tensor<{w}xf32>}}
+  %y = of.conv %x, %w {{strides = array<i64>, pads = array<i64>, dilations = array<i64>, group = {group}, auto_pad = \"NOTSET\", channels_last = false}}
+  of.return %y
+}}"
+        );
+        assert!(holds(&text, Opening::Shared).open > 0);
+    }
+}

@@ -20,12 +20,9 @@ const SAMPLES: u64 = 12;
 /// composites have no parts where an extent that they split or repeat is open.
 const NEED_NUMBERS: &[(&str, &str)] = &[
     ("of.attention", "'of.attention' has no native code"),
-    ("of.avg_pool", "3 image axes have no native code"),
-    ("of.avg_pool", "its channels are not known before the run"),
     ("of.constant_of_shape", "a rank is not known before the run"),
     ("of.conv", "a shape is data-dependent"),
     ("of.conv", "the extents of its weights are not known before the run"),
-    ("of.conv_integer", "its channels are not known before the run"),
     ("of.conv_transpose", "'of.conv_transpose' has no native code"),
     ("of.conv_transpose", "a shape is data-dependent"),
     ("of.deform_conv", "'of.deform_conv' has no native code"),
@@ -35,7 +32,6 @@ const NEED_NUMBERS: &[(&str, &str)] = &[
     ("of.linear_attention", "'of.linear_attention' has no native code"),
     ("of.linear_attention", "a shape is data-dependent"),
     ("of.lstm", "'of.lstm' has no native code"),
-    ("of.max_pool", "its channels are not known before the run"),
     ("of.quantize_linear", "'of.quantize_linear' has no native code"),
     ("of.random_uniform", "'of.random_uniform' has no native code"),
     ("of.resize", "a shape is data-dependent"),
