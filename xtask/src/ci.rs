@@ -76,7 +76,7 @@ pub fn ci(args: &[&str]) -> Result<(), String> {
     step("format", run(cargo().args(["fmt", "--all", "--check"])));
     step("tidy", tidy());
     step("dependencies", deny());
-    step("lints", run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
+    step("lints", run(cargo().args(["clippy", "--workspace", "--all-targets", "--release", "--", "-D", "warnings"])));
     if with_tests {
         step("tests", run(cargo().args(TEST)));
     }

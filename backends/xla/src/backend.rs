@@ -370,39 +370,53 @@ fn buffer_type(dtype: ElementType) -> Option<ffi::PJRT_Buffer_Type> {
     })
 }
 
-/// The results of a module on tensors, on the device of this number, for tests.
-///
-/// # Errors
-/// The plugin's error, or that an index is out of range.
-pub fn evaluate(
-    client: &Arc<Client>,
-    device: usize,
-    module: &Module,
-    inputs: &[&of_ir::Tensor],
-) -> Result<Vec<of_ir::Tensor>, String> {
-    let text = |e: PluginError| e.to_string();
-    let program = LoadedExecutable::compile(client, &module.text, &[]).map_err(text)?;
-    let mut buffers = Vec::new();
-    for t in inputs {
-        let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
-        let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-        buffers
-            .push(Buffer::from_host(client, device, t.bytes().ok_or("XLA has no strings")?, ty, &dims).map_err(text)?);
+/// A compiled module that runs on tensors, for tests.
+pub struct Evaluator<'m> {
+    client: Arc<Client>,
+    module: &'m Module,
+    program: LoadedExecutable,
+}
+
+impl<'m> Evaluator<'m> {
+    /// Compiles a module.
+    ///
+    /// # Errors
+    /// The plugin's error.
+    pub fn new(client: &Arc<Client>, module: &'m Module) -> Result<Evaluator<'m>, String> {
+        let program = LoadedExecutable::compile(client, &module.text, &[]).map_err(|e| e.to_string())?;
+        Ok(Evaluator { client: client.clone(), module, program })
     }
-    let results = program.execute(device, &buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
-    let mut held = [1u8];
-    if module.checked {
-        results.last().ok_or("no results")?.read(&mut held).map_err(text)?;
+
+    /// The results on the device of this number.
+    ///
+    /// # Errors
+    /// The plugin's error, or that an index is out of range.
+    pub fn run(&self, device: usize, inputs: &[&of_ir::Tensor]) -> Result<Vec<of_ir::Tensor>, String> {
+        let text = |e: PluginError| e.to_string();
+        let Evaluator { client, module, program } = self;
+        let mut buffers = Vec::new();
+        for t in inputs {
+            let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
+            let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
+            buffers.push(
+                Buffer::from_host(client, device, t.bytes().ok_or("XLA has no strings")?, ty, &dims).map_err(text)?,
+            );
+        }
+        let results = program.execute(device, &buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
+        let mut held = [1u8];
+        if module.checked {
+            results.last().ok_or("no results")?.read(&mut held).map_err(text)?;
+        }
+        if held[0] == 0 {
+            return Err("an index is out of range".into());
+        }
+        let mut out = Vec::new();
+        for ((dtype, dims), result) in module.results.iter().zip(&results) {
+            let mut bytes = vec![0; dtype.byte_len(dims.iter().product()).ok_or("XLA has no strings")?];
+            result.read(&mut bytes).map_err(text)?;
+            let tensor = of_ir::Tensor::from_bytes(*dtype, dims.clone(), of_ir::Blob::new(bytes));
+            out.push(tensor.map_err(|e| e.to_string())?);
+        }
+        Ok(out)
     }
-    if held[0] == 0 {
-        return Err("an index is out of range".into());
-    }
-    let mut out = Vec::new();
-    for ((dtype, dims), result) in module.results.iter().zip(&results) {
-        let mut bytes = vec![0; dtype.byte_len(dims.iter().product()).ok_or("XLA has no strings")?];
-        result.read(&mut bytes).map_err(text)?;
-        let tensor = of_ir::Tensor::from_bytes(*dtype, dims.clone(), of_ir::Blob::new(bytes));
-        out.push(tensor.map_err(|e| e.to_string())?);
-    }
-    Ok(out)
 }

@@ -8,5 +8,5 @@ mod options;
 mod payload;
 pub mod plugin;
 
-pub use backend::{NAME, NAME_SERIALIZED, Serialized, Xla, evaluate};
+pub use backend::{Evaluator, NAME, NAME_SERIALIZED, Serialized, Xla};
 pub use ffi::{Client, PluginError};

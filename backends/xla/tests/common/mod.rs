@@ -26,7 +26,7 @@ pub fn run(client: &Arc<Client>, module: &Module, inputs: &[Value]) -> Result<Ve
 
 /// The results of a module on the device of a number.
 pub fn run_on(client: &Arc<Client>, device: usize, module: &Module, inputs: &[Value]) -> Result<Vec<Value>, String> {
-    let results = of_xla::evaluate(client, device, module, &support::tensors(inputs))?;
+    let results = of_xla::Evaluator::new(client, module)?.run(device, &support::tensors(inputs))?;
     Ok(results.into_iter().map(Value::Tensor).collect())
 }
 
