@@ -12,7 +12,11 @@ fn of_opt(args: &[&str]) -> String {
 fn commands() -> Vec<String> {
     let help = of_opt(&["--help"]);
     let list = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
-    let names: Vec<String> = list.lines().filter_map(|l| l.split_whitespace().next()).map(String::from).collect();
+    // Lines that continue a description are indented further.
+    let first = |l: &str| {
+        l.strip_prefix("  ").filter(|l| !l.starts_with(' ')).and_then(|l| l.split_whitespace().next()).map(String::from)
+    };
+    let names: Vec<String> = list.lines().filter_map(first).collect();
     assert!(["compile", "run", "completions", "man"].iter().all(|c| names.iter().any(|n| n == c)), "{names:?}");
     names
 }
