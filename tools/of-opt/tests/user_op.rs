@@ -1,6 +1,8 @@
 //! The op in a shared library that CONTRIBUTING.md describes: its commands, verbatim, the op in C, and a program
 //! in Rust that makes it.
 
+mod guide;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -15,12 +17,7 @@ use of_reference::{Reference, to_runtime};
 use of_runtime::{Options, Session};
 use of_test_support::plans::{emulated_gpu, nvrtc};
 
-/// The line before the commands.
-const MARK: &str = "<!-- tested by tools/of-opt/tests/user_op.rs -->\n```sh\n";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
+use guide::root;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -65,25 +62,13 @@ fn close(a: &str, b: &str) {
 
 #[test]
 fn documented_commands_build_and_run_an_external_op() {
-    let guide = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
-    let commands = guide.split_once(MARK).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
     let dir = tempfile::tempdir().unwrap();
-    let made = dir.path().join("demo-ops").display().to_string();
-    // The crates of the repository are built already.
-    let built = Path::new(env!("CARGO_BIN_EXE_of-opt")).parent().and_then(Path::parent).unwrap();
     let mut runs = Vec::new();
-    for line in commands.lines() {
+    for line in guide::commands("tools/of-opt/tests/user_op.rs", "demo-ops", dir.path()) {
         if line.contains("cuda:emulated") && emulated_gpu().is_none() {
             continue;
         }
-        let line = line
-            .replace("cargo run --release --", env!("CARGO_BIN_EXE_of-opt"))
-            .replace("demo-ops/target", &built.display().to_string())
-            .replace("--out demo-ops", &format!("--out {made}"))
-            .replace("demo-ops/", &format!("{made}/"));
-        let mut sh = Command::new("sh");
-        sh.args(["-c", &line]).current_dir(root()).env("CARGO_TARGET_DIR", built).env("CARGO_NET_OFFLINE", "true");
-        let out = sh.env("OF_CACHE_DIR", dir.path()).output().unwrap();
+        let out = guide::shell(&line, dir.path());
         assert!(out.status.success(), "{line}\n{}", text(&out.stderr));
         if line.contains(" run ") {
             runs.push(text(&out.stdout));
@@ -100,7 +85,7 @@ fn documented_commands_build_and_run_an_external_op() {
     assert_eq!(without.status.code(), Some(2));
     assert!(text(&without.stderr).contains("demo.swish"));
     // NVRTC takes its kernel.
-    let library = built.join("release/libdemo_ops.so").display().to_string();
+    let library = guide::target().join("release/libdemo_ops.so").display().to_string();
     let plan = dir.path().join("swish.plan").display().to_string();
     if nvrtc() {
         said(
