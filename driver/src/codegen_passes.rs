@@ -4,10 +4,10 @@
 
 use of_codegen::Isa;
 use of_codegen::isa::Language;
-use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions};
+use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions, split_wide_concats};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
-use of_passes::{Manager, Pass, PassContext, each_func, pass_options, register_pass};
+use of_passes::{Manager, NoOptions, Pass, PassContext, each_func, pass_options, register_pass};
 
 use crate::error::error;
 use crate::observer::{Activity, Observer, checkpoint, report};
@@ -74,13 +74,31 @@ impl Pass for DuplicateSharedAttentionOps {
     }
 }
 
-/// Makes both passes known to pipelines.
+/// `split-wide-concats`: concatenations of many operands become trees of narrower ones.
+pub struct SplitWideConcats;
+
+impl Pass for SplitWideConcats {
+    const NAME: &'static str = "split-wide-concats";
+    const SUMMARY: &'static str = "concatenations of more than 128 operands become trees of narrower ones";
+    type Options = NoOptions;
+    fn run(_: &NoOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| {
+            if let Some(narrow) = split_wide_concats::split(f)? {
+                *f = narrow;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Makes the passes known to pipelines.
 pub fn register() {
+    register_pass(SplitWideConcats::ENTRY);
     register_pass(FoldWideningIntoContractions::ENTRY);
     register_pass(DuplicateSharedAttentionOps::ENTRY);
 }
 
-/// Runs both passes on functions for the CPU, before code generation. The CUDA backend rewrites the functions of its subgraphs itself:
+/// Runs the passes on functions for the CPU, before code generation. The CUDA backend rewrites the functions of its subgraphs itself:
 /// it knows their instruction set, and may compile them as late as in a run.
 ///
 /// # Errors
@@ -100,6 +118,7 @@ pub(crate) fn run(
         let mut manager = Manager::default();
         manager.add::<FoldWideningIntoContractions>(IsaOptions { isa: isa.name.into() });
         manager.add::<DuplicateSharedAttentionOps>(IsaOptions { isa: isa.name.into() });
+        manager.add::<SplitWideConcats>(NoOptions);
         manager.settings.reproducers.clone_from(&options.reproducers);
         manager.checkpoint = checkpoint(&Activity::default(), &options.limits);
         let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
@@ -119,8 +138,10 @@ mod tests {
     fn registered_passes_are_found_by_name() {
         register();
         register();
-        for name in [FoldWideningIntoContractions::NAME, DuplicateSharedAttentionOps::NAME] {
-            assert!(Manager::parse(&format!("{name}{{isa=avx512bf16}}")).is_ok());
+        let with_isa = |name| (name, format!("{name}{{isa=avx512bf16}}"));
+        let both = [FoldWideningIntoContractions::NAME, DuplicateSharedAttentionOps::NAME].map(with_isa);
+        for (name, pipeline) in both.into_iter().chain([(SplitWideConcats::NAME, SplitWideConcats::NAME.into())]) {
+            assert!(Manager::parse(&pipeline).is_ok());
             assert_eq!(of_passes::passes().iter().filter(|p| p.name() == name).count(), 1);
         }
     }

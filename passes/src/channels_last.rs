@@ -92,8 +92,10 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if data.results.len() != 1 {
         return Ok(false);
     }
-    if data.name() == Reshape::NAME {
-        return sink_repeat(rw, op);
+    match data.name() {
+        Reshape::NAME => return sink_repeat(rw, op),
+        Transpose::NAME => return compose(rw, op),
+        _ => {}
     }
     let Some(p) = data.operands.iter().find_map(|v| transposed(rw, *v).map(|(_, p)| p)) else { return Ok(false) };
     if of_ops::get(g, op).is_some_and(|o| o.scalar().is_some()) {
@@ -107,6 +109,18 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         ScatterNd::NAME => sink_scatter(rw, op, &p),
         _ => Ok(false),
     }
+}
+
+/// transpose_p(transpose_q(x)) = transpose_(q∘p)(x), as `canonicalize` does, but in the same walk: otherwise each transpose of a chain
+/// would take a walk of its own.
+fn compose(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some((x, p)) = transposed(rw, rw.graph().op(op).results[0]) else { return Ok(false) };
+    let Some((source, q)) = transposed(rw, x) else { return Ok(false) };
+    let composed: Vec<usize> = p.iter().map(|axis| q[*axis]).collect();
+    rw.rewrite(op, &[]);
+    let y = if composed.is_sorted() { source } else { rw.create_one(transpose_by(&composed), &[source])? };
+    rw.replace(op, &[y]);
+    Ok(true)
 }
 
 /// The source and permutation where a transpose of full rank defines `v`.

@@ -15,10 +15,10 @@ use crate::print::{Source, index};
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
 pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> Source {
     let t = word(element_bytes);
-    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let mut base = Extent::from(0usize);
     let mut largest = 1;
     let mut long = LongExtents::default();
+    let mut pieces = Vec::with_capacity(boxes.len());
     for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = CopyLoop::of(&s, element_bytes);
@@ -27,9 +27,8 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
         let plan = plan.shortened(&mut long);
         let blocks = plan.blocks();
         let first = long.short(&base);
-        let _ = writeln!(
-            c,
-            "    if (it >= {first} && it < {}) {{ const i64 row = (it - {first}) / {blocks}, block = (it - {first}) % {blocks};",
+        let mut c = format!(
+            "    if (it >= {first} && it < {}) {{ const i64 row = (it - {first}) / {blocks}, block = (it - {first}) % {blocks};\n",
             long.short(&end)
         );
         let _ = writeln!(
@@ -47,14 +46,32 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
         );
         plan.body(isa, &mut c);
         c.push_str("    }\n");
+        pieces.push((first, c));
         base = end;
     }
+    let mut c = format!("{}  for (i64 it = begin; it < end; it++) {{\n", long.declarations);
+    bisect(&pieces, &mut c);
     c.push_str("  }\n");
-    c.insert_str(0, &long.declarations);
     /// Pieces whose loops are inlined: a C compiler takes seconds for some hundred loops in one function.
     const MAX_INLINED_PIECES: usize = 16;
     let source = Source::new(c, base, (16384 / largest.max(1)).max(1) as i64);
     Source { calls_functions: boxes.len() > MAX_INLINED_PIECES, ..source }
+}
+
+/// Prints the pieces, each with its first iteration, as a search tree: an iteration compares with few of many pieces.
+fn bisect(pieces: &[(Extent, String)], c: &mut String) {
+    /// Pieces that are compared one after another.
+    const MAX_LINEAR_PIECES: usize = 8;
+    if pieces.len() <= MAX_LINEAR_PIECES {
+        pieces.iter().for_each(|(_, text)| c.push_str(text));
+        return;
+    }
+    let (low, high) = pieces.split_at(pieces.len() / 2);
+    let _ = writeln!(c, "    if (it < {}) {{", high[0].0);
+    bisect(low, c);
+    c.push_str("    } else {\n");
+    bisect(high, c);
+    c.push_str("    }\n");
 }
 
 /// The loop nest of one piece: outer rows, then one or two inner axes.
