@@ -34,7 +34,7 @@ pub enum ModelOrPlan {
 /// Formats of files that hold a model or plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// IR text.
+    /// IR text, or a StableHLO module.
     Text,
     /// An ONNX model.
     Onnx,
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 impl Model {
-    /// Reads a model file: ONNX or IR text, detected by name and content.
+    /// Reads a model file: ONNX, a StableHLO module or IR text, detected by name and content.
     ///
     /// # Errors
     /// When the file cannot be read, is damaged, is a plan, or holds an unsupported op.
@@ -63,7 +63,8 @@ impl Model {
         Ok(Model::from_module(of_onnx::import_bytes(bytes, &of_onnx::Options::default())?))
     }
 
-    /// A model from IR text. `file` names the text in diagnostics; `folder` contains its data files.
+    /// A model from IR text, or from a StableHLO module, which its functions tell apart. `file` names the text in
+    /// diagnostics; `folder` contains the data files of IR text.
     ///
     /// # Errors
     /// When the text cannot be parsed.
@@ -72,6 +73,9 @@ impl Model {
             return Err(error(Code::SYNTAX, format!("{file} is empty, not IR text"))
                 .hint("export or write it again")
                 .into());
+        }
+        if of_stablehlo::is_stablehlo(text) {
+            return Ok(Model::from_module(of_stablehlo::import_text(text, file)?));
         }
         Ok(Model::from_module(parse_module(text, file, &of_ops::registry(), folder)?))
     }
@@ -132,11 +136,14 @@ pub fn open_for(
     }
 }
 
-/// Imports an ONNX file.
+/// Imports an ONNX file or a StableHLO module.
 ///
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
 pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    if format(path)? == Format::Text {
+        return Ok(read_text(path, observer)?.named_after(path));
+    }
     import_with(path, BTreeSet::new(), observer)
 }
 
@@ -150,7 +157,7 @@ fn import_with(
     Model::from_module(of_onnx::import_file(path, &options)?).named_after(path).read_from(path)
 }
 
-/// Reads a file of IR text. The module keeps its name, so that printing it gives the text back.
+/// Reads a file of IR text, or a StableHLO module. The module keeps its name, so that printing it gives the text back.
 ///
 /// # Errors
 /// When it cannot be read or parsed.

@@ -1,4 +1,4 @@
-//! `of-opt import`: ONNX to IR text.
+//! `of-opt import`: ONNX or StableHLO to IR text.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::model_file;
 /// Flags.
 #[derive(Args, Debug)]
 pub struct Import {
-    /// The ONNX model; `-` for stdin
-    #[arg(value_name = "MODEL.onnx")]
+    /// The ONNX model or StableHLO module; `-` for stdin
+    #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// Output file of the IR; large constants go to a file of the same name with the extension ofdata. On stdout they are
     /// part of the text

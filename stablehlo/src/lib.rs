@@ -1,0 +1,38 @@
+//! StableHLO modules, in the text that JAX prints, into the IR.
+//!
+//! - `parse` makes a module of functions and operations of text. It reads the pretty form and MLIR's generic form.
+//! - `import` walks the operations of `main`. Calls are inlined, and regions become regions of the IR's control flow.
+//! - `ops` has one table of operations (`ops/table.rs`), and an importer for each that makes ops of the IR.
+//! - Whatever is not supported is collected, and reported all at once, with its place in the text.
+//!
+//! The list of operations is [`operations`].
+
+mod import;
+mod ops;
+mod parse;
+
+use std::sync::Arc;
+
+use of_diag::Diagnostics;
+use of_ir::Module;
+
+pub use ops::{Operation, operations};
+
+/// Whether a text is a StableHLO module rather than the IR's own text.
+pub fn is_stablehlo(text: &str) -> bool {
+    let begins = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("func.func ") || line.starts_with("\"func.func\"(") || line.starts_with("\"builtin.module\"(")
+    };
+    text.lines().any(begins)
+}
+
+/// Imports a StableHLO module; `file` names the text in diagnostics. The entry is `@main`, or the only public function.
+///
+/// # Errors
+/// Everything that is wrong with the text or not supported, in the order of the text.
+pub fn import_text(text: &str, file: &str) -> Result<Module, Diagnostics> {
+    let lines = Arc::new(parse::Lines::new(text, file));
+    let parsed = parse::parse(text, &lines)?;
+    import::module(&parsed, &lines)
+}
