@@ -141,7 +141,8 @@ pub fn open_for(
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
 pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
-    if format(path)? == Format::Text {
+    let is_text = format(path)? == Format::Text;
+    if is_text && std::fs::read_to_string(path).is_ok_and(|text| of_stablehlo::is_stablehlo(&text)) {
         return Ok(read_text(path, observer)?.named_after(path));
     }
     import_with(path, BTreeSet::new(), observer)
