@@ -1,14 +1,14 @@
 //! Models: reading them from files, bytes, text or a module.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostics};
-use of_ir::Module;
 use of_ir::text::parse_module;
+use of_ir::{Module, Tensor};
 use of_plan::{OpenError, PlanFile};
 
 use crate::error::{error, io_error};
@@ -78,6 +78,14 @@ impl Model {
             return Ok(Model::from_module(of_stablehlo::import_text(text, file)?));
         }
         Ok(Model::from_module(parse_module(text, file, &of_ops::registry(), folder)?))
+    }
+
+    /// A model from a StableHLO module. Arguments with a value in `constants`, by number, are constants instead of inputs.
+    ///
+    /// # Errors
+    /// When the text cannot be parsed, holds an unsupported operation, or a value does not fit its argument.
+    pub fn from_stablehlo(text: &str, file: &str, constants: &BTreeMap<usize, Tensor>) -> Result<Model, Diagnostics> {
+        Ok(Model::from_module(of_stablehlo::import_with_constants(text, file, constants)?))
     }
 
     /// A model from IR, such as that of `of_frontend`.

@@ -11,10 +11,11 @@ mod import;
 mod ops;
 mod parse;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use of_diag::Diagnostics;
-use of_ir::Module;
+use of_ir::{Module, Tensor};
 
 pub use ops::{Operation, operations};
 
@@ -32,7 +33,19 @@ pub fn is_stablehlo(text: &str) -> bool {
 /// # Errors
 /// Everything that is wrong with the text or not supported, in the order of the text.
 pub fn import_text(text: &str, file: &str) -> Result<Module, Diagnostics> {
+    import_with_constants(text, file, &BTreeMap::new())
+}
+
+/// As [`import_text`]; arguments of the entry with a value in `constants`, by number, are constants instead of inputs.
+///
+/// # Errors
+/// As [`import_text`], and when a value does not fit its argument.
+pub fn import_with_constants(
+    text: &str,
+    file: &str,
+    constants: &BTreeMap<usize, Tensor>,
+) -> Result<Module, Diagnostics> {
     let lines = Arc::new(parse::Lines::new(text, file));
     let parsed = parse::parse(text, &lines)?;
-    import::module(&parsed, &lines)
+    import::module(&parsed, &lines, constants)
 }

@@ -172,3 +172,19 @@ fn operations_have_reasons_or_importers() {
     assert!(all.iter().filter(|o| o.refused.is_none()).count() > 90);
     assert!(all.iter().any(|o| o.name == "stablehlo.fft" && o.refused.is_some()));
 }
+
+#[test]
+fn shardings_and_layouts_are_passed_over() {
+    let text = r#"
+module @jit_f {
+  sdy.mesh @empty_mesh = <[]> {stablehlo.mesh = {axes = []}} loc(#loc)
+  func.func public @main(%arg0: tensor<2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<2xf32> {
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{"x"}]> : tensor<2xf32>
+    %1 = stablehlo.custom_call @Sharding(%0) {backend_config = "", operand_layouts = [dense<[0]> : tensor<1xindex>], rule = #sdy.op_sharding_rule<([i])->([i]) {i=2}, custom>} : (tensor<2xf32>) -> tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }
+}
+"#;
+    let module = import_text(text, "sharded.mlir").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(ops(&module), ["of.return"]);
+}

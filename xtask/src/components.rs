@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 5] = [
+const COMPONENTS: [Component; 6] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -28,6 +28,7 @@ const COMPONENTS: [Component; 5] = [
     },
     // After the Python packages, to whose environment it is added.
     Component { names: &["torch"], installed: python::has_torch, install: python::torch, on_demand: true },
+    Component { names: &["jax", "flax"], installed: python::has_jax, install: python::jax, on_demand: true },
 ];
 
 /// Downloads from a registry fail now and then.

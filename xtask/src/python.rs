@@ -44,10 +44,37 @@ pub fn torch() -> Result<(), String> {
 
 /// Whether the environment has torch, whichever build of the version.
 pub fn has_torch() -> bool {
-    let script = "from importlib.metadata import version\nprint(version('torch').partition('+')[0])";
+    has("torch", TORCH)
+}
+
+/// The versions of JAX and flax that `of_opt.jax` is tested with.
+const JAX: [(&str, &str); 2] = [("jax", "0.10.2"), ("flax", "0.12.8")];
+
+/// Installs JAX and flax in the environment.
+///
+/// # Errors
+/// As [`packages`].
+pub fn jax() -> Result<(), String> {
+    if !installed() {
+        packages()?;
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(folder()?.join("bin/python3"));
+    let names = JAX.map(|(name, version)| format!("{name}=={version}"));
+    run(pip.args(["install", "--quiet", "--only-binary=:all:"]).args(names))
+}
+
+/// Whether the environment has JAX and flax.
+pub fn has_jax() -> bool {
+    JAX.iter().all(|(name, version)| has(name, version))
+}
+
+/// Whether the environment has a package in this version, whichever build.
+fn has(name: &str, wanted: &str) -> bool {
+    let script = format!("from importlib.metadata import version\nprint(version('{name}').partition('+')[0])");
     let Ok(folder) = folder() else { return false };
-    let out = Command::new(folder.join("bin/python3")).args(["-c", script]).output();
-    out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).trim() == TORCH)
+    let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
+    out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).trim() == wanted)
 }
 
 /// Whether the environment has the packages in these versions.

@@ -5,12 +5,12 @@ mod fold;
 mod ranges;
 mod report;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Attrs, Func, Graph, Module, RegionId, Rewriter, TensorType, Type, ValueId};
-use of_ops::structural::{Return, Yield};
+use of_ir::{Attrs, Func, Graph, Module, RegionId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ops::structural::{Constant, Return, Yield};
 
 use crate::ops;
 use crate::parse::Lines;
@@ -64,7 +64,11 @@ const DEEPEST: usize = 64;
 const MOST: usize = 4_000_000;
 
 /// Imports a module.
-pub(crate) fn module(parsed: &ast::Module<'_>, lines: &Arc<Lines>) -> Result<Module, Diagnostics> {
+pub(crate) fn module(
+    parsed: &ast::Module<'_>,
+    lines: &Arc<Lines>,
+    constants: &BTreeMap<usize, Tensor>,
+) -> Result<Module, Diagnostics> {
     let funcs: HashMap<&str, &ast::Func<'_>> = parsed.funcs.iter().map(|f| (f.name.as_str(), f)).collect();
     let Some(main) = funcs.get("main").copied().or(parsed.funcs.first()) else {
         let d = Diagnostic::error(Code::MODEL, lines.location(0), "the module has no function");
@@ -88,12 +92,12 @@ pub(crate) fn module(parsed: &ast::Module<'_>, lines: &Arc<Lines>) -> Result<Mod
         count: 0,
     };
     importer.check_names(main);
-    let outputs = importer.main(main);
+    let outputs = importer.main(main, constants);
     if !importer.report.is_empty() {
         return Err(importer.report.finish());
     }
     let func = Func {
-        inputs: argument_names(&main.args),
+        inputs: inputs(main, constants).into_iter().map(|(_, name)| name).collect(),
         outputs: output_names(main, outputs),
         attrs: Attrs::new(),
         loc: lines.location(main.pos),
@@ -109,6 +113,12 @@ fn argument_names(args: &[Arg<'_>]) -> Vec<String> {
         _ => plain(a.name),
     });
     unique(wanted)
+}
+
+/// The arguments that are inputs, with their names.
+fn inputs(main: &ast::Func<'_>, constants: &BTreeMap<usize, Tensor>) -> Vec<(usize, String)> {
+    let all = argument_names(&main.args).into_iter().enumerate();
+    all.filter(|(i, _)| !constants.contains_key(i)).collect()
 }
 
 /// The names of the outputs: `jax.result_info`, else numbers.
@@ -172,12 +182,17 @@ impl<'a> Importer<'a, '_> {
     }
 
     /// Imports the entry; the number of its outputs.
-    fn main(&mut self, main: &'a ast::Func<'a>) -> usize {
+    fn main(&mut self, main: &'a ast::Func<'a>, constants: &BTreeMap<usize, Tensor>) -> usize {
         self.scopes.push(HashMap::new());
-        for (arg, name) in main.args.iter().zip(argument_names(&main.args)) {
-            let bound = match &arg.ty {
-                Ty::Tensor(t) => Some(self.rw.add_arg(self.region, Type::Tensor(t.clone()), Some(name.into()))),
-                Ty::Other(t) => {
+        if let Some(i) = constants.keys().find(|i| **i >= main.args.len()) {
+            let message = format!("a value is given for argument {i}, there are {}", main.args.len());
+            self.report.error(Diagnostic::error(Code::INPUT, self.lines.location(main.pos), message));
+        }
+        for (i, (arg, name)) in main.args.iter().zip(argument_names(&main.args)).enumerate() {
+            let bound = match (&arg.ty, constants.get(&i)) {
+                (Ty::Tensor(t), Some(value)) => self.bound_constant(arg, t, value, &name),
+                (Ty::Tensor(t), None) => Some(self.rw.add_arg(self.region, Type::Tensor(t.clone()), Some(name.into()))),
+                (Ty::Other(t), _) => {
                     let message = format!("argument {} has type {t}, which is not supported", arg.name);
                     let d = Diagnostic::error(Code::UNSUPPORTED, self.lines.location(arg.pos), message);
                     self.report.error(d.hint("the IR has tensors of numbers and truth values with fixed extents"));
@@ -193,6 +208,20 @@ impl<'a> Importer<'a, '_> {
             self.report.error(d);
         }
         outputs.len()
+    }
+
+    /// An argument that is a constant.
+    fn bound_constant(&mut self, arg: &Arg<'_>, ty: &TensorType, value: &Tensor, name: &str) -> Option<ValueId> {
+        let location = self.lines.location(arg.pos);
+        if value.ty() != *ty {
+            let (is, takes) = (Type::Tensor(value.ty()), Type::Tensor(ty.clone()));
+            let message = format!("argument {name} is {takes}, the value for it is {is}");
+            self.report.error(Diagnostic::error(Code::INPUT, location, message));
+            return None;
+        }
+        self.rw.set_location(location);
+        let constant = self.rw.create_one(Constant { value: value.clone() }, &[]);
+        constant.map_err(|d| self.report.error(d)).ok().inspect(|v| self.rw.set_name(*v, name))
     }
 
     fn bind(&mut self, name: &'a str, bound: Bound) {

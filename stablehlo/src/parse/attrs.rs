@@ -72,7 +72,12 @@ impl Parser<'_> {
                 "unit" => (self.next(), Attr::Unit).1,
                 "dense" => {
                     self.next();
-                    Attr::Dense(self.dense()?)
+                    let start = self.token.start;
+                    match self.dense()? {
+                        Ok(value) => Attr::Dense(value),
+                        // Layouts, which no importer reads.
+                        Err(_) => Attr::Str(self.text[start..self.token.start].trim().to_owned()),
+                    }
                 }
                 "array" => {
                     self.next();

@@ -1,5 +1,6 @@
 //! `dense<…>`: a splat, nested lists, or a string of hexadecimal digits.
 
+use of_diag::{Code, Diagnostic};
 use of_ir::{Blob, DType, Elements, Tensor, TensorType};
 
 use super::ast::Ty;
@@ -15,8 +16,8 @@ enum Number {
 }
 
 impl Parser<'_> {
-    /// What follows `dense`: `<…> : type`.
-    pub(super) fn dense(&mut self) -> Parsed<Tensor> {
+    /// What follows `dense`: `<…> : type`. The inner error is a type that the IR lacks, which only constants need.
+    pub(super) fn dense(&mut self) -> Parsed<Result<Tensor, Diagnostic>> {
         let pos = self.token.start;
         let body = pos + 1;
         let end = if self.is_punct(b'<') { self.closing(body)? } else { return Err(self.unexpected("'<'")) };
@@ -24,21 +25,16 @@ impl Parser<'_> {
         self.expect(b':')?;
         let ty = match self.ty()? {
             Ty::Tensor(t) => t,
-            Ty::Other(t) => return Err(self.unsupported_type(pos, &t)),
+            Ty::Other(t) => {
+                let message = format!("constants of type {t} are not supported");
+                return Ok(Err(Diagnostic::error(Code::UNSUPPORTED, self.lines.location(pos), message)));
+            }
         };
         let after = self.token.start;
         self.seek(body);
         let tensor = self.dense_body(&ty, end);
         self.seek(after);
-        tensor
-    }
-
-    fn unsupported_type(&self, pos: usize, ty: &str) -> of_diag::Diagnostic {
-        of_diag::Diagnostic::error(
-            of_diag::Code::UNSUPPORTED,
-            self.lines.location(pos),
-            format!("constants of type {ty} are not supported"),
-        )
+        tensor.map(Ok)
     }
 
     fn dense_body(&mut self, ty: &TensorType, end: usize) -> Parsed<Tensor> {

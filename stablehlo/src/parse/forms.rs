@@ -51,10 +51,14 @@ impl<'a> Parser<'a> {
                     self.next();
                 }
                 Kind::Punct(b'{') => op.attrs.extend(self.dictionary(b'{', b'}')?),
-                Kind::Punct(b'<') => {
+                Kind::Punct(b'<') if self.text[self.token.end..].starts_with('{') => {
                     self.next();
                     op.attrs.extend(self.dictionary(b'{', b'}')?);
                     self.expect(b'>')?;
+                }
+                // `sdy.sharding_constraint %x <@mesh, [{"x"}]>`.
+                Kind::Punct(b'<') => {
+                    self.angle_text()?;
                 }
                 Kind::Punct(b'[') => {
                     let bounds = self.bounds()?;
@@ -120,7 +124,7 @@ impl<'a> Parser<'a> {
         if !self.eat_word("dense") {
             return Err(self.error(pos, "a constant must be dense<…>").hint("dense_resource<…> is not supported"));
         }
-        let value = self.dense()?;
+        let value = self.dense()??;
         op.types = vec![super::ast::Ty::Tensor(value.ty())];
         op.attrs.push(("value".into(), Attr::Dense(value)));
         Ok(())

@@ -49,6 +49,9 @@ impl<'a> Parser<'a> {
             self.symbol()?;
             self.expect(b'=')?;
             self.angle_text()?;
+            if self.is_punct(b'{') {
+                self.dictionary(b'{', b'}')?;
+            }
             self.skip_location()?;
             return Ok(());
         }

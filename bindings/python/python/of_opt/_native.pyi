@@ -121,7 +121,7 @@ class Module:
     def parse(
         text: str, *, file: str = "<text>", folder: Optional[Union[str, "os.PathLike[str]"]] = None
     ) -> Module:
-        """Reads IR text, without verification.
+        """Reads IR text or a StableHLO module, without verification.
 
         Args:
             text: the text.
@@ -130,6 +130,21 @@ class Module:
 
         Raises:
             ModelError: the text is wrong.
+        """
+    @staticmethod
+    def parse_stablehlo(text: str, *, file: str = "<text>", constants: Dict[int, Any] = ...) -> Module:
+        """Reads a StableHLO module.
+
+        Args:
+            text: the text, as ``jax.jit(f).lower(…).as_text()`` gives it.
+            file: the name of the text in errors.
+            constants: arrays for arguments, by number: they are constants instead of inputs. They share the memory of row-major
+                arrays, which must not change afterwards.
+
+        Raises:
+            ModelError: the text is wrong.
+            UnsupportedError: it has operations that are not supported; all are listed.
+            InputError: an array does not fit its argument.
         """
     @staticmethod
     def load(path: Union[str, "os.PathLike[str]"]) -> Module:

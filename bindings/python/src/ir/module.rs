@@ -1,5 +1,6 @@
 //! Modules.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Diagnostics, Renderer};
@@ -14,6 +15,7 @@ use pyo3::types::PyDict;
 use crate::compile::Sources;
 use crate::error::{exception, input_error};
 
+use super::constants::to_tensor;
 use super::function::Function;
 use super::locations::to_location;
 use super::shared::{Place, Shared, State};
@@ -64,6 +66,21 @@ impl Module {
     #[pyo3(signature = (text, *, file = "<text>", folder = None))]
     fn parse(py: Python<'_>, text: &str, file: &str, folder: Option<PathBuf>) -> PyResult<Module> {
         let read = py.detach(|| Model::from_text(text, file, folder.as_deref()));
+        Module::of(read.map(|model| model.module), vec![(file.to_owned(), text.to_owned())], py)
+    }
+
+    /// Reads a StableHLO module; arguments that have a value are constants.
+    #[staticmethod]
+    #[pyo3(signature = (text, *, file = "<text>", constants = BTreeMap::new()))]
+    fn parse_stablehlo(
+        py: Python<'_>,
+        text: &str,
+        file: &str,
+        constants: BTreeMap<usize, Bound<'_, PyAny>>,
+    ) -> PyResult<Module> {
+        let constants = constants.into_iter().map(|(i, value)| Ok((i, to_tensor(&value)?)));
+        let constants = constants.collect::<PyResult<BTreeMap<_, _>>>()?;
+        let read = py.detach(|| Model::from_stablehlo(text, file, &constants));
         Module::of(read.map(|model| model.module), vec![(file.to_owned(), text.to_owned())], py)
     }
 
