@@ -74,8 +74,23 @@ impl Importer<'_, '_> {
         if self.dims(x)? == dims {
             return Ok(x);
         }
-        let dims = self.ints(dims)?;
-        self.one(Expand {}, &[x, dims])
+        let to = self.ints(dims)?;
+        let y = self.one(Expand {}, &[x, to])?;
+        let source = self.sources.get(&x).copied().unwrap_or(x);
+        self.sources.insert(y, source);
+        Ok(y)
+    }
+
+    /// Operands of an elementwise op, as what they are broadcast from: the op broadcasts by itself. One of them keeps the
+    /// extents of the result.
+    pub fn loose(&self, operands: &[ValueId]) -> Vec<ValueId> {
+        let full = operands.iter().position(|v| !self.sources.contains_key(v)).unwrap_or(0);
+        let shape = |v: ValueId| self.ty(v).ok().and_then(|t| t.shape.clone());
+        let result = operands.iter().filter_map(|v| shape(*v)).max_by_key(Vec::len);
+        // A scalar condition is no full operand.
+        let full = if shape(operands[full]) == result { full } else { return operands.to_vec() };
+        let source = |(i, v): (usize, &ValueId)| self.sources.get(v).copied().filter(|_| i != full).unwrap_or(*v);
+        operands.iter().enumerate().map(source).collect()
     }
 
     /// `x` between `starts` and `ends`, one an axis.

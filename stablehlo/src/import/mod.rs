@@ -50,6 +50,8 @@ pub(crate) struct Importer<'a, 'g> {
     depth: usize,
     /// Values that count along an axis: what `stablehlo.iota` gave.
     pub iotas: HashMap<ValueId, usize>,
+    /// Values that are broadcast, with what they are broadcast from; its axes are the last ones.
+    pub sources: HashMap<ValueId, ValueId>,
     /// The least and the greatest value of counters of loops.
     pub ranges: HashMap<ValueId, (i64, i64)>,
     /// Indices as i64.
@@ -87,6 +89,7 @@ pub(crate) fn module(
         report: Report::default(),
         depth: 0,
         iotas: HashMap::new(),
+        sources: HashMap::new(),
         ranges: HashMap::new(),
         wide: HashMap::new(),
         count: 0,

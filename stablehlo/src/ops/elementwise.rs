@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use of_ir::{DType, NewOp};
+use of_ir::{DType, NewOp, ValueId};
+use of_ops::OpSpec;
 use of_ops::elementwise::*;
 
 use crate::import::build::Built;
@@ -21,12 +22,37 @@ pub(super) fn binary(
     op: impl NewOp,
     of_bools: Option<impl NewOp>,
 ) -> ImportResult {
-    let (a, b) = (c.operand(0)?, c.operand(1)?);
-    let is_bool = cx.dtype(a)? == DType::Bool;
+    let operands = cx.loose(&[c.operand(0)?, c.operand(1)?]);
+    let is_bool = cx.dtype(operands[0])? == DType::Bool;
     Ok(vec![match of_bools {
-        Some(of_bools) if is_bool => cx.one(of_bools, &[a, b])?,
-        _ => cx.one(op, &[a, b])?,
+        Some(of_bools) if is_bool => cx.one(of_bools, &operands)?,
+        _ => cx.one(op, &operands)?,
     }])
+}
+
+/// A quotient; `1 / (1 + exp(-x))`, as JAX prints it, is the sigmoid.
+pub(super) fn divide(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
+    match logistic(cx, c.operand(0)?, c.operand(1)?) {
+        Some(x) => Ok(vec![cx.one(Sigmoid {}, &[x])?]),
+        None => binary(cx, c, Div {}, None::<Div>),
+    }
+}
+
+fn logistic(cx: &Importer<'_, '_>, one: ValueId, sum: ValueId) -> Option<ValueId> {
+    let g = cx.rw.graph();
+    let is_one = |v: ValueId| {
+        let v = cx.sources.get(&v).copied().unwrap_or(v);
+        cx.fold(v).and_then(|t| t.to_f64s()).is_some_and(|list| !list.is_empty() && list.iter().all(|x| *x == 1.0))
+    };
+    let made_by = |v: ValueId, name: &str| g.def_op(v).map(|op| g.op(op)).filter(|op| op.name() == name);
+    let operands = &made_by(sum, Add::NAME).filter(|_| is_one(one))?.operands;
+    let exp = match (is_one(operands[0]), is_one(operands[1])) {
+        (true, _) => operands[1],
+        (_, true) => operands[0],
+        _ => return None,
+    };
+    let negative = made_by(exp, Exp::NAME)?.operands[0];
+    Some(made_by(negative, Neg::NAME)?.operands[0])
 }
 
 /// `not`, of bits or truth values.
@@ -84,7 +110,7 @@ pub(super) fn shift_right(cx: &mut Importer<'_, '_>, c: &Call<'_>, arithmetic: b
 
 /// A comparison.
 pub(super) fn compare(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
-    let operands = [c.operand(0)?, c.operand(1)?];
+    let operands = cx.loose(&[c.operand(0)?, c.operand(1)?]);
     let direction = direction(c).ok_or_else(|| ImportError::invalid("it has no direction"))?;
     Ok(vec![match direction.as_str() {
         "EQ" => cx.one(Eq {}, &operands)?,
@@ -125,13 +151,17 @@ pub(super) fn select(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
     Ok(vec![match cx.decided(condition) {
         Some(true) => a,
         Some(false) => b,
-        None => cx.one(Select {}, &[condition, a, b])?,
+        None => {
+            let operands = cx.loose(&[condition, a, b]);
+            cx.one(Select {}, &operands)?
+        }
     }])
 }
 
 /// Bounds first and last, which may be scalars.
 pub(super) fn clamp(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
     let (low, x, high) = (c.operand(0)?, c.operand(1)?, c.operand(2)?);
+    let [low, high] = [low, high].map(|bound| cx.sources.get(&bound).copied().unwrap_or(bound));
     let x = cx.one(Max {}, &[x, low])?;
     Ok(vec![cx.one(Min {}, &[x, high])?])
 }

@@ -26,15 +26,16 @@ pub(super) fn dynamic_slice(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportRe
         }
     }
     let mut y = cx.slice(x, &starts, &ends, &vec![1; dims.len()])?;
-    for (axis, start) in open {
-        let first = cx.clamped_index(start, dims[axis] - sizes[axis])?;
-        let mut indices = cx.reshape(first, &[1])?;
+    // Last axes first, as an index of one element takes its axis away. Loops see that it selects an element.
+    for (axis, start) in open.into_iter().rev() {
+        let mut index = cx.clamped_index(start, dims[axis] - sizes[axis])?;
         if sizes[axis] != 1 {
             let count = cx.count_along(&[sizes[axis]], 0, of_ir::DType::I64, true)?;
-            indices = cx.one(Add {}, &[indices, count])?;
+            index = cx.one(Add {}, &[index, count])?;
         }
-        y = cx.one(Gather { axis: axis as i64 }, &[y, indices])?;
+        y = cx.one(Gather { axis: axis as i64 }, &[y, index])?;
     }
+    let y = cx.reshape(y, &sizes)?;
     Ok(vec![y])
 }
 

@@ -57,7 +57,7 @@ pub(super) const TABLE: &[(&str, ImportFn, &str)] = &[
     ("stablehlo.add", |cx, c| elementwise::binary(cx, c, Add {}, Some(Or {})), ""),
     ("stablehlo.subtract", |cx, c| elementwise::binary(cx, c, Sub {}, None::<Sub>), ""),
     ("stablehlo.multiply", |cx, c| elementwise::binary(cx, c, Mul {}, Some(And {})), ""),
-    ("stablehlo.divide", |cx, c| elementwise::binary(cx, c, Div {}, None::<Div>), "integers by zero fail the run"),
+    ("stablehlo.divide", elementwise::divide, "integers by zero fail the run"),
     ("stablehlo.remainder", |cx, c| elementwise::binary(cx, c, Fmod {}, None::<Fmod>), "integers by zero fail the run"),
     ("stablehlo.power", |cx, c| elementwise::binary(cx, c, Pow {}, None::<Pow>), ""),
     ("stablehlo.maximum", |cx, c| elementwise::binary(cx, c, Max {}, Some(Or {})), ""),
