@@ -322,6 +322,13 @@ impl Program {
     }
 }
 
+impl KernelCode {
+    /// Whether these bytes are the kernel's, by their hash.
+    pub fn is_hash_of(&self, blob: &[u8]) -> bool {
+        self.blake3 == blake3::hash(blob).as_bytes()
+    }
+}
+
 impl Block {
     /// Distance between two registers of the same block.
     pub fn stride(&self) -> u64 {

@@ -80,6 +80,15 @@ pub enum SessionError {
         /// The underlying error.
         source: LoadError,
     },
+    /// The machine code that would run is not what the plan's structure names.
+    #[error(
+        "the machine code of kernel `{kernel}` does not match its hash in the plan: the plan was changed after it was compiled, or \
+         while it was read; compile the model again"
+    )]
+    Code {
+        /// Name of the kernel.
+        kernel: String,
+    },
     /// A constant of text is malformed.
     #[error("weight `{weight}` is no list of as many strings as its extents say")]
     Strings {

@@ -15,7 +15,7 @@ use crate::boxing::{Block, put};
 use crate::combine::{combine, identity_element};
 use crate::device::{AlignedBytes, CodeMap};
 use crate::memory_budget::check_memory;
-use crate::session::{memory, worker_count};
+use crate::session::{code_error, memory, worker_count};
 use crate::shared_memory::SharedMemory;
 use crate::transport::Transport;
 use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
@@ -81,7 +81,7 @@ impl MeshSession {
             }
         }
         cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
-        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
+        let code = CodeMap::new(&plan).map_err(|error| code_error(&plan, error))?;
         let code = Arc::new(code);
         let all = worker_count(options, plan.plan().environment.threads);
         let threads = (all / desc.ranks.len()).max(1);

@@ -15,7 +15,7 @@ use crate::bound_task::{BoundTask, panic_text};
 use crate::bus::{ActorLocations, ThreadMsg, connect};
 use crate::cancel::Canceller;
 use crate::control::InnerProgram;
-use crate::device::{Arena, CodeMap, Scratch};
+use crate::device::{Arena, CodeError, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
 use crate::launch_notifications::LaunchNotifications;
 use crate::memory_budget::check_memory;
@@ -98,7 +98,7 @@ impl Session {
             return Err(SessionError::Ranks { ranks });
         }
         cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
-        CodeMap::new(plan).map(Arc::new).map_err(|source| memory("kernels", plan.file_len(), source))
+        CodeMap::new(plan).map(Arc::new).map_err(|error| code_error(plan, error))
     }
 
     /// The program of one of several ranks, which share their code. The plan's meshes were verified.
@@ -451,6 +451,14 @@ fn scratch_bytes(program: &Program) -> u64 {
         _ => 0,
     });
     bytes.max().unwrap_or(0)
+}
+
+/// The error of a session whose kernels cannot be mapped.
+pub(crate) fn code_error(plan: &PlanFile, error: CodeError) -> SessionError {
+    match error {
+        CodeError::Io(source) => memory("kernels", plan.file_len(), source),
+        CodeError::Changed(kernel) => SessionError::Code { kernel },
+    }
 }
 
 pub(crate) fn memory(what: &str, bytes: u64, source: std::io::Error) -> SessionError {

@@ -27,6 +27,29 @@ fn kernels_compute_on_any_number_of_workers() {
     }
 }
 
+/// A plan file is mapped, so a writer changes what its checksum was computed from. The hash is that of the copy that would run.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn kernels_that_change_after_the_plan_was_opened_do_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plan");
+    let bytes = kernel_plan(64, 1, 1).bytes().into_owned();
+    let at = |code: &[u8]| bytes.windows(code.len()).position(|w| w == code).unwrap() as u64;
+    let open = || Arc::new(PlanFile::open(&path).unwrap());
+    let start = |plan: Arc<PlanFile>| Session::new(plan, 0, Options::default(), &loaders());
+    // Another instruction in a kernel, and in another kernel its last byte.
+    for (place, kernel) in [(at(DOUBLE), "double"), (at(ADD) + ADD.len() as u64 - 1, "add")] {
+        std::fs::write(&path, &bytes).unwrap();
+        let plan = open();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0x90], place).unwrap();
+        let error = start(plan).map(drop).unwrap_err();
+        assert!(matches!(&error, SessionError::Code { kernel: k } if k == kernel), "{error}");
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(floats(&start(open()).unwrap().run(vec![tensor(&[1.0; 64])]).unwrap()[0]), [2.5; 64]);
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn registers_with_several_copies_slide() {

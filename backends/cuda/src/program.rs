@@ -267,6 +267,9 @@ impl<'a> DeviceProgram<'a> {
             if code.isa != self.isa {
                 return Err(format!("a kernel is for {} in a program for {}", code.isa, self.isa));
             }
+            if !code.is_hash_of(bytes) {
+                return Err(format!("the machine code of kernel `{}` does not match its hash", code.name));
+            }
             self.kernels.push(KernelCode { bytes, entry: code.entry });
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use of_codegen::toolchain::{read_private, write_private};
 use of_codegen::{Backend, extract};
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Func, Graph, Module, OpId, Type, ValueId};
@@ -155,15 +156,14 @@ impl Backend for TensorRt {
         let model = model(&func).map_err(failed)?;
         let kept = self.times.as_ref().map(|d| d.join(format!("{}.times", api.version.replace(' ', "-"))));
         // An unreadable cache is measured again.
-        let times = kept.as_ref().map(|file| std::fs::read(file).unwrap_or_default());
+        let times = kept.as_ref().map(|file| read_private(file).unwrap_or_default());
         let request =
             Request { model: &model, inputs: &inputs, archs: ARCHS, tf32: self.tf32, times: times.as_deref() };
         let built = api.build(&request).map_err(failed)?;
-        if let Some(file) = kept.filter(|_| !built.times.is_empty() && Some(&built.times) != times.as_ref()) {
-            let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-            if let Err(e) = folder.and_then(|()| of_files::write(&file, &built.times)) {
-                tracing::debug!(error = %e, "the measured times of kernels are not saved");
-            }
+        if let Some(file) = kept.filter(|_| !built.times.is_empty() && Some(&built.times) != times.as_ref())
+            && let Err(e) = write_private(&file, &built.times)
+        {
+            tracing::debug!(error = %e, "the measured times of kernels are not saved");
         }
         let archs = if api.version.contains("RTX") { ARCHS.to_vec() } else { Vec::new() };
         Ok(Payload { version: api.version.clone(), archs, inputs, outputs, engine: built.engine }.write())

@@ -16,7 +16,7 @@ mod subnormals;
 pub use aligned::{AlignedBytes, ExternalBytes};
 pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
-pub(crate) use code::CodeMap;
+pub(crate) use code::{CodeError, CodeMap};
 pub(crate) use job::JobSlot;
 pub(crate) use published_blocks::PublishedBlocks;
 pub(crate) use scratch::Scratch;

@@ -27,7 +27,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("of-library", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
     ("of-mlir", &["of-diag", "of-ir", "of-ops", "of-plan", "of-emit", "of-codegen", "of-runtime"]),
     ("of-reference", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
-    ("of-tensorrt", &["of-diag", "of-files", "of-ir", "of-ops", "of-onnx", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-tensorrt", &["of-diag", "of-ir", "of-ops", "of-onnx", "of-plan", "of-codegen", "of-runtime"]),
     ("of-xla", &["of-diag", "of-ir", "of-ops", "of-plan", "of-emit", "of-codegen", "of-runtime"]),
     (
         "of-driver",
