@@ -39,8 +39,19 @@ pub struct Split {
     pub register: u8,
     /// The first and the last instruction of the loop.
     pub span: Span,
-    /// Whether what the loop changes is read after it, and stored where it changes.
-    pub stores: bool,
+    /// When what the loop changes is stored.
+    pub stores: Stores,
+}
+
+/// When a value that has a register in a loop is stored in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stores {
+    /// Never: the loop does not change it, or nothing reads it after the loop.
+    Never,
+    /// Where it changes, because jumps leave the loop.
+    AtChanges,
+    /// Where the loop ends.
+    AtEnd,
 }
 
 /// First and last instruction.
@@ -82,6 +93,8 @@ struct Loop {
     span: Span,
     around: Option<u32>,
     depth: u8,
+    /// Whether jumps leave it.
+    leaves: bool,
 }
 
 /// The loops of a program, and the innermost one around each instruction.
@@ -97,7 +110,7 @@ impl Loops {
         for (i, inst) in p.insts.iter().enumerate() {
             if inst.op == Op::Loop(true) {
                 let depth = 1 + now.map_or(0, |l: u32| all[l as usize].depth);
-                all.push(Loop { span: (i as u32, 0), around: now, depth });
+                all.push(Loop { span: (i as u32, 0), around: now, depth, leaves: false });
                 now = Some(all.len() as u32 - 1);
             }
             around.push(now);
@@ -108,7 +121,28 @@ impl Loops {
                 now = all[l as usize].around;
             }
         }
-        Loops { all, around }
+        let mut loops = Loops { all, around };
+        loops.find_leaving_jumps(p);
+        loops
+    }
+
+    /// Marks the loops that jumps leave.
+    fn find_leaving_jumps(&mut self, p: &Program) {
+        let mut labels = vec![0; p.labels as usize];
+        for (i, inst) in p.insts.iter().enumerate() {
+            if let Op::Label(l) = inst.op {
+                labels[l as usize] = i as u32;
+            }
+        }
+        for (i, inst) in p.insts.iter().enumerate() {
+            let (Op::Jump(l) | Op::Branch(_, l)) = inst.op else { continue };
+            let (to, mut around) = (labels[l as usize], self.around[i]);
+            while let Some(l) = around {
+                let l = &mut self.all[l as usize];
+                l.leaves |= to < l.span.0 || to > l.span.1;
+                around = l.around;
+            }
+        }
     }
 
     /// The loops around an instruction, from inside out.
@@ -249,8 +283,12 @@ pub fn allocate(p: &Program) -> Allocation {
     let general = GENERAL.iter().map(|r| *r as u8).collect();
     let mut classes = [Registers::new(general), Registers::new((0..vectors).collect())];
     let class = |r: Reg| usize::from(p.classes[r as usize] == Class::Vector);
+    // Instructions read constants from memory as well: they get the registers that other values leave.
+    let is_constant =
+        |r: &Range| again[r.register as usize].is_some() && p.classes[r.register as usize] == Class::Vector;
+    let (constants, values): (Vec<Range>, Vec<Range>) = ranges.into_iter().partition(is_constant);
     let mut without = Vec::new();
-    for range in ranges {
+    for range in values {
         let r = range.register;
         let wanted = partners[r as usize].iter().filter_map(|x| match places[*x as usize] {
             Place::Register(n) => Some(n),
@@ -273,6 +311,10 @@ pub fn allocate(p: &Program) -> Allocation {
         };
     }
     let splits = splits(candidates(p, &loops, &without, &again), p, &mut classes);
+    for Range { register, span, .. } in constants {
+        let place = classes[1].take(span, [].into_iter(), 0).map(Place::Register);
+        places[register as usize] = place.or(again[register as usize].map(Place::Again)).unwrap_or(Place::None);
+    }
     let [slots, vectors] = slots.map(|s| s.count);
     let [general, Registers { busy, .. }] = classes;
     let used = general.numbers.iter().zip(&general.busy).filter(|(_, spans)| !spans.is_empty());
@@ -281,7 +323,7 @@ pub fn allocate(p: &Program) -> Allocation {
 }
 
 /// Vector registers that stay free in loops, as temporaries.
-const SPARE_VECTORS: usize = 2;
+const SPARE_VECTORS: usize = 1;
 
 /// A value in a loop, and how much its uses there count.
 #[derive(Clone, Copy)]
@@ -299,9 +341,7 @@ impl Candidate {
 /// The loops that values without a register are used in.
 fn candidates(p: &Program, loops: &Loops, without: &[Range], again: &[Option<i64>]) -> Vec<Candidate> {
     let mut range_of: Vec<Option<Span>> = vec![None; p.classes.len()];
-    // Instructions on vectors read constants from memory as well.
-    let constant = |r: Reg| again[r as usize].is_some() && p.classes[r as usize] == Class::Vector;
-    without.iter().filter(|r| !constant(r.register)).for_each(|r| range_of[r.register as usize] = Some(r.span));
+    without.iter().for_each(|r| range_of[r.register as usize] = Some(r.span));
     let mut out: Vec<Candidate> = Vec::new();
     let mut of_value: Vec<Vec<usize>> = vec![Vec::new(); p.classes.len()];
     for (i, inst) in p.insts.iter().enumerate() {
@@ -310,14 +350,16 @@ fn candidates(p: &Program, loops: &Loops, without: &[Range], again: &[Option<i64
             for l in loops.outward(i as u32).filter(|l| l.span.0 > range.0) {
                 let known = of_value[value as usize].iter().copied().find(|at| out[*at].split.span == l.span);
                 let at = known.unwrap_or_else(|| {
-                    let split = Split { value, register: 0, span: l.span, stores: false };
+                    let split = Split { value, register: 0, span: l.span, stores: Stores::Never };
                     out.push(Candidate { split, weight: 0.0 });
                     of_value[value as usize].push(out.len() - 1);
                     out.len() - 1
                 });
                 let again = if again[value as usize].is_some() { AGAIN_WEIGHT } else { 1.0 };
                 out[at].weight += loops.weight(i as u32) * again;
-                out[at].split.stores |= inst.dst == value && range.1 > l.span.1;
+                if inst.dst == value && range.1 > l.span.1 {
+                    out[at].split.stores = if l.leaves { Stores::AtChanges } else { Stores::AtEnd };
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Machine code of a program whose values have places.
 
 mod fused;
+mod loops;
 mod matrix;
 
 use std::iter::Peekable;
@@ -105,7 +106,7 @@ fn emit_with(p: &Program, allocation: &Allocation, frame: bool) -> Result<Vec<u8
             e.next_label = rest.map_or(u32::MAX, |n| (i + 1 + n) as u32);
         }
         e.inst(inst)?;
-        e.store_split(inst.dst);
+        e.store_changed(inst.dst);
         e.masks_held.iter_mut().for_each(|m| *m = m.filter(|(count, _)| *count == NONE || *count != inst.dst));
         e.taken.clear();
         while let Some((register, home)) = e.borrowed.pop() {
@@ -418,11 +419,7 @@ impl Emitter<'_> {
                     self.asm.align(32);
                 }
             }
-            Op::Loop(false) => {
-                while let Some((split, place)) = self.inside.pop_if(|(s, _)| s.span.1 == self.at) {
-                    self.places[split.value as usize] = place;
-                }
-            }
+            Op::Loop(false) => self.leave_loop(),
             Op::Jump(l) => self.asm.jmp(self.labels[l as usize]),
             Op::Branch(cond, l) => {
                 self.compare_ints(inst);
@@ -470,37 +467,6 @@ impl Emitter<'_> {
             _ => self.integers(inst)?,
         }
         Ok(())
-    }
-
-    /// Loads what has a register in the loop that begins here.
-    fn enter_loop(&mut self) {
-        while let Some(split) = self.splits.next_if(|s| s.span.0 == self.at).copied() {
-            let outside = self.place(split.value);
-            match self.p.classes[split.value as usize] {
-                Class::Int => {
-                    let to = ALL[split.register as usize];
-                    let from = self.int(split.value, to);
-                    if from != to {
-                        self.asm.mov(to, from);
-                    }
-                }
-                Class::Vector => self.load_vector(split.register, split.value),
-            }
-            self.places[split.value as usize] = Place::Register(split.register);
-            self.inside.push((split, outside));
-        }
-    }
-
-    /// Stores what an instruction changes in a loop and is read after it.
-    fn store_split(&mut self, value: Reg) {
-        let split = self.inside.iter().rev().find(|(s, _)| s.value == value && s.stores);
-        if let Some((split, Place::Slot(slot))) = split.copied() {
-            let to = self.home(value, slot);
-            match self.p.classes[value as usize] {
-                Class::Int => self.asm.store(to, ALL[split.register as usize], 8),
-                Class::Vector => self.asm.vector(one::STORE, Args::new(split.register, 0, Rm::Mem(to))),
-            }
-        }
     }
 
     /// Whether no other loop begins before this one ends.
