@@ -165,6 +165,11 @@ PROGRAMS = {
     "scan": (lambda a: lax.scan(lambda c, b: (c + b, c * b), jnp.zeros(6), a), (X,)),
     "reverse_scan": (lambda a: lax.scan(lambda c, b: (c * 0.5 + b, c * b), jnp.zeros(6), a, reverse=True), (X,)),
     "square_scan": (lambda a: lax.scan(lambda c, b: (c * 0.5 + b[None], (c, b)), jnp.zeros((6, 4)), a.T), (X,)),
+    # The stacked value is read, too: each row is the sum of those before it.
+    "scan_of_rows": (
+        lambda a: lax.fori_loop(0, 4, lambda i, c: c.at[i].set(c.sum(0) + a[i] + c.reshape(-1)[:6]), jnp.zeros((4, 6))),
+        (X,),
+    ),
     "nested_scan": (
         lambda a: lax.scan(lambda c, b: lax.scan(lambda d, e: (d + e, d * e), c, b), 0.0, a),
         (X,),

@@ -1,6 +1,7 @@
 //! Methods that create ops, for the importers.
 
 use of_ir::{DType, NewOp, Tensor, TensorType, ValueId};
+use of_ops::OpSpec;
 use of_ops::elementwise::{Cast, Max, Min};
 use of_ops::movement::{Expand, Reshape, Slice, Transpose};
 use of_ops::structural::Constant;
@@ -62,11 +63,56 @@ impl Importer<'_, '_> {
 
     /// `x` with other extents.
     pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> Built {
+        // A reshape of a reshape is one.
+        let x = self.reshaped_from(x).unwrap_or(x);
         if self.dims(x)? == dims {
             return Ok(x);
         }
         let dims = self.ints(dims)?;
         self.one(Reshape { allowzero: true }, &[x, dims])
+    }
+
+    /// What a reshape reads.
+    fn reshaped_from(&self, x: ValueId) -> Option<ValueId> {
+        let g = self.rw.graph();
+        let op = g.op(g.def_op(x)?);
+        (op.name() == Reshape::NAME).then(|| op.operands[0])
+    }
+
+    /// Operands of an elementwise op before axes of extent 1 were taken from all of them: a reduction keeps its axes, and
+    /// the broadcast behind it needs them. `None` where they have no such axes in common.
+    pub fn before_squeeze(&self, operands: &[ValueId]) -> Option<Vec<ValueId>> {
+        let core = |dims: &[i64]| dims.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
+        let mut kept: Option<Vec<i64>> = None;
+        let mut out = Vec::new();
+        for v in operands {
+            let dims = self.dims(*v).ok()?;
+            if dims.is_empty() {
+                out.push(*v);
+                continue;
+            }
+            let wide = self.reshaped_from(*v)?;
+            let from = self.dims(wide).ok()?;
+            if from.len() <= dims.len() || core(&from) != core(&dims) || kept.as_ref().is_some_and(|k| *k != from) {
+                return None;
+            }
+            kept = Some(from);
+            out.push(wide);
+        }
+        kept.map(|_| out)
+    }
+
+    /// An elementwise op.
+    pub fn elementwise(&mut self, op: impl NewOp, operands: &[ValueId]) -> Built {
+        let loose = self.loose(operands);
+        let Some(wide) = self.before_squeeze(&loose) else { return self.one(op, &loose) };
+        let mut dims = Vec::new();
+        for v in &loose {
+            let own = self.dims(*v)?;
+            dims = if own.len() > dims.len() { own } else { dims };
+        }
+        let y = self.one(op, &wide)?;
+        self.reshape(y, &dims)
     }
 
     /// `x` broadcast to extents, its axes the last ones.

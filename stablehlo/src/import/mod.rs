@@ -56,6 +56,8 @@ pub(crate) struct Importer<'a, 'g> {
     pub ranges: HashMap<ValueId, (i64, i64)>,
     /// Indices as i64.
     pub wide: HashMap<ValueId, ValueId>,
+    /// The operations of the block that is imported.
+    block: &'a [Op<'a>],
     /// How many operations were imported, those of functions at each call.
     count: usize,
 }
@@ -90,6 +92,7 @@ pub(crate) fn module(
         depth: 0,
         iotas: HashMap::new(),
         sources: HashMap::new(),
+        block: &main.body,
         ranges: HashMap::new(),
         wide: HashMap::new(),
         count: 0,
@@ -256,6 +259,7 @@ impl<'a> Importer<'a, '_> {
     fn ops(&mut self, ops: &'a [Op<'a>]) -> Option<Bound> {
         let mut out = None;
         let outer = self.location.clone();
+        let block = std::mem::replace(&mut self.block, ops);
         for op in ops {
             let location = self.lines.location(op.pos);
             self.rw.set_location(location.clone());
@@ -276,9 +280,19 @@ impl<'a> Importer<'a, '_> {
                 self.bind(name, rest);
             }
         }
+        self.block = block;
         self.location = outer.clone();
         self.rw.set_location(outer);
         out
+    }
+
+    /// How many operations of the block read the first operand of `op`, those in regions included.
+    pub fn readers(&self, op: &Op<'_>) -> usize {
+        fn count(ops: &[Op<'_>], name: &str) -> usize {
+            let inner = |op: &Op<'_>| op.regions.iter().map(|r| count(&r.ops, name)).sum::<usize>();
+            ops.iter().map(|op| usize::from(op.operands.contains(&name)) + inner(op)).sum()
+        }
+        op.operands.first().map_or(0, |name| count(self.block, name))
     }
 
     fn fault(&mut self, op: &Op<'_>, fault: ImportError, location: &Location) {

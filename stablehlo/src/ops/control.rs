@@ -5,7 +5,7 @@ use of_ops::OpSpec;
 use of_ops::control::{If, Loop};
 use of_ops::elementwise::{Add, Eq, Mul, Sub};
 use of_ops::movement::{Reshape, ScatterNd};
-use of_ops::structural::NoneValue;
+use of_ops::structural::{NoneValue, OptimizationBarrier};
 
 use super::counted::{Counted, counted};
 use crate::import::build::Built;
@@ -119,9 +119,9 @@ fn count<'a>(cx: &mut Importer<'a, '_>, c: &Call<'a>, body: &'a Region<'a>, know
         }
         let dims = cx.dims(c.operands[i])?;
         // It may be a result that is stacked: the body will show it.
-        if (known.first, known.step) == (0, 1) && dims.first() == Some(&known.trips) && dims.len() <= MOST_AXES {
-            let to = cx.ints(&dims)?;
-            plan.stacked.push((i, cx.one(Reshape { allowzero: true }, &[c.operands[i], to])?));
+        if (known.first, known.step) == (0, 1) && dims.first() == Some(&known.trips) {
+            // Nothing looks through a barrier, so that each read of the value is seen.
+            plan.stacked.push((i, cx.one(OptimizationBarrier {}, &[c.operands[i]])?));
         } else {
             plan.changing.push(i);
         }
@@ -141,9 +141,6 @@ fn count<'a>(cx: &mut Importer<'a, '_>, c: &Call<'a>, body: &'a Region<'a>, know
         plan.changing.sort_unstable();
     }
 }
-
-/// A tensor of more axes is not stacked.
-const MOST_AXES: usize = 16;
 
 /// The region of a loop that counts. `orders` says of each stacked value how it is written; `None` if it is not.
 fn counted_region<'a>(

@@ -1,5 +1,6 @@
 //! Products.
 
+use of_ir::ValueId;
 use of_ops::contraction::{Einsum, MatMul};
 
 use super::axes;
@@ -97,4 +98,27 @@ fn equation(axes: &Axes, left: usize, right: usize) -> Result<String, ImportErro
     }
     let [a, b] = names.map(|list| list.into_iter().flatten().collect::<String>());
     Ok(format!("{a},{b}->{result}"))
+}
+
+/// A product whose axes are put into another order, as one product. JAX prints `einsum` with the operands in an order of
+/// its own and a transpose behind it: the operand whose axis is the first of the result is the left one here, so that the
+/// second product of an attention reads the weights as they are. `None` if `x` is no such product.
+pub(super) fn transposed(
+    cx: &mut Importer<'_, '_>,
+    x: ValueId,
+    perm: &[usize],
+) -> Result<Option<ValueId>, ImportError> {
+    let g = cx.rw.graph();
+    let Some(id) = g.def_op(x) else { return Ok(None) };
+    let Some(einsum) = of_ops::list::as_op::<Einsum>(g, id) else { return Ok(None) };
+    let [a, b] = g.op(id).operands[..] else { return Ok(None) };
+    let parts = einsum.equation.split_once("->").and_then(|(left, to)| Some((left.split_once(',')?, to)));
+    let Some(((left, right), to)) = parts else { return Ok(None) };
+    let letters: Vec<char> = to.chars().collect();
+    let order: String = perm.iter().filter_map(|p| letters.get(*p)).collect();
+    let own = |l: &char| left.contains(*l) != right.contains(*l);
+    let swap = order.chars().find(own).is_some_and(|l| right.contains(l));
+    let (left, right, a, b) = if swap { (right, left, b, a) } else { (left, right, a, b) };
+    let equation = format!("{left},{right}->{order}");
+    cx.one(Einsum { equation: equation.as_str().into() }, &[a, b]).map(Some)
 }

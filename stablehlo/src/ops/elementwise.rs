@@ -6,13 +6,14 @@ use of_ir::{DType, NewOp, ValueId};
 use of_ops::OpSpec;
 use of_ops::elementwise::*;
 
+use super::reduce::Reducer;
 use crate::import::build::Built;
 use crate::import::{Call, ImportError, ImportResult, Importer};
 use crate::parse::ast::Attr;
 
 /// One op of one operand.
 pub(super) fn unary(cx: &mut Importer<'_, '_>, c: &Call<'_>, op: impl NewOp) -> ImportResult {
-    Ok(vec![cx.one(op, &[c.operand(0)?])?])
+    Ok(vec![cx.elementwise(op, &[c.operand(0)?])?])
 }
 
 /// One op of two operands; `of_bools` is the op of truth values.
@@ -22,12 +23,28 @@ pub(super) fn binary(
     op: impl NewOp,
     of_bools: Option<impl NewOp>,
 ) -> ImportResult {
-    let operands = cx.loose(&[c.operand(0)?, c.operand(1)?]);
+    let operands = [c.operand(0)?, c.operand(1)?];
     let is_bool = cx.dtype(operands[0])? == DType::Bool;
     Ok(vec![match of_bools {
-        Some(of_bools) if is_bool => cx.one(of_bools, &operands)?,
-        _ => cx.one(op, &operands)?,
+        Some(of_bools) if is_bool => cx.elementwise(of_bools, &operands)?,
+        _ => cx.elementwise(op, &operands)?,
     }])
+}
+
+/// The larger or the smaller one; a bound that is no bound, as JAX begins a maximum with, changes nothing.
+pub(super) fn extreme(cx: &mut Importer<'_, '_>, c: &Call<'_>, largest: bool) -> ImportResult {
+    let (a, b) = (c.operand(0)?, c.operand(1)?);
+    let kind = if largest { Reducer::Max } else { Reducer::Min };
+    for (bound, x) in [(a, b), (b, a)] {
+        let source = cx.sources.get(&bound).copied().unwrap_or(bound);
+        if cx.dims(source)?.iter().product::<i64>() == 1
+            && kind.of(cx.dtype(x)?) == kind
+            && kind.is_identity(cx, source)
+        {
+            return Ok(vec![x]);
+        }
+    }
+    if largest { binary(cx, c, Max {}, Some(Or {})) } else { binary(cx, c, Min {}, Some(And {})) }
 }
 
 /// A quotient; `1 / (1 + exp(-x))`, as JAX prints it, is the sigmoid.
@@ -64,7 +81,7 @@ pub(super) fn not(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
 /// `x x`.
 pub(super) fn square(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
     let x = c.operand(0)?;
-    Ok(vec![cx.one(Mul {}, &[x, x])?])
+    Ok(vec![cx.elementwise(Mul {}, &[x, x])?])
 }
 
 /// A conversion; the one to truth values asks whether a number is not 0.
@@ -110,15 +127,15 @@ pub(super) fn shift_right(cx: &mut Importer<'_, '_>, c: &Call<'_>, arithmetic: b
 
 /// A comparison.
 pub(super) fn compare(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
-    let operands = cx.loose(&[c.operand(0)?, c.operand(1)?]);
+    let operands = [c.operand(0)?, c.operand(1)?];
     let direction = direction(c).ok_or_else(|| ImportError::invalid("it has no direction"))?;
     Ok(vec![match direction.as_str() {
-        "EQ" => cx.one(Eq {}, &operands)?,
-        "NE" => cx.one(Ne {}, &operands)?,
-        "GE" => cx.one(Ge {}, &operands)?,
-        "GT" => cx.one(Gt {}, &operands)?,
-        "LE" => cx.one(Le {}, &operands)?,
-        "LT" => cx.one(Lt {}, &operands)?,
+        "EQ" => cx.elementwise(Eq {}, &operands)?,
+        "NE" => cx.elementwise(Ne {}, &operands)?,
+        "GE" => cx.elementwise(Ge {}, &operands)?,
+        "GT" => cx.elementwise(Gt {}, &operands)?,
+        "LE" => cx.elementwise(Le {}, &operands)?,
+        "LT" => cx.elementwise(Lt {}, &operands)?,
         other => return Err(ImportError::invalid(format!("the direction is {other}"))),
     }])
 }
@@ -151,10 +168,7 @@ pub(super) fn select(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
     Ok(vec![match cx.decided(condition) {
         Some(true) => a,
         Some(false) => b,
-        None => {
-            let operands = cx.loose(&[condition, a, b]);
-            cx.one(Select {}, &operands)?
-        }
+        None => cx.elementwise(Select {}, &[condition, a, b])?,
     }])
 }
 

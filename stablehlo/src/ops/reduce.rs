@@ -119,8 +119,15 @@ fn body(region: Option<&Region<'_>>) -> String {
     names.filter(|n| *n != "return").collect::<Vec<_>>().join(" ")
 }
 
-/// The reduction of `x` along axes, which are dropped.
+/// The reduction of `x` along axes, which are dropped. The reduction itself keeps them: a broadcast behind it then reads that.
 pub(super) fn along(cx: &mut Importer<'_, '_>, x: ValueId, axes: &[usize], kind: Reducer) -> Built {
+    let dims = cx.dims(x)?;
+    let left: Vec<i64> = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| dims[a]).collect();
+    let y = kept_along(cx, x, axes, kind)?;
+    cx.reshape(y, &left)
+}
+
+fn kept_along(cx: &mut Importer<'_, '_>, x: ValueId, axes: &[usize], kind: Reducer) -> Built {
     if axes.is_empty() {
         return Ok(x);
     }
@@ -141,12 +148,12 @@ pub(super) fn along(cx: &mut Importer<'_, '_>, x: ValueId, axes: &[usize], kind:
         cx.one(op, &[x, axes])
     }
     match kind {
-        Reducer::Add => of(&|cx, x| one(cx, ReduceSum { keepdims: false }, x, list)),
-        Reducer::Mul => of(&|cx, x| one(cx, ReduceProd { keepdims: false }, x, list)),
-        Reducer::Min => of(&|cx, x| one(cx, ReduceMin { keepdims: false }, x, list)),
-        Reducer::Max => of(&|cx, x| one(cx, ReduceMax { keepdims: false }, x, list)),
-        Reducer::And if own == DType::Bool => of(&|cx, x| one(cx, ReduceMin { keepdims: false }, x, list)),
-        Reducer::Or if own == DType::Bool => of(&|cx, x| one(cx, ReduceMax { keepdims: false }, x, list)),
+        Reducer::Add => of(&|cx, x| one(cx, ReduceSum { keepdims: true }, x, list)),
+        Reducer::Mul => of(&|cx, x| one(cx, ReduceProd { keepdims: true }, x, list)),
+        Reducer::Min => of(&|cx, x| one(cx, ReduceMin { keepdims: true }, x, list)),
+        Reducer::Max => of(&|cx, x| one(cx, ReduceMax { keepdims: true }, x, list)),
+        Reducer::And if own == DType::Bool => of(&|cx, x| one(cx, ReduceMin { keepdims: true }, x, list)),
+        Reducer::Or if own == DType::Bool => of(&|cx, x| one(cx, ReduceMax { keepdims: true }, x, list)),
         Reducer::And | Reducer::Or => Err(ImportError::unsupported("the bits of integers cannot be reduced")),
     }
 }
@@ -199,8 +206,9 @@ fn position(
     let value = cx.cast(value, own)?;
     let axis = axis as i64;
     let at = match largest {
-        true => cx.one(ArgMax { axis, keepdims: false, select_last_index: last }, &[number])?,
-        false => cx.one(ArgMin { axis, keepdims: false, select_last_index: last }, &[number])?,
+        true => cx.one(ArgMax { axis, keepdims: true, select_last_index: last }, &[number])?,
+        false => cx.one(ArgMin { axis, keepdims: true, select_last_index: last }, &[number])?,
     };
-    Ok(vec![value, cx.cast(at, c.ty(1)?.dtype)?])
+    let at = cx.cast(at, c.ty(1)?.dtype)?;
+    Ok(vec![value, cx.reshape(at, &c.dims(1)?)?])
 }

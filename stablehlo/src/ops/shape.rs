@@ -107,6 +107,11 @@ pub(super) fn slice(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
 pub(super) fn transpose(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> ImportResult {
     let x = c.operand(0)?;
     let perm = c.axes(&["dims", "permutation"], cx.dims(x)?.len())?;
+    if cx.readers(c.op) == 1
+        && let Some(y) = super::dot::transposed(cx, x, &perm)?
+    {
+        return Ok(vec![y]);
+    }
     Ok(vec![cx.transpose(x, &perm)?])
 }
 

@@ -7,7 +7,7 @@
 (1, 10)
 >>> plan.save("digits.plan")
 
-:mod:`of_opt.onnxruntime` has the interface of onnxruntime.
+:mod:`of_opt.onnxruntime` has the interface of onnxruntime, and :mod:`of_opt.jax` compiles functions of JAX.
 """
 
 from __future__ import annotations
