@@ -10,7 +10,7 @@ use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, ScatterNd, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, RoiAlign};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, Resize, RoiAlign};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -107,6 +107,7 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         Slice::NAME => sink_slice(rw, op, &p),
         Pad::NAME => sink_pad(rw, op, &p),
         ScatterNd::NAME => sink_scatter(rw, op, &p),
+        Resize::NAME => sink_resize(rw, op, &p),
         _ => Ok(false),
     }
 }
@@ -308,6 +309,29 @@ fn repeat_of_transpose(rw: &Rewriter<'_>, op: OpId) -> Option<Repeat> {
     }
     let whole = from.iter().zip(&factors).map(|(d, f)| d * f).eq(to.iter().copied());
     (at == split.len() && whole && factors.iter().any(|f| *f > 1)).then_some(Repeat { x, p, from, factors })
+}
+
+/// resize(transpose_p(x)) = transpose_p(resize(x)), where the op repeats elements and extents are open. With fixed extents it was
+/// replaced before.
+fn sink_resize(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let Some(resize) = as_op::<Resize>(g, op).filter(|r| r.repeats_elements() && r.axes.is_none()) else {
+        return Ok(false);
+    };
+    let [x, region, scales, ref sizes @ ..] = g.op(op).operands[..] else { return Ok(false) };
+    let Some((x, _)) = transposed(rw, x) else { return Ok(false) };
+    let Some(scales) = g.constant(scales).and_then(|t| t.to_f64s()).filter(|s| s.len() == p.len()) else {
+        return Ok(false);
+    };
+    if sizes.iter().any(|v| *g.ty(*v) != Type::None) {
+        return Ok(false);
+    }
+    let before: Vec<f32> = inverse(p).into_iter().map(|axis| scales[axis] as f32).collect();
+    let Ok(scales) = Tensor::from_slice(&[before.len()], &before) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let scales = rw.create_one(Constant { value: scales }, &[])?;
+    let y = rw.create_one(resize, &[x, region, scales])?;
+    finish(rw, op, y, p)
 }
 
 fn sink_slice(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {

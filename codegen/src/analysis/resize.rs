@@ -6,9 +6,11 @@ use of_ir::{DType, Graph, OpId};
 use of_ops::list::as_op;
 use of_ops::nn::{Resize, Taps, Transform};
 
+use crate::kernel::copy::CopyBox;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::{Indexed, TapTable, filter_taps};
 use crate::kernel::nest::Nest;
+use crate::kernel::space::row_major;
 
 /// Maximum input elements of one result element; with more, resizing axis by axis is faster.
 const MAX_TAPS: usize = 16;
@@ -88,6 +90,10 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
             list.iter().map(|a| of_ops::shape::axis(*a, from.len())).collect::<Result<_, _>>().map_err(|e| e.message)?
         }
     };
+    if let Some(factors) = repeats(r, scales.as_deref(), &resized_axes, (from, &to)) {
+        let bytes = g.ty(data.operands[0]).as_tensor().and_then(|t| t.dtype.bits()).map_or(4, |b| b / 8);
+        return Ok(repeat(from, &to, &factors, bytes));
+    }
     let taps = filter_taps(how.filter);
     let dtype = g.ty(data.operands[0]).as_tensor().map_or(DType::F32, |t| t.dtype);
     if taps > 1 && dtype != DType::F32 {
@@ -106,4 +112,37 @@ fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String
     }
     let (from, bytes) = (from.to_vec(), dtype.bits().map_or(4, |b| b / 8));
     Ok(Nest::Indexed(Indexed::ResizeDynamic { from, to, axes, interpolation: how, bytes }))
+}
+
+/// How often each axis repeats its elements; `None` if the op does not repeat them.
+fn repeats(
+    r: &Resize,
+    scales: Option<&[f64]>,
+    axes: &[usize],
+    (from, to): (&[Extent], &[Extent]),
+) -> Option<Vec<usize>> {
+    let mut all = vec![1; from.len()];
+    for (axis, scale) in axes.iter().zip(scales.filter(|_| r.repeats_elements())?) {
+        let is_factor = (1.0..1e6).contains(scale) && scale.fract() == 0.0;
+        *all.get_mut(*axis)? = is_factor.then_some(*scale as usize)?;
+    }
+    let grows = |((d, e), f): ((&Extent, &Extent), &usize)| d * *f == *e;
+    from.iter().zip(to).zip(&all).all(grows).then_some(all)
+}
+
+/// The copy that repeats the elements of each axis.
+fn repeat(from: &[Extent], to: &[Extent], factors: &[usize], bytes: usize) -> Nest {
+    let (mut dims, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+    for (((d, f), read), write) in from.iter().zip(factors).zip(row_major(from)).zip(row_major(to)) {
+        dims.push(d.clone());
+        reads.push(read);
+        writes.push(&write * *f);
+        if *f > 1 {
+            dims.push((*f).into());
+            reads.push(0usize.into());
+            writes.push(write);
+        }
+    }
+    let zero = || Extent::from(0usize);
+    Nest::Copy { boxes: vec![CopyBox { dims, arg: 0, from: (zero(), reads), to: (zero(), writes) }], bytes, out: 1 }
 }

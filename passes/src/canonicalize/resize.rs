@@ -14,14 +14,8 @@ pub fn resize_whole(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic>
     let data = rw.graph().op(op);
     let (x, y) = (data.operands[0], data.results[0]);
     let (Some(from), Some(to)) = (dims(rw.graph(), x), dims(rw.graph(), y)) else { return Ok(false) };
-    // In these modes, output i reads input floor(i / factor): (i + 1/2) / factor - 1/2 is within 1/2 of it, never
-    // halfway.
-    let below = matches!(
-        (&*resize.coordinate_transformation_mode, &*resize.nearest_mode),
-        ("asymmetric", "floor") | ("half_pixel", "round_prefer_floor" | "round_prefer_ceil")
-    );
     let whole = from.iter().zip(&to).all(|(d, e)| *d > 0 && *e > 0 && e % d == 0);
-    if &*resize.mode != "nearest" || !below || !whole || &*resize.keep_aspect_ratio_policy != "stretch" {
+    if !resize.repeats_elements() || !whole {
         return Ok(false);
     }
     let factors: Vec<usize> = from.iter().zip(&to).map(|(d, e)| e / d).collect();

@@ -104,6 +104,16 @@ impl Resize {
         })
     }
 
+    /// Whether an enlargement by integer factors repeats elements: output `i` reads input `floor(i / factor)`, since
+    /// `(i + 1/2) / factor - 1/2` is within 1/2 of it and never halfway.
+    pub fn repeats_elements(&self) -> bool {
+        let below = matches!(
+            (&*self.coordinate_transformation_mode, &*self.nearest_mode),
+            ("asymmetric", "floor") | ("half_pixel", "round_prefer_floor" | "round_prefer_ceil")
+        );
+        &*self.mode == "nearest" && below && &*self.keep_aspect_ratio_policy == "stretch"
+    }
+
     fn axes(&self, rank: usize) -> Result<Vec<usize>, OpError> {
         match &self.axes {
             None => Ok((0..rank).collect()),
