@@ -182,16 +182,26 @@ impl Winograd {
         if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
             return None;
         }
-        let (points, taps) = (h.output.size_hint() * w.output.size_hint() * n.size_hint(), h.kernel * w.kernel);
-        let cycle = 2.0 * isa.lanes as f64;
-        let direct = (points * taps * cin * cout / element.k_group()) as f64 / cycle;
-        let direct = direct.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE);
-        let all = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
-            let own = Self::with_transform(element, transform, (n, h, w), (cin, cout), isa);
-            (own.cycles(isa), own)
-        });
-        let best = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (best.0 < 0.85 * direct).then_some(best.1)
+        // An open number of samples is mostly small: one counts most, where large filters are read for few tiles.
+        let samples = n.number().map_or(vec![1, 2], |n| vec![n]);
+        let direct = |samples: usize| {
+            let (points, taps) = (h.output.size_hint() * w.output.size_hint() * samples, h.kernel * w.kernel);
+            let cycles = (points * taps * cin * cout / element.k_group()) as f64 / (2.0 * isa.lanes as f64);
+            /// How much faster the algorithm must be, since it rounds more.
+            const GAIN: f64 = 0.85;
+            GAIN * cycles.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE)
+        };
+        let all: Vec<Winograd> = (2..=4)
+            .filter_map(|m| Transform::of(m, h.kernel))
+            .map(|transform| Self::with_transform(element, transform, (n, h, w), (cin, cout), isa))
+            .collect();
+        let cycles = |own: &Winograd, n: usize| Winograd { n: n.into(), ..own.clone() }.cycles(isa);
+        let least = |n: usize| all.iter().map(|own| cycles(own, n)).fold(direct(n), f64::min);
+        // How much slower than the best choice, at worst.
+        let regret = |cycles: &dyn Fn(usize) -> f64| samples.iter().map(|n| cycles(*n) / least(*n)).fold(0.0, f64::max);
+        let own_regret = |own: &Winograd| regret(&|n| cycles(own, n));
+        let best = all.iter().min_by(|a, b| own_regret(a).total_cmp(&own_regret(b)))?;
+        (own_regret(best) < regret(&direct)).then(|| best.clone())
     }
 
     fn with_transform(
@@ -224,8 +234,9 @@ impl Winograd {
     /// Approximate cycles of the products, the transforms, and the filters loaded from memory.
     fn cycles(&self, isa: &Isa) -> f64 {
         let (p, m) = (self.transform.points(), self.transform.outputs);
-        let blocks = self.tiles().size_hint().div_ceil(self.block);
-        let tiles = (blocks * self.block) as f64;
+        let all = self.tiles().size_hint();
+        let blocks = all.div_ceil(self.block);
+        let tiles = all.next_multiple_of(self.tile.rows) as f64;
         let vectors = |c: usize| (c / isa.lanes) as f64;
         let width = self.tile.vectors * isa.lanes;
         let products = (p * p * self.cin * self.cout.next_multiple_of(width)) as f64 * tiles / (2.0 * isa.lanes as f64);

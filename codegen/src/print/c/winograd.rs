@@ -43,7 +43,13 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let _ = writeln!(c, "  for (i64 i = 0; i < {}; i += LANES) store(Z + i, SPLAT(0));", spec.cin);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 first = it / {parts} * {}, part = it % {parts};", spec.block);
-    let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {}; t++) {{", spec.block);
+    // The last block may have few tiles: it computes no more than whole register tiles of them.
+    let rows = if tiles.is_multiple_of(spec.block) { spec.block.to_string() } else { "rows".into() };
+    if rows == "rows" {
+        let (block, by) = (spec.block, spec.tile.rows);
+        let _ = writeln!(c, "    const i64 rows = (dim_min({block}, {tiles} - first) + {}) / {by} * {by};", by - 1);
+    }
+    let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {rows}; t++) {{");
     declare(&mut c);
     let (h, w) = (&spec.h.input, &spec.w.input);
     let dtype = if let Element::F16Pair(half) = spec.element { half } else { DType::F32 };
@@ -77,7 +83,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let filters = format!("(const f32 *)args[1] + (panel * {} + point) * {}", p * p, spec.cin * width);
     let _ = writeln!(c, "      const f32 *const A = V + point * {v_step}, *const B = {filters};");
     let _ = writeln!(c, "      f32 *const Q = R + point * {m_step};");
-    contraction::panel_product(&spec.product(), spec.tile, spec.filter_bytes(isa), isa, &mut c);
+    contraction::panel_product(&spec.product(), &rows, spec.tile, spec.filter_bytes(isa), isa, &mut c);
     c.push_str("    }\n");
     let _ = writeln!(c, "    for (i64 t = 0; t < {} && first + t < {tiles}; t++) {{", spec.block);
     declare(&mut c);

@@ -128,7 +128,7 @@ impl Loops {
 
     /// Marks the loops that jumps leave.
     fn find_leaving_jumps(&mut self, p: &Program) {
-        let mut labels = vec![0; p.labels as usize];
+        let mut labels = vec![0; p.labels];
         for (i, inst) in p.insts.iter().enumerate() {
             if let Op::Label(l) = inst.op {
                 labels[l as usize] = i as u32;

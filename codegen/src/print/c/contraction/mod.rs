@@ -311,9 +311,9 @@ fn epilogue_pointers(
     }
 }
 
-/// Prints the product of the rows of `spec`, in whole tiles, with one packed panel of floats: from `A` and `B` to `Q`, whose
+/// Prints the product of the first `rows` of `spec`, in whole tiles, with one packed panel of floats: from `A` and `B` to `Q`, whose
 /// rows have a panel's width. `bytes` of panels are read before the first is read again.
-pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
+pub fn panel_product(spec: &Contraction, rows: &str, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
     let prefetch_lines = prefetch_lines(spec, tile, None, bytes, isa);
     let sums = Sums {
@@ -328,7 +328,7 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
         prefetch_lines,
         dot_product_form: false,
     };
-    let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
+    let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {rows}; m += {}) {{", tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
     for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
         let _ = writeln!(c, "        store(Q + (m + {r}) * {width} + {}, c{r}_{v});", v * isa.lanes);
