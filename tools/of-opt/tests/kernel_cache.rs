@@ -185,7 +185,7 @@ fn entries_that_others_may_have_written_are_refused() {
     let (code, _, said) = run(&mut compile(&dir));
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("(2 compiled now, "), "{said}");
-    assert_eq!(said.matches("the cache does not read").count(), 1, "{said}");
+    assert_eq!(said.matches("the cache does not use").count(), 1, "{said}");
     assert_eq!(compiled(&mut compile(&dir)), (0, all), "new entries replace them");
 }
 
