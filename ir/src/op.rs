@@ -151,6 +151,15 @@ pub struct OpError {
     pub hint: Option<String>,
 }
 
+impl From<OpError> for Diagnostic {
+    /// Without a location, which the rewriter or importer knows.
+    fn from(e: OpError) -> Diagnostic {
+        let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
+        d.hint = e.hint;
+        d
+    }
+}
+
 impl OpError {
     /// An error of the given kind.
     pub fn new(code: Code, message: impl Into<String>) -> Self {

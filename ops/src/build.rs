@@ -35,9 +35,7 @@ pub(crate) fn in_wide(
 
 /// The error of an op as a diagnostic of the expansion.
 pub(crate) fn diagnostic(e: OpError) -> Diagnostic {
-    let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
-    d.hint = e.hint;
-    d
+    e.into()
 }
 
 impl<'r, 'g> Build<'r, 'g> {

@@ -19,14 +19,15 @@ use of_ir::{Module, Tensor};
 
 pub use ops::{Operation, operations};
 
-/// Whether a text is a StableHLO module rather than the IR's own text.
+/// Whether a text is a StableHLO module rather than the IR's own text: the first function decides. Modules begin alike.
 pub fn is_stablehlo(text: &str) -> bool {
-    let begins = |line: &str| {
+    let by_function = |line: &str| {
         let line = line.trim_start();
-        // Both dialects print "builtin.module"; their functions differ.
-        line.starts_with("func.func ") || line.starts_with("\"func.func\"(")
+        let starts = |with: [&str; 2]| with.iter().any(|w| line.starts_with(w));
+        let ours = starts(["func @", "\"of.func\"("]);
+        (ours || starts(["func.func ", "\"func.func\"("])).then_some(!ours)
     };
-    text.lines().any(begins)
+    text.lines().find_map(by_function).unwrap_or(false)
 }
 
 /// Imports a StableHLO module; `file` names the text in diagnostics. The entry is `@main`, or the only public function.

@@ -182,26 +182,28 @@ impl Winograd {
         if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
             return None;
         }
-        // An open number of samples is mostly small: one counts most, where large filters are read for few tiles.
+        // An open number of samples is mostly small: large filters are read for few tiles.
         let samples = n.number().map_or(vec![1, 2], |n| vec![n]);
-        let direct = |samples: usize| {
+        let direct = |samples: &usize| {
             let (points, taps) = (h.output.size_hint() * w.output.size_hint() * samples, h.kernel * w.kernel);
-            let cycles = (points * taps * cin * cout / element.k_group()) as f64 / (2.0 * isa.lanes as f64);
-            /// How much faster the algorithm must be, since it rounds more.
-            const GAIN: f64 = 0.85;
-            GAIN * cycles.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE)
+            let products = (points * taps * cin * cout / element.k_group()) as f64 / (2.0 * isa.lanes as f64);
+            /// A direct sum rounds less: it may take a little longer.
+            const PREFERENCE: f64 = 0.85;
+            PREFERENCE * products.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE)
         };
-        let all: Vec<Winograd> = (2..=4)
-            .filter_map(|m| Transform::of(m, h.kernel))
-            .map(|transform| Self::with_transform(element, transform, (n, h, w), (cin, cout), isa))
-            .collect();
-        let cycles = |own: &Winograd, n: usize| Winograd { n: n.into(), ..own.clone() }.cycles(isa);
-        let least = |n: usize| all.iter().map(|own| cycles(own, n)).fold(direct(n), f64::min);
+        // Every choice, with its cycles for each number of samples.
+        let tiled = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
+            let own = Self::with_transform(element, transform, (n, h, w), (cin, cout), isa);
+            let cycles = |n: &usize| Winograd { n: (*n).into(), ..own.clone() }.cycles(isa);
+            let cycles: Vec<f64> = samples.iter().map(cycles).collect();
+            (Some(own), cycles)
+        });
+        let none = (None, samples.iter().map(direct).collect());
+        let all: Vec<(Option<Winograd>, Vec<f64>)> = std::iter::once(none).chain(tiled).collect();
+        let least = |i: usize| all.iter().map(|c| c.1[i]).fold(f64::INFINITY, f64::min);
         // How much slower than the best choice, at worst.
-        let regret = |cycles: &dyn Fn(usize) -> f64| samples.iter().map(|n| cycles(*n) / least(*n)).fold(0.0, f64::max);
-        let own_regret = |own: &Winograd| regret(&|n| cycles(own, n));
-        let best = all.iter().min_by(|a, b| own_regret(a).total_cmp(&own_regret(b)))?;
-        (own_regret(best) < regret(&direct)).then(|| best.clone())
+        let loss = |c: &[f64]| c.iter().enumerate().map(|(i, cycles)| cycles / least(i)).fold(0.0, f64::max);
+        all.iter().min_by(|a, b| loss(&a.1).total_cmp(&loss(&b.1)))?.0.clone()
     }
 
     fn with_transform(

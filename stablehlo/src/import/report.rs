@@ -34,9 +34,7 @@ impl From<Diagnostic> for ImportError {
 
 impl From<OpError> for ImportError {
     fn from(e: OpError) -> ImportError {
-        let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
-        d.hint = e.hint;
-        d.into()
+        Diagnostic::from(e).into()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Register allocation: a value is live from its first definition to its last reader, or to the end of the loop that it lives through.
 //! Values get registers in the order of their weight, the number of uses weighted by loops, per instruction that they are live. What gets
-//! none is in memory, or is computed again; inside of loops that have registers left it is in a register nevertheless.
+//! none is in memory, or is computed again; inside of loops that have registers left it is in a register nevertheless. Vector constants
+//! come last.
 
 use crate::toolchain::x86::asm::Gp;
 use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
