@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use crate::blobs::Blobs;
-use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight};
+use crate::{
+    BuildError, DeclaredCall, ElementType, Environment, Exec, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight,
+};
 
 /// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
 /// Weights can be borrowed, so that a model's constants go from one map to the file without a copy.
@@ -102,7 +104,9 @@ impl<'a> PlanBuilder<'a> {
         }
         let index = self.plan.code.len() as u32;
         self.kernels.insert((offset, len, entry), index);
-        self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3 });
+        let mut code = KernelCode { name, isa: isa.into(), offset, len, entry, blake3, ..KernelCode::default() };
+        code.declaration_blake3 = code.declaration_hash();
+        self.plan.code.push(code);
         Ok(index)
     }
 
@@ -112,8 +116,17 @@ impl<'a> PlanBuilder<'a> {
         (self.payload.add(bytes), len)
     }
 
-    /// Adds an entry point and returns its index.
+    /// Adds an entry point and returns its index. Its kernels, which were added before, declare the calls that it makes.
     pub fn add_program(&mut self, program: Program) -> u32 {
+        for task in &program.tasks {
+            let Some(Exec::Kernel(exec)) = &task.exec else { continue };
+            let Some(call) = DeclaredCall::of(&self.plan, &program, task, exec) else { continue };
+            let code = self.plan.code.get_mut(exec.code as usize);
+            if let Some(code) = code.filter(|code| !code.calls.contains(&call)) {
+                code.calls.push(call);
+                code.declaration_blake3 = code.declaration_hash();
+            }
+        }
         self.plan.programs.push(program);
         (self.plan.programs.len() - 1) as u32
     }

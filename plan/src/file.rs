@@ -11,7 +11,10 @@ use crate::checksum::checksum;
 use crate::format::{Section, SectionKind, damaged, decode_header, malformed};
 use crate::mapped_bytes::MappedBytes;
 use crate::parts::Parts;
-use crate::{Arg, ArgSource, BackendExec, Finding, OpenError, Plan, PlanBuilder, WriteError, ranges, verify};
+use crate::{
+    Arg, ArgSource, BackendExec, Finding, FindingKind, KernelCode, OpenError, Plan, PlanBuilder, WriteError, ranges,
+    verify,
+};
 
 /// A structure larger than this is refused before it is decoded.
 const MAX_STRUCTURE: u64 = 1 << 28;
@@ -37,6 +40,20 @@ impl PlanFile {
         let path = path.as_ref();
         let map = MappedBytes::file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Self::from_map(map, Some(path.to_owned()))
+    }
+
+    /// Reads a file into memory that no other process can change, and opens it if `check` accepts its bytes. Nothing of it is decoded
+    /// before. The weights take memory, unlike those of a mapped file.
+    pub fn open_checked<E>(
+        path: impl AsRef<Path>,
+        check: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<Result<Self, E>, OpenError> {
+        let path = path.as_ref();
+        let map = MappedBytes::read(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        match check(map.bytes()) {
+            Ok(()) => Self::from_map(map, Some(path.to_owned())).map(Ok),
+            Err(why) => Ok(Err(why)),
+        }
     }
 
     /// The same for bytes in memory, which are copied once to give them the alignment of a mapped file.
@@ -191,9 +208,15 @@ impl PlanFile {
         if findings.is_empty() { Ok(()) } else { Err(findings) }
     }
 
-    /// Proves that the plan can run: see [`verify()`].
+    /// Proves that the plan can run: see [`verify()`]. The bytes of each kernel are compared with their hash.
     pub fn verify(&self) -> Result<(), Vec<Finding>> {
-        verify(&self.plan)
+        let changed = |(index, code): (u32, &KernelCode)| {
+            let is_own = self.kernel(index).is_some_and(|bytes| code.is_hash_of(bytes));
+            let place = || format!("kernel {index} `{}`", code.name);
+            (!is_own).then(|| Finding::new(FindingKind::Code, place(), "its bytes do not match their hash"))
+        };
+        let changed: Vec<Finding> = (0..).zip(&self.plan.code).filter_map(changed).collect();
+        if changed.is_empty() { verify(&self.plan) } else { Err(changed) }
     }
 }
 

@@ -23,6 +23,7 @@ mod collective;
 mod control_edges;
 #[allow(unsafe_code, reason = "a system call that the standard library does not have")]
 pub mod cpu;
+mod declared_call;
 mod describe;
 mod dtype;
 mod error;
@@ -30,6 +31,7 @@ mod extent;
 mod file;
 mod find;
 mod format;
+mod kernel_calls;
 mod largest_values;
 mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
@@ -48,6 +50,7 @@ mod write;
 pub use builder::PlanBuilder;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
 pub use control_edges::{chain_threads, order_reuse};
+pub use declared_call::{DeclaredArg, DeclaredCall};
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
@@ -71,3 +74,5 @@ pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
 pub use transfer::{BlockTransfer, Group, Runs, Transfer};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};
+#[doc(hidden)]
+pub use write::with_structure;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::io::Read;
 use std::path::Path;
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
@@ -55,6 +56,17 @@ impl MappedBytes {
         // it is mapped breaks any mapped reader; that is the documented price of not copying the weights.
         let map = unsafe { MmapOptions::new().populate().map_copy_read_only(&file)? };
         Ok(Self { len: map.len(), map })
+    }
+
+    /// Reads a file into page-aligned memory of this process.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let len = usize::try_from(meta.len()).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Self::fill(len, |to| file.read_exact(to))
     }
 
     /// Copies bytes into page-aligned memory.

@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{BoxingExec, ElementType, Exec, Extent, MeshProgram, Task, Transfer};
+use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Task, Transfer};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -119,6 +119,12 @@ pub struct KernelCode {
     /// blake3 of the blob.
     #[prost(bytes = "vec", tag = "6")]
     pub blake3: Vec<u8>,
+    /// The calls that it was compiled for. Any other call may access memory outside of its arguments.
+    #[prost(message, repeated, tag = "7")]
+    pub calls: Vec<DeclaredCall>,
+    /// blake3 of the entry, the instruction set and the calls.
+    #[prost(bytes = "vec", tag = "8")]
+    pub declaration_blake3: Vec<u8>,
 }
 
 /// An entry point: a graph of tasks and registers with its memory.
@@ -319,13 +325,6 @@ impl Program {
         let register = |exec: &BoxingExec| self.registers.get(exec.dst as usize).map(|r| r.dtype());
         let own = own.map(|exec| (&exec.transfer, register(exec).unwrap_or(ElementType::Unknown)));
         own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
-    }
-}
-
-impl KernelCode {
-    /// Whether these bytes are the kernel's, by their hash.
-    pub fn is_hash_of(&self, blob: &[u8]) -> bool {
-        self.blake3 == blake3::hash(blob).as_bytes()
     }
 }
 

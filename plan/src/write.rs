@@ -50,6 +50,25 @@ impl PlanBuilder<'_> {
     }
 }
 
+/// A file with another structure and checksums that hold, for tests of the verifier and of readers.
+///
+/// # Panics
+/// When the bytes are not a plan.
+#[doc(hidden)]
+pub fn with_structure(file: &[u8], structure: Vec<u8>) -> Vec<u8> {
+    let sections = crate::format::decode_header(file).expect("a plan");
+    let blobs = SectionKind::ALL.map(|kind| match kind {
+        SectionKind::Structure => vec![Blob::new(0, structure.clone())],
+        _ => {
+            let own = sections.iter().filter(|section| section.kind == kind);
+            own.map(|s| Blob::new(0, &file[s.offset as usize..(s.offset + s.len) as usize])).collect()
+        }
+    });
+    let mut cursor = Cursor::new(Vec::new());
+    stream(blobs.each_ref().map(Vec::as_slice), &mut cursor).expect("memory can be written");
+    cursor.into_inner()
+}
+
 /// Writes a plan with the sections of [`SectionKind::ALL`].
 pub(crate) fn stream(contents: [&[Blob<'_>]; 4], out: &mut (impl Write + Seek)) -> io::Result<()> {
     let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };

@@ -208,6 +208,61 @@ fn ports_are_fed_and_fetched_once() {
     assert_eq!(build(|p| p.inputs[0].object = true), Some(FindingKind::Type));
 }
 
+/// The structure of a plan was changed after its kernels were compiled.
+#[test]
+fn kernels_are_called_as_they_were_compiled() {
+    let build = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = common::small_plan().plan().clone();
+        change(&mut plan);
+        verify(&plan).err().map_or(String::new(), |findings| findings[0].to_string())
+    };
+    let of_kernel = |change: &dyn Fn(&mut KernelExec)| {
+        build(&|plan| {
+            let Some(Exec::Kernel(exec)) = &mut plan.programs[0].tasks[1].exec else { panic!() };
+            change(exec);
+        })
+    };
+    assert_eq!(build(&|_| ()), "");
+    let refused = [
+        // The registers of the task in the middle, with ports, types and blocks that agree.
+        (
+            build(&|plan| {
+                let y = &mut plan.programs[0].registers[1];
+                y.dims = vec![1];
+                let Some(Storage::Block(block)) = &mut y.storage else { panic!() };
+                block.bytes = 4;
+            }),
+            "argument 1 has 4 bytes and its kernel accesses 32",
+        ),
+        (of_kernel(&|exec| exec.iterations = 9), "it runs 9 iterations and its kernel was compiled for 8"),
+        (of_kernel(&|exec| exec.grain = 3), "in parts of 3 iterations and its kernel was compiled for parts of 1"),
+        (of_kernel(&|exec| exec.scratch_bytes = 8), "it has 8 bytes of scratch memory and its kernel needs 256"),
+        (of_kernel(&|exec| exec.dynamic = Some(Extent::default())), "its iterations depend on symbols in another way"),
+        (of_kernel(&|exec| exec.args.truncate(2)), "it has 2 arguments and its kernel takes 3"),
+        (of_kernel(&|exec| exec.args[0].byte_offset = 4), "argument 0 has 28 bytes and its kernel accesses 32"),
+        (
+            of_kernel(&|exec| exec.args[1] = Arg::register(0, 0)),
+            "its kernel writes to argument 1, which the task does not",
+        ),
+        (of_kernel(&|exec| exec.args[1] = Arg::weight(0, 0)), "its kernel writes to argument 1"),
+        (of_kernel(&|exec| exec.args.swap(0, 1)), "the task produces argument 0, which its kernel only reads"),
+        (of_kernel(&|exec| exec.code = 1), "it has 3 arguments and its kernel takes 2"),
+        (build(&|plan| plan.code[0].entry = 0), "its entry, instruction set or declared calls do not match their hash"),
+        (build(&|plan| plan.code[0].calls[0].iterations = 9), "do not match their hash"),
+        (build(&|plan| plan.code[1].calls.clear()), "do not match their hash"),
+    ];
+    for (found, expected) in refused {
+        assert!(found.contains(expected), "{found:?} is not {expected:?}");
+    }
+    let moved = build(&|plan| {
+        let Some(Storage::Block(block)) = &mut plan.programs[0].registers[1].storage else { panic!() };
+        block.offset = 68;
+        plan.programs[0].chunks[0].bytes = 128;
+        plan.programs[0].peak_bytes = 128;
+    });
+    assert!(moved.contains("argument 1 is aligned to 4 bytes and its kernel needs 64"), "{moved}");
+}
+
 #[test]
 fn arguments_stay_inside_their_buffers() {
     let build = |arg: Arg| {

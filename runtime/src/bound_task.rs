@@ -137,7 +137,9 @@ impl DynamicCall {
             DynamicArg::Read(register) => {
                 let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*register))?;
                 let bytes = value.as_tensor().and_then(Tensor::bytes);
-                bytes.map(Memory::Read).ok_or_else(|| context.internal("reads a value that has no bytes"))
+                let bytes = bytes.ok_or_else(|| context.internal("reads a value that has no bytes"))?;
+                context.check_room(*register, &symbols, bytes.len())?;
+                Ok(Memory::Read(bytes))
             }
             DynamicArg::Write(_) => {
                 let tensor = to_fill.next().and_then(|(_, tensor)| tensor.bytes_mut());

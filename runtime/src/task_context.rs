@@ -152,6 +152,18 @@ impl Context<'_> {
         Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 
+    /// Checks that a value has the bytes that a kernel reads for these values of the symbols.
+    pub fn check_room(&self, register: u32, symbols: &[i64], len: usize) -> Result<(), RunError> {
+        let desc = &self.program.registers[register as usize];
+        let needed = desc.extents.iter().try_fold(1i64, |n, extent| n.checked_mul(extent.eval(symbols)?));
+        let needed = needed.and_then(|n| desc.dtype().byte_len(&[n]));
+        if desc.extents.is_empty() || needed.is_some_and(|needed| needed <= len as u64) {
+            return Ok(());
+        }
+        Err(self
+            .internal(&format!("reads register `{}`, whose value has {len} bytes, fewer than its extents", desc.name)))
+    }
+
     /// A value reshaped to the extents of a register, if these are known.
     pub fn shaped(&self, register: u32, value: Value) -> Result<Value, RunError> {
         let desc = &self.program.registers[register as usize];

@@ -3,8 +3,8 @@
 use super::FindingKind;
 use super::checker::Checker;
 use crate::{
-    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec, Plan,
-    PortExec, Program, Task,
+    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, DeclaredCall, ElementType, Exec,
+    KernelExec, Plan, PortExec, Program, Task,
 };
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
@@ -55,7 +55,9 @@ fn kernel(checker: &Checker<'_>, program: &Program, task: &Task, exec: &KernelEx
             return Err((FindingKind::Type, "a kernel cannot take this object: its bytes are not known".into()));
         }
     }
-    Ok(())
+    let call = DeclaredCall::of(checker.plan, program, task, exec);
+    let call = call.ok_or_else(|| (FindingKind::Range, "an argument is outside of its buffer".into()))?;
+    checker.plan.code[exec.code as usize].check_call(&call).map_err(|why| (FindingKind::Call, why))
 }
 
 fn backend(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BackendExec) -> Check {

@@ -26,6 +26,10 @@ pub enum FindingKind {
     Peak,
     /// A declared lifetime does not cover the register's uses.
     Lifetime,
+    /// A kernel is called otherwise than it was compiled for, or its declaration was changed.
+    Call,
+    /// The bytes of a kernel do not match their hash.
+    Code,
     /// The plan uses something that this version reserves for later.
     Reserved,
 }

@@ -22,6 +22,8 @@ use crate::{Plan, Program, TaskGraph};
 /// Proves that every program of the plan can run:
 /// - its structure holds: unique ids, indexes in range, one producer a register, buffers inside their blocks and
 ///   aligned, ports fed and fetched;
+/// - each kernel is called as it was compiled: its arguments have the bytes, the alignment and the owner, and its loop the
+///   iterations, that the compiler declared for it. The machine code itself is trusted;
 /// - the register tokens cannot deadlock;
 /// - two registers that share memory are never live at the same time;
 /// - chunks and blocks fit, and the declared peak memory is right;

@@ -11,6 +11,13 @@ use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Register
 /// Checks the structure of every program; needs no section sizes.
 pub fn structure(plan: &Plan) -> Vec<Finding> {
     let mut checker = Checker { plan, program: None, findings: Vec::new() };
+    for (index, code) in plan.code.iter().enumerate() {
+        if code.declaration_blake3 != code.declaration_hash() {
+            let place = format!("kernel {index} `{}`", code.name);
+            let message = "its entry, instruction set or declared calls do not match their hash";
+            checker.findings.push(Finding::new(FindingKind::Call, place, message));
+        }
+    }
     let mut names = HashSet::new();
     for program in &plan.programs {
         checker.program = Some(program);

@@ -46,25 +46,75 @@ pub fn verify(c: &Verify, console: &Console) -> Result<(), Diagnostics> {
             let programs = &plan.plan().programs;
             let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0);
             let tasks: usize = programs.iter().map(|p| p.tasks.len()).sum();
+            let unchecked = Unchecked::of(&plan);
             if c.json {
                 let (file, programs) = (path.to_string(), programs.len());
                 let report = json!({
                     "file": file, "valid": true, "programs": programs, "tasks": tasks, "peak_bytes": peak,
+                    "checked": CHECKED, "kernels_not_checked": unchecked.kernels,
+                    "executables_not_checked": unchecked.executables,
                 });
                 return console.print(&format!("{report}\n"));
             }
             format!(
-                "{path}: valid, {}, {}; checksums hold, no deadlock, memory is sound (peak {})\n",
+                "{path}: valid, {}, {}, peak memory {}\n  checked      {}\n  {}\n",
                 count(programs.len(), "program"),
                 count(tasks, "task"),
-                bytes(peak)
+                bytes(peak),
+                CHECKED.join(", "),
+                unchecked.text()
             )
         }
     };
     console.print(&text)
 }
 
-fn prove(plan: &PlanFile) -> Result<(), Diagnostics> {
+/// What is known of a plan that verifies.
+const CHECKED: [&str; 6] = [
+    "checksums",
+    "structure",
+    "hashes of kernels",
+    "arguments and loops of kernel calls against their declarations",
+    "no deadlock",
+    "no overlap of live registers",
+];
+
+/// What a plan runs and no proof covers.
+struct Unchecked {
+    /// Kernels of machine code.
+    kernels: usize,
+    /// Executables of backends.
+    executables: usize,
+}
+
+impl Unchecked {
+    fn of(plan: &PlanFile) -> Unchecked {
+        let tasks = plan.plan().programs.iter().flat_map(|p| &p.tasks);
+        let executables = tasks.filter(|t| matches!(t.exec, Some(of_plan::Exec::Backend(_)))).count();
+        Unchecked { kernels: plan.plan().code.len(), executables }
+    }
+
+    fn text(&self) -> String {
+        let kernels = format!("kernels not checked: the machine code of {}", count(self.kernels, "kernel"));
+        let executables = match self.executables {
+            1 => "1 executable of a backend".into(),
+            n => format!("{n} executables of backends"),
+        };
+        let what = match (self.kernels, self.executables) {
+            (0, 0) => return "not checked  nothing: the plan has neither machine code nor executables".into(),
+            (0, _) => executables,
+            (_, 0) => kernels,
+            _ => format!("{kernels}, {executables}"),
+        };
+        format!("not checked  {what}; all of it can do what this user can: run plans of makers that you trust")
+    }
+}
+
+/// Proves that a plan can run.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn prove(plan: &PlanFile) -> Result<(), Diagnostics> {
     plan.verify().map_err(|findings| {
         let one = |f: &of_plan::Finding| Diagnostic::error(Code::PLAN, Location::Unknown, f.to_string());
         Diagnostics(findings.iter().map(one).collect())
