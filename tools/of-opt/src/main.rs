@@ -15,6 +15,7 @@ mod progress;
 mod quantity;
 mod show;
 mod signals;
+mod signed_plan;
 mod trace;
 mod workload;
 
@@ -58,6 +59,8 @@ fn main() -> ExitCode {
             Some(Command::Diff(c)) => commands::diff::diff(&c, console),
             Some(Command::Debug(c)) => commands::debug::debug(&c, console),
             Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+            Some(Command::Sign(c)) => commands::sign::sign(&c, console),
+            Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
             Some(Command::Explain(c)) => commands::explain::explain(&c, console),
             Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
             Some(Command::Measure(c)) => commands::measure::measure(&c, console),

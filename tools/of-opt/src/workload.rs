@@ -21,6 +21,23 @@ pub fn workload(
     backends: &Backends,
     console: &Console,
 ) -> Result<Workload, Diagnostics> {
+    let opened = model_file::open_for(model, &files.inputs, console)?;
+    workload_of(opened, files, shapes, random, codegen, backends, console)
+}
+
+/// As [`workload`], for a model or plan that is open.
+///
+/// # Errors
+/// When a file cannot be read, the inputs do not fit, or an op is not supported.
+pub fn workload_of(
+    opened: ModelOrPlan,
+    files: &InputFiles,
+    shapes: &Shapes,
+    random: bool,
+    codegen: &Codegen,
+    backends: &Backends,
+    console: &Console,
+) -> Result<Workload, Diagnostics> {
     let inputs = InputSource {
         files: &files.inputs,
         shapes: &shapes.shape,
@@ -28,7 +45,7 @@ pub fn workload(
         random,
         memory: codegen.memory,
     };
-    match model_file::open_for(model, &files.inputs, console)? {
+    match opened {
         ModelOrPlan::Plan(plan) => {
             codegen.check_no_compile_flags(&[])?;
             inputs.for_plan(*plan, console)

@@ -10,6 +10,7 @@ use crate::workspace::{cargo, read};
 /// What each crate depends on, of the crates of this workspace: exactly these. Tests may need more.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("of-diag", &[]),
+    ("of-signature", &[]),
     ("of-files", &[]),
     ("of-ir", &["of-diag", "of-files"]),
     ("of-ops", &["of-diag", "of-ir"]),
@@ -67,6 +68,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-plan",
             "of-reference",
             "of-runtime",
+            "of-signature",
             "of-sharding",
             "of-tensorrt",
             "of-xla",

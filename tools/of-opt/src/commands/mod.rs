@@ -19,5 +19,6 @@ pub mod opt;
 pub mod passes;
 pub mod profile;
 pub mod run;
+pub mod sign;
 pub mod simulate;
 pub mod verify;

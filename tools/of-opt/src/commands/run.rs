@@ -7,13 +7,14 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
-use of_driver::{Backends, Session, SessionOptions, count, error, io_error, tensor_files};
+use of_driver::{Backends, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
 use serde_json::json;
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::{self, Labels};
-use crate::workload::workload;
+use crate::workload::workload_of;
+use crate::{exit, model_file, signed_plan};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -58,6 +59,13 @@ pub struct Run {
     /// Print the comparison of --expect as JSON
     #[arg(long, requires = "expect")]
     pub json: bool,
+    /// Run only a plan that the holder of this key signed: a public key in PEM. The signature is checked before the plan is
+    /// decoded
+    #[arg(long, value_name = "PUB.pem")]
+    pub require_signature: Option<PathBuf>,
+    /// The signature for --require-signature [default: MODEL.sig]
+    #[arg(long, value_name = "FILE.sig", requires = "require_signature")]
+    pub signature: Option<PathBuf>,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -81,7 +89,17 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let options = c.codegen.options()?;
     let backends = Backends::new(&options)?;
     let random = !c.shapes.shape.is_empty();
-    let workload = workload(&c.model, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
+    let opened = match &c.require_signature {
+        Some(key) => {
+            if !c.model.initializer_input.is_empty() {
+                return Err(exit::usage("--initializer-input has no effect on a signed plan").into());
+            }
+            let plan = signed_plan::open(&c.model.model, c.signature.as_deref(), key)?;
+            ModelOrPlan::Plan(Box::new(plan))
+        }
+        None => model_file::open_for(&c.model, &c.inputs.inputs, console)?,
+    };
+    let workload = workload_of(opened, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_not_emitted(summary, console);
         if console.verbose > 0 {
