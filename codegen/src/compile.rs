@@ -38,6 +38,8 @@ pub struct CompileOptions<'a> {
     pub flags: Vec<String>,
     /// Names and blake3 hashes of the input files.
     pub inputs: Vec<(String, [u8; 32])>,
+    /// The pipeline of passes that the functions went through, for the plan.
+    pub passes: String,
     /// Number of worker threads that the plan is meant for; 0 lets the runtime choose.
     pub threads: u32,
     /// The target.
@@ -53,8 +55,9 @@ pub struct CompileOptions<'a> {
 impl<'a> CompileOptions<'a> {
     /// Options for a model without a name or files, and one worker thread.
     pub fn new(target: Target<'a>, cache: Cache) -> CompileOptions<'a> {
-        let (model, flags, inputs) = Default::default();
-        CompileOptions { model, flags, inputs, threads: 1, target, cache, limits: Limits::default(), progress: None }
+        let (model, flags, inputs, passes) = Default::default();
+        let (threads, limits, progress) = (1, Limits::default(), None);
+        CompileOptions { model, flags, inputs, passes, threads, target, cache, limits, progress }
     }
 
     /// The provenance that the plan records.
@@ -65,6 +68,7 @@ impl<'a> CompileOptions<'a> {
             model: self.model.clone(),
             flags: self.flags.clone(),
             inputs: self.inputs.iter().map(hashed).collect(),
+            passes: self.passes.clone(),
         }
     }
 }

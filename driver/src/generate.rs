@@ -7,6 +7,7 @@ use of_codegen::{Compiled, Progress, Target};
 use of_codegen::{Isa, Language};
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
+use of_passes::{CPU_PIPELINE, Manager};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -38,6 +39,13 @@ impl Generator<'_> {
         self.with_options(|options| of_codegen::compile(&funcs, options))
     }
 
+    /// Every pass of the pipeline, for the plan.
+    fn passes(&self) -> String {
+        let text = self.options.pipeline.as_deref().unwrap_or(CPU_PIPELINE);
+        // The passes ran before, so the text has no error.
+        Manager::parse(text).map_or_else(|_| text.to_string(), |manager| manager.text())
+    }
+
     /// Runs `compile` with the options of `of_codegen` that belong to these.
     ///
     /// # Errors
@@ -51,6 +59,7 @@ impl Generator<'_> {
         let options = of_codegen::CompileOptions {
             model: self.model.module.name.clone(),
             flags: self.options.recorded_flags.clone(),
+            passes: self.passes(),
             inputs: self.model.files.clone(),
             threads: u32::try_from(self.options.worker_threads()).unwrap_or(u32::MAX),
             target: Target {

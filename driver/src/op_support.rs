@@ -120,8 +120,7 @@ pub fn not_native(func: Func) -> Result<Option<Vec<NotNative>>, Diagnostics> {
     // The same instruction set on every machine, so that the answer is.
     let isa = Isa::by_name("x86-64").unwrap_or_else(Isa::host);
     let environment = Environment { arch: isa.arch.into(), threads: 1, ranks: 1, ..Environment::default() };
-    let info =
-        PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
+    let info = PlanInfo::default();
     let mut builder = PlanBuilder::new(info, environment);
     let backends = Backends::builtin();
     let compilers = backends.compilers();

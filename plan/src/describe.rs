@@ -19,6 +19,7 @@ pub struct Description {
     pub compiler_version: String,
     pub format_version: u32,
     pub flags: Vec<String>,
+    pub passes: String,
     pub inputs: BTreeMap<String, String>,
     pub environment: EnvironmentText,
     pub file_bytes: u64,
@@ -205,6 +206,7 @@ pub fn describe(file: &PlanFile) -> Description {
         compiler_version: plan.info.compiler_version.clone(),
         format_version: crate::FORMAT_VERSION,
         flags: plan.info.flags.clone(),
+        passes: plan.info.passes.clone(),
         inputs: plan.info.inputs.iter().map(|input| (input.name.clone(), hex(&input.blake3))).collect(),
         environment: EnvironmentText {
             arch: plan.environment.arch.clone(),

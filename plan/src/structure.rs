@@ -41,6 +41,9 @@ pub struct PlanInfo {
     /// The files it was compiled from.
     #[prost(message, repeated, tag = "4")]
     pub inputs: Vec<InputHash>,
+    /// The pipeline of passes that the graph went through, as text.
+    #[prost(string, tag = "5")]
+    pub passes: String,
 }
 
 /// The name and content hash of a file that went into the plan.

@@ -117,6 +117,7 @@ impl Backend for Cuda {
             // The loader chooses the driver by this.
             flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
+            passes: String::new(),
             threads: 1,
             target: Target { winograd: false, libraries: self.libraries, ..Target::new(self.isa, &[]) },
             cache: self.cache.clone(),

@@ -40,6 +40,9 @@ pub(super) fn provenance(file: &PlanFile) -> Vec<Item> {
         named("model", vec![text("", &info.model)]),
         named("compiler version", vec![text("", &info.compiler_version)]),
     ];
+    if !info.passes.is_empty() {
+        out.push(named("passes", vec![text("", &info.passes)]));
+    }
     for flag in &info.flags {
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
         out.push(Item { name: name.into(), keys: vec![flag.clone(), name.into()], facts: vec![text("", value)] });

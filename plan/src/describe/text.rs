@@ -10,6 +10,9 @@ impl fmt::Display for Description {
         if !self.flags.is_empty() {
             writeln!(f, "  flags        {}", self.flags.join(" "))?;
         }
+        if !self.passes.is_empty() {
+            writeln!(f, "  passes       {}", self.passes)?;
+        }
         for (name, hash) in &self.inputs {
             writeln!(f, "  made from    {name} blake3 {hash}")?;
         }

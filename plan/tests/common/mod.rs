@@ -123,6 +123,7 @@ pub fn builder<'a>() -> PlanBuilder<'a> {
         model: "small".into(),
         flags: vec!["--threads=2".into()],
         inputs: vec![InputHash { name: "small.onnx".into(), blake3: vec![7; 32] }],
+        passes: "simplify,optimize".into(),
     };
     let arch = std::env::consts::ARCH.into();
     let environment = Environment { arch, threads: 1, ranks: 1, ..Environment::default() };
