@@ -202,7 +202,16 @@ fn format(path: &Path) -> Result<Format, Diagnostics> {
     };
     match by_name {
         Some(k) => Ok(k),
-        None => sniff(path),
+        None => match sniff(path)? {
+            // Models are data and plans are code: which of them a file is must not be its own choice.
+            Format::Plan => {
+                let what = format!("'{}' holds a compiled plan, and its name does not end in .plan", path.display());
+                Err(error(Code::INPUT, what)
+                    .hint("a plan is machine code; if you know who made it, give the file this ending")
+                    .into())
+            }
+            other => Ok(other),
+        },
     }
 }
 
@@ -276,6 +285,9 @@ mod tests {
         assert_eq!(put("a", "func @main() { of.return } // é".as_bytes()), Format::Text);
         assert_eq!(put("b", &[8, 7, 0, 255, 1]), Format::Onnx);
         assert_eq!(put("c.ONNX", b"text"), Format::Onnx);
+        std::fs::write(dir.path().join("d"), of_plan::MAGIC).unwrap();
+        assert!(format(&dir.path().join("d")).unwrap_err().to_string().contains("does not end in .plan"));
+        assert_eq!(put("d.plan", &of_plan::MAGIC), Format::Plan);
         assert!(format(&dir.path().join("none")).is_err());
     }
 }

@@ -64,6 +64,12 @@ pub const CUDA_EMULATED: Component = Component {
 /// A browser without a window.
 pub const BROWSER: Component =
     Component { name: "browser", what: "a headless browser", install: "apt-get install chromium" };
+/// Landlock and seccomp, in the kernel.
+pub const LANDLOCK: Component = Component {
+    name: "landlock",
+    what: "Landlock and seccomp in the kernel",
+    install: "none: Linux 6.2 or later, with landlock in /sys/kernel/security/lsm",
+};
 /// A CPU that multiplies bf16 matrices (AVX-512 BF16, AMX or ARM's BFMMLA).
 pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
@@ -73,7 +79,7 @@ pub const CARGO_DENY: Component =
     Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
 
 /// Every component.
-pub const ALL: [&Component; 15] = [
+pub const ALL: [&Component; 16] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -81,6 +87,7 @@ pub const ALL: [&Component; 15] = [
     &ONNXRUNTIME,
     &JAXLIB,
     &MODEL_SIGNING,
+    &LANDLOCK,
     &MLIR,
     &MLIR_OPT,
     &CUDA_EMULATED,

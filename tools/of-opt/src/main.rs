@@ -13,6 +13,7 @@ mod panics;
 mod placement_report;
 mod progress;
 mod quantity;
+mod sandbox;
 mod show;
 mod signals;
 mod signed_plan;
@@ -39,8 +40,15 @@ fn main() -> ExitCode {
         Err(e) => return wrong_command_line(&e, &arguments),
     };
     logging::start(&messages);
-    signals::install();
     let console = &Console::new(&messages);
+    // Before the first thread: those that exist would stay outside.
+    if let Some(Command::Run(c)) = &command
+        && let Err(errors) = commands::run::enter_sandbox(c, &library)
+    {
+        console.report(&errors);
+        return exit::code(&errors);
+    }
+    signals::install();
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
     let result =

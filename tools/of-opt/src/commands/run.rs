@@ -1,20 +1,21 @@
 //! `of-opt run`: executes a model or plan on inputs, and prints, writes or compares the outputs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
-use of_driver::{Backends, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
+use of_driver::{Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
 use serde_json::json;
 
-use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
-use crate::console::Console;
+use crate::arguments::{Codegen, CpuCodeArg, InputFiles, ModelFile, Shapes};
+use crate::console::{Console, is_dash};
+use crate::sandbox::Access;
 use crate::show::{self, Labels};
 use crate::workload::workload_of;
-use crate::{exit, model_file, signed_plan};
+use crate::{exit, model_file, sandbox, signed_plan};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -66,6 +67,10 @@ pub struct Run {
     /// The signature for --require-signature [default: MODEL.sig]
     #[arg(long, value_name = "FILE.sig", requires = "require_signature")]
     pub signature: Option<PathBuf>,
+    /// Give up all rights that the run does not need before the model is opened, for models of strangers: no other programs, no
+    /// network, and only the files that this command line names. Kernels are compiled in process, without the cache
+    #[arg(long)]
+    pub sandbox: bool,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -80,13 +85,53 @@ pub enum Format {
     Npy,
 }
 
+/// Enters the sandbox, if the flags ask for it.
+///
+/// # Errors
+/// When the system has none, a flag needs what the sandbox does not give, or the folder of the outputs cannot be made.
+pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> {
+    if !c.sandbox {
+        return Ok(());
+    }
+    if c.codegen.cpu_code == Some(CpuCodeArg::C) {
+        return Err(exit::usage("the C compiler is another program, which --sandbox does not start").into());
+    }
+    let mut access = Access::default();
+    if let Some(dir) = &c.outputs {
+        std::fs::create_dir_all(dir).map_err(|e| io_error(dir, "created", &e))?;
+        access.write.push(dir.clone());
+    }
+    // A model may have its weights in files next to it; a plan is one file.
+    let model = &c.model.model;
+    let folder = model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !is_dash(model) {
+        access.read.push(folder.to_owned());
+    }
+    for input in &c.inputs.inputs {
+        // NAME=FILE or FILE: both are tried, as names of files may hold `=`.
+        let bytes = input.as_encoded_bytes();
+        let files = (0..bytes.len()).filter(|at| bytes[*at] == b'=').map(|at| &bytes[at + 1..]);
+        access.read.extend(files.filter_map(|file| std::str::from_utf8(file).ok()).map(PathBuf::from));
+        access.read.push(input.into());
+    }
+    let named = [&c.labels, &c.expect, &c.require_signature, &c.signature].into_iter().flatten();
+    access.read.extend(named.chain(libraries).cloned());
+    if c.require_signature.is_some() {
+        access.read.push(signed_plan::signature_file(model));
+    }
+    sandbox::enter(&access)
+}
+
 /// Executes the subcommand.
 ///
 /// # Errors
 /// When the inputs do not fit, something is not supported, or the run fails.
 pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
-    let options = c.codegen.options()?;
+    let mut options = c.codegen.options()?;
+    if c.sandbox {
+        options.cache = Cache::none();
+    }
     let backends = Backends::new(&options)?;
     let random = !c.shapes.shape.is_empty();
     let opened = match &c.require_signature {
