@@ -65,6 +65,7 @@ fn extract_to(graph: &Graph, ops: &[OpId], outputs: Vec<ValueId>, largest_consta
     let mut inputs = Vec::new();
     let entry = func.graph.entry();
     let mut rw = Rewriter::new(&mut func.graph, "extract");
+    rw.number_symbols_above(graph);
     for v in reads {
         if defined.contains(&v) || map.contains_key(&v) {
             continue;

@@ -64,6 +64,12 @@ impl<'g> Rewriter<'g> {
         self.graph.fresh = self.graph.fresh.max(n);
     }
 
+    /// Symbols that inference invents for unknown dimensions are not those of `other`, from which ops or types are copied:
+    /// with the same name they would be the same extent.
+    pub fn number_symbols_above(&mut self, other: &Graph) {
+        self.number_symbols_from(other.fresh);
+    }
+
     // ---- where ----
 
     /// New ops go to the end of `region`.

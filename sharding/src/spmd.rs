@@ -41,6 +41,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
     out.inputs = here(&builder, func.graph.args(), &func.inputs);
     out.outputs = here(&builder, func.graph.outputs(), &func.outputs);
     let mut rw = Rewriter::new(&mut out.graph, "spmd");
+    rw.number_symbols_above(&func.graph);
     for v in func.graph.args().iter().filter(|v| builder.is_here(**v)).collect::<Vec<_>>() {
         let arg = rw.add_arg(entry, builder.ty(*v), func.graph.name(*v).cloned());
         builder.values.insert(*v, arg);

@@ -89,6 +89,7 @@ impl DynamicShapes {
         let mut out = Func { graph: Graph::new(), inputs: Vec::new(), outputs, attrs, loc };
         let entry = out.graph.entry();
         let mut rw = Rewriter::new(&mut out.graph, "specialize");
+        rw.number_symbols_above(&func.graph);
         rw.at_end(entry);
         let mut map = HashMap::new();
         for (at, (v, (dtype, dims, bytes))) in func.graph.args().iter().zip(inputs).enumerate() {

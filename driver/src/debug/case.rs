@@ -8,6 +8,7 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::{run_graph_with_hook, type_of};
+use of_passes::specialize::{Bindings, bind_input, specialize};
 
 /// Values of the outermost region of a graph.
 pub(super) type Values = HashMap<ValueId, Value>;
@@ -35,6 +36,18 @@ impl Case {
         func.outputs = names(graph, &extracted.outputs, "out", &mut taken);
         func.loc = ops.first().map_or(Location::Unknown, |op| graph.op(*op).loc.clone());
         (!expected.is_empty()).then_some(Case { func, inputs, expected })
+    }
+
+    /// The same with the extents of its inputs instead of symbols; unchanged where they contradict its types.
+    pub(super) fn specialized(self) -> Case {
+        let mut bindings = Bindings::new();
+        let bind = |(name, value): (&String, &Value)| match value {
+            Value::Tensor(t) => bind_input(&self.func, name, t.dims(), &mut bindings).is_ok(),
+            _ => true,
+        };
+        let bound = self.func.inputs.iter().zip(&self.inputs).all(bind);
+        let mut func = self.func.clone();
+        if bound && specialize(&mut func, &bindings).is_ok() { Case { func, ..self } } else { self }
     }
 
     /// Ops other than constants and the terminator.

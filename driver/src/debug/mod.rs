@@ -269,6 +269,12 @@ fn pieces(graph: &Graph) -> Vec<Vec<OpId>> {
     out
 }
 
+/// Whether no extent of a value is a symbol.
+fn has_fixed_extents(graph: &Graph) -> bool {
+    let results = graph.walk().into_iter().flat_map(|op| graph.op(op).results.to_vec());
+    results.chain(graph.args().to_vec()).filter_map(|v| graph.ty(v).as_tensor()).all(|t| t.fixed_dims().is_some())
+}
+
 /// The name and the location of an op, as its source has them.
 fn title(graph: &Graph, op: OpId) -> (String, String) {
     let data = graph.op(op);
@@ -315,7 +321,7 @@ impl Debugging<'_> {
         };
         let mut outputs = outputs;
         let differ = |outputs: &[Compared]| outputs.iter().any(|c| c.difference.is_some());
-        let (checks, mut finding, guilty) = self.each_op();
+        let (checks, mut finding, guilty) = self.each_op(has_fixed_extents(&placed.graph));
         let mut ops = guilty;
         if finding.is_none() {
             (finding, ops) = self.fused(&placed, &ran)?;
@@ -386,14 +392,18 @@ impl Debugging<'_> {
         })
     }
 
-    /// Checks each op alone. Returns the first that is wrong, with its ops in the model.
-    fn each_op(&self) -> (Vec<Check>, Option<Finding>, Vec<OpId>) {
+    /// Checks each op alone, with fixed extents where the model compiles to code with `fixed` extents: inference of a part
+    /// may have to suppose that two open extents are equal. Returns the first that is wrong, with its ops in the model.
+    fn each_op(&self, fixed: bool) -> (Vec<Check>, Option<Finding>, Vec<OpId>) {
         let Subject { func, values, pieces, reference, .. } = self.subject;
         let graph = &func.graph;
         let skipped = |piece: &[OpId]| {
             (!reference && piece.iter().any(|op| draws(graph, *op))).then_some("it draws random numbers")
         };
-        let case = |piece: &Vec<OpId>| if skipped(piece).is_some() { None } else { Case::of(graph, piece, values) };
+        let case = |piece: &Vec<OpId>| {
+            let case = if skipped(piece).is_some() { None } else { Case::of(graph, piece, values) };
+            case.map(|c| if fixed { c.specialized() } else { c })
+        };
         let cases: Vec<Option<Case>> = pieces.iter().map(case).collect();
         let given: Vec<&Case> = cases.iter().flatten().collect();
         let mut ran = self.run("checking each op", &given, |cases, done| self.alone.run(cases, done)).into_iter();

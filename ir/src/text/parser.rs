@@ -256,10 +256,12 @@ impl ModuleParser<'_> {
         body.args(entry, &mut inputs)?;
         let declared = body.m.func_results()?;
         let attrs = if body.m.p.eat_word("attributes") { body.m.p.attrs()? } else { Attrs::new() };
+        let errors = body.m.errors.len();
         body.region(entry)?;
         let mut outputs = body.last_operands();
         if let Some(declared) = declared {
-            self.check_results(name_at, &graph, &declared);
+            let complete = self.errors.len() == errors;
+            self.check_results(name_at, &graph, &declared, complete);
             if graph.terminator(entry).is_none() {
                 outputs.clear();
             }
@@ -290,7 +292,8 @@ impl ModuleParser<'_> {
         Ok(Some(all))
     }
 
-    fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared]) {
+    /// `complete`: the body has no errors. Otherwise a value of type none may stand for one that could not be made.
+    fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared], complete: bool) {
         if graph.terminator(graph.entry()).is_none() {
             // The verifier reports it, with the op found instead of the terminator.
             return;
@@ -301,7 +304,7 @@ impl ModuleParser<'_> {
             return self.report(Code::ARITY, at, what);
         }
         for (d, v) in declared.iter().zip(outputs) {
-            if !accepts(&d.ty, graph.ty(*v)) {
+            if !accepts(&d.ty, graph.ty(*v)) && (complete || *graph.ty(*v) != Type::None) {
                 self.report(Code::TYPE, d.at, format!("the function declares {} and returns {}", d.ty, graph.ty(*v)));
             }
         }

@@ -330,6 +330,7 @@ impl<'a> Unroller<'a> {
         };
         let entry = out.graph.entry();
         let mut rw = Rewriter::new(&mut out.graph, "microbatches");
+        rw.number_symbols_above(self.g);
         let (mut cuts_in, mut cuts_out) = (Vec::new(), Vec::new());
         let mut first_of_arg = Vec::new();
         for (v, name) in self.g.args().iter().zip(&self.func.inputs) {

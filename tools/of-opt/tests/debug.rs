@@ -181,6 +181,25 @@ fn a_right_backend_shows_no_difference() {
     assert!(!bench.path("small.of").exists());
 }
 
+#[test]
+fn extents_that_only_the_whole_model_knows_are_no_difference() {
+    // Alone, the reshape has a shape that is an input: its extents are symbols other than the one of its operand.
+    let bench = Bench::new();
+    let model = bench.write(
+        "extents.of",
+        "module @extents { func @main(%x: tensor<4xf32>) -> (tensor<2x2xi64>) {
+            %one = of.constant {value = dense<1> : tensor<2xi64>}
+            %shape = of.add %one, %one
+            %places = of.nonzero %x : (tensor<4xf32>) -> tensor<1x?(u1)xi64>
+            %square = of.reshape %places, %shape {allowzero = true}
+            of.return %square
+        } }",
+    );
+    let report = bench.debug(&model, "reference", &[]);
+    assert!(report["finding"].is_null(), "{report:#}");
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(3), "{report:#}");
+}
+
 /// The GPU kernel of a user op, half of what the op's CPU function computes.
 #[test]
 fn a_wrong_kernel_of_a_user_op_is_found() {

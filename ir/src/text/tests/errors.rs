@@ -39,6 +39,10 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "func @f() -> (tensor<f32>) {\n  %x = t.what\n  t.return %x\n}",
+        &["t.of:2:8: error[E0103]: there is no op 't.what'"],
+    ),
+    (
         "func @f() {\n  t.same\n  %c = t.const\n  t.if %c\n  t.return\n}",
         &[
             "t.of:2:3: error[E0202]: 't.same' needs at least 1 operands, it has 0",
