@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use of_plan::Extent;
+use smallvec::SmallVec;
 
 use crate::boxing::BoxingCall;
 use crate::control::ControlCall;
@@ -36,12 +37,25 @@ pub(crate) enum BoundTask {
     Fetch { port: usize, from: RegisterRef },
 }
 
+/// Calls of kernels with up to this many arguments allocate nothing but results.
+const ARGS: usize = 8;
+
 /// A kernel with its operands.
 pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
     pub args: Vec<DynamicArg>,
     pub loop_iterations: Extent,
     pub operands: Vec<IndexOperand>,
+    /// For the symbols' values of the last run: most runs have the same.
+    pub sizes: Option<Sizes>,
+}
+
+/// What the values of the symbols say of a kernel call.
+pub(crate) struct Sizes {
+    symbols: Vec<i64>,
+    loop_iterations: i64,
+    /// For each argument that the kernel fills, its extents and bytes, and for each that it reads, the bytes that it needs.
+    args: Vec<(Vec<i64>, usize)>,
 }
 
 /// An argument of a kernel.
@@ -118,43 +132,67 @@ impl BoundTask {
 
 impl DynamicCall {
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
-        let iteration = context.iteration;
+        let sizes = match self.sizes.take().filter(|sizes| context.symbols.are(&sizes.symbols)) {
+            Some(sizes) => sizes,
+            None => self.sizes(context)?,
+        };
+        let done = self.run_with(&sizes, context);
+        self.sizes = Some(sizes);
+        done
+    }
+
+    fn sizes(&self, context: &Context<'_>) -> Result<Sizes, RunError> {
         let symbols = context.symbols.values();
-        let guards = self.args.iter().map(|arg| match arg {
-            DynamicArg::Read(register) => context.objects.read(*register, iteration),
-            _ => None,
+        let args = self.args.iter().map(|arg| match arg {
+            DynamicArg::Buffer(_) => Ok((Vec::new(), 0)),
+            DynamicArg::Read(register) => Ok((Vec::new(), context.bytes_read(*register, &symbols)?)),
+            DynamicArg::Write(register) => context.extents(*register),
         });
-        let guards: Vec<_> = guards.collect();
-        let mut filled = Vec::new();
-        for arg in &self.args {
-            if let DynamicArg::Write(register) = arg {
-                filled.push((*register, context.room(*register)?));
-            }
-        }
-        let mut to_fill = filled.iter_mut();
-        let memory = self.args.iter().zip(&guards).map(|(arg, guard)| match arg {
-            DynamicArg::Buffer(buffer) => Ok(Memory::Buffer(buffer)),
-            DynamicArg::Read(register) => {
-                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*register))?;
-                let bytes = value.as_tensor().and_then(Tensor::bytes);
-                let bytes = bytes.ok_or_else(|| context.internal("reads a value that has no bytes"))?;
-                context.check_room(*register, &symbols, bytes.len())?;
-                Ok(Memory::Read(bytes))
-            }
-            DynamicArg::Write(_) => {
-                let tensor = to_fill.next().and_then(|(_, tensor)| tensor.bytes_mut());
-                tensor.map(Memory::Write).ok_or_else(|| context.internal("fills a value that has no bytes"))
-            }
-        });
-        let mut memory = memory.collect::<Result<Vec<_>, _>>()?;
+        let args = args.collect::<Result<_, RunError>>()?;
         let loop_iterations = self.loop_iterations.eval(&symbols).filter(|&n| n >= 0);
         let loop_iterations =
             loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
-        let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
+        Ok(Sizes { symbols, loop_iterations, args })
+    }
+
+    fn run_with(&self, sizes: &Sizes, context: &Context<'_>) -> Result<(), RunError> {
+        let iteration = context.iteration;
+        let (mut guards, mut filled) = (SmallVec::<[_; ARGS]>::new(), SmallVec::<[_; 2]>::new());
+        for (arg, (dims, bytes)) in self.args.iter().zip(&sizes.args) {
+            match arg {
+                DynamicArg::Buffer(_) => {}
+                DynamicArg::Read(register) => guards.push(context.objects.read(*register, iteration)),
+                DynamicArg::Write(register) => filled.push((*register, context.room(*register, dims, *bytes)?)),
+            }
+        }
+        let (mut read, mut to_fill) = (guards.iter(), filled.iter_mut());
+        let mut memory = SmallVec::<[_; ARGS]>::new();
+        for (arg, (_, needed)) in self.args.iter().zip(&sizes.args) {
+            memory.push(match arg {
+                DynamicArg::Buffer(buffer) => Memory::Buffer(buffer),
+                DynamicArg::Read(register) => {
+                    let value = read.next().and_then(Option::as_deref).and_then(Option::as_ref);
+                    let bytes = value.ok_or_else(|| context.empty(*register))?.as_tensor().and_then(Tensor::bytes);
+                    let bytes = bytes.ok_or_else(|| context.internal("reads a value that has no bytes"))?;
+                    if bytes.len() < *needed {
+                        return Err(context.short(*register, bytes.len()));
+                    }
+                    Memory::Read(bytes)
+                }
+                DynamicArg::Write(_) => {
+                    let bytes = to_fill.next().and_then(|(_, tensor): &mut (u32, Tensor)| tensor.bytes_mut());
+                    Memory::Write(bytes.ok_or_else(|| context.internal("fills a value that has no bytes"))?)
+                }
+            });
+        }
+        let Sizes { symbols, loop_iterations, .. } = sizes;
+        let status = self.kernel.run(&mut memory, symbols, *loop_iterations, iteration, context.pool, context.scratch);
         drop(memory);
         drop(guards);
         status.map_err(|status| context.failed(kernel_error(status, &self.operands, context)))?;
-        filled.into_iter().for_each(|(register, tensor)| context.objects.write(register, iteration, tensor.into()));
+        for (register, tensor) in filled {
+            context.objects.write(register, iteration, tensor.into());
+        }
         Ok(())
     }
 }

@@ -38,6 +38,9 @@ struct Memory {
     most: usize,
 }
 
+/// Tensors of up to this many bytes stay with their register: a search for memory costs more than they are worth.
+const SMALL: usize = 4096;
+
 /// The most free blocks that are kept. Beyond it, the longest free blocks are returned to the system first.
 const MAX_FREE: usize = 256;
 
@@ -49,10 +52,11 @@ const MAX_FREE_BYTES: usize = 1 << 20;
 const SPARE: usize = 2;
 
 impl Memory {
-    /// The smallest free block that holds so many bytes and is not much larger.
+    /// The smallest free block that holds so many bytes and is not much larger. Of several, the one that was freed last: it
+    /// is most likely in a cache.
     fn take(&mut self, len: usize) -> Option<AlignedBytes> {
         let fits = |bytes: &AlignedBytes| bytes.capacity() >= len && bytes.capacity() / 2 <= len.max(4096);
-        let best = (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
+        let best = (0..self.free.len()).rev().filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
         let block = self.free.remove(best)?;
         self.bytes -= block.capacity();
         Some(block.with_len(len))
@@ -78,6 +82,8 @@ fn size(value: &Value) -> usize {
 #[derive(Debug, Default)]
 struct Slot {
     value: RwLock<Option<Value>>,
+    /// The tensor of an earlier iteration, when it is small: to be filled again.
+    spare: Mutex<Option<Tensor>>,
     /// Consumers that have not acted on the value yet.
     readers: AtomicU32,
 }
@@ -117,14 +123,26 @@ impl Objects {
             .map_err(|e| ExecError::Memory(format!("a value takes {} of memory: {e}", binary_size(len as u64))))
     }
 
-    /// Keeps the memory of a dead value for reuse.
-    fn recycle(&self, value: Option<Value>) {
-        let Some(value) = value else { return };
+    /// A tensor with these extents that the register had in an earlier iteration, to be filled again.
+    pub fn spare(&self, register: u32, iteration: u64, dims: &[i64]) -> Option<Tensor> {
+        let spare = lock(&self.slot(register, iteration)?.spare).take()?;
+        (spare.dims() == dims).then_some(spare)
+    }
+
+    /// Keeps the memory of a slot's dead value for reuse.
+    fn recycle(&self, slot: &Slot) {
+        let Some(value) = slot.take() else { return };
+        let bytes = size(&value);
         let mut memory = lock(&self.memory);
-        memory.live = memory.live.saturating_sub(size(&value));
-        if let Some(mut bytes) = value.into_tensor().and_then(Tensor::into_bytes)
-            && bytes.is_own()
-        {
+        memory.live = memory.live.saturating_sub(bytes);
+        let Some(mut tensor) = value.into_tensor() else { return };
+        if !tensor.is_own() {
+            return;
+        }
+        if bytes <= SMALL {
+            drop(memory);
+            *lock(&slot.spare) = Some(tensor);
+        } else if let Some(bytes) = tensor.into_bytes() {
             memory.keep(bytes);
         }
     }
@@ -173,7 +191,7 @@ impl Objects {
             let consumers = self.consumers[register as usize];
             slot.readers.store(consumers, Ordering::Release);
             if consumers == 0 {
-                self.recycle(slot.take());
+                self.recycle(slot);
             }
         }
     }
@@ -183,7 +201,7 @@ impl Objects {
         if let Some(slot) = self.slot(register, iteration)
             && slot.readers.fetch_sub(1, Ordering::AcqRel) == 1
         {
-            self.recycle(slot.take());
+            self.recycle(slot);
         }
     }
 }

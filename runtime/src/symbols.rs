@@ -30,6 +30,11 @@ impl Symbols {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
     }
 
+    /// Whether these are the values.
+    pub fn are(&self, values: &[i64]) -> bool {
+        self.values.len() == values.len() && self.values.iter().zip(values).all(|(v, n)| v.load(Ordering::Acquire) == *n)
+    }
+
     /// Binds the symbols that the extents of a value determine; whether there are any. With `free`, a symbol on which an
     /// extent does not depend, because its factor is 0, is bound to 0.
     pub fn learn(&self, register: &Register, dims: &[i64], free: bool) -> bool {

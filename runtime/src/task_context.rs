@@ -136,32 +136,47 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// An allocated tensor for an object register whose extents are known by now.
-    pub fn room(&self, register: u32) -> Result<Tensor, RunError> {
+    /// The extents and the bytes of an object register whose symbols are bound by now.
+    pub fn extents(&self, register: u32) -> Result<(Vec<i64>, usize), RunError> {
         let desc = &self.program.registers[register as usize];
         let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
         let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
         let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
-        let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
-        let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
+        let too_large = || self.failed(ExecError::Input(format!("makes a tensor of {dims:?}, which is too large")));
+        let bytes = bytes.ok_or_else(too_large)?;
+        Ok((dims, bytes))
+    }
+
+    /// An allocated tensor of these extents and bytes for an object register.
+    pub fn room(&self, register: u32, dims: &[i64], bytes: usize) -> Result<Tensor, RunError> {
+        let desc = &self.program.registers[register as usize];
+        if let Some(spare) = self.objects.spare(register, self.iteration, dims).filter(|t| t.dtype() == desc.dtype()) {
+            return Ok(spare);
+        }
         let named = |error| match error {
             ExecError::Memory(what) => ExecError::Memory(format!("'{}' {}{dims:?}: {what}", desc.name, desc.dtype())),
             other => other,
         };
-        let bytes = bytes.map_err(|error| self.failed(named(error)))?;
+        let bytes = self.objects.allocate(bytes).map_err(|error| self.failed(named(error)))?;
         Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 
-    /// Checks that a value has the bytes that a kernel reads for these values of the symbols.
-    pub fn check_room(&self, register: u32, symbols: &[i64], len: usize) -> Result<(), RunError> {
+    /// The bytes of an object register that a kernel reads for these values of the symbols.
+    pub fn bytes_read(&self, register: u32, symbols: &[i64]) -> Result<usize, RunError> {
         let desc = &self.program.registers[register as usize];
-        let needed = desc.extents.iter().try_fold(1i64, |n, extent| n.checked_mul(extent.eval(symbols)?));
-        let needed = needed.and_then(|n| desc.dtype().byte_len(&[n]));
-        if desc.extents.is_empty() || needed.is_some_and(|needed| needed <= len as u64) {
-            return Ok(());
+        if desc.extents.is_empty() {
+            return Ok(0);
         }
-        Err(self
-            .internal(&format!("reads register `{}`, whose value has {len} bytes, fewer than its extents", desc.name)))
+        let count = desc.extents.iter().try_fold(1i64, |n, extent| n.checked_mul(extent.eval(symbols)?));
+        let bytes = count.and_then(|n| desc.dtype().byte_len(&[n])).and_then(|len| usize::try_from(len).ok());
+        bytes.ok_or_else(|| self.internal(&format!("does not know the extents of register `{}`", desc.name)))
+    }
+
+    /// The error for a value with fewer bytes than its extents say.
+    #[cold]
+    pub fn short(&self, register: u32, len: usize) -> RunError {
+        let name = &self.program.registers[register as usize].name;
+        self.internal(&format!("reads register `{name}`, whose value has {len} bytes, fewer than its extents"))
     }
 
     /// A value reshaped to the extents of a register, if these are known.

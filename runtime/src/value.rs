@@ -145,6 +145,14 @@ impl Tensor {
         }
     }
 
+    /// Whether its bytes are the runtime's, and no clone shares them.
+    pub(crate) fn is_own(&mut self) -> bool {
+        match &mut self.data {
+            TensorData::Bytes(bytes) => bytes.is_own(),
+            TensorData::Strings(_) => false,
+        }
+    }
+
     /// The bytes, taken out; none for text.
     pub fn into_bytes(self) -> Option<AlignedBytes> {
         match self.data {

@@ -19,7 +19,7 @@ use of_ops::exactness::{Exactness, rounded_values};
 use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Squeeze, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
-use of_ops::structural::Constant;
+use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Op, OpSpec};
 
 use crate::builders::{permutation, reshape_to, transpose_by};
@@ -59,6 +59,7 @@ pub(crate) const RULES: &[LocalRule] = rules! {
     "transpose-transpose", Exact, transpose_transpose;
     "transpose-of-ones", Exact, transpose_of_ones;
     "reshape-reshape", Exact, reshape_reshape;
+    "shape-of-same", Exact, shape_of_same;
     "split-known", Exact, split_known;
     "reduce-keepdims", Exact, reduce_keepdims;
     "expand-operand", Exact, expand_operand;
@@ -287,6 +288,18 @@ fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     rw.rewrite(op, &[inner]);
     let new = reshape_to(rw, source, &to)?;
     replace(rw, op, new)
+}
+
+/// shape(f(x)) = shape(x) where both have the same extents. Ops that divide by an extent then share it.
+fn shape_of_same(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(shape_of) = as_op::<ShapeOf>(rw, op) else { return Ok(false) };
+    let g = rw.graph();
+    let y = g.op(op).operands[0];
+    let shape = |v: ValueId| g.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+    let (Some(def), Some(extents)) = (g.def_op(y), shape(y)) else { return Ok(false) };
+    let Some(x) = g.op(def).operands.iter().copied().find(|x| shape(*x) == Some(extents)) else { return Ok(false) };
+    rw.replace_with(op, shape_of, &[x])?;
+    Ok(true)
 }
 
 /// split(x) = slices of x, where the lengths are fixed

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use smallvec::SmallVec;
+
 use super::code::KernelFn;
 use super::{Buffer, CodeMap, Scratch};
 use crate::pool::Pool;
@@ -82,7 +84,7 @@ impl DynamicKernel {
             Memory::Read(bytes) => bytes.as_ptr().cast_mut(),
             Memory::Write(bytes) => bytes.as_mut_ptr(),
         };
-        let mut table: Vec<*mut u8> = memory.iter_mut().map(address).collect();
+        let mut table: SmallVec<[*mut u8; 12]> = memory.iter_mut().map(address).collect();
         table.push(symbols.as_ptr().cast_mut().cast());
         if loop_iterations == 0 {
             // Nothing to compute, but the kernel checks the symbols before it does.
