@@ -6,22 +6,33 @@ use of_ops::OpSpec;
 use of_ops::control::If;
 use of_ops::structural::Trap;
 
-/// Re-infers every op of `func`, inner regions first, and refines the types of its results.
+use crate::infer_ranks::infer_ranks;
+
+/// Re-infers every op of `func`, inner regions first, and refines the types of its results; then again with the ranks that
+/// follow from readers.
 ///
 /// # Errors
 /// Every op that does not accept its operands, e.g. because a given shape does not suit the model. Within a branch such
 /// an op becomes `of.trap` instead.
 pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
-    let mut order = Vec::new();
-    post_order(&func.graph, func.graph.entry(), &mut order);
-    let mut errors = Diagnostics::default();
     let mut rw = Rewriter::new(&mut func.graph, "infer-shapes");
+    infer_forward(&mut rw)?;
+    while infer_ranks(&mut rw) {
+        infer_forward(&mut rw)?;
+    }
+    Ok(())
+}
+
+fn infer_forward(rw: &mut Rewriter<'_>) -> Result<(), Diagnostics> {
+    let mut order = Vec::new();
+    post_order(rw.graph(), rw.graph().entry(), &mut order);
+    let mut errors = Diagnostics::default();
     for op in order {
-        let Err(e) = reinfer(&mut rw, op) else { continue };
+        let Err(e) = reinfer(rw, op) else { continue };
         let data = rw.graph().op(op);
         let d = e.at(data.name(), &data.loc);
         if !data.def.traits().terminator && in_branch(rw.graph(), op) {
-            trap_instead(&mut rw, op, &d)?;
+            trap_instead(rw, op, &d)?;
         } else {
             errors.0.push(d);
         }

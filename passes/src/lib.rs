@@ -16,6 +16,7 @@ pub mod egraph;
 pub mod exactness;
 pub mod expand_composites;
 pub mod fold_constants;
+mod infer_ranks;
 pub mod infer_shapes;
 pub mod legalize_float16;
 mod list;
