@@ -1,9 +1,7 @@
 //! Extracts ops of a graph as a separate function, for backends that compile subgraphs.
 
-use std::collections::HashMap;
-
 use of_diag::Location;
-use of_ir::{Attrs, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{Attrs, Func, Graph, IdMap, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::structural::Return;
 
 /// Constants of up to this many elements are copied into the function; larger ones stay operands and are shared as weights.
@@ -61,7 +59,7 @@ fn extract_to(graph: &Graph, ops: &[OpId], outputs: Vec<ValueId>, largest_consta
         attrs: Attrs::new(),
         loc: Location::Unknown,
     };
-    let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut map: IdMap<ValueId, ValueId> = IdMap::default();
     let mut inputs = Vec::new();
     let entry = func.graph.entry();
     let mut rw = Rewriter::new(&mut func.graph, "extract");

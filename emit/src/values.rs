@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use of_ir::{Elements, Graph, OpId, Tensor, Type, ValueId};
+use of_ir::{Elements, Graph, IdMap, OpId, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 
 use crate::value::{Port, Val};
@@ -11,14 +11,14 @@ use crate::value::{Port, Val};
 pub struct Values<'g> {
     /// The graph.
     pub g: &'g Graph,
-    printed: HashMap<ValueId, Val>,
+    printed: IdMap<ValueId, Val>,
     port: fn(&Type) -> Result<Port, String>,
 }
 
 impl<'g> Values<'g> {
     /// Creates an empty map for a graph. `port` returns the type of a value in the text, or why it is not supported.
     pub fn new(g: &'g Graph, port: fn(&Type) -> Result<Port, String>) -> Values<'g> {
-        Values { g, printed: HashMap::new(), port }
+        Values { g, printed: HashMap::default(), port }
     }
 
     /// The printed type of a value, or why it is not supported.

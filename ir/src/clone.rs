@@ -1,10 +1,8 @@
 //! Copying ops, from one graph into another or within one.
 
-use std::collections::HashMap;
-
 use smallvec::SmallVec;
 
-use crate::{Graph, OpId, Rewriter, Type, ValueId};
+use crate::{Graph, IdMap, OpId, Rewriter, Type, ValueId};
 
 impl Rewriter<'_> {
     /// Copies `op` of graph `from` to the insertion point, regions included, with its location. `map` has the
@@ -12,7 +10,7 @@ impl Rewriter<'_> {
     ///
     /// # Panics
     /// When a value that it reads is not in `map`: the caller maps captured values first.
-    pub fn clone_op(&mut self, from: &Graph, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
+    pub fn clone_op(&mut self, from: &Graph, op: OpId, map: &mut IdMap<ValueId, ValueId>) -> OpId {
         let data = from.op(op);
         let operands: SmallVec<[ValueId; 4]> = data.operands.iter().map(|v| map[v]).collect();
         let regions: Vec<_> = data
@@ -50,7 +48,7 @@ impl Rewriter<'_> {
 
     /// Copies `op`, regions included, to the insertion point, located as derived from it by this pass. `map` has the
     /// replacements of values that the op reads, and receives its results. Other values are read as they are.
-    pub fn copy_op(&mut self, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
+    pub fn copy_op(&mut self, op: OpId, map: &mut IdMap<ValueId, ValueId>) -> OpId {
         let data = self.graph().op(op).clone();
         let operands: SmallVec<[ValueId; 4]> =
             data.operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 
 use crate::rewriter::check_arity;
-use crate::{Func, Graph, Module, OpId, RegionId, Type, ValueId};
+use crate::{Func, Graph, IdSet, Module, OpId, RegionId, Type, ValueId};
 
 /// Checks every function and the meshes that types name.
 ///
@@ -39,7 +39,7 @@ pub fn verify_module(module: &Module) -> Result<(), Diagnostics> {
 /// Everything that is wrong.
 pub fn verify_func(func: &Func, module: &Module) -> Result<(), Diagnostics> {
     let g = &func.graph;
-    let mut v = Verifier { graph: g, module, out: Diagnostics::default(), visible: HashSet::new() };
+    let mut v = Verifier { graph: g, module, out: Diagnostics::default(), visible: HashSet::default() };
     v.region(g.entry(), &func.loc);
     if g.args().len() != func.inputs.len() || g.outputs().len() != func.outputs.len() {
         v.error(Code::ARITY, &func.loc, "names of inputs and outputs do not match their number".into());
@@ -51,7 +51,7 @@ struct Verifier<'a> {
     graph: &'a Graph,
     module: &'a Module,
     out: Diagnostics,
-    visible: HashSet<ValueId>,
+    visible: IdSet<ValueId>,
 }
 
 impl Verifier<'_> {

@@ -2,11 +2,9 @@
 
 mod support;
 
-use std::collections::HashMap;
-
 use of_diag::Code;
 use of_ir::text::parse_module;
-use of_ir::{Attr, DType, Dim, Graph, Module, RegionId, Tensor, Type, ValueId};
+use of_ir::{Attr, DType, Dim, Graph, IdMap, Module, RegionId, Tensor, Type, ValueId};
 use of_onnx::proto::ModelProto;
 use of_onnx::proto::tensor_proto::DataType;
 use of_onnx::{ExportOptions, Options, export_file, export_model, import_file};
@@ -17,7 +15,7 @@ use support::*;
 #[derive(Default)]
 struct Plain {
     out: String,
-    values: HashMap<ValueId, usize>,
+    values: IdMap<ValueId, usize>,
     symbols: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use of_ir::{Graph, OpId, ValueId};
+use of_ir::{Graph, IdSet, OpId, ValueId};
 
 use crate::elementwise::{Cast, Ceil, Eq, Floor, Fmod, Ge, Gt, Le, Lt, Mod, Ne, Round, Select, Sign};
 use crate::maps::is_elementwise;
@@ -154,8 +154,8 @@ fn chooses_between_functions(graph: &Graph, comparison: OpId) -> bool {
 
 /// The values that must keep every bit: the results of ops that round floats, and what these read through ops whose results
 /// are defined to the last bit. Integers computed from integers are not among them: every rewrite of these is exact.
-pub fn rounded_values(graph: &Graph) -> HashSet<ValueId> {
-    let mut found = HashSet::new();
+pub fn rounded_values(graph: &Graph) -> IdSet<ValueId> {
+    let mut found = HashSet::default();
     let mut open: Vec<OpId> = graph.walk().into_iter().filter(|op| rounds(graph, *op)).collect();
     while let Some(op) = open.pop() {
         let data = graph.op(op);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Dim, Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Dim, Graph, IdMap, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 
 use crate::elementwise::broadcast_dims;
 use crate::structural::{Constant, NoneValue, Return};
@@ -34,16 +34,16 @@ pub fn run_graph_with_hook(graph: &Graph, inputs: &[Value], hook: &EvaluateHook<
         let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
-    let (values, left, symbols) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let (values, left, symbols) = (HashMap::default(), HashMap::default(), HashMap::default());
     Frame { graph, hook, values, left, symbols }.region(graph.entry(), inputs)
 }
 
 struct Frame<'g> {
     graph: &'g Graph,
     hook: &'g EvaluateHook<'g>,
-    values: HashMap<ValueId, Value>,
+    values: IdMap<ValueId, Value>,
     /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
-    left: HashMap<ValueId, usize>,
+    left: IdMap<ValueId, usize>,
     /// The values of symbols, from the extents of computed values.
     symbols: HashMap<Arc<str>, i64>,
 }

@@ -4,11 +4,10 @@
 //! of [`crate::rules`] saturate it, and extraction takes the expressions that cost least on the target. This file has
 //! the pass and its options; the e-graph is in [`crate::egraph`].
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Func, Module, RegionId, Rewriter};
+use of_ir::{Func, IdSet, Module, RegionId, Rewriter};
 use of_ops::exactness::rounded_values;
 
 use crate::egraph::cost::{MACHINES, Target};
@@ -95,7 +94,7 @@ impl Total {
         options: &OptimizeOptions,
     ) -> Result<(), Diagnostic> {
         let mut rw = Rewriter::new(&mut func.graph, Optimize::NAME);
-        let kept = if options.round_inexact { HashSet::new() } else { rounded_values(rw.graph()) };
+        let kept = if options.round_inexact { IdSet::default() } else { rounded_values(rw.graph()) };
         let mut blocks = vec![rw.graph().entry()];
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{DType, Func, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Func, IdMap, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::{Gemm, MatMul};
 use of_ops::elementwise::{Add, Cast, Div, Max, Min, Mul, Relu, Round};
@@ -26,7 +26,7 @@ use crate::matchers::{def, dims, single_use, splat};
 /// When an op that it makes does not fit, a bug of the pass.
 pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize-contractions");
-    let mut affine = HashMap::new();
+    let mut affine = HashMap::default();
     for op in rw.graph().walk() {
         if !rw.graph().is_live(op) {
             continue;
@@ -136,7 +136,7 @@ fn finish(
     (x, w): (Quantised, Quantised),
     bias: Option<ValueId>,
     column: &[usize],
-    affine: &mut HashMap<ValueId, Affine>,
+    affine: &mut IdMap<ValueId, Affine>,
 ) -> Result<(), Diagnostic> {
     let shaped = |rw: &mut Rewriter<'_>, v: ValueId| match dims(rw.graph(), v) {
         Some(d) if d.iter().product::<usize>() == 1 => reshape_to(rw, v, &[]),
@@ -163,7 +163,7 @@ fn finish(
     Ok(())
 }
 
-fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut IdMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(c) = as_op::<Conv>(rw.graph(), op) else { return Ok(()) };
     let operands = rw.graph().op(op).operands.clone();
     let Some((x, w)) = pair(rw, operands[0], operands[1], 0) else { return Ok(()) };
@@ -180,7 +180,7 @@ fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) 
 }
 
 /// Matrix products; `of.gemm` where its factors are 1 and at most the right operand is transposed.
-fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut IdMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
     let gemm = as_op::<Gemm>(rw.graph(), op);
     let turned = gemm.as_ref().is_some_and(|g| g.trans_b);
@@ -276,7 +276,7 @@ fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId
 ///
 /// A contraction a x + b becomes (a/s) x + b/s, one product for each element instead of two. The model leaves the order of
 /// the contraction's terms open, so no quotient near a tie is defined; kernels of other runtimes do the same.
-fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &IdMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(q) = as_op::<QuantizeLinear>(rw.graph(), op) else { return Ok(()) };
     let operands = rw.graph().op(op).operands.clone();
     let (x, scale, result) = (operands[0], operands[1], rw.graph().op(op).results[0]);

@@ -8,10 +8,8 @@
 //!
 //! This is rematerialization, also called activation or gradient checkpointing.
 
-use std::collections::{HashMap, HashSet};
-
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, OpId, Rewriter, Use, ValueId};
+use of_ir::{Func, IdMap, IdSet, OpId, Rewriter, Use, ValueId};
 use of_ops::structural::{Alternatives, OptimizationBarrier};
 use of_sharding::cut_points::{self, Phases};
 
@@ -56,7 +54,7 @@ struct Segment {
 pub fn recompute(func: &mut Func, least: usize) -> Result<(), Diagnostic> {
     let g = &func.graph;
     let order: Vec<OpId> = g.region_ops(g.entry()).collect();
-    let at: HashMap<OpId, usize> = order.iter().copied().zip(0..).collect();
+    let at: IdMap<OpId, usize> = order.iter().copied().zip(0..).collect();
     let Phases { forward, backward } = Phases::of(func);
     let mut segments = Vec::new();
     let mut start: Option<(usize, ValueId)> = None;
@@ -80,8 +78,8 @@ pub fn recompute(func: &mut Func, least: usize) -> Result<(), Diagnostic> {
 fn offer_recomputation(
     rw: &mut Rewriter<'_>,
     segment: &Segment,
-    at: &HashMap<OpId, usize>,
-    backward: &HashSet<OpId>,
+    at: &IdMap<OpId, usize>,
+    backward: &IdSet<OpId>,
 ) -> Result<(), Diagnostic> {
     let g = rw.graph();
     let read = |v: ValueId| -> Vec<Use> { g.uses(v).iter().filter(|u| backward.contains(&u.op)).copied().collect() };
@@ -93,7 +91,7 @@ fn offer_recomputation(
         return Ok(());
     };
     // Ops of the segment that the wanted values need.
-    let mut needed: HashSet<ValueId> = wanted.iter().map(|(v, _)| *v).collect();
+    let mut needed: IdSet<ValueId> = wanted.iter().map(|(v, _)| *v).collect();
     let mut copied: Vec<OpId> = Vec::new();
     for op in segment.ops.iter().rev().filter(computed) {
         let data = g.op(*op);
@@ -107,7 +105,7 @@ fn offer_recomputation(
         return Ok(());
     }
     rw.before(first);
-    let mut values: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut values: IdMap<ValueId, ValueId> = IdMap::default();
     values.insert(segment.from, rw.create_one(OptimizationBarrier {}, &[segment.from])?);
     for op in copied.into_iter().rev() {
         rw.copy_op(op, &mut values);

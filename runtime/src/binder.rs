@@ -66,7 +66,13 @@ impl<'a> Binder<'a> {
             let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
             let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
             let args = args.ok_or_else(|| broken(task))?;
-            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone(), operands, sizes: None }));
+            return Ok(BoundTask::Dynamic(DynamicCall {
+                kernel,
+                args,
+                loop_iterations: iterations.clone(),
+                operands,
+                sizes: None,
+            }));
         }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;

@@ -56,7 +56,8 @@ impl Memory {
     /// is most likely in a cache.
     fn take(&mut self, len: usize) -> Option<AlignedBytes> {
         let fits = |bytes: &AlignedBytes| bytes.capacity() >= len && bytes.capacity() / 2 <= len.max(4096);
-        let best = (0..self.free.len()).rev().filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
+        let best =
+            (0..self.free.len()).rev().filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
         let block = self.free.remove(best)?;
         self.bytes -= block.capacity();
         Some(block.with_len(len))

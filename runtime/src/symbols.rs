@@ -32,7 +32,8 @@ impl Symbols {
 
     /// Whether these are the values.
     pub fn are(&self, values: &[i64]) -> bool {
-        self.values.len() == values.len() && self.values.iter().zip(values).all(|(v, n)| v.load(Ordering::Acquire) == *n)
+        self.values.len() == values.len()
+            && self.values.iter().zip(values).all(|(v, n)| v.load(Ordering::Acquire) == *n)
     }
 
     /// Binds the symbols that the extents of a value determine; whether there are any. With `free`, a symbol on which an

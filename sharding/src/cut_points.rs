@@ -1,9 +1,9 @@
 //! Cut points: positions in the forward ops where one value alone is live, as between the layers of a model.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use of_diag::Location;
-use of_ir::{Func, Graph, OpId, ValueId};
+use of_ir::{Func, Graph, IdMap, IdSet, OpId, ValueId};
 use of_ops::training::CARRIED;
 
 /// The forward and backward ops of a training step.
@@ -11,7 +11,7 @@ pub struct Phases {
     /// Ops that compute the loss, in order; all ops where no backward op is known.
     pub forward: Vec<OpId>,
     /// Ops that compute gradients.
-    pub backward: HashSet<OpId>,
+    pub backward: IdSet<OpId>,
 }
 
 impl Phases {
@@ -20,7 +20,7 @@ impl Phases {
     pub fn of(func: &Func) -> Phases {
         let g = &func.graph;
         let order = || g.region_ops(g.entry());
-        let made: HashSet<OpId> = order().filter(|op| is_derived(&g.op(*op).loc)).collect();
+        let made: IdSet<OpId> = order().filter(|op| is_derived(&g.op(*op).loc)).collect();
         let backward = if made.is_empty() { for_next_step(func) } else { made };
         let ends = |op: &OpId| g.op(*op).def.traits().terminator;
         let forward = match order().find(|op| backward.contains(op)) {
@@ -42,18 +42,18 @@ fn is_derived(loc: &Location) -> bool {
 }
 
 /// The ops that only carried outputs need. Empty where all outputs are carried, or none.
-fn for_next_step(func: &Func) -> HashSet<OpId> {
+fn for_next_step(func: &Func) -> IdSet<OpId> {
     let g = &func.graph;
     let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
     let is_result = |i: usize| carried.get(i).is_none_or(|input| *input < 0);
     let results = g.outputs();
     if (0..results.len()).all(is_result) || !(0..results.len()).any(is_result) {
-        return HashSet::new();
+        return HashSet::default();
     }
-    let mut needed: HashSet<ValueId> =
+    let mut needed: IdSet<ValueId> =
         results.iter().enumerate().filter(|(i, _)| is_result(*i)).map(|(_, v)| *v).collect();
     let order: Vec<OpId> = g.region_ops(g.entry()).collect();
-    let mut rest = HashSet::new();
+    let mut rest = HashSet::default();
     for op in order.into_iter().rev() {
         let data = g.op(op);
         if data.results.iter().any(|v| needed.contains(v)) {
@@ -68,9 +68,9 @@ fn for_next_step(func: &Func) -> HashSet<OpId> {
 /// For each cut point the position of the op before it, and the value that crosses it. Constants and inputs are
 /// available everywhere.
 pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
-    let at: HashMap<OpId, usize> = forward.iter().copied().zip(0..).collect();
+    let at: IdMap<OpId, usize> = forward.iter().copied().zip(0..).collect();
     // The last forward reader of each value, and the values by their last reader.
-    let mut last: HashMap<ValueId, usize> = HashMap::new();
+    let mut last: IdMap<ValueId, usize> = IdMap::default();
     let mut ends: Vec<Vec<ValueId>> = vec![Vec::new(); forward.len()];
     for op in forward.iter().filter(|op| !g.op(**op).def.traits().constant) {
         for v in &g.op(*op).results {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
+use of_ir::{Func, IdMap, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::ShardingConstraint;
 use of_ops::structural::Alternatives;
@@ -268,7 +268,7 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
     let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
     let outputs = func.graph.outputs().to_vec();
     let terminator = func.graph.terminator(func.graph.entry());
-    let order: HashMap<OpId, usize> = func.graph.region_ops(func.graph.entry()).zip(0..).collect();
+    let order: IdMap<OpId, usize> = func.graph.region_ops(func.graph.entry()).zip(0..).collect();
     let mut rw = Rewriter::new(&mut func.graph, "shard");
     for i in 0..rw.graph().value_slots() {
         let Some(v) = rw.graph().value_at(i) else { continue };
@@ -281,7 +281,7 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
         }
     }
     // A shared transfer is placed once, and all its readers use the result.
-    let mut shared: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut shared: IdMap<ValueId, ValueId> = IdMap::default();
     for t in &written.transfers {
         let place = ShardingConstraint { sharding: sbp(&t.to) };
         match t.reader {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{DType, Elements, Graph, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Elements, Graph, IdMap, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Value, interpret};
 
@@ -26,7 +26,7 @@ pub struct ExecutionResult {
 /// A tensor without a layout, a value that is not numeric, or an op that cannot be evaluated.
 pub fn execute(graph: &Graph, mesh: &[usize], inputs: &[Value]) -> Result<ExecutionResult, Diagnostic> {
     // The part of each value on each device.
-    let mut e = Execution { graph, mesh, values: HashMap::new(), sent: 0.0 };
+    let mut e = Execution { graph, mesh, values: HashMap::default(), sent: 0.0 };
     for (v, value) in graph.args().iter().zip(inputs) {
         let parts = e.scatter(*v, value)?;
         e.values.insert(*v, parts);
@@ -44,7 +44,7 @@ struct Execution<'g> {
     graph: &'g Graph,
     mesh: &'g [usize],
     /// What each device holds of each value.
-    values: HashMap<ValueId, Vec<Value>>,
+    values: IdMap<ValueId, Vec<Value>>,
     sent: f64,
 }
 

@@ -1,5 +1,6 @@
 //! Explanations of a solution: the chosen layouts, the runner-up of each, transfers, and pipelines.
 
+use of_ir::IdMap;
 use std::fmt::Write;
 
 use of_ir::OpId;
@@ -161,7 +162,7 @@ pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
         );
     }
     if best.stages > 1 {
-        let order: std::collections::HashMap<OpId, usize> = func.graph.walk().into_iter().zip(0..).collect();
+        let order: IdMap<OpId, usize> = func.graph.walk().into_iter().zip(0..).collect();
         let _ = writeln!(out, "\nstages of the fastest, each on a mesh of {:?}", best.mesh.shape());
         for (i, took) in best.seconds.iter().enumerate() {
             let until = match best.last.get(i) {

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Func, Graph, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
+use of_ir::{Func, Graph, IdMap, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::training::CARRIED;
 
 use crate::decide;
@@ -37,17 +37,11 @@ pub struct Microbatches {
     /// By position of the values in the arena; replicated where absent.
     pub(crate) values: Vec<Sbp>,
     /// The layouts in which ops read their operands.
-    pub(crate) reads_as: HashMap<(OpId, usize), Sbp>,
+    pub(crate) reads_as: IdMap<(OpId, usize), Sbp>,
 }
 
 /// The layout along the microbatches in which `op` reads an operand of layout `made`.
-pub(crate) fn read_layout(
-    g: &Graph,
-    reads_as: &HashMap<(OpId, usize), Sbp>,
-    op: OpId,
-    operand: usize,
-    made: Sbp,
-) -> Sbp {
+pub(crate) fn read_layout(g: &Graph, reads_as: &IdMap<(OpId, usize), Sbp>, op: OpId, operand: usize, made: Sbp) -> Sbp {
     match (reads_as.get(&(op, operand)), made) {
         (Some(how), _) => *how,
         (None, Sbp::Partial(_)) => Sbp::Broadcast,
@@ -64,7 +58,7 @@ pub(crate) fn read_layout(
 pub(crate) fn check(
     g: &Graph,
     layout: &dyn Fn(ValueId) -> Sbp,
-    reads_as: &HashMap<(OpId, usize), Sbp>,
+    reads_as: &IdMap<(OpId, usize), Sbp>,
 ) -> Result<(), Diagnostic> {
     let is_constant = |v: ValueId| g.def_op(v).is_some_and(|op| g.op(op).def.traits().constant);
     for op in g.region_ops(g.entry()) {
@@ -98,7 +92,7 @@ pub(crate) fn check(
 impl Microbatches {
     /// A single microbatch.
     pub fn one(func: &Func) -> Microbatches {
-        Microbatches { count: 1, values: vec![Sbp::Broadcast; func.graph.value_slots()], reads_as: HashMap::new() }
+        Microbatches { count: 1, values: vec![Sbp::Broadcast; func.graph.value_slots()], reads_as: HashMap::default() }
     }
 
     /// The layouts for `count` microbatches. It splits the inputs that are not carried and are as long as the first
@@ -175,7 +169,7 @@ impl Microbatches {
         }
         let Some(d) = found else { return Err(error("it cannot be split into microbatches".into())) };
         let only = |l: &crate::Layout| l.first().copied().unwrap_or(Sbp::Broadcast);
-        let mut reads_as = HashMap::new();
+        let mut reads_as = HashMap::default();
         for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
             let NodeKind::Op(op) = kind_of_node else { continue };
             let chosen = &model.choices[node].candidates[d.labels[node]];

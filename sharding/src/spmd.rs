@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Blob, Func, Graph, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{Blob, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{Send, ShardingConstraint, Transfer};
 use of_ops::structural::Constant;
@@ -34,7 +34,8 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         loc: func.loc.clone(),
     };
     let entry = out.graph.entry();
-    let mut builder = RankBuilder { whole: &func.graph, meshes, coords: meshes.coords(rank), values: HashMap::new() };
+    let mut builder =
+        RankBuilder { whole: &func.graph, meshes, coords: meshes.coords(rank), values: HashMap::default() };
     let here = |builder: &RankBuilder<'_>, values: &[ValueId], names: &[String]| {
         values.iter().zip(names).filter(|(v, _)| builder.is_here(**v)).map(|(_, n)| n.clone()).collect()
     };
@@ -56,7 +57,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
 /// For each rank, the first rank of its stage whose parts of all values have the same extents.
 pub fn rank_classes(func: &Func, meshes: &Meshes) -> Vec<usize> {
     let g = &func.graph;
-    let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
+    let mut seen: HashMap<Vec<usize>, usize> = HashMap::default();
     let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
     let sbp = |v: ValueId| g.ty(v).as_tensor()?.sbp.clone();
     let whole: Vec<(NdSbp, Vec<usize>)> =
@@ -95,7 +96,7 @@ struct RankBuilder<'a> {
     meshes: &'a Meshes,
     /// Coordinates of the rank on the mesh of all ranks.
     coords: Vec<usize>,
-    values: HashMap<ValueId, ValueId>,
+    values: IdMap<ValueId, ValueId>,
 }
 
 impl RankBuilder<'_> {

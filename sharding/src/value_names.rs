@@ -1,13 +1,11 @@
 //! Names of values for messages and explanations.
 
-use std::collections::HashMap;
-
-use of_ir::{Func, OpId, ValueDef, ValueId};
+use of_ir::{Func, IdMap, OpId, ValueDef, ValueId};
 
 /// A readable name of each value, by position in the arena.
 pub fn value_names(func: &Func) -> Vec<String> {
     let g = &func.graph;
-    let order: HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
+    let order: IdMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
     (0..g.value_slots())
         .map(|i| {
             let Some(v) = g.value_at(i) else { return String::new() };
@@ -16,7 +14,7 @@ pub fn value_names(func: &Func) -> Vec<String> {
         .collect()
 }
 
-fn name(func: &Func, v: ValueId, order: &HashMap<OpId, usize>) -> String {
+fn name(func: &Func, v: ValueId, order: &IdMap<OpId, usize>) -> String {
     let g = &func.graph;
     match (g.name(v), g.def(v)) {
         (Some(n), _) => format!("%{n}"),

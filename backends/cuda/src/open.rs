@@ -91,7 +91,7 @@ impl DynamicShapes {
         let mut rw = Rewriter::new(&mut out.graph, "specialize");
         rw.number_symbols_above(&func.graph);
         rw.at_end(entry);
-        let mut map = HashMap::new();
+        let mut map = HashMap::default();
         for (at, (v, (dtype, dims, bytes))) in func.graph.args().iter().zip(inputs).enumerate() {
             let own = if self.weights.get(at).is_some_and(|w| *w) {
                 let dtype = dtype_of(*dtype).ok_or_else(|| failed("a constant has no element type".into()))?;

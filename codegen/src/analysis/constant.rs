@@ -1,8 +1,8 @@
 //! Constants with a single value.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use of_ir::{DType, Elements, Graph, ValueId};
+use of_ir::{DType, Elements, Graph, IdSet, ValueId};
 
 /// The value of a constant with one element, or with few and equal elements, if f64 represents it exactly.
 pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
@@ -20,9 +20,9 @@ pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
 
 /// Constants of one element that kernels load instead of containing them: ops of one kind read so many different numbers that
 /// kernels which differ in their constant alone would take the C compiler minutes.
-pub fn loaded_numbers(g: &Graph) -> HashSet<ValueId> {
+pub fn loaded_numbers(g: &Graph) -> IdSet<ValueId> {
     const MAX_NUMBERS: usize = 256;
-    let mut read: HashMap<(&str, DType), HashMap<u64, Vec<ValueId>>> = HashMap::new();
+    let mut read: HashMap<(&str, DType), HashMap<u64, Vec<ValueId>>> = HashMap::default();
     for op in g.walk() {
         let data = g.op(op);
         for v in &data.operands {

@@ -1,9 +1,9 @@
 //! The role of each op in code generation: fused, a separate kernel, or left to a backend with a reason.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
+use of_ir::{DType, Dim, Graph, IdMap, IdSet, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
@@ -50,7 +50,7 @@ pub enum Role {
 
 /// The role of every op of a region, and the symbols of its extents.
 pub struct Roles {
-    roles: HashMap<OpId, Role>,
+    roles: IdMap<OpId, Role>,
     /// Symbols that are bound at run time, in binding order.
     pub symbols: Vec<Arc<str>>,
     /// The value that binds each symbol, and the op that defines it unless it is an input.
@@ -64,7 +64,7 @@ impl Roles {
     /// ([`Dim::determines`]): native code then computes with it. An op whose results have unbound symbols runs on a backend,
     /// which binds them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
-        let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
+        let mut r = Roles { roles: HashMap::default(), symbols: Vec::new(), bound_by: HashMap::default() };
         // An extent may determine a symbol only once a later input binds another.
         let mut bound = usize::MAX;
         while bound != r.symbols.len() {
@@ -168,7 +168,7 @@ impl Roles {
 
     /// Removes the role of ops whose results have no readers at run time: shape computations whose results are known as symbols.
     fn drop_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
-        let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
+        let mut read: IdSet<ValueId> = outputs.iter().copied().collect();
         for op in order.iter().rev() {
             let data = graph.op(*op);
             let binds = self.bound_by.values().any(|(_, o)| *o == Some(*op));
@@ -265,7 +265,7 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 /// The reason why there is none.
 pub fn check_gpu_compatible(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
-    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
+    let none = Roles { roles: HashMap::default(), symbols: Vec::new(), bound_by: HashMap::default() };
     let role = none.role(g, op);
     let open = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
     if role != Role::Nothing && data.operands.iter().chain(&data.results).any(open) {

@@ -2,9 +2,9 @@
 //! only contractions read the result. The gradient of attention has this form. Its weights are recomputed from the scores and
 //! from the row values that the forward ops stored, and each tile is multiplied as soon as it is computed.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
-use of_ir::{DType, Graph, OpId, RegionId, ValueId};
+use of_ir::{DType, Graph, IdMap, IdSet, OpId, RegionId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -87,7 +87,7 @@ impl ScoreMatrixMatch {
 pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrixMatch> {
     let order: Vec<OpId> = g.region_ops(region).collect();
     let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
-    let mut taken: HashSet<OpId> = HashSet::new();
+    let mut taken: IdSet<OpId> = IdSet::default();
     let mut out = Vec::new();
     for op in order {
         if let Some(matrix) = f.matrix_read_by(op).filter(|t| t.ops().iter().all(|op| !taken.contains(op))) {
@@ -101,7 +101,7 @@ pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrixMatch>
 struct Finder<'a> {
     g: &'a Graph,
     roles: &'a Roles,
-    position: HashMap<OpId, usize>,
+    position: IdMap<OpId, usize>,
 }
 
 /// The ops that compute a value of a score matrix.
@@ -154,7 +154,7 @@ impl Finder<'_> {
         let [first, second] = b.products.iter().map(|p| p.1).collect::<Vec<_>>()[..] else { return None };
         let products = [first, second];
         let maps: Vec<OpId> = b.maps.iter().map(|m| m.1).collect();
-        let inside: HashSet<OpId> = products.iter().chain(&maps).copied().collect();
+        let inside: IdSet<OpId> = products.iter().chain(&maps).copied().collect();
         // Operands from outside must be computed before it, such as the result of the forward pass.
         let operands = products.iter().flat_map(|p| self.g.op(*p).operands.iter().copied());
         let before = self.needed(b.loads.iter().copied().chain(operands), self.position[&first]);
@@ -174,7 +174,7 @@ impl Finder<'_> {
         }
         sums.retain(|s| !before.contains(&s.op) && !inside.contains(&s.op));
         let mut matrix = ScoreMatrixMatch { products, maps, sums, shared: Vec::new() };
-        let all: HashSet<OpId> = matrix.ops().into_iter().collect();
+        let all: IdSet<OpId> = matrix.ops().into_iter().collect();
         matrix.shared = self.shared(&inside, &all);
         // At least one of the contractions must have no other readers: otherwise both are computed anyway.
         let own = matrix.products.iter().any(|p| !matrix.shared.contains(p));
@@ -187,7 +187,7 @@ impl Finder<'_> {
         if rows.is(1) || keys.is(1) {
             return None;
         }
-        let (mut b, mut open, mut seen) = (Inputs::default(), vec![x], HashSet::new());
+        let (mut b, mut open, mut seen) = (Inputs::default(), vec![x], IdSet::default());
         while let Some(v) = open.pop() {
             if !seen.insert(v) || self.g.constant(v).is_some() {
                 continue;
@@ -213,8 +213,8 @@ impl Finder<'_> {
     }
 
     /// The ops from position `from` on that `values` depend on.
-    fn needed(&self, values: impl Iterator<Item = ValueId>, from: usize) -> HashSet<OpId> {
-        let (mut out, mut open) = (HashSet::new(), values.collect::<Vec<_>>());
+    fn needed(&self, values: impl Iterator<Item = ValueId>, from: usize) -> IdSet<OpId> {
+        let (mut out, mut open) = (HashSet::default(), values.collect::<Vec<_>>());
         while let Some(v) = open.pop() {
             let Some(op) = self.g.def_op(v) else { continue };
             if self.position.get(&op).is_some_and(|p| *p >= from) && out.insert(op) {
@@ -225,7 +225,7 @@ impl Finder<'_> {
     }
 
     /// Ops `inside` a score matrix with users outside of `all` its ops, in order.
-    fn shared(&self, inside: &HashSet<OpId>, all: &HashSet<OpId>) -> Vec<OpId> {
+    fn shared(&self, inside: &IdSet<OpId>, all: &IdSet<OpId>) -> Vec<OpId> {
         let mut out: BTreeSet<(usize, OpId)> = BTreeSet::new();
         let used = |op: &&OpId| self.g.uses(self.g.op(**op).results[0]).iter().any(|u| !all.contains(&u.op));
         let mut open: Vec<OpId> = inside.iter().filter(used).copied().collect();

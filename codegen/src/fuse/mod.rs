@@ -10,7 +10,7 @@ mod rematerialize;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
+use of_ir::{Graph, IdMap, IdSet, OpId, RegionId, ValueDef, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -58,7 +58,7 @@ pub struct Group {
     /// Ops of other groups that its kernel recomputes first, in order, instead of reading their results.
     pub recomputed: Vec<OpId>,
     /// Results that all readers recompute: they are not stored.
-    pub unstored: HashSet<ValueId>,
+    pub unstored: IdSet<ValueId>,
     /// Groups that it is composed of, in execution order, where they also have separate kernels.
     pub parts: Vec<Group>,
     /// The score matrix, for [`GroupKind::ScoreMatrix`].
@@ -75,7 +75,7 @@ impl Group {
             kind,
             space,
             recomputed: Vec::new(),
-            unstored: HashSet::new(),
+            unstored: HashSet::default(),
             parts: Vec::new(),
             score_matrix: None,
             deps: BTreeSet::new(),
@@ -95,7 +95,7 @@ const MAX_GROUP_OPS: usize = 256;
 pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrixMatch>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
-    let mut taken: HashMap<OpId, usize> = HashMap::new();
+    let mut taken: IdMap<OpId, usize> = IdMap::default();
     for (i, t) in matrices.iter().enumerate() {
         let ops: Vec<OpId> = t.ops().into_iter().chain(t.movements(graph, roles)).collect();
         taken.extend(ops.iter().map(|op| (*op, i)));
@@ -117,7 +117,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
         groups: Vec::new(),
         levels: Vec::new(),
         readers: Vec::new(),
-        group_of: HashMap::new(),
+        group_of: HashMap::default(),
         widened: Vec::new(),
         last_rendezvous: None,
         taken: taken.keys().copied().collect(),
@@ -146,7 +146,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
 
 /// Moves elementwise ops directly after their operands, so that anchors after them find them computed.
 fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
-    let mut earliest: HashMap<OpId, usize> = HashMap::new();
+    let mut earliest: IdMap<OpId, usize> = IdMap::default();
     for (i, op) in order.iter().enumerate() {
         let operands = graph.op(*op).operands.iter().filter_map(|v| graph.def_op(*v));
         let read = operands.chain(roles.binders(graph, *op)).filter_map(|d| earliest.get(&d).copied());
@@ -185,19 +185,19 @@ fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]
 pub(crate) struct Fuser<'a> {
     graph: &'a Graph,
     roles: &'a Roles,
-    position: HashMap<OpId, usize>,
+    position: IdMap<OpId, usize>,
     groups: Vec<Group>,
     /// For each group a number above those of all its dependencies, which bounds the search in `depends`.
     levels: Vec<usize>,
     /// For each group the groups that depend on it.
     readers: Vec<Vec<usize>>,
-    group_of: HashMap<OpId, usize>,
+    group_of: IdMap<OpId, usize>,
     /// Groups of ops that widen the result of an anchor's group, with that group.
     widened: Vec<(usize, usize, Vec<OpId>)>,
     /// The last group with a transfer: all ranks must run transfers in the same order, whatever is fused.
     last_rendezvous: Option<usize>,
     /// Ops of score matrices.
-    taken: HashSet<OpId>,
+    taken: IdSet<OpId>,
 }
 
 impl Fuser<'_> {

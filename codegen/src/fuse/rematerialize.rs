@@ -4,9 +4,8 @@
 //! and saves a store, a load and the memory in between.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
 
-use of_ir::{OpId, ValueId};
+use of_ir::{IdMap, IdSet, OpId, ValueId};
 use of_ops::work::scalar_flops;
 
 use crate::analysis::constant::number;
@@ -16,7 +15,7 @@ use crate::fuse::{Fuser, GroupKind, MAX_FUSED_ELEMENTWISE_OPS};
 impl Fuser<'_> {
     /// Lets groups recompute values that cost one instruction, and drops results without remaining readers.
     pub(super) fn rematerialize(&mut self) {
-        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
         for g in 0..self.groups.len() {
             let recomputed = self.computable(g);
             recomputed.iter().for_each(|op| readers.entry(self.graph.op(*op).results[0]).or_default().push(g));
@@ -52,7 +51,7 @@ impl Fuser<'_> {
         let group = &self.groups[g];
         let operands = |anchor: bool| {
             let ops = group.ops.iter().filter(move |op| (*self.roles.get(**op) == Role::Anchor) == anchor);
-            ops.flat_map(|op| self.graph.op(*op).operands.iter().copied()).collect::<HashSet<ValueId>>()
+            ops.flat_map(|op| self.graph.op(*op).operands.iter().copied()).collect::<IdSet<ValueId>>()
         };
         // An anchor's operands are not read pointwise.
         let (read, whole) = (operands(false), operands(true));

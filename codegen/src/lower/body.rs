@@ -1,8 +1,8 @@
 //! The scalar program of a fused group: the loads, computations, reductions and stores at each point of its space.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use of_ir::{DType, Graph, Type, ValueId};
+use of_ir::{DType, Graph, IdMap, IdSet, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::division;
 use of_ops::exactness::rounded_values;
@@ -23,9 +23,9 @@ use crate::kernel::space::row_major;
 #[derive(Default, Debug)]
 pub struct Special {
     /// Values that must keep every bit.
-    pub kept: HashSet<ValueId>,
+    pub kept: IdSet<ValueId>,
     /// Constants that elementwise kernels load.
-    pub loaded: HashSet<ValueId>,
+    pub loaded: IdSet<ValueId>,
 }
 
 impl Special {
@@ -43,9 +43,9 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, special: &Spe
         loaded: if group.kind == GroupKind::Elementwise { Some(&special.loaded) } else { None },
         inner,
         body: Body::default(),
-        node_of: HashMap::new(),
-        constants: HashMap::new(),
-        loads: HashMap::new(),
+        node_of: HashMap::default(),
+        constants: HashMap::default(),
+        loads: HashMap::default(),
     };
     for op in group.recomputed.iter().chain(&group.ops) {
         let data = g.op(*op);
@@ -101,12 +101,12 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, special: &Spe
 struct Builder<'a> {
     g: &'a Graph,
     group: &'a Group,
-    loaded: Option<&'a HashSet<ValueId>>,
+    loaded: Option<&'a IdSet<ValueId>>,
     inner: usize,
     body: Body,
-    node_of: HashMap<ValueId, usize>,
+    node_of: IdMap<ValueId, usize>,
     constants: HashMap<(u64, DType), usize>,
-    loads: HashMap<ValueId, usize>,
+    loads: IdMap<ValueId, usize>,
 }
 
 impl Builder<'_> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Attr, Blob, Element, Graph, Tensor, ValueId};
+use of_ir::{Attr, Blob, Element, Graph, IdMap, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::kernel::zero_filled::ZeroFilled;
@@ -13,13 +13,13 @@ use crate::physical::element_type;
 pub struct Constants<'g, 'b> {
     graph: &'g Graph,
     builder: &'b mut PlanBuilder<'static>,
-    plain: HashMap<ValueId, u32>,
+    plain: IdMap<ValueId, u32>,
 }
 
 impl<'g, 'b> Constants<'g, 'b> {
     /// Manages the constants of `graph`.
     pub fn new(graph: &'g Graph, builder: &'b mut PlanBuilder<'static>) -> Self {
-        Self { graph, builder, plain: HashMap::new() }
+        Self { graph, builder, plain: HashMap::default() }
     }
 
     /// The builder of the plan.

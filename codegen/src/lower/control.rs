@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Dim, OpId, RegionId, Type, ValueId};
+use of_ir::{Dim, IdSet, OpId, RegionId, Type, ValueId};
 
 use crate::analysis::roles;
 use crate::analysis::roles::Roles;
@@ -67,12 +67,12 @@ impl Lowering<'_, '_> {
         // Other ops may read the same values any number of times, so the uses of a value are not searched.
         let inside = self.read_inside(region);
         let constant = |v: &ValueId| self.constants.tensor(*v).is_some() || *self.g.ty(*v) == Type::None;
-        let mut seen = HashSet::new();
+        let mut seen = IdSet::default();
         let mut out: Vec<ValueId> =
             read.into_iter().filter(|v| inside.contains(v) && !constant(v) && seen.insert(*v)).collect();
         let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         // The symbols that some value binds by an extent of its own.
-        let mut bound: HashSet<Arc<str>> = HashSet::new();
+        let mut bound: HashSet<Arc<str>> = HashSet::default();
         let symbols = |v: ValueId| shape(v).iter().filter_map(|d| d.as_symbol().cloned()).collect::<Vec<_>>();
         bound.extend(out.iter().flat_map(|v| symbols(*v)));
         // A binder may have other symbols, which need binders too.
@@ -96,8 +96,8 @@ impl Lowering<'_, '_> {
     }
 
     /// The operands of all ops inside a region.
-    fn read_inside(&self, region: RegionId) -> HashSet<ValueId> {
-        let mut out = HashSet::new();
+    fn read_inside(&self, region: RegionId) -> IdSet<ValueId> {
+        let mut out = HashSet::default();
         let mut open = vec![region];
         while let Some(r) = open.pop() {
             for op in self.g.region_ops(r) {

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ir::{DType, Func, Graph, IdMap, IdSet, OpId, RegionId, Type, ValueId};
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
@@ -152,12 +152,12 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         winograd: target.winograd,
         caps,
         libraries: if caps.library_calls { target.libraries } else { VendorLibraries::default() },
-        deferred: HashSet::new(),
+        deferred: HashSet::default(),
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
-        operand_of: HashMap::new(),
-        kernel_of: HashMap::new(),
+        operand_of: HashMap::default(),
+        kernel_of: HashMap::default(),
     };
     l.region(graph.entry(), &inputs, &func.outputs)?;
     Ok(l.out)
@@ -174,11 +174,11 @@ pub(crate) struct Lowering<'g, 'b> {
     winograd: bool,
     libraries: VendorLibraries,
     /// Transposes that are lowered on first use: a library call may read their operand instead.
-    deferred: HashSet<OpId>,
+    deferred: IdSet<OpId>,
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
-    operand_of: HashMap<ValueId, Operand>,
+    operand_of: IdMap<ValueId, Operand>,
     kernel_of: HashMap<String, usize>,
 }
 

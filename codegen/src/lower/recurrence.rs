@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use of_ir::{DType, Graph, OpId, RegionId, ValueId};
+use of_ir::{DType, Graph, IdMap, OpId, RegionId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::control::Loop;
@@ -136,10 +136,10 @@ struct Builder<'a> {
     special: &'a Special,
     groups: &'a [Group],
     /// The group that computes a value.
-    group_of: HashMap<ValueId, usize>,
+    group_of: IdMap<ValueId, usize>,
     rows: Extent,
     /// The values of an iteration that later stages may read.
-    made: HashMap<ValueId, Made>,
+    made: IdMap<ValueId, Made>,
     arguments: Vec<Argument>,
     scratch: Vec<(DType, usize)>,
     stages: Vec<Stage>,
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
             roles,
             special,
             rows,
-            made: HashMap::new(),
+            made: HashMap::default(),
             arguments: Vec::new(),
             scratch: Vec::new(),
             stages: Vec::new(),
@@ -424,7 +424,7 @@ impl<'a> Builder<'a> {
         let (mut start, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
         let load = |v: ValueId, dtype: DType| Load { value: v, dtype, strides: Vec::new() };
         // Values from outside the stages, and those of products, get a stage that stores them.
-        let mut stored_by: HashMap<ValueId, usize> = HashMap::new();
+        let mut stored_by: IdMap<ValueId, usize> = IdMap::default();
         for v in yields.iter().copied().collect::<HashSet<_>>() {
             if let Some(made) = self.made.get(&v)
                 && matches!(self.stages[made.stage], Stage::Elementwise { .. })

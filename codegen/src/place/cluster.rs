@@ -2,9 +2,9 @@
 //!
 //! This is graph partitioning.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use of_ir::{Graph, OpId};
+use of_ir::{Graph, IdMap, OpId};
 
 use crate::analysis::roles::{Roles, is_rendezvous};
 use crate::extract::read_by;
@@ -25,7 +25,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// A node for every unit.
     pub(super) fn new(g: &Graph, units: &[Unit<'_>], roles: &Roles) -> Nodes {
-        let unit_of: HashMap<OpId, usize> =
+        let unit_of: IdMap<OpId, usize> =
             units.iter().enumerate().flat_map(|(i, u)| u.ops.iter().map(move |op| (*op, i))).collect();
         let mut needs = Vec::new();
         let mut last_rendezvous = None;

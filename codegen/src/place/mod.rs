@@ -10,10 +10,10 @@ mod outline;
 mod rendezvous;
 mod unit;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ir::{Func, Graph, IdMap, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Transfer;
 use of_ops::control::Subgraph;
@@ -232,7 +232,7 @@ fn region(
             nodes.dissolve(&members);
         }
     }
-    let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
+    let position: IdMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
     let order = nodes.order();
     if order.iter().map(Vec::len).sum::<usize>() != units.len() {
         let what = "internal error: fusion groups depend on each other in a cycle";
@@ -267,7 +267,7 @@ fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
     let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
     let mut out: Vec<Vec<OpId>> =
         fuse::fuse(g, at, roles, Vec::new()).into_iter().flat_map(parts).map(|group| group.ops).collect();
-    let mut grouped: HashMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
+    let mut grouped: IdMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
     for op in g.region_ops(at) {
         let data = g.op(op);
         let placed = !matches!(data.name(), Constant::NAME | NoneValue::NAME | Subgraph::NAME);
@@ -275,7 +275,7 @@ fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
             out.push(vec![op]);
         }
     }
-    let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
+    let position: IdMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
     for ops in &mut out {
         of_ir::sort::by_key(ops, |op| position[op]);
     }

@@ -2,9 +2,9 @@
 //!
 //! The forward pass and the gradient of attention share the scores. A kernel that recomputes them needs separate ops.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use of_ir::{Func, OpId, Rewriter, ValueId};
+use of_ir::{Func, IdMap, IdSet, OpId, Rewriter, ValueId};
 
 use crate::analysis::roles::{Role, Roles};
 use crate::analysis::score_matrix::{ScoreMatrixMatch, find};
@@ -29,14 +29,14 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
     let mut out = func.clone();
     let mut rw = Rewriter::new(&mut out.graph, "duplicate-shared-attention-ops");
     for matrix in matrices {
-        let exclusive: HashSet<OpId> = matrix.ops().into_iter().filter(|op| !matrix.shared.contains(op)).collect();
+        let exclusive: IdSet<OpId> = matrix.ops().into_iter().filter(|op| !matrix.shared.contains(op)).collect();
         let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| matrix.shared.contains(&op));
         // Move their dependencies before all readers.
         let reads = |op: &OpId| exclusive.contains(op) && g.op(*op).operands.iter().any(is_shared);
         let Some(first) = g.region_ops(g.entry()).find(reads) else { continue };
         rw.before(first);
-        let mut copies: HashMap<OpId, OpId> = HashMap::new();
-        let mut values: HashMap<ValueId, ValueId> = HashMap::new();
+        let mut copies: IdMap<OpId, OpId> = IdMap::default();
+        let mut values: IdMap<ValueId, ValueId> = IdMap::default();
         for op in &matrix.shared {
             copies.insert(*op, rw.copy_op(*op, &mut values));
         }
@@ -58,7 +58,7 @@ pub fn separated(func: &Func, isa: &Isa) -> Option<Func> {
             }
             let reader = copies.get(&op).copied().unwrap_or(op);
             rw.before(reader);
-            let mut values = HashMap::new();
+            let mut values = HashMap::default();
             for op in chain.into_iter().rev() {
                 rw.copy_op(op, &mut values);
             }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use half::{bf16, f16};
 use of_diag::Diagnostic;
-use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Func, Graph, IdMap, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::Cast;
@@ -36,7 +36,8 @@ pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
         return Ok(None);
     }
     let mut func = func.clone();
-    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "fold-widening-into-contractions"), made: HashMap::new() };
+    let mut n =
+        Narrow { rw: Rewriter::new(&mut func.graph, "fold-widening-into-contractions"), made: HashMap::default() };
     for (op, dtype) in found {
         n.product(op, dtype)?;
     }
@@ -108,7 +109,7 @@ fn represented(g: &Graph, v: ValueId, dtype: DType) -> Option<Tensor> {
 struct Narrow<'g> {
     rw: Rewriter<'g>,
     /// 16-bit values for those that were widened from them, by value and type.
-    made: HashMap<(ValueId, DType), ValueId>,
+    made: IdMap<(ValueId, DType), ValueId>,
 }
 
 impl Narrow<'_> {

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use of_codegen::extract::extract_with;
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Func, Graph, OpId, Type, ValueId};
+use of_ir::{Func, Graph, IdMap, OpId, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::{run_graph_with_hook, type_of};
 use of_passes::specialize::{Bindings, bind_input, specialize};
 
 /// Values of the outermost region of a graph.
-pub(super) type Values = HashMap<ValueId, Value>;
+pub(super) type Values = IdMap<ValueId, Value>;
 
 /// A part of a model as a function, with its inputs and the outputs that are right for them.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Case {
         let all = |list: &[ValueId]| list.iter().map(|v| values.get(v).cloned()).collect::<Option<Vec<_>>>();
         let (inputs, expected) = (all(&extracted.inputs)?, all(&extracted.outputs)?);
         let mut func = extracted.func;
-        let mut taken = HashSet::new();
+        let mut taken = HashSet::default();
         func.inputs = names(graph, &extracted.inputs, "in", &mut taken);
         func.outputs = names(graph, &extracted.outputs, "out", &mut taken);
         func.loc = ops.first().map_or(Location::Unknown, |op| graph.op(*op).loc.clone());

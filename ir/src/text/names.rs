@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::quote;
-use crate::{Graph, ValueId};
+use crate::{Graph, IdMap, ValueId};
 
 /// A name in text, without its `%`.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ enum Name {
 /// Gives names in the order in which it is asked for them.
 #[derive(Default)]
 pub(super) struct Names {
-    given: HashMap<ValueId, Name>,
+    given: IdMap<ValueId, Name>,
     used: HashSet<Arc<str>>,
     /// The last number that was added to a name that is used again.
     suffix: HashMap<Arc<str>, u32>,

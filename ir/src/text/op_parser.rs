@@ -9,7 +9,7 @@ use super::cursor::{ParseResult, WithHint};
 use super::lexer::{Kind, Token};
 use super::module_parser::ModuleParser;
 use super::quote;
-use crate::{Attrs, Graph, OpDef, RegionId, Registry, Rewriter, Type, ValueId};
+use crate::{Attrs, Graph, IdSet, OpDef, RegionId, Registry, Rewriter, Type, ValueId};
 
 /// Builds the graph of one function.
 pub(super) struct Body<'m, 'a, 'g> {
@@ -20,7 +20,7 @@ pub(super) struct Body<'m, 'a, 'g> {
     /// The names of each open region, outermost first.
     scopes: Vec<Vec<&'a str>>,
     /// Placeholders for values that could not be created. Their uses are not reported again.
-    broken: HashSet<ValueId>,
+    broken: IdSet<ValueId>,
     /// The operands of the last op of the outermost region.
     last: Vec<&'a str>,
 }
@@ -58,7 +58,14 @@ struct Types {
 impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     pub fn new(m: &'m mut ModuleParser<'a>, graph: &'g mut Graph) -> Self {
         let rw = Rewriter::new(graph, "parse");
-        Body { m, rw, values: HashMap::new(), scopes: vec![Vec::new()], broken: HashSet::new(), last: Vec::new() }
+        Body {
+            m,
+            rw,
+            values: HashMap::default(),
+            scopes: vec![Vec::new()],
+            broken: HashSet::default(),
+            last: Vec::new(),
+        }
     }
 
     /// The names of the operands of the function's last op, without their `%`.

@@ -1,9 +1,7 @@
 //! Regions to ONNX graphs, ops to nodes.
 
-use std::collections::HashSet;
-
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Arity, Attr, DType, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, ValueId};
+use of_ir::{Arity, Attr, DType, Graph, IdSet, OpData, OpId, RegionId, Tensor, Type, ValueDef, ValueId};
 use of_ops::OpSpec;
 use of_ops::ml::PairwiseCoupling;
 
@@ -66,7 +64,7 @@ impl Writer<'_> {
             self.errors.push(Diagnostic::error(Code::UNSUPPORTED, loc, what).hint(hint));
         }
         // Name outputs before values inside, so that outputs keep their names.
-        let mut given: HashSet<ValueId> = HashSet::new();
+        let mut given: IdSet<ValueId> = IdSet::default();
         let mut copies = Vec::new();
         for (i, v) in g.outputs().iter().enumerate() {
             let wanted = outputs.get(i).map_or("", String::as_str);
@@ -148,7 +146,7 @@ impl Writer<'_> {
     /// A region of an op. A subgraph may only return results of its own nodes, each once.
     fn body(&mut self, name: &str, region: RegionId) -> GraphProto {
         let g = self.graph;
-        let mut given = HashSet::new();
+        let mut given = IdSet::default();
         let own = |v: ValueId| match g.def(v) {
             ValueDef::Result(op, _) => g.op(op).parent == region && g.constant(v).is_none(),
             ValueDef::Arg(..) => false,
@@ -352,7 +350,7 @@ impl Writer<'_> {
     fn devices(&mut self, data: &OpData) -> Result<Vec<NodeDeviceConfigurationProto>, String> {
         let g = self.graph;
         let mut list: Vec<NodeDeviceConfigurationProto> = Vec::new();
-        let mut seen = HashSet::new();
+        let mut seen = IdSet::default();
         for v in data.operands.iter().chain(&data.results) {
             let Type::Tensor(t) = g.ty(*v) else { continue };
             let Some(sbp) = t.sbp.as_ref().filter(|_| seen.insert(*v)) else { continue };

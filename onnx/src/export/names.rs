@@ -1,5 +1,6 @@
 //! Unique names of values and nodes.
 
+use of_ir::IdMap;
 use std::collections::{HashMap, HashSet};
 
 use of_ir::ValueId;
@@ -7,7 +8,7 @@ use of_ir::ValueId;
 /// Names of all values of a model, regions included: ONNX lets no graph hide a name of those around it.
 #[derive(Default)]
 pub(super) struct Names {
-    of: HashMap<ValueId, String>,
+    of: IdMap<ValueId, String>,
     values: Unique,
     nodes: Unique,
 }

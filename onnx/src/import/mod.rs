@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use of_diag::{Diagnostics, Location};
-use of_ir::{Mesh, Module, RegionId, Rewriter, ValueId};
+use of_ir::{IdMap, Mesh, Module, RegionId, Rewriter, ValueId};
 
 use crate::external::External;
 use crate::proto::FunctionProto;
@@ -84,7 +84,7 @@ pub(crate) struct Importer<'m, 'g> {
     meshes: &'m IndexMap<String, Mesh>,
     report: Report,
     /// The keys of maps by their values, see `ops/ml/maps.rs`.
-    pub map_keys: HashMap<ValueId, ValueId>,
+    pub map_keys: IdMap<ValueId, ValueId>,
     /// How many random ops have no seed of their own so far.
     unseeded: i64,
     /// The initializers that are inputs here, see `Options`.

@@ -41,7 +41,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         scope: Scope::default(),
         meshes: &meshes,
         report: Report::default(),
-        map_keys: HashMap::new(),
+        map_keys: HashMap::default(),
         unseeded: 0,
         nodes_left: Some(max_nodes),
         initializer_inputs: &options.initializer_inputs,

@@ -9,10 +9,8 @@ mod resize;
 mod tests;
 mod zero_points;
 
-use std::collections::HashSet;
-
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Func, Graph, IdSet, OpId, Rewriter, Tensor, ValueId};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
 use of_ops::exactness::{Exactness, rounded_values};
@@ -97,7 +95,7 @@ fn apply(func: &mut Func, rules: &[LocalRule], options: &CanonicalizeOptions) ->
     const ROUNDS: usize = 32;
     for _ in 0..ROUNDS {
         let mut changed = false;
-        let kept = if options.round_inexact { HashSet::new() } else { rounded_values(&func.graph) };
+        let kept = if options.round_inexact { IdSet::default() } else { rounded_values(&func.graph) };
         let mut rw = Rewriter::new(&mut func.graph, "canonicalize");
         for op in rw.graph().walk() {
             for rule in rules {

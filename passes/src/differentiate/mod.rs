@@ -6,7 +6,7 @@ mod repeat;
 use std::collections::{HashMap, HashSet};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{Func, Graph, IdMap, IdSet, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::control::{If, Loop, Scan};
 use of_ops::elementwise::Add;
 use of_ops::movement::Expand;
@@ -41,11 +41,11 @@ pub fn differentiate(func: &mut Func) -> Result<(), Diagnostics> {
 /// The state of one reverse accumulation from `y`.
 struct Tape {
     /// Values that depend on `xs` through floats.
-    active: HashSet<ValueId>,
+    active: IdSet<ValueId>,
     /// Ops still to be visited; the last is the next.
     path: Vec<OpId>,
     /// The gradient with respect to each value visited so far.
-    grads: HashMap<ValueId, ValueId>,
+    grads: IdMap<ValueId, ValueId>,
 }
 
 /// Replaces `gradient`. With `within`, values from outside of that region are taken as independent of `xs`.
@@ -53,7 +53,7 @@ fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> R
     rw.rewrite(gradient, &[]);
     let operands = rw.graph().op(gradient).operands.to_vec();
     let Some((y, xs)) = operands.split_first() else { return Ok(()) };
-    let mut tape = Tape { active: xs.iter().copied().collect(), path: Vec::new(), grads: HashMap::new() };
+    let mut tape = Tape { active: xs.iter().copied().collect(), path: Vec::new(), grads: HashMap::default() };
     let before = rw.graph().walk().into_iter().take_while(|op| *op != gradient);
     for op in before.collect::<Vec<_>>() {
         if within.is_none_or(|r| rw.graph().encloses(r, rw.graph().op(op).parent)) {

@@ -1,9 +1,7 @@
 //! Gradients of regions: clones a body and differentiates it, for branches, scans and loops.
 
-use std::collections::HashMap;
-
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Graph, OpId, RegionId, Rewriter, ValueId};
+use of_ir::{Graph, IdMap, OpId, RegionId, Rewriter, ValueId};
 use of_ops::control::If;
 use of_ops::elementwise::{Add, Mul};
 use of_ops::reduction::ReduceSum;
@@ -14,7 +12,7 @@ use super::{Tape, is_float, resolve};
 
 /// Clones the ops of `body` at the insertion point, with `args` for its arguments. Returns its yields.
 pub(super) fn clone_body(rw: &mut Rewriter<'_>, body: RegionId, args: &[ValueId]) -> Vec<ValueId> {
-    let mut map: HashMap<ValueId, ValueId> =
+    let mut map: IdMap<ValueId, ValueId> =
         rw.graph().region_args(body).iter().copied().zip(args.iter().copied()).collect();
     let ops: Vec<OpId> = rw.graph().region_ops(body).collect();
     for op in ops {

@@ -1,11 +1,11 @@
 //! Segments: sequences of ops of bounded length that become an e-graph, and are replaced by the extracted ops.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use egg::Id;
 use of_diag::Diagnostic;
-use of_ir::{Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{Graph, IdMap, IdSet, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::structural::Alternatives;
 
 use super::cost::Target;
@@ -71,7 +71,7 @@ struct SegmentGraph {
     graph: EGraph,
     /// Values from outside.
     leaves: Vec<ValueId>,
-    classes: HashMap<ValueId, Id>,
+    classes: IdMap<ValueId, Id>,
     /// The original ops, in order.
     original: Vec<(Id, Node)>,
     /// The existing op with given attributes and operands.
@@ -90,7 +90,7 @@ pub struct SegmentConfig<'a> {
     /// Time limit of exact extraction.
     pub exact: Duration,
     /// Values that must keep every bit.
-    pub kept: &'a HashSet<ValueId>,
+    pub kept: &'a IdSet<ValueId>,
     /// Alternatives kept per value for a later pass; 1 to choose now.
     pub alternatives: usize,
 }
@@ -105,7 +105,7 @@ pub fn optimize(
     task: &SegmentConfig<'_>,
 ) -> Result<Option<SegmentResult>, Diagnostic> {
     let SegmentConfig { rules, target, limits, exact, kept, alternatives } = *task;
-    let inside: HashSet<OpId> = segment.ops.iter().copied().collect();
+    let inside: IdSet<OpId> = segment.ops.iter().copied().collect();
     let results = segment.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
     let roots: Vec<ValueId> = results.filter(|v| rw.graph().uses(*v).iter().any(|u| !inside.contains(&u.op))).collect();
     let Some(mut seg) = SegmentGraph::of(rw.graph(), segment) else { return Ok(None) };
@@ -137,9 +137,9 @@ impl SegmentGraph {
         let mut r = SegmentGraph {
             graph: EGraph::default(),
             leaves: Vec::new(),
-            classes: HashMap::new(),
+            classes: HashMap::default(),
             original: Vec::new(),
-            existing: HashMap::new(),
+            existing: HashMap::default(),
         };
         for op in &segment.ops {
             let data = graph.op(*op);
@@ -174,7 +174,7 @@ impl SegmentGraph {
 
     /// The cost of the original ops that the roots need.
     fn cost(&self, graph: &Graph, segment: &Segment, roots: &[ValueId], target: &Target) -> f64 {
-        let mut needed: HashSet<ValueId> = roots.iter().copied().collect();
+        let mut needed: IdSet<ValueId> = roots.iter().copied().collect();
         let mut sum = 0.0;
         for op in segment.ops.iter().rev() {
             let data = graph.op(*op);
@@ -199,7 +199,7 @@ impl SegmentGraph {
     ) -> Result<(), Diagnostic> {
         rw.before(segment.next);
         // The values of each class; several for a tuple.
-        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
+        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::default();
         for (class, node) in problem.selected(solution) {
             let made = self.values(rw, node, &values)?;
             values.insert(class, made);
@@ -220,10 +220,10 @@ impl SegmentGraph {
         roots: &[ValueId],
     ) -> Result<(), Diagnostic> {
         rw.before(segment.next);
-        let inside: HashSet<OpId> = segment.ops.iter().copied().collect();
+        let inside: IdSet<OpId> = segment.ops.iter().copied().collect();
         let outside = |v: &ValueId| rw.graph().uses(*v).iter().filter(|u| !inside.contains(&u.op)).copied().collect();
         let uses: Vec<Vec<of_ir::Use>> = roots.iter().map(outside).collect();
-        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
+        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::default();
         for (class, nodes) in classes {
             let mut alternatives: Vec<Vec<ValueId>> = Vec::new();
             for node in nodes {

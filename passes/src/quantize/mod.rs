@@ -10,7 +10,7 @@ mod range;
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{DType, Func, Graph, IdMap, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::nn::{Conv, DequantizeLinear, QuantizeLinear};
@@ -54,11 +54,11 @@ impl Sites {
 pub fn sites(func: &Func) -> Sites {
     let g = &func.graph;
     let mut out = Sites::default();
-    let mut number: HashMap<ValueId, usize> = HashMap::new();
+    let mut number: IdMap<ValueId, usize> = IdMap::default();
     let outermost: Vec<OpId> = g.region_ops(g.entry()).collect();
     let inside = |op: &OpId| g.op(*op).parent != g.entry() && product(g, *op).is_some();
     out.inside = g.walk().into_iter().filter(inside).count();
-    let mut readers: HashMap<OpId, usize> = HashMap::new();
+    let mut readers: IdMap<OpId, usize> = IdMap::default();
     for op in &outermost {
         let Some(axis) = product(g, *op) else { continue };
         let (mut reader, mut value) = (*op, g.op(*op).operands[0]);
@@ -127,7 +127,7 @@ pub fn observed(func: &Func, sites: &Sites) -> Result<Func, Diagnostics> {
 /// When an op that it makes does not fit, a bug of the pass.
 pub fn quantize(func: &mut Func, sites: &Sites, ranges: &[Range]) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize");
-    let mut rounded: HashMap<usize, ValueId> = HashMap::new();
+    let mut rounded: HashMap<usize, ValueId> = HashMap::default();
     for (op, number) in &sites.readers {
         // The first reader precedes all others.
         let v = match rounded.get(number) {

@@ -1,11 +1,11 @@
 //! The search for the cut into a given number of stages: stage bounds, dynamic programming, and joint layout search.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use of_diag::Diagnostic;
-use of_ir::{OpId, ValueId};
+use of_ir::{IdSet, OpId, ValueId};
 
 use super::Pipeline;
 use super::device::StageDevice;
@@ -309,7 +309,7 @@ impl<'a> CutSearch<'a> {
             let costs = p.interner.costs(*n).iter().map(|c| c * weights[*k]).collect();
             *n = p.interner.add_costs(costs);
         }
-        let mut known: HashMap<(MatrixId, usize), MatrixId> = HashMap::new();
+        let mut known: HashMap<(MatrixId, usize), MatrixId> = HashMap::default();
         for e in &mut p.edges {
             let k = stage[e.b];
             e.matrix = *known.entry((e.matrix, k)).or_insert_with(|| {
@@ -399,7 +399,7 @@ impl<'a> CutSearch<'a> {
                 p.nodes[node] = p.interner.add_costs(free);
             }
         }
-        let mut nothing: HashMap<(usize, usize), MatrixId> = HashMap::new();
+        let mut nothing: HashMap<(usize, usize), MatrixId> = HashMap::default();
         for e in p.edges.iter_mut().filter(|e| !layers.contains(&layer[e.b])) {
             let Matrix { rows, cols, .. } = *p.interner.matrix(e.matrix);
             let free = || p.interner.add_matrix(Matrix { rows, cols, data: vec![0.0; rows * cols] });
@@ -425,7 +425,7 @@ impl<'a> CutSearch<'a> {
         g.args().iter().filter(own).for_each(|v| key.extend(value(*v)));
         g.outputs().iter().filter(own).for_each(|v| key.extend(value(*v)));
         // Values that are sent, and the foreign ops that read them, in order with the own ops.
-        let mut sent: HashSet<ValueId> = HashSet::new();
+        let mut sent: IdSet<ValueId> = IdSet::default();
         for op in g.region_ops(g.entry()) {
             let data = g.op(op);
             let runs = device.runs(op);

@@ -1,8 +1,8 @@
 //! Layers: assigns each op and value to the interval between two cut points that it belongs to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use of_ir::{Func, Graph, OpId, ValueId};
+use of_ir::{Func, Graph, IdSet, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
 
@@ -37,7 +37,7 @@ impl Layers {
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         // The terminator carries no information about layers.
         let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
-        let forward_set: HashSet<OpId> = forward.iter().copied().collect();
+        let forward_set: IdSet<OpId> = forward.iter().copied().collect();
         let backward_ops: Vec<OpId> =
             order.iter().copied().filter(|op| !forward_set.contains(op) && computes(op)).collect();
         // A backward op belongs to the layer of the forward values and parameters that it reads, else to that of its
@@ -96,7 +96,7 @@ struct Recomputed {
 impl Recomputed {
     fn of(g: &Graph, forward: &[OpId], backward_ops: &[OpId]) -> Recomputed {
         let mut out = Recomputed { originals: vec![None; g.op_slots()], values: vec![None; g.value_slots()] };
-        let mut seen: HashMap<(&str, Vec<ValueId>), Vec<OpId>> = HashMap::new();
+        let mut seen: HashMap<(&str, Vec<ValueId>), Vec<OpId>> = HashMap::default();
         for op in forward {
             seen.entry((g.op(*op).name(), g.op(*op).operands.to_vec())).or_default().push(*op);
         }

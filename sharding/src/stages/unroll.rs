@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use of_diag::Code;
 use of_diag::Diagnostic;
-use of_ir::{Attr, Func, Graph, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
+use of_ir::{Attr, Func, Graph, IdMap, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, ShardingConstraint};
 use of_ops::elementwise::{Add, Max, Min, Mul};
@@ -65,10 +65,10 @@ struct Unroller<'a> {
     stage_of_value: Vec<usize>,
     /// Layouts of values along the microbatch axis.
     layouts: Vec<Sbp>,
-    reads_as: HashMap<(OpId, usize), Sbp>,
+    reads_as: IdMap<(OpId, usize), Sbp>,
     made: HashMap<Key, ValueId>,
     /// For each partial value the number of terms accumulated so far, and their sum.
-    sums: HashMap<ValueId, (usize, Option<ValueId>)>,
+    sums: IdMap<ValueId, (usize, Option<ValueId>)>,
 }
 
 impl<'a> Unroller<'a> {
@@ -88,8 +88,8 @@ impl<'a> Unroller<'a> {
             stage_of_value: vec![0; g.value_slots()],
             layouts: vec![Sbp::Broadcast; g.value_slots()],
             reads_as: microbatches.reads_as.clone(),
-            made: HashMap::new(),
-            sums: HashMap::new(),
+            made: HashMap::default(),
+            sums: HashMap::default(),
         };
         for v in g.args() {
             b.stage_of_value[v.index()] = staged.values[v.index()];
@@ -212,7 +212,7 @@ impl<'a> Unroller<'a> {
         let training = !behind.is_empty();
         let (forward, backward, end) = schedule(self.names.len(), self.microbatches.count, training);
         // Ops that run once start at time 0, or at the end if they depend on a microbatch.
-        let mut late: HashMap<OpId, bool> = HashMap::new();
+        let mut late: IdMap<OpId, bool> = IdMap::default();
         for op in &ops {
             let of = |v: ValueId| g.def_op(v).is_some_and(|d| self.varies(d) || late.get(&d) == Some(&true));
             let is_late = self.reads(*op, ONCE).into_iter().any(|(v, ..)| of(v));
@@ -228,7 +228,7 @@ impl<'a> Unroller<'a> {
             }
         };
         let mut nodes: Vec<(Node, (usize, usize, usize, usize))> = Vec::new();
-        let mut at: HashMap<Node, usize> = HashMap::new();
+        let mut at: HashMap<Node, usize> = HashMap::default();
         let mut sends: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
         let mut send = |key: Key, when: (usize, usize)| {
             if self.stage(key.0) != key.2 {
@@ -237,7 +237,7 @@ impl<'a> Unroller<'a> {
             }
         };
         // Visits readers before producers, so that inserted transfers know when they are needed.
-        let mut needed: HashMap<(ValueId, usize), usize> = HashMap::new();
+        let mut needed: IdMap<(ValueId, usize), usize> = IdMap::default();
         for (position, op) in ops.iter().enumerate().rev() {
             for t in (0..if self.varies(*op) { self.microbatches.count } else { 1 }).rev() {
                 let readers = g.op(*op).results.iter().filter_map(|v| {
@@ -426,7 +426,7 @@ impl<'a> Unroller<'a> {
                 made
             }
             (_, _, Some(op)) => {
-                let copy = rw.clone_op(self.g, op, &mut HashMap::new());
+                let copy = rw.clone_op(self.g, op, &mut HashMap::default());
                 let made = rw.graph().op(copy).results[0];
                 if let (Type::Tensor(whole), Type::Tensor(of)) = (self.g.ty(v).clone(), self.ty(v, stage)) {
                     rw.set_type(made, Type::Tensor(TensorType { sbp: of.sbp, ..whole }));
@@ -454,7 +454,7 @@ impl<'a> Unroller<'a> {
             operands.push(self.value(rw, (*v, self.instance(op, i, *v, t), stage), cut)?);
         }
         let results = if !data.regions.is_empty() {
-            let mut map = HashMap::new();
+            let mut map = HashMap::default();
             for (v, made) in data.operands.iter().zip(&operands) {
                 map.insert(*v, *made);
             }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Attrs, Func, Graph, Module, RegionId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{Attrs, Func, Graph, IdMap, Module, RegionId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::structural::{Constant, Return, Yield};
 
 use crate::ops;
@@ -49,13 +49,13 @@ pub(crate) struct Importer<'a, 'g> {
     report: Report,
     depth: usize,
     /// Values that count along an axis: what `stablehlo.iota` gave.
-    pub iotas: HashMap<ValueId, usize>,
+    pub iotas: IdMap<ValueId, usize>,
     /// Values that are broadcast, with what they are broadcast from; its axes are the last ones.
-    pub sources: HashMap<ValueId, ValueId>,
+    pub sources: IdMap<ValueId, ValueId>,
     /// The least and the greatest value of counters of loops.
-    pub ranges: HashMap<ValueId, (i64, i64)>,
+    pub ranges: IdMap<ValueId, (i64, i64)>,
     /// Indices as i64.
-    pub wide: HashMap<ValueId, ValueId>,
+    pub wide: IdMap<ValueId, ValueId>,
     /// The operations of the block that is imported.
     block: &'a [Op<'a>],
     /// How many operations were imported, those of functions at each call.
@@ -90,11 +90,11 @@ pub(crate) fn module(
         frame: 0,
         report: Report::default(),
         depth: 0,
-        iotas: HashMap::new(),
-        sources: HashMap::new(),
+        iotas: HashMap::default(),
+        sources: HashMap::default(),
         block: &main.body,
-        ranges: HashMap::new(),
-        wide: HashMap::new(),
+        ranges: HashMap::default(),
+        wide: HashMap::default(),
         count: 0,
     };
     importer.check_names(main);
@@ -189,7 +189,7 @@ impl<'a> Importer<'a, '_> {
 
     /// Imports the entry; the number of its outputs.
     fn main(&mut self, main: &'a ast::Func<'a>, constants: &BTreeMap<usize, Tensor>) -> usize {
-        self.scopes.push(HashMap::new());
+        self.scopes.push(HashMap::default());
         if let Some(i) = constants.keys().find(|i| **i >= main.args.len()) {
             let message = format!("a value is given for argument {i}, there are {}", main.args.len());
             self.report.error(Diagnostic::error(Code::INPUT, self.lines.location(main.pos), message));

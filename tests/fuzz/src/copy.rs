@@ -1,15 +1,13 @@
 //! Copies of ops whose types are inferred again, in regions too.
 
-use std::collections::HashMap;
-
 use of_diag::Diagnostic;
-use of_ir::{DType, Graph, OpError, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{DType, Graph, IdMap, OpError, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::control::{Loop, Scan, join};
 use of_ops::list::as_op;
 
 /// The copies of values.
-pub(crate) type Copies = HashMap<ValueId, ValueId>;
+pub(crate) type Copies = IdMap<ValueId, ValueId>;
 
 /// Copies `op` of graph `from` to the insertion point. `map` has the copies of what it reads and receives its results.
 ///

@@ -1,12 +1,11 @@
 //! Cases as files, in the layout of ONNX's test data, so that any ONNX runtime can be compared.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_driver::rounding::noisy;
-use of_ir::{Attr, DType, Dim, Elements, Func, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{Attr, DType, Dim, Elements, Func, IdMap, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_onnx::{ExportOptions, export_file, tensor_io};
 use of_ops::Value;
 
@@ -75,7 +74,7 @@ fn round_attributes(func: &mut Func) {
 }
 
 /// Sets the ranks of the results to the evaluated ones: ONNX requires the ranks of a model's outputs.
-fn know_ranks(func: &mut Func, values: &HashMap<ValueId, Value>) {
+fn know_ranks(func: &mut Func, values: &IdMap<ValueId, Value>) {
     let outputs = func.graph.outputs().to_vec();
     let mut rw = Rewriter::new(&mut func.graph, "emit");
     for v in outputs {

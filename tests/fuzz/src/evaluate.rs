@@ -7,7 +7,8 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_driver::rounding::{is_exact, perturb, precision, unit};
 use of_ir::{
-    Attrs, DType, Dim, Elements, Graph, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Shape, Tensor, ValueId,
+    Attrs, DType, Dim, Elements, Graph, IdMap, OpDef, OpId, PartialKind, RegionId, Sbp, SbpSignature, Shape, Tensor,
+    ValueId,
 };
 use of_ops::elementwise::BitCast;
 use of_ops::interpret::run_graph_with_hook;
@@ -17,7 +18,7 @@ use of_ops::{OpSpec, Value};
 use crate::compare::{MARGIN, numbers};
 
 /// The values of the outermost region of a graph.
-pub type Values = HashMap<ValueId, Value>;
+pub type Values = IdMap<ValueId, Value>;
 
 /// Every value of the outermost region.
 ///

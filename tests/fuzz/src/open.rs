@@ -1,10 +1,10 @@
 //! The same function with symbolic dimensions instead of its inputs' numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, Func, Graph, Rewriter, Tensor, Type, ValueId, verify_module};
+use of_ir::{Dim, Elements, Func, Graph, IdMap, Rewriter, Tensor, Type, ValueId, verify_module};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, specialize};
 
@@ -70,7 +70,7 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "fuzz");
-    let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut map: IdMap<ValueId, ValueId> = IdMap::default();
     for (i, v) in from.args().iter().enumerate() {
         let mut axis = 0;
         let ty = from.ty(*v).map_dims(&mut |d| {

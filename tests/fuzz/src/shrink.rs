@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use of_diag::Diagnostic;
 use of_ir::text::{Constants, PrintOptions, print_module};
-use of_ir::{Elements, Graph, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Elements, Graph, IdMap, IdSet, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::type_of;
 use of_ops::structural::{Constant, Return};
@@ -132,7 +132,7 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
     let needed = needed(from, &outputs, edit.cut, &follow);
     let mut graph = Graph::new();
     let entry = graph.entry();
-    let (mut map, mut inputs) = (HashMap::new(), Vec::new());
+    let (mut map, mut inputs) = (HashMap::default(), Vec::new());
     let mut rw = Rewriter::new(&mut graph, "fuzz");
     let resized = |v: &Value| match (v, edit.resize) {
         (Value::Tensor(t), Some((a, b))) => resize(t, a, b).map_or_else(|| v.clone(), Value::Tensor),
@@ -187,21 +187,21 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
 }
 
 /// For each result of `op` an operand of the same type, where there is one.
-fn replacements(g: &Graph, op: OpId) -> HashMap<ValueId, ValueId> {
+fn replacements(g: &Graph, op: OpId) -> IdMap<ValueId, ValueId> {
     let data = g.op(op);
     let same = |v: &ValueId| data.operands.iter().find(|o| g.ty(**o) == g.ty(*v)).map(|o| (*v, *o));
     data.results.iter().filter_map(same).collect()
 }
 
 /// Values that the outputs depend on.
-fn needed(g: &Graph, outputs: &[ValueId], cut: Option<OpId>, follow: &dyn Fn(ValueId) -> ValueId) -> HashSet<ValueId> {
+fn needed(g: &Graph, outputs: &[ValueId], cut: Option<OpId>, follow: &dyn Fn(ValueId) -> ValueId) -> IdSet<ValueId> {
     fn reads(g: &Graph, op: OpId, out: &mut Vec<ValueId>) {
         out.extend(&g.op(op).operands);
         for r in &g.op(op).regions {
             g.region_ops(*r).for_each(|inner| reads(g, inner, out));
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     let mut todo: Vec<ValueId> = outputs.iter().map(|v| follow(*v)).collect();
     while let Some(v) = todo.pop() {
         if !seen.insert(v) {

@@ -1,8 +1,6 @@
 //! Sections about the ops of a function.
 
-use std::collections::HashMap;
-
-use of_ir::{Func, OpId, Type};
+use of_ir::{Func, IdMap, OpId, Type};
 use serde_json::json;
 
 use super::{Kind, Names, Page, bounded, shortened};
@@ -27,7 +25,7 @@ fn graph(page: &mut Page, func: &Func) {
         let ty = data.results.first().map(|v| g.ty(*v).to_string()).unwrap_or_default();
         json!([shortened(&value_name(func, *op)), kinds.number(short(data.name())), shortened(&ty)])
     }));
-    let number: HashMap<OpId, usize> = list[..nodes.len()].iter().copied().zip(0..).collect();
+    let number: IdMap<OpId, usize> = list[..nodes.len()].iter().copied().zip(0..).collect();
     let edges = list[..nodes.len()].iter().enumerate().flat_map(|(i, op)| {
         let captured = g.captured(*op).into_iter();
         let read = g.op(*op).operands.iter().copied().chain(captured);
