@@ -34,8 +34,8 @@ pub fn run_graph_with_hook(graph: &Graph, inputs: &[Value], hook: &EvaluateHook<
         let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
-    let (values, left, symbols) = (HashMap::default(), HashMap::default(), HashMap::default());
-    Frame { graph, hook, values, left, symbols }.region(graph.entry(), inputs)
+    let (values, left) = (IdMap::default(), IdMap::default());
+    Frame { graph, hook, values, left, symbols: HashMap::new(), extents: HashMap::new() }.region(graph.entry(), inputs)
 }
 
 struct Frame<'g> {
@@ -46,6 +46,8 @@ struct Frame<'g> {
     left: IdMap<ValueId, usize>,
     /// The values of symbols, from the extents of computed values.
     symbols: HashMap<Arc<str>, i64>,
+    /// The values of extents of computed values that determine no symbol, such as `n floordiv 3`.
+    extents: HashMap<Dim, i64>,
 }
 
 impl Frame<'_> {
@@ -73,8 +75,14 @@ impl Frame<'_> {
         if let (Some(shape), Value::Tensor(t)) = (shape, &value) {
             for (d, n) in shape.iter().zip(t.dims()) {
                 let rest = d.substitute(&|s| self.symbols.get(s).map(|n| Dim::from(*n)));
-                if let Some((symbol, Some(value))) = rest.solve(*n as i64) {
-                    self.symbols.insert(symbol, value);
+                match rest.solve(*n as i64) {
+                    Some((symbol, Some(value))) => {
+                        self.symbols.insert(symbol, value);
+                    }
+                    _ if rest.as_const().is_none() => {
+                        self.extents.insert(d.clone(), *n as i64);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -92,7 +100,8 @@ impl Frame<'_> {
         let data = g.op(op);
         // Control flow that computes nothing has results as declared: with the extents of this run.
         let number = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
-        let declared = |v: &ValueId| g.ty(*v).map_dims(&mut |d| d.substitute(&number));
+        let extent = |d: &Dim| self.extents.get(d).map_or_else(|| d.substitute(&number), |n| Dim::from(*n));
+        let declared = |v: &ValueId| g.ty(*v).map_dims(&mut |d| extent(d));
         let types: Vec<Type> = data.results.iter().map(declared).collect();
         let unknown =
             || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));

@@ -74,14 +74,15 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Element type and extents of a register, -1 where they are not known.
+    /// Element type and extents of a register that has no elements. Symbols without a value are taken as 0, so that extents
+    /// agree that have one in common; an extent that is not known even then is 0, too.
     pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
         match place {
             RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
             RegisterRef::Object(register) => {
                 let desc = &self.program.registers[*register as usize];
-                let bound = self.symbols.values();
-                let open = desc.extents.iter().map(|extent| extent.eval(&bound).unwrap_or(-1));
+                let bound: Vec<i64> = self.symbols.values().iter().map(|value| (*value).max(0)).collect();
+                let open = desc.extents.iter().map(|extent| extent.eval(&bound).unwrap_or(0));
                 (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
             }
         }

@@ -306,6 +306,35 @@ func @main(%x: tensor<?(n)x8xf32> {of.name = "x"}, %trips: tensor<i64> {of.name 
     }
 }
 
+/// The same where the loop runs as a whole on the interpreter, which knows the extent and not the symbol.
+#[test]
+fn loops_without_iterations_return_extents_of_captures() {
+    const TEXT: &str = r#"
+func @main(%x: tensor<?(n)xf32> {of.name = "x"}, %trips: tensor<i64> {of.name = "trips"})
+    -> (tensor<?(k)x?(n ceildiv 3)xf4E2M1FN> {of.name = "y"}) {
+  %none = of.none
+  %zero = of.constant {value = dense<[0]> : tensor<1xi64>}
+  %end = of.constant {value = dense<[9223372036854775807]> : tensor<1xi64>}
+  %three = of.constant {value = dense<[3]> : tensor<1xi64>}
+  %part = of.slice %x, %zero, %end, %zero, %three
+  %narrow = of.cast %part {to = #of.dtype<f4E2M1FN>}
+  %y = of.loop %trips, %none : (tensor<i64>, none) -> tensor<?(k)x?(n ceildiv 3)xf4E2M1FN> {
+  ^bb0(%i: tensor<i64>, %c: tensor<i1>):
+    %t = of.neg %narrow
+    of.yield %c, %t
+  }
+  of.return %y
+}
+"#;
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    for trips in [0i64, 2] {
+        let x = Tensor::from_slice(&[5], &[1.0f32, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let got = run_compiled(module.main().unwrap(), &[x.into(), Tensor::scalar(trips).into()], Isa::host(), 1);
+        let Value::Tensor(t) = &got[0] else { panic!("{got:?}") };
+        assert_eq!(t.dims(), [trips as usize, 2]);
+    }
+}
+
 /// A sigmoid of a large negative number underflows no earlier than necessary.
 #[test]
 fn sigmoids_keep_their_small_values() {

@@ -68,6 +68,8 @@ fn run<T: Copy>(
     neutral: T,
     combine: impl Fn(T, T) -> T,
 ) -> Vec<T> {
+    // With an empty axis the others may be of any length.
+    let outer = if v.is_empty() { 0 } else { outer };
     for o in 0..outer {
         for i in 0..inner {
             let mut so_far = neutral;
@@ -198,5 +200,16 @@ impl CumProd {
         let along = b.constant(Tensor::scalar(axis as i64))?;
         let before = b.op(CumProd { exclusive: true, reverse: self.reverse }, &[x, along])?;
         b.mul(before, after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_tensors_take_no_time() {
+        assert!(run(Vec::<f64>::new(), [1 << 50, 4, 0], (false, false), 0.0, |a, b| a + b).is_empty());
+        assert!(run(Vec::<f64>::new(), [1 << 50, 0, 1 << 50], (true, true), 1.0, |a, b| a * b).is_empty());
     }
 }

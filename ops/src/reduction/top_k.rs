@@ -78,6 +78,7 @@ impl Op for TopK {
             Elements::Str(_) => Ordering::Equal,
         };
         let mut picked = vec![0usize; outer * k * inner];
+        let outer = if picked.is_empty() { 0 } else { outer };
         for o in 0..outer {
             for i in 0..inner {
                 let at = |j: usize| (o * n + j) * inner + i;

@@ -10,7 +10,7 @@ mod tests;
 mod zero_points;
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, IdSet, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Dim, Func, Graph, IdSet, OpId, Rewriter, Tensor, ValueId};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
 use of_ops::exactness::{Exactness, rounded_values};
@@ -288,14 +288,25 @@ fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     replace(rw, op, new)
 }
 
-/// shape(f(x)) = shape(x) where both have the same extents. Ops that divide by an extent then share it.
+/// shape(f(x, y)) = shape(x) for an elementwise f, where broadcasting changes no extent of x. Ops that divide by an extent
+/// then share it.
 fn shape_of_same(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(shape_of) = as_op::<ShapeOf>(rw, op) else { return Ok(false) };
     let g = rw.graph();
     let y = g.op(op).operands[0];
     let shape = |v: ValueId| g.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
     let (Some(def), Some(extents)) = (g.def_op(y), shape(y)) else { return Ok(false) };
-    let Some(x) = g.op(def).operands.iter().copied().find(|x| shape(*x) == Some(extents)) else { return Ok(false) };
+    if of_ops::list::get(g, def).is_none_or(|f| f.scalar().is_none()) {
+        return Ok(false);
+    }
+    let operands = &g.op(def).operands;
+    let Some(x) = operands.iter().copied().find(|x| shape(*x) == Some(extents)) else { return Ok(false) };
+    // Inference supposes that two open extents are equal where one might be 1: equal types alone prove nothing.
+    let keeps = |(own, result): (&Dim, &Dim)| own.as_const() == Some(1) || result.as_const().is_some();
+    let spreads = |v: &ValueId| shape(*v).is_some_and(|s| s.iter().rev().zip(extents.iter().rev()).all(keeps));
+    if !operands.iter().all(|v| *v == x || spreads(v)) {
+        return Ok(false);
+    }
     rw.replace_with(op, shape_of, &[x])?;
     Ok(true)
 }
