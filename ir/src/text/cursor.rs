@@ -1,6 +1,6 @@
 //! The state that all parsing functions share: the current token, positions, errors, the depth of nesting.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,9 +33,13 @@ pub(super) struct Parser<'a> {
     lexer: Lexer<'a>,
     /// The token that comes next.
     pub tok: Token,
+    /// Where the last token that was taken ends.
+    pub end: usize,
     depth: usize,
-    /// Positions are asked for in order, so counting goes on from the last one.
+    /// Positions are mostly asked for in order, so counting goes on from the last one.
     place: Cell<Place>,
+    /// Where lines begin, for positions before the last one.
+    lines: OnceCell<Vec<usize>>,
     /// Reads constants of data files.
     pub data: Loader<'a>,
 }
@@ -45,7 +49,8 @@ impl<'a> Parser<'a> {
         let mut lexer = Lexer::new(text);
         let tok = lexer.next();
         let place = Cell::new(START);
-        Parser { text, file: file.into(), lexer, tok, depth: 0, place, data: Loader::new(base) }
+        let (file, data) = (file.into(), Loader::new(base));
+        Parser { text, file, lexer, tok, end: 0, depth: 0, place, lines: OnceCell::new(), data }
     }
 
     // ---- tokens ----
@@ -63,6 +68,7 @@ impl<'a> Parser<'a> {
     /// Takes the next token.
     pub fn bump(&mut self) -> Token {
         let t = self.tok;
+        self.end = t.end;
         self.tok = self.lexer.next();
         t
     }
@@ -219,11 +225,33 @@ impl<'a> Parser<'a> {
         self.error(self.tok, message)
     }
 
+    /// The beginning of the line that byte `at` is in.
+    fn line_start(&self, at: usize) -> Place {
+        let lines = self.lines.get_or_init(|| {
+            let ends = self.text.bytes().enumerate().filter(|(_, b)| *b == b'\n');
+            std::iter::once(0).chain(ends.map(|(i, _)| i + 1)).collect()
+        });
+        let line = lines.partition_point(|start| *start <= at);
+        Place { offset: lines[line - 1], line: u32::try_from(line).unwrap_or(u32::MAX), col: 1 }
+    }
+
+    /// Whether a token is the first of its line.
+    pub fn begins_line(&self, t: Token) -> bool {
+        let before = self.text.as_bytes()[..t.start].iter().rev().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));
+        before.is_none_or(|b| *b == b'\n')
+    }
+
+    /// Whether a token is the last of its line.
+    pub fn ends_line(&self, t: Token) -> bool {
+        let after = self.text.as_bytes()[t.end..].iter().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));
+        after.is_none_or(|b| *b == b'\n')
+    }
+
     /// The location of a token.
     pub fn location(&self, at: Token) -> Location {
         let mut p = self.place.get();
         if at.start < p.offset {
-            p = START;
+            p = self.line_start(at.start);
         }
         // Columns count characters: bytes that continue a character do not count.
         for b in &self.text.as_bytes()[p.offset..at.start] {

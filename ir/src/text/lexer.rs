@@ -2,7 +2,7 @@
 
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     /// End of the text.
     Eof,
     /// `of.matmul`, `func`, `f32`.
@@ -33,9 +33,12 @@ pub(super) enum Kind {
 
 /// A token and its place in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Token {
+pub struct Token {
+    /// What it is.
     pub kind: Kind,
+    /// Its first byte.
     pub start: usize,
+    /// The byte after its last one.
     pub end: usize,
 }
 

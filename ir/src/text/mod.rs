@@ -33,6 +33,7 @@ mod op_parser;
 mod parser;
 mod printer;
 pub(crate) mod quote;
+mod source_index;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -45,6 +46,8 @@ use crate::{Attr, Dim, Func, Graph, Module, OpId, Registry, Type};
 
 pub use data::DataFile;
 pub use file::{read_module, write_module};
+pub use lexer::{Kind as TokenKind, Token};
+pub use source_index::{FuncSource, MeshSource, NameSource, OpSource, SourceIndex, Span};
 
 /// Where constants of more than 64 elements go. Those that one number describes always stay in the text.
 #[derive(Clone, Copy, Default)]
@@ -83,6 +86,31 @@ pub fn parse_module(
     base_dir: Option<&Path>,
 ) -> Result<Module, Diagnostics> {
     parser::parse_module(text, file_name, registry, base_dir)
+}
+
+/// A module with the places of what its text names, for editors.
+pub struct Indexed {
+    /// What could be read. With errors, parts are missing and values have placeholders of type `none`: it is for looking
+    /// up types, and must not be compiled.
+    pub module: Module,
+    /// Places of names.
+    pub index: SourceIndex,
+    /// Everything that is wrong, in the order of the text.
+    pub errors: Diagnostics,
+}
+
+/// Reads a module as [`parse_module`] does, and remembers where the text names functions, ops and values. It goes on
+/// after errors of syntax, with the next line that begins an op or function.
+pub fn parse_indexed(text: &str, file_name: &str, registry: &Registry, base_dir: Option<&Path>) -> Indexed {
+    parser::parse_indexed(text, file_name, registry, base_dir)
+}
+
+/// The tokens of a text from byte `start` on, or from the next character if that is inside one.
+pub fn tokens(text: &str, start: usize) -> impl Iterator<Item = Token> + '_ {
+    let start = (start..text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len());
+    let mut lexer = lexer::Lexer::new(text);
+    lexer.seek(start);
+    std::iter::from_fn(move || Some(lexer.next()).filter(|t| t.kind != TokenKind::Eof))
 }
 
 /// Reads a type, in either form.

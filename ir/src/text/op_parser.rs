@@ -9,7 +9,8 @@ use super::cursor::{ParseResult, WithHint};
 use super::lexer::{Kind, Token};
 use super::module_parser::ModuleParser;
 use super::quote;
-use crate::{Attrs, Graph, IdSet, OpDef, RegionId, Registry, Rewriter, Type, ValueId};
+use super::source_index::{OpSource, Span};
+use crate::{Attrs, Graph, IdSet, OpDef, OpId, RegionId, Registry, Rewriter, Type, ValueId};
 
 /// Builds the graph of one function.
 pub(super) struct Body<'m, 'a, 'g> {
@@ -23,13 +24,19 @@ pub(super) struct Body<'m, 'a, 'g> {
     broken: IdSet<ValueId>,
     /// The operands of the last op of the outermost region.
     last: Vec<&'a str>,
+    /// Where the op that is being read begins, or where its last region ended: what follows an error is read from here.
+    resume: usize,
 }
 
 /// The values that a name refers to: all results of an op for `%a:2`, one value otherwise.
 struct Bound {
     values: SmallVec<[ValueId; 1]>,
     at: Token,
+    /// Its number in the index; [`UNDEFINED`] for a name without a definition, and without an index.
+    definition: u32,
 }
+
+const UNDEFINED: u32 = u32::MAX;
 
 /// A result as written: `%a`, or `%a:2`.
 struct Named {
@@ -58,14 +65,8 @@ struct Types {
 impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     pub fn new(m: &'m mut ModuleParser<'a>, graph: &'g mut Graph) -> Self {
         let rw = Rewriter::new(graph, "parse");
-        Body {
-            m,
-            rw,
-            values: HashMap::default(),
-            scopes: vec![Vec::new()],
-            broken: HashSet::default(),
-            last: Vec::new(),
-        }
+        let (values, broken) = (HashMap::new(), HashSet::default());
+        Body { m, rw, values, scopes: vec![Vec::new()], broken, last: Vec::new(), resume: 0 }
     }
 
     /// The names of the operands of the function's last op, without their `%`.
@@ -124,31 +125,80 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     fn ops(&mut self, region: RegionId, open: Token) -> ParseResult<()> {
         while !self.m.p.eat(b'}') {
-            match self.m.p.tok.kind {
-                Kind::Eof => {
-                    let open = self.m.p.location(open);
-                    return Err(Box::new(
-                        self.m.p.expected("'}' after the region").note(format!("it begins at {open}")),
-                    ));
+            let first = self.m.p.tok;
+            let read = match first.kind {
+                Kind::Eof => return self.unclosed(open),
+                _ if self.m.index.is_some() && self.at_func() => return self.unclosed(open),
+                Kind::Block => Err(self.m.p.error(first, "a region holds one block, this is a second")),
+                _ => {
+                    self.resume = first.start;
+                    self.op(region)
                 }
-                Kind::Block => {
-                    return Err(self.m.p.error(self.m.p.tok, "a region holds one block, this is a second"));
-                }
-                _ => self.op(region)?,
+            };
+            match read {
+                Ok(()) => {}
+                Err(e) if self.m.index.is_some() => self.recover(first, *e),
+                Err(e) => return Err(e),
             }
         }
         Ok(())
+    }
+
+    /// Whether the next token begins a function, which the missing end of this one hides.
+    fn at_func(&self) -> bool {
+        matches!(self.m.p.peek(), "func" | "\"of.func\"") && self.m.p.begins_line(self.m.p.tok)
+    }
+
+    /// Ends a region that is not closed.
+    fn unclosed(&mut self, open: Token) -> ParseResult<()> {
+        let begin = self.m.p.location(open);
+        let e = Box::new(self.m.p.expected("'}' after the region").note(format!("it begins at {begin}")));
+        if self.m.index.is_none() {
+            return Err(e);
+        }
+        self.m.report_syntax(*e);
+        Ok(())
+    }
+
+    /// Goes on after an error in the op that begins with `first`: its results are placeholders, and what follows is read
+    /// from the next line that begins an op.
+    fn recover(&mut self, first: Token, e: Diagnostic) {
+        self.m.report_syntax(e);
+        self.m.p.seek(first.start);
+        for r in self.results().unwrap_or_default() {
+            let broken = self.broken();
+            self.bind(r.at, &[broken]);
+        }
+        self.m.p.seek(if self.resume > first.start { self.resume } else { first.end });
+        let mut depth = 0usize;
+        loop {
+            let t = self.m.p.tok;
+            match t.kind {
+                Kind::Eof => return,
+                Kind::Punct(b'{') if self.m.p.ends_line(t) => depth += 1,
+                _ if !self.m.p.begins_line(t) => {}
+                Kind::Punct(b'}') if depth == 0 => return,
+                Kind::Punct(b'}') => depth -= 1,
+                Kind::Value if depth == 0 && self.at_results() => return,
+                Kind::Str if depth == 0 => return,
+                Kind::Ident if self.at_func() || (depth == 0 && self.m.p.peek().contains('.')) => return,
+                _ => {}
+            }
+            self.m.p.bump();
+        }
     }
 
     fn inner_region(&mut self) -> ParseResult<RegionId> {
         self.m.p.enter()?;
         self.scopes.push(Vec::new());
         let region = self.rw.new_region();
-        self.region_with_args(region, &mut Vec::new())?;
+        let read = self.region_with_args(region, &mut Vec::new());
         for name in self.scopes.pop().unwrap_or_default() {
             self.values.remove(name);
         }
         self.m.p.leave();
+        read?;
+        self.resume = self.m.p.end;
         Ok(region)
     }
 
@@ -164,9 +214,11 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     // ---- ops ----
 
     fn op(&mut self, region: RegionId) -> ParseResult<()> {
+        let first = self.m.p.tok;
         let results = self.results()?;
         let name_at = self.m.p.tok;
         let here = self.m.p.location(name_at);
+        let slot = self.begin_op(first, name_at);
         let w = match name_at.kind {
             Kind::Str => self.generic_op(results)?,
             Kind::Ident => self.pretty_op(results)?,
@@ -176,8 +228,20 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
             }
         };
         let loc = self.m.p.trailing_loc(&self.m.aliases)?.unwrap_or_else(|| here.clone());
-        self.create(region, w, here, loc);
+        let op = self.create(region, w, here, loc);
+        let end = self.m.p.end;
+        if let Some(o) = self.m.func_index().and_then(|f| f.ops.get_mut(slot)) {
+            (o.op, o.whole.end) = (op, end);
+        }
         Ok(())
+    }
+
+    /// Adds an op to the index and returns its place there. Its end is that of its name until it is known.
+    fn begin_op(&mut self, first: Token, name: Token) -> usize {
+        let Some(f) = self.m.func_index() else { return 0 };
+        let whole = Span { start: first.start, end: name.end };
+        f.ops.push(OpSource { op: None, name: name.into(), whole });
+        f.ops.len() - 1
     }
 
     /// `%a, %b:2 =`.
@@ -317,9 +381,9 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     fn lookup(&mut self, at: Token, name: &'a str, index: usize) -> ValueId {
         match self.values.get(name) {
-            Some(b) if index < b.values.len() => return b.values[index],
+            Some(b) if index < b.values.len() => return self.refer(at, b.values[index], b.definition),
             // The number of results is unknown.
-            Some(b) if self.broken.contains(&b.values[0]) => return b.values[0],
+            Some(b) if self.broken.contains(&b.values[0]) => return self.refer(at, b.values[0], b.definition),
             Some(b) => {
                 let what = format!("'%{name}' has {} results, this is number {index}", b.values.len());
                 self.report(Code::NAME, at, what);
@@ -334,7 +398,17 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         // Once is enough for each name.
         let value = self.broken();
         if !self.values.contains_key(name) {
-            self.insert(name, Bound { values: SmallVec::from_slice(&[value]), at });
+            self.insert(name, Bound { values: SmallVec::from_slice(&[value]), at, definition: UNDEFINED });
+        }
+        value
+    }
+
+    /// Adds a use to the index.
+    fn refer(&mut self, at: Token, value: ValueId, definition: u32) -> ValueId {
+        if definition != UNDEFINED
+            && let Some(f) = self.m.func_index()
+        {
+            f.refer(at, value, definition);
         }
         value
     }
@@ -346,7 +420,8 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
             let e = self.m.p.error_of(Code::NAME, at, format!("'%{name}' is defined twice"));
             self.m.errors.push(e.note(format!("the first definition is at {first}")));
         }
-        self.insert(name, Bound { values: SmallVec::from_slice(values), at });
+        let definition = self.m.func_index().map_or(UNDEFINED, |f| f.define(at, values));
+        self.insert(name, Bound { values: SmallVec::from_slice(values), at, definition });
     }
 
     fn insert(&mut self, name: &'a str, bound: Bound) {
@@ -372,7 +447,8 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     // ---- creation ----
 
-    fn create(&mut self, region: RegionId, w: Written<'a>, here: Location, loc: Location) {
+    /// Makes the op and binds its results; `None` where it has an error.
+    fn create(&mut self, region: RegionId, w: Written<'a>, here: Location, loc: Location) -> Option<OpId> {
         if region == self.rw.graph().entry() {
             self.last = w.operands.iter().map(|(t, _)| self.m.p.str_of(*t)).collect();
         }
@@ -392,7 +468,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 self.rw.at_end(region);
                 self.rw.set_location(loc);
                 match self.insert_op(def, &operands, w.attrs, &w.regions, declared.clone()) {
-                    Ok(values) => Some(values),
+                    Ok(op) => Some(op),
                     Err(mut d) => {
                         if whole {
                             // Report the position in this text, not the location attribute of the op.
@@ -404,20 +480,21 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 }
             }
         };
-        let count = made.as_ref().map(Vec::len).or(declared.map(|d| d.len()));
+        let count = made.map(|op| self.rw.graph().op(op).results.len()).or(declared.map(|d| d.len()));
         let fits = count.is_none_or(|n| named == 0 || n == named);
         if !fits {
             let what = format!("'{}' has {} results, {named} are named", w.name, count.unwrap_or(0));
             self.report(Code::ARITY, w.name_at, what);
         }
-        let Some(values) = made.filter(|_| fits) else {
+        let Some(op) = made.filter(|_| fits) else {
             // One value under every name, however many are asked for.
             for r in &w.results {
                 let broken = self.broken();
                 self.bind(r.at, &[broken]);
             }
-            return;
+            return None;
         };
+        let values = self.rw.graph().op(op).results.clone();
         let mut rest = values.as_slice();
         for r in &w.results {
             let (own, others) = rest.split_at(r.count);
@@ -428,6 +505,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 own.iter().for_each(|v| self.rw.set_name(*v, text));
             }
         }
+        Some(op)
     }
 
     fn insert_op(
@@ -437,12 +515,11 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         attrs: Attrs,
         regions: &[RegionId],
         types: Option<Vec<Type>>,
-    ) -> ParseResult<Vec<ValueId>> {
-        let op = match types {
+    ) -> ParseResult<OpId> {
+        Ok(match types {
             Some(types) => self.rw.create_with_types((def, attrs), operands, regions, types)?,
             None => self.rw.create_with_regions((def, attrs), operands, regions)?,
-        };
-        Ok(self.rw.graph().op(op).results.to_vec())
+        })
     }
 
     fn check_operands(&mut self, w: &Written<'a>, types: &Types) {

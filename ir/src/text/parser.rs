@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics, Location};
 
+use super::Indexed;
 use super::cursor::{ParseResult, Parser, WithHint};
 use super::lexer::{Kind, Lexer, Token};
 use super::locs::Aliases;
 use super::module_parser::ModuleParser;
 use super::op_parser::{Body, accepts};
+use super::source_index::{FuncSource, MeshSource, SourceIndex};
 use crate::{Attr, Attrs, Func, Graph, Mesh, MeshPart, Module, Registry, Type};
 
 pub(super) fn parse_module(
@@ -18,6 +20,22 @@ pub(super) fn parse_module(
     registry: &Registry,
     base_dir: Option<&Path>,
 ) -> Result<Module, Diagnostics> {
+    let m = read(text, file_name, registry, base_dir, None);
+    Diagnostics(m.errors).into_result(m.module)
+}
+
+pub(super) fn parse_indexed(text: &str, file_name: &str, registry: &Registry, base_dir: Option<&Path>) -> Indexed {
+    let m = read(text, file_name, registry, base_dir, Some(SourceIndex::default()));
+    Indexed { module: m.module, index: m.index.unwrap_or_default(), errors: Diagnostics(m.errors) }
+}
+
+fn read<'a>(
+    text: &'a str,
+    file_name: &str,
+    registry: &'a Registry,
+    base_dir: Option<&'a Path>,
+    index: Option<SourceIndex>,
+) -> ModuleParser<'a> {
     let mut m = ModuleParser {
         p: Parser::new(text, file_name, base_dir),
         registry,
@@ -25,6 +43,7 @@ pub(super) fn parse_module(
         errors: Vec::new(),
         module: Module::default(),
         fresh: last_fresh(text),
+        index,
     };
     if let Err(e) = m.items(Wrapped::No) {
         m.errors.push(*e);
@@ -34,7 +53,7 @@ pub(super) fn parse_module(
         Location::Source { line, col, .. } => (*line, *col),
         _ => (0, 0),
     });
-    Diagnostics(m.errors).into_result(m.module)
+    m
 }
 
 /// Parses a text that consists of exactly one item.
@@ -75,6 +94,12 @@ enum Wrapped {
     No,
 }
 
+/// Whether a list of items ended.
+enum Ended {
+    Yes,
+    No,
+}
+
 /// A result of a function's signature.
 struct Declared {
     at: Token,
@@ -86,36 +111,72 @@ impl ModuleParser<'_> {
     fn items(&mut self, wrapped: Wrapped) -> ParseResult<()> {
         let mut modules = 0;
         loop {
-            let t = self.p.tok;
-            if matches!((t.kind, self.p.peek()), (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"")) {
-                modules += 1;
-                if modules > 1 {
-                    return Err(self.p.error(t, "a text holds one module, this is the second"));
+            let first = self.p.tok;
+            match self.item(wrapped, &mut modules) {
+                Ok(Ended::Yes) => return Ok(()),
+                Ok(Ended::No) => {}
+                Err(e) if self.index.is_some() => {
+                    self.report_syntax(*e);
+                    self.skip_to_item(first);
+                    if self.p.tok.kind == Kind::Eof {
+                        return Ok(());
+                    }
                 }
-            }
-            match (t.kind, self.p.peek()) {
-                (Kind::Eof, _) if wrapped == Wrapped::No => return Ok(()),
-                (Kind::Punct(b'}'), _) if wrapped == Wrapped::Yes => return Ok(()),
-                (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"") if wrapped == Wrapped::Yes => {
-                    return Err(self.p.error(t, "modules cannot be nested"));
-                }
-                (Kind::Ident, "module") => self.pretty_module()?,
-                (Kind::Ident, "func") => self.pretty_func()?,
-                (Kind::Ident, "of.mesh") => self.pretty_mesh()?,
-                (Kind::Str, "\"builtin.module\"") => self.generic_module()?,
-                (Kind::Str, "\"of.func\"") => self.generic_func()?,
-                (Kind::Str, "\"of.mesh\"") => self.generic_mesh()?,
-                (Kind::Hash, _) => {
-                    self.p.bump();
-                    self.p.expect(b'=', "after the name of a location")?;
-                    self.p.loc(&self.aliases)?;
-                }
-                _ => {
-                    let e = self.p.expected("a function or a mesh");
-                    return Err(e.with_hint("func @name(…) { … }, of.mesh @name {…}, or both inside module { … }"));
-                }
+                Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Skips what follows an error in the item that begins with `first`.
+    fn skip_to_item(&mut self, first: Token) {
+        // An alias of a location may be read before the item.
+        if self.p.tok.start <= first.start {
+            self.p.seek(first.end);
+        }
+        let end = self.p.end;
+        if let Some(f) = self.func_index().filter(|f| f.whole.start == first.start) {
+            f.finish(end);
+        }
+        let begins = |p: &Parser<'_>| {
+            matches!(p.peek(), "func" | "module" | "of.mesh" | "\"of.func\"" | "\"of.mesh\"") && p.begins_line(p.tok)
+        };
+        while self.p.tok.kind != Kind::Eof && !begins(&self.p) {
+            self.p.bump();
+        }
+    }
+
+    /// Reads one item; says whether instead the items ended.
+    fn item(&mut self, wrapped: Wrapped, modules: &mut usize) -> ParseResult<Ended> {
+        let t = self.p.tok;
+        if matches!((t.kind, self.p.peek()), (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"")) {
+            *modules += 1;
+            if *modules > 1 {
+                return Err(self.p.error(t, "a text holds one module, this is the second"));
+            }
+        }
+        match (t.kind, self.p.peek()) {
+            (Kind::Eof, _) if wrapped == Wrapped::No => return Ok(Ended::Yes),
+            (Kind::Punct(b'}'), _) if wrapped == Wrapped::Yes => return Ok(Ended::Yes),
+            (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"") if wrapped == Wrapped::Yes => {
+                return Err(self.p.error(t, "modules cannot be nested"));
+            }
+            (Kind::Ident, "module") => self.pretty_module()?,
+            (Kind::Ident, "func") => self.pretty_func()?,
+            (Kind::Ident, "of.mesh") => self.pretty_mesh()?,
+            (Kind::Str, "\"builtin.module\"") => self.generic_module()?,
+            (Kind::Str, "\"of.func\"") => self.generic_func()?,
+            (Kind::Str, "\"of.mesh\"") => self.generic_mesh()?,
+            (Kind::Hash, _) => {
+                self.p.bump();
+                self.p.expect(b'=', "after the name of a location")?;
+                self.p.loc(&self.aliases)?;
+            }
+            _ => {
+                let e = self.p.expected("a function or a mesh");
+                return Err(e.with_hint("func @name(…) { … }, of.mesh @name {…}, or both inside module { … }"));
+            }
+        }
+        Ok(Ended::No)
     }
 
     // ---- modules ----
@@ -203,6 +264,9 @@ impl ModuleParser<'_> {
     }
 
     fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> ParseResult<()> {
+        if let Some(index) = &mut self.index {
+            index.meshes.push(MeshSource { symbol: name.to_owned(), at: at.into() });
+        }
         let sizes = |v: &[i64]| v.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
         let part = match attrs.get("part") {
             None => Some(None),
@@ -237,7 +301,23 @@ impl ModuleParser<'_> {
         graph
     }
 
+    /// Begins the index of a function with its first token.
+    fn begin_func(&mut self, first: Token) {
+        if let Some(index) = &mut self.index {
+            index.funcs.push(FuncSource::begin(first));
+        }
+    }
+
     fn add_func(&mut self, at: Token, name: &str, func: Func) {
+        let end = self.p.end;
+        if let Some(index) = &mut self.index {
+            // The module holds the last function of a name.
+            index.funcs.iter_mut().filter(|f| f.symbol == name).for_each(|f| f.in_module = false);
+            if let Some(f) = index.funcs.last_mut() {
+                (f.symbol, f.name, f.in_module) = (name.to_owned(), at.into(), true);
+                f.finish(end);
+            }
+        }
         if self.module.funcs.insert(name.to_owned(), func).is_some() {
             self.report(Code::NAME, at, format!("function @{name} is defined twice"));
         }
@@ -246,6 +326,7 @@ impl ModuleParser<'_> {
     /// `func @main(%x: T {of.name = "x"}) -> (T) attributes {…} { … }`.
     fn pretty_func(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
+        self.begin_func(at);
         let here = self.p.location(at);
         let name_at = self.p.tok;
         let name = self.p.symbol("the name of the function")?;
@@ -313,6 +394,7 @@ impl ModuleParser<'_> {
     /// `"of.func"() ({ … }) {inputs = ["x"], outputs = ["y"], sym_name = "main"} : () -> ()`.
     fn generic_func(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
+        self.begin_func(at);
         let here = self.p.location(at);
         self.properties()?;
         self.p.expect(b'(', "before the region")?;

@@ -2,7 +2,8 @@
 
 use fastrand::Rng;
 
-use super::{module, random, read, show};
+use super::source_index::check;
+use super::{module, random, read, read_indexed, show};
 
 const INPUTS: u64 = 20_000;
 
@@ -81,7 +82,13 @@ fn damaged_text_never_panics() {
         let text = &texts[rng.usize(..texts.len())];
         let text = damage(&mut rng, text);
         let outcome = std::panic::catch_unwind(|| {
-            let Ok(m) = read(&text) else { return false };
+            let indexed = read_indexed(&text);
+            check(&text, &indexed);
+            let Ok(m) = read(&text) else {
+                assert!(!indexed.errors.0.is_empty());
+                return false;
+            };
+            assert!(indexed.errors.0.is_empty());
             let printed = show(&m, i % 2 == 0);
             assert_eq!(show(&module(&printed), i % 2 == 0), printed);
             true

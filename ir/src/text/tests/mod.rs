@@ -7,11 +7,12 @@ mod fuzz;
 pub(crate) mod ops;
 pub(crate) mod random;
 mod roundtrip;
+mod source_index;
 mod upstream;
 
 use std::path::Path;
 
-use super::{PrintOptions, parse_module, print_module};
+use super::{Indexed, PrintOptions, parse_indexed, parse_module, print_module};
 use crate::Module;
 
 /// Parses with the test ops.
@@ -27,4 +28,9 @@ pub(crate) fn module(text: &str) -> Module {
 /// Prints without locations.
 pub(crate) fn show(m: &Module, generic: bool) -> String {
     print_module(m, &PrintOptions { generic, ..PrintOptions::default() })
+}
+
+/// Parses with the test ops and an index.
+pub(crate) fn read_indexed(text: &str) -> Indexed {
+    parse_indexed(text, "t.of", &ops::registry(), None)
 }
