@@ -59,6 +59,7 @@ pub use pipelines::{
 pub use print::{Print, PrintPassOptions};
 pub use report::{PassRun, Report};
 pub use syntax::{FILE as PIPELINE_FILE, Item, parse_items};
+pub use unified_diff::unified_diff;
 pub use verify::Verify;
 
 /// A shape for messages: `[N, 3, 224, 224]`.

@@ -1,6 +1,6 @@
 //! Ops and regions, in either form.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Location};
 use smallvec::SmallVec;
@@ -65,13 +65,18 @@ struct Types {
 impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     pub fn new(m: &'m mut ModuleParser<'a>, graph: &'g mut Graph) -> Self {
         let rw = Rewriter::new(graph, "parse");
-        let (values, broken) = (HashMap::new(), HashSet::default());
+        let (values, broken) = (HashMap::new(), IdSet::default());
         Body { m, rw, values, scopes: vec![Vec::new()], broken, last: Vec::new(), resume: 0 }
     }
 
     /// The names of the operands of the function's last op, without their `%`.
     pub fn last_operands(&self) -> Vec<String> {
         self.last.iter().map(|s| s[1..].to_owned()).collect()
+    }
+
+    /// The placeholders for values that could not be created.
+    pub fn into_broken(self) -> IdSet<ValueId> {
+        self.broken
     }
 
     // ---- regions ----

@@ -12,7 +12,7 @@ use super::locs::Aliases;
 use super::module_parser::ModuleParser;
 use super::op_parser::{Body, accepts};
 use super::source_index::{FuncSource, MeshSource, SourceIndex};
-use crate::{Attr, Attrs, Func, Graph, Mesh, MeshPart, Module, Registry, Type};
+use crate::{Attr, Attrs, Func, Graph, IdSet, Mesh, MeshPart, Module, Registry, Type, ValueId};
 
 pub(super) fn parse_module(
     text: &str,
@@ -337,12 +337,11 @@ impl ModuleParser<'_> {
         body.args(entry, &mut inputs)?;
         let declared = body.m.func_results()?;
         let attrs = if body.m.p.eat_word("attributes") { body.m.p.attrs()? } else { Attrs::new() };
-        let errors = body.m.errors.len();
         body.region(entry)?;
         let mut outputs = body.last_operands();
+        let is_broken = body.into_broken();
         if let Some(declared) = declared {
-            let complete = self.errors.len() == errors;
-            self.check_results(name_at, &graph, &declared, complete);
+            self.check_results(name_at, &graph, &declared, &is_broken);
             if graph.terminator(entry).is_none() {
                 outputs.clear();
             }
@@ -373,8 +372,8 @@ impl ModuleParser<'_> {
         Ok(Some(all))
     }
 
-    /// `complete`: the body has no errors. Otherwise a value of type none may stand for one that could not be made.
-    fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared], complete: bool) {
+    /// Compares the declared results with those returned, other than `broken` ones, whose errors are reported already.
+    fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared], broken: &IdSet<ValueId>) {
         if graph.terminator(graph.entry()).is_none() {
             // The verifier reports it, with the op found instead of the terminator.
             return;
@@ -385,7 +384,7 @@ impl ModuleParser<'_> {
             return self.report(Code::ARITY, at, what);
         }
         for (d, v) in declared.iter().zip(outputs) {
-            if !accepts(&d.ty, graph.ty(*v)) && (complete || *graph.ty(*v) != Type::None) {
+            if !broken.contains(v) && !accepts(&d.ty, graph.ty(*v)) {
                 self.report(Code::TYPE, d.at, format!("the function declares {} and returns {}", d.ty, graph.ty(*v)));
             }
         }

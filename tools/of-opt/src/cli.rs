@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    backends, bench, cache, compile, completions, debug, diff, explain, export, import, inspect, man, measure, ops,
-    opt, passes, profile, run, sign, simulate, verify,
+    backends, bench, cache, compile, completions, debug, diff, explain, export, import, inspect, lsp, man, measure,
+    ops, opt, passes, profile, run, sign, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -70,6 +70,8 @@ pub enum Command {
     Passes(passes::Passes),
     /// List ops, or show one in full
     Ops(ops::Ops),
+    /// Serve editors: the language server of IR text, on stdin and stdout
+    Lsp(lsp::Lsp),
     /// List the backends, and whether they work on this machine
     Backends(backends::BackendsCommand),
     /// Show or empty the cache of compiled kernels

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
             Some(Command::Measure(c)) => commands::measure::measure(&c, console),
             Some(Command::Passes(c)) => commands::passes::passes(&c, console),
             Some(Command::Ops(c)) => commands::ops::ops(&c, console),
+            Some(Command::Lsp(c)) => commands::lsp::lsp(&c),
             Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
             Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
             Some(Command::Cache(c)) => commands::cache::cache(&c, console),

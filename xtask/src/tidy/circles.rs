@@ -33,6 +33,7 @@ const SOURCES: &[&str] = &[
     "sharding/src/",
     "tests/lit/src/",
     "tests/support/src/",
+    "tools/lsp/src/",
     "xtask/src/",
 ];
 

@@ -52,6 +52,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-xla",
         ],
     ),
+    ("of-lsp", &["of-diag", "of-ir", "of-ops", "of-passes"]),
     (
         "of-opt",
         &[
@@ -61,6 +62,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-driver",
             "of-files",
             "of-ir",
+            "of-lsp",
             "of-mlir",
             "of-onnx",
             "of-ops",

@@ -38,6 +38,7 @@ const CASES: &[(&str, &[&str])] = &[
             "t.of:2:6: error[E0102]: function @f is defined twice",
         ],
     ),
+    ("func @f() -> (tensor<f32>) { t.return %x }", &["t.of:1:39: error[E0102]: '%x' is not defined here"]),
     (
         "func @f() -> (tensor<f32>) {\n  %x = t.what\n  t.return %x\n}",
         &["t.of:2:8: error[E0103]: there is no op 't.what'"],

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod export;
 pub mod import;
 pub mod inspect;
+pub mod lsp;
 pub mod man;
 pub mod measure;
 pub mod ops;
