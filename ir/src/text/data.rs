@@ -4,9 +4,10 @@
 //! at a multiple of 64 bytes; only the text says where each is.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::Blob;
 
@@ -70,7 +71,7 @@ impl DataFile {
     }
 }
 
-pub(super) fn hash_of(bytes: &[u8]) -> blake3::Hash {
+fn hash_of(bytes: &[u8]) -> blake3::Hash {
     // Below this, threads cost more than they bring.
     const PARALLEL: usize = 1 << 20;
     let mut h = blake3::Hasher::new();
@@ -84,22 +85,69 @@ pub(super) fn hash_of(bytes: &[u8]) -> blake3::Hash {
 
 // ---- reading ----
 
+/// Constants of data files whose hashes were compared. Where a text is parsed again and again, its data is then read only
+/// when a file changed.
+#[derive(Default)]
+pub struct CheckedData(RefCell<HashMap<PathBuf, CheckedFile>>);
+
+/// What is known about one file.
+struct CheckedFile {
+    stamp: Stamp,
+    constants: HashSet<(usize, usize, blake3::Hash)>,
+}
+
+/// What changes when a file is written: its length and time.
+type Stamp = (u64, Option<SystemTime>);
+
+impl CheckedData {
+    /// Forgets what it knows of a file with another stamp.
+    fn see(&self, path: &Path, stamp: Stamp) {
+        let mut files = self.0.borrow_mut();
+        if files.get(path).is_none_or(|f| f.stamp != stamp) {
+            files.insert(path.to_owned(), CheckedFile { stamp, constants: HashSet::new() });
+        }
+    }
+
+    fn contains(&self, path: &Path, constant: &(usize, usize, blake3::Hash)) -> bool {
+        self.0.borrow().get(path).is_some_and(|f| f.constants.contains(constant))
+    }
+
+    fn add(&self, path: &Path, constant: (usize, usize, blake3::Hash)) {
+        if let Some(f) = self.0.borrow_mut().get_mut(path) {
+            f.constants.insert(constant);
+        }
+    }
+}
+
+/// A file that is mapped.
+#[derive(Clone)]
+struct Mapped {
+    path: PathBuf,
+    bytes: Blob,
+}
+
 /// Maps the data files that a text names, each once.
 pub(super) struct Loader<'a> {
     base: Option<&'a Path>,
-    files: HashMap<String, Blob>,
+    files: HashMap<String, Mapped>,
+    checked: Option<&'a CheckedData>,
 }
 
 impl<'a> Loader<'a> {
     /// Reads files below `base`, none without it.
     pub fn new(base: Option<&'a Path>) -> Self {
-        Loader { base, files: HashMap::new() }
+        Loader { base, files: HashMap::new(), checked: None }
+    }
+
+    /// Compares hashes only of constants that are not known.
+    pub fn know(&mut self, checked: &'a CheckedData) {
+        self.checked = Some(checked);
     }
 
     /// The file called `name`, or an error.
     pub fn file(&mut self, name: &str) -> Result<Blob, String> {
-        if let Some(b) = self.files.get(name) {
-            return Ok(b.clone());
+        if let Some(m) = self.files.get(name) {
+            return Ok(m.bytes.clone());
         }
         let base = self.base.ok_or("this text was not read from a file, so it has no data file")?;
         let path = Path::new(name);
@@ -117,8 +165,27 @@ impl<'a> Loader<'a> {
         if !full.is_file() {
             return Err(format!("'{name}' is not a file"));
         }
-        let blob = Blob::map(&full).map_err(read)?;
-        self.files.insert(name.to_owned(), blob.clone());
-        Ok(blob)
+        if let Some(checked) = self.checked {
+            // Before the file is mapped: one that is written in between is read again the next time.
+            let data = full.metadata().map_err(read)?;
+            checked.see(&full, (data.len(), data.modified().ok()));
+        }
+        let bytes = Blob::map(&full).map_err(read)?;
+        self.files.insert(name.to_owned(), Mapped { path: full, bytes: bytes.clone() });
+        Ok(bytes)
+    }
+
+    /// Whether `bytes`, a part of the file called `name` from `offset` on, have this hash.
+    pub fn has_hash(&self, name: &str, offset: usize, bytes: &[u8], hash: blake3::Hash) -> bool {
+        let known = self.checked.zip(self.files.get(name).map(|f| f.path.as_path()));
+        let constant = (offset, bytes.len(), hash);
+        if known.is_some_and(|(checked, path)| checked.contains(path, &constant)) {
+            return true;
+        }
+        let equal = hash_of(bytes) == hash;
+        if let Some((checked, path)) = known.filter(|_| equal) {
+            checked.add(path, constant);
+        }
+        equal
     }
 }

@@ -3,7 +3,6 @@
 use of_diag::{Code, Diagnostic};
 
 use super::cursor::{ParseResult, Parser, WithHint};
-use super::data::hash_of;
 use super::lexer::Token;
 use crate::Tensor;
 
@@ -31,7 +30,7 @@ impl Parser<'_> {
             let what = format!("bytes {offset} to {offset}+{len} are not in '{name}', which has {}", file.len());
             fail(self, name_at, what).with_hint("the file was cut off, or belongs to another model")
         })?;
-        if hash_of(&bytes) != hash {
+        if !self.data.has_hash(&name, offset, &bytes, hash) {
             return Err(fail(self, hash_at, format!("the bytes in '{name}' have another hash"))
                 .with_hint("the file was damaged, or belongs to another model"));
         }

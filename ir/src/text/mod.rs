@@ -44,7 +44,7 @@ use of_diag::Diagnostics;
 
 use crate::{Attr, Dim, Func, Graph, Module, OpId, Registry, Type};
 
-pub use data::DataFile;
+pub use data::{CheckedData, DataFile};
 pub use file::{read_module, write_module};
 pub use lexer::{Kind as TokenKind, Token};
 pub use source_index::{FuncSource, MeshSource, NameSource, OpSource, SourceIndex, Span};
@@ -100,9 +100,15 @@ pub struct Indexed {
 }
 
 /// Reads a module as [`parse_module`] does, and remembers where the text names functions, ops and values. It goes on
-/// after errors of syntax, with the next line that begins an op or function.
-pub fn parse_indexed(text: &str, file_name: &str, registry: &Registry, base_dir: Option<&Path>) -> Indexed {
-    parser::parse_indexed(text, file_name, registry, base_dir)
+/// after errors of syntax, with the next line that begins an op or function. `checked` remembers constants of data files.
+pub fn parse_indexed(
+    text: &str,
+    file_name: &str,
+    registry: &Registry,
+    base_dir: Option<&Path>,
+    checked: &CheckedData,
+) -> Indexed {
+    parser::parse_indexed(text, file_name, registry, base_dir, checked)
 }
 
 /// The tokens of a text from byte `start` on, or from the next character if that is inside one.

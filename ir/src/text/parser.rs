@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics, Location};
 
-use super::Indexed;
 use super::cursor::{ParseResult, Parser, WithHint};
 use super::lexer::{Kind, Lexer, Token};
 use super::locs::Aliases;
 use super::module_parser::ModuleParser;
 use super::op_parser::{Body, accepts};
 use super::source_index::{FuncSource, MeshSource, SourceIndex};
+use super::{CheckedData, Indexed};
 use crate::{Attr, Attrs, Func, Graph, IdSet, Mesh, MeshPart, Module, Registry, Type, ValueId};
 
 pub(super) fn parse_module(
@@ -24,17 +24,24 @@ pub(super) fn parse_module(
     Diagnostics(m.errors).into_result(m.module)
 }
 
-pub(super) fn parse_indexed(text: &str, file_name: &str, registry: &Registry, base_dir: Option<&Path>) -> Indexed {
-    let m = read(text, file_name, registry, base_dir, Some(SourceIndex::default()));
+pub(super) fn parse_indexed(
+    text: &str,
+    file_name: &str,
+    registry: &Registry,
+    base_dir: Option<&Path>,
+    checked: &CheckedData,
+) -> Indexed {
+    let m = read(text, file_name, registry, base_dir, Some(checked));
     Indexed { module: m.module, index: m.index.unwrap_or_default(), errors: Diagnostics(m.errors) }
 }
 
+/// Reads a text; with `checked`, makes an index and goes on after errors.
 fn read<'a>(
     text: &'a str,
     file_name: &str,
     registry: &'a Registry,
     base_dir: Option<&'a Path>,
-    index: Option<SourceIndex>,
+    checked: Option<&'a CheckedData>,
 ) -> ModuleParser<'a> {
     let mut m = ModuleParser {
         p: Parser::new(text, file_name, base_dir),
@@ -43,8 +50,11 @@ fn read<'a>(
         errors: Vec::new(),
         module: Module::default(),
         fresh: last_fresh(text),
-        index,
+        index: checked.map(|_| SourceIndex::default()),
     };
+    if let Some(checked) = checked {
+        m.p.data.know(checked);
+    }
     if let Err(e) = m.items(Wrapped::No) {
         m.errors.push(*e);
     }

@@ -3,12 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
-use of_ir::text::{FuncSource, Indexed, NameSource, SourceIndex, Span, Token, TokenKind, parse_indexed, tokens};
+use of_ir::text::{
+    CheckedData, FuncSource, Indexed, NameSource, SourceIndex, Span, Token, TokenKind, parse_indexed, tokens,
+};
 use of_ir::{Func, Module, verify_module};
 
+use crate::queue::Queue;
 use crate::text::Text;
 
 /// A parsed version of a document.
@@ -28,11 +30,11 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Parses a text. Data files are looked for in the folder of `path`.
-    pub fn new(revision: u64, text: Arc<Text>, path: Option<&PathBuf>) -> Analysis {
+    /// Parses a text. Data files are looked for in the folder of `path`; those that `checked` knows are not read.
+    pub fn new(revision: u64, text: Arc<Text>, path: Option<&PathBuf>, checked: &CheckedData) -> Analysis {
         let file = path.map_or_else(|| "text".into(), |p| p.display().to_string());
         let folder = path.and_then(|p| p.parent());
-        let parse = || parse_indexed(text.as_str(), &file, &of_ops::registry(), folder);
+        let parse = || parse_indexed(text.as_str(), &file, &of_ops::registry(), folder, checked);
         // A panic is a bug, and no reason to lose the editor's connection.
         let Indexed { module, index, errors } = catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Indexed {
             module: Module::default(),
@@ -146,22 +148,26 @@ pub enum Found {
     Verified(String, Arc<Analysis>, Diagnostics),
 }
 
-/// Starts the thread that parses and verifies. It ends when the sender is dropped.
+/// Starts the thread that parses and verifies. It ends when the queue is closed.
 ///
 /// # Errors
 /// When no thread can be started.
-pub fn start(report: impl Fn(Found) + Send + 'static) -> std::io::Result<Sender<Work>> {
-    let (sender, jobs) = channel();
-    std::thread::Builder::new().name("analysis".into()).spawn(move || work(&jobs, &report))?;
-    Ok(sender)
+pub fn start(report: impl Fn(Found) + Send + 'static) -> std::io::Result<Queue<Work>> {
+    let jobs = Queue::new();
+    let inbox = jobs.clone();
+    std::thread::Builder::new().name("analysis".into()).spawn(move || work(&inbox, &report))?;
+    Ok(jobs)
 }
 
-fn work(inbox: &Receiver<Work>, report: &dyn Fn(Found)) {
+fn work(inbox: &Queue<Work>, report: &dyn Fn(Found)) {
+    let checked = CheckedData::default();
     let mut open: Vec<Job> = Vec::new();
     loop {
-        let first = if open.is_empty() { inbox.recv().map(Some) } else { Ok(None) };
-        let Ok(first) = first else { return };
-        for work in first.into_iter().chain(inbox.try_iter()) {
+        let mut next = if open.is_empty() { inbox.pop() } else { inbox.try_pop() };
+        if next.is_none() && open.is_empty() {
+            return;
+        }
+        while let Some(work) = next {
             match work {
                 Work::Analyse(job) => {
                     // A version that is followed by a newer one is of no use.
@@ -170,12 +176,13 @@ fn work(inbox: &Receiver<Work>, report: &dyn Fn(Found)) {
                 }
                 Work::Free(analysis) => drop(analysis),
             }
+            next = inbox.try_pop();
         }
         if open.is_empty() {
             continue;
         }
         let Job { uri, path, text, revision } = open.remove(0);
-        let analysis = Arc::new(Analysis::new(revision, text, path.as_ref()));
+        let analysis = Arc::new(Analysis::new(revision, text, path.as_ref(), &checked));
         report(Found::Parsed(uri.clone(), Arc::clone(&analysis)));
         let errors = Diagnostics(analysis.all_errors());
         report(Found::Verified(uri, analysis, errors));

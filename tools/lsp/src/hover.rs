@@ -15,7 +15,7 @@ const MAX_ELEMENTS: usize = 8;
 /// What is at a byte; null where nothing is known.
 pub fn hover(analysis: &Analysis, at: usize) -> Value {
     let Some((text, span)) = describe(analysis, at) else { return Value::Null };
-    json!({"contents": {"kind": "markdown", "value": text}, "range": analysis.text.range(span)})
+    json!({"contents": {"kind": "markdown", "value": text.trim_start()}, "range": analysis.text.range(span)})
 }
 
 fn describe(analysis: &Analysis, at: usize) -> Option<(String, Span)> {
@@ -46,7 +46,7 @@ fn value(analysis: &Analysis, func: &FuncSource, name: &NameSource) -> Option<St
         write_value(&mut out, &analysis.module, graph, &shown, value);
     }
     match graph.def(name.value) {
-        ValueDef::Result(op, _) => write_op(&mut out, graph, op),
+        ValueDef::Result(op, _) => write_op(&mut out, &analysis.file, graph, op),
         ValueDef::Arg(region, i) => {
             let parent = graph.region_parent(region).map(|op| format!("a region of `{}`", graph.op(op).name()));
             let of = parent.unwrap_or_else(|| format!("`@{}`", func.symbol));
@@ -63,7 +63,7 @@ fn named_op(analysis: &Analysis, func: &FuncSource, text: &str, op: Option<OpId>
     let mut out = String::new();
     match (analysis.func(func), op) {
         (Some(f), Some(op)) => {
-            write_op(&mut out, &f.graph, op);
+            write_op(&mut out, &analysis.file, &f.graph, op);
             write_signature(&mut out, f.graph.op(op).def);
             for (i, v) in f.graph.op(op).results.iter().enumerate() {
                 let given = func.names.iter().find(|n| n.is_definition && n.value == *v);
@@ -81,8 +81,8 @@ fn named_op(analysis: &Analysis, func: &FuncSource, text: &str, op: Option<OpId>
     Some(out)
 }
 
-/// The op's name and summary, the value of a constant, and where it comes from.
-fn write_op(out: &mut String, graph: &Graph, op: OpId) {
+/// The op's name and summary, the value of a constant, and where it comes from, other than from its own text.
+fn write_op(out: &mut String, own: &str, graph: &Graph, op: OpId) {
     let data = graph.op(op);
     let _ = writeln!(out, "\n**{}**: {}", data.name(), data.def.summary());
     if let Some(t) = data.def.constant(&data.attrs) {
@@ -93,7 +93,7 @@ fn write_op(out: &mut String, graph: &Graph, op: OpId) {
             Location::Onnx { node, index, op } => {
                 let _ = writeln!(out, "\nONNX node {index}: `{}` {}", code(op), escaped(node));
             }
-            Location::Source { file, line, col } => {
+            Location::Source { file, line, col } if **file != *own => {
                 let _ = writeln!(out, "\nfrom {}:{line}:{col}", escaped(file));
             }
             _ => {}

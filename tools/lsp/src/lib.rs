@@ -7,9 +7,11 @@
 mod analysis;
 mod completion;
 mod diagnostics;
+mod edit;
 mod hover;
 mod navigation;
 mod params;
+mod queue;
 mod run_pass;
 mod server;
 mod text;

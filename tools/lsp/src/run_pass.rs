@@ -8,8 +8,8 @@ use of_passes::{Manager, PIPELINES, passes, unified_diff};
 use serde_json::{Value, json};
 
 use crate::analysis::Analysis;
+use crate::edit::{Change, edits};
 use crate::params;
-use crate::text::Text;
 use crate::transport::Failure;
 
 /// The name of the command.
@@ -116,7 +116,7 @@ pub fn run(analysis: &Analysis, arguments: &Arguments, target: &Target) -> Resul
         return Ok(ran);
     }
     match replacement(analysis, source, &module) {
-        Ok((span, text)) => ran.edit = Some(workspace_edit(&arguments.uri, target, &edit(&analysis.text, span, &text))),
+        Ok(change) => ran.edit = Some(workspace_edit(&arguments.uri, target, &edits(&analysis.text, &change))),
         Err(why) => ran.note = Some(why),
     }
     Ok(ran)
@@ -124,8 +124,8 @@ pub fn run(analysis: &Analysis, arguments: &Arguments, target: &Target) -> Resul
 
 const ELIDED: PrintOptions<'_> = PrintOptions { generic: false, locations: false, constants: Constants::Elided };
 
-/// The part of the text that a changed module replaces, and its new text; or why text cannot hold it.
-fn replacement(analysis: &Analysis, source: Option<&FuncSource>, module: &Module) -> Result<(Span, String), String> {
+/// What changes in the text when the module becomes `module`; or why text cannot hold it.
+fn replacement(analysis: &Analysis, source: Option<&FuncSource>, module: &Module) -> Result<Change, String> {
     let instead = "of-opt IN.of --passes=… -o OUT.of";
     if analysis.text.as_str().contains("#of.data<") {
         return Err(format!("the module has constants in a data file, which an edit cannot write; use {instead}"));
@@ -136,8 +136,12 @@ fn replacement(analysis: &Analysis, source: Option<&FuncSource>, module: &Module
     let located = module.funcs.values().any(|f| has_locations(f, &analysis.file));
     let options = PrintOptions { generic: false, locations: located, constants: Constants::Inline };
     let whole = Span { start: 0, end: analysis.text.as_str().len() };
-    let Some(source) = source else { return Ok((whole, print_module(module, &options))) };
-    let (Some(func), 1) = (module.funcs.get(&source.symbol), module.funcs.len()) else {
+    let Some(source) = source else {
+        let (before, after) = (print_module(&analysis.module, &options), print_module(module, &options));
+        return Ok(Change { span: whole, before, after });
+    };
+    let (Some(func), Some(old), 1) = (module.funcs.get(&source.symbol), analysis.func(source), module.funcs.len())
+    else {
         return Err(format!("the passes renamed @{}; run them on the module", source.symbol));
     };
     if module.meshes != analysis.module.meshes {
@@ -147,9 +151,11 @@ fn replacement(analysis: &Analysis, source: Option<&FuncSource>, module: &Module
     let line = analysis.text.line_of(source.whole.start);
     let before = analysis.text.get(Span { start: analysis.text.line_start(line), end: source.whole.start });
     let indent = if before.trim().is_empty() { before } else { "" };
-    let printed = print_func(&source.symbol, func, &options);
-    let text = printed.trim_end().replace('\n', &format!("\n{indent}"));
-    Ok((source.whole, text))
+    let print = |f: &Func| {
+        let printed = print_func(&source.symbol, f, &options);
+        printed.trim_end().replace('\n', &format!("\n{indent}"))
+    };
+    Ok(Change { span: source.whole, before: print(old), after: print(func) })
 }
 
 /// Whether ops say where they come from, other than by their place in the text.
@@ -173,62 +179,10 @@ fn bytes_of_constants(func: &Func) -> usize {
     g.walk().iter().map(|op| g.op(*op).attrs.iter().map(|(_, a)| of(a)).sum::<usize>()).sum()
 }
 
-/// The edit that replaces a span, without the lines at its beginning and end that stay.
-fn edit(old: &Text, span: Span, new: &str) -> TextEdit {
-    let text = old.get(span);
-    let same = |(a, b): &(&str, &str)| a == b;
-    let start: usize =
-        text.split_inclusive('\n').zip(new.split_inclusive('\n')).take_while(same).map(|(line, _)| line.len()).sum();
-    let (text, new) = (&text[start..], &new[start..]);
-    let end: usize = text
-        .rsplit('\n')
-        .zip(new.rsplit('\n'))
-        .take_while(same)
-        .map(|(line, _)| line.len() + 1)
-        .sum::<usize>()
-        // The first line has no end before it.
-        .min(text.len())
-        .min(new.len());
-    let range = old.range(Span { start: span.start + start, end: span.end - end });
-    TextEdit { range, new_text: new[..new.len() - end].to_owned() }
-}
-
-fn workspace_edit(uri: &str, target: &Target, edit: &TextEdit) -> Value {
+fn workspace_edit(uri: &str, target: &Target, edits: &[TextEdit]) -> Value {
     if target.versioned {
         let document = json!({"uri": uri, "version": target.version});
-        return json!({"documentChanges": [{"textDocument": document, "edits": [edit]}]});
+        return json!({"documentChanges": [{"textDocument": document, "edits": edits}]});
     }
-    json!({"changes": {uri: [edit]}})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::text::Encoding;
-
-    #[test]
-    fn edits_leave_out_lines_that_stay() {
-        let lines = |s: &str| s.replace('|', "\n");
-        for (old, new) in [
-            ("a|b|c", "a|x|c"),
-            ("a|b|c", "a|c"),
-            ("a|c", "a|b|c"),
-            ("a", "b"),
-            ("a|a", "a|a|a"),
-            ("a|a|a", "a|a"),
-            ("xa", "a"),
-            ("a|b", "a|b|"),
-            ("", "a"),
-            ("a|b", ""),
-            ("é|b", "é|c"),
-        ] {
-            let (old, new) = (lines(old), lines(new));
-            let mut text = Text::new(format!("first\n{old}\nlast"), Encoding::Utf16);
-            let edit = edit(&text, Span { start: 6, end: 6 + old.len() }, &new);
-            text.replace(edit.range, &edit.new_text);
-            assert_eq!(text.as_str(), format!("first\n{new}\nlast"), "{old:?} {new:?}");
-        }
-        let text = Text::new("a\nb\nc\n".into(), Encoding::Utf8);
-        assert_eq!(edit(&text, Span { start: 0, end: 6 }, "a\nx\nc\n").new_text, "x");
-    }
+    json!({"changes": {uri: edits}})
 }

@@ -5,7 +5,6 @@ use std::io::{self, BufReader, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 
 use serde_json::{Value, json};
 
@@ -15,6 +14,7 @@ use crate::diagnostics::diagnostics;
 use crate::hover::hover;
 use crate::navigation;
 use crate::params;
+use crate::queue::Queue;
 use crate::run_pass::{self, Arguments, RUN_PASS, Target};
 use crate::text::{Encoding, Text};
 use crate::transport::{self, Answer, ErrorCode, Failure, Message, Output, answer};
@@ -43,32 +43,20 @@ enum Event {
 /// # Errors
 /// When the input cannot be read, is no stream of messages, or no thread can be started.
 pub fn serve(input: impl Read + Send + 'static, output: impl Write + Send + 'static) -> io::Result<Ended> {
-    let (events, inbox) = channel();
+    let events = Queue::new();
     let found = events.clone();
-    let jobs = analysis::start(move |f| drop(found.send(Event::Found(f))))?;
+    let jobs = analysis::start(move |f| {
+        found.push(Event::Found(f));
+    })?;
     let reader = events.clone();
     std::thread::Builder::new().name("input".into()).spawn(move || read_all(input, &reader))?;
-    let mut server = Server::new(Output::new(output), jobs);
-    while let Ok(event) = inbox.recv() {
-        match event {
-            Event::Message(m) if m.method == "exit" => {
-                return Ok(if server.state == State::ShutDown { Ended::Properly } else { Ended::Abruptly });
-            }
-            // Answers to requests to apply an edit: the client has shown its user.
-            Event::Message(m) if m.method.is_empty() => {}
-            Event::Message(m) if m.id.is_null() => server.notification(m),
-            Event::Message(m) => server.request(m),
-            Event::Unreadable(why) => server.output.refuse(&Failure { code: ErrorCode::Parse, message: why }),
-            Event::Closed(Ok(())) => return Ok(Ended::Abruptly),
-            Event::Closed(Err(e)) => return Err(e),
-            Event::Found(Found::Parsed(uri, analysis)) => server.parsed(&uri, analysis),
-            Event::Found(Found::Verified(uri, analysis, found)) => server.publish(&uri, &analysis, &found.0),
-        }
-    }
-    Ok(Ended::Abruptly)
+    let ended = Server::new(Output::new(output), jobs.clone()).run(&events);
+    events.close();
+    jobs.close();
+    ended
 }
 
-fn read_all(input: impl Read, events: &Sender<Event>) {
+fn read_all(input: impl Read, events: &Queue<Event>) {
     let mut input = BufReader::with_capacity(1 << 16, input);
     loop {
         let (event, last) = match transport::read(&mut input) {
@@ -77,7 +65,7 @@ fn read_all(input: impl Read, events: &Sender<Event>) {
             Ok(None) => (Event::Closed(Ok(())), true),
             Err(e) => (Event::Closed(Err(e)), true),
         };
-        if events.send(event).is_err() || last {
+        if !events.push(event) || last {
             return;
         }
     }
@@ -114,7 +102,7 @@ const URI: &str = "/textDocument/uri";
 
 struct Server {
     output: Output,
-    jobs: Sender<Work>,
+    jobs: Queue<Work>,
     state: State,
     encoding: Encoding,
     /// Whether the client knows edits of versions.
@@ -124,9 +112,30 @@ struct Server {
 }
 
 impl Server {
-    fn new(output: Output, jobs: Sender<Work>) -> Server {
+    fn new(output: Output, jobs: Queue<Work>) -> Server {
         let (state, encoding) = (State::New, Encoding::Utf16);
         Server { output, jobs, state, encoding, versioned: false, documents: HashMap::new(), revisions: 0 }
+    }
+
+    /// Handles events until the client exits.
+    fn run(mut self, events: &Queue<Event>) -> io::Result<Ended> {
+        while let Some(event) = events.pop() {
+            match event {
+                Event::Message(m) if m.method == "exit" => {
+                    return Ok(if self.state == State::ShutDown { Ended::Properly } else { Ended::Abruptly });
+                }
+                // Answers to requests to apply an edit: the client has shown its user.
+                Event::Message(m) if m.method.is_empty() => {}
+                Event::Message(m) if m.id.is_null() => self.notification(m),
+                Event::Message(m) => self.request(m),
+                Event::Unreadable(why) => self.output.refuse(&Failure { code: ErrorCode::Parse, message: why }),
+                Event::Closed(Ok(())) => break,
+                Event::Closed(Err(e)) => return Err(e),
+                Event::Found(Found::Parsed(uri, analysis)) => self.parsed(&uri, analysis),
+                Event::Found(Found::Verified(uri, analysis, found)) => self.publish(&uri, &analysis, &found.0),
+            }
+        }
+        Ok(Ended::Abruptly)
     }
 
     // ---- notifications ----
@@ -205,15 +214,14 @@ impl Server {
         self.revisions += 1;
         d.revision = self.revisions;
         let (text, path) = (Arc::clone(&d.text), path_of(uri));
-        // The thread is there as long as this sender.
-        let _ = self.jobs.send(Work::Analyse(Job { uri: uri.to_owned(), path, text, revision: d.revision }));
+        self.jobs.push(Work::Analyse(Job { uri: uri.to_owned(), path, text, revision: d.revision }));
     }
 
     fn parsed(&mut self, uri: &str, analysis: Arc<Analysis>) {
         let Some(d) = self.documents.get_mut(uri) else { return };
         let current = analysis.revision == d.revision;
         if let Some(former) = d.analysis.replace(analysis) {
-            let _ = self.jobs.send(Work::Free(former));
+            self.jobs.push(Work::Free(former));
         }
         if current {
             for request in std::mem::take(&mut d.waiting) {

@@ -5,7 +5,7 @@ use std::fs;
 use of_diag::SourceMap;
 
 use super::{module, ops, show};
-use crate::text::{PrintOptions, parse_module, read_module, write_module};
+use crate::text::{CheckedData, PrintOptions, parse_indexed, parse_module, read_module, write_module};
 use crate::{Attr, Module};
 
 fn with_constants() -> Module {
@@ -94,4 +94,29 @@ fn a_link_out_of_the_folder_is_refused() {
     std::os::unix::fs::symlink(dir.path().join("secret"), inside.join("m.ofdata")).unwrap();
     let e = read_module(&path, &ops::registry(), &mut SourceMap::default()).unwrap_err().to_string();
     assert!(e.contains("leads outside the folder"), "{e}");
+}
+
+#[test]
+fn checked_data_is_compared_again_when_its_file_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.of");
+    write_module(&path, &with_constants(), &PrintOptions::default()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let data = dir.path().join("m.ofdata");
+    let checked = CheckedData::default();
+    let errors = || parse_indexed(&text, "m.of", &ops::registry(), Some(dir.path()), &checked).errors.0.len();
+    assert_eq!(errors(), 0);
+    // Damage that no stamp shows is not seen, which proves that the bytes were not read.
+    let mut bytes = fs::read(&data).unwrap();
+    bytes[3] ^= 1;
+    let time = fs::metadata(&data).unwrap().modified().unwrap();
+    let write = |time| {
+        fs::write(&data, &bytes).unwrap();
+        fs::File::options().append(true).open(&data).unwrap().set_modified(time).unwrap();
+    };
+    write(time);
+    assert_eq!(errors(), 0);
+    write(time + std::time::Duration::from_secs(1));
+    assert_eq!(errors(), 2);
+    assert_eq!(errors(), 2);
 }

@@ -12,7 +12,7 @@ mod upstream;
 
 use std::path::Path;
 
-use super::{Indexed, PrintOptions, parse_indexed, parse_module, print_module};
+use super::{CheckedData, Indexed, PrintOptions, parse_indexed, parse_module, print_module};
 use crate::Module;
 
 /// Parses with the test ops.
@@ -32,5 +32,5 @@ pub(crate) fn show(m: &Module, generic: bool) -> String {
 
 /// Parses with the test ops and an index.
 pub(crate) fn read_indexed(text: &str) -> Indexed {
-    parse_indexed(text, "t.of", &ops::registry(), None)
+    parse_indexed(text, "t.of", &ops::registry(), None, &CheckedData::default())
 }

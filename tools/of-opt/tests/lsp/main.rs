@@ -199,6 +199,13 @@ fn passes_give_a_diff_and_an_edit() {
         assert_eq!((&change["textDocument"]["version"], &change["textDocument"]["uri"]), (&json!(1), &json!(URI)));
         assert_eq!(applied(text, &change["edits"][0]), want);
     }
+    // Comments stay.
+    let commented = text.replace("    %unused", "    // Nothing reads it.\n    %unused");
+    c.set(URI, 2, &commented);
+    let ran = c.request("workspace/executeCommand", run(json!({"function": "main"})));
+    let kept = want.replace("    of.return %y", "    // Nothing reads it.\n    of.return %y");
+    assert_eq!(applied(&commented, &ran["edit"]["documentChanges"][0]["edits"][0]), kept);
+    c.set(URI, 3, text);
     // As a code action: the server asks the editor to apply the edit.
     let place = position(text, "of.neg", 0, 0);
     let params =
@@ -224,7 +231,7 @@ fn passes_give_a_diff_and_an_edit() {
         let answer = c.answer(id);
         assert!(answer["error"]["message"].as_str().unwrap().contains(message), "{answer}");
     }
-    c.set(URI, 2, "func @main() {");
+    c.set(URI, 4, "func @main() {");
     let id = c.ask("workspace/executeCommand", run(json!({})));
     assert!(c.answer(id)["error"]["message"].as_str().unwrap().contains("the text has errors"));
     c.exit();
