@@ -148,6 +148,9 @@ pub enum Found {
     Verified(String, Arc<Analysis>, Diagnostics),
 }
 
+/// The stack of the threads that parse and run passes. Ops with regions nest as deep as the parser allows.
+pub const STACK: usize = 64 << 20;
+
 /// Starts the thread that parses and verifies. It ends when the queue is closed.
 ///
 /// # Errors
@@ -155,7 +158,7 @@ pub enum Found {
 pub fn start(report: impl Fn(Found) + Send + 'static) -> std::io::Result<Queue<Work>> {
     let jobs = Queue::new();
     let inbox = jobs.clone();
-    std::thread::Builder::new().name("analysis".into()).spawn(move || work(&inbox, &report))?;
+    std::thread::Builder::new().name("analysis".into()).stack_size(STACK).spawn(move || work(&inbox, &report))?;
     Ok(jobs)
 }
 

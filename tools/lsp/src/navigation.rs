@@ -93,14 +93,22 @@ pub fn symbols_of(analysis: &Analysis) -> Vec<DocumentSymbol> {
         let ops = &f.ops[..f.ops.len().min(left)];
         left -= ops.len();
         let mut s = symbol(analysis, name, detail, SymbolKind::FUNCTION, f.whole, f.name);
-        s.children = Some(nested(analysis, ops, &mut 0, usize::MAX));
+        s.children = Some(nested(analysis, ops, &mut 0, (usize::MAX, MAX_DEPTH)));
         s
     });
     meshes.chain(funcs).collect()
 }
 
-/// The ops from `next` on that begin before `end`, those of regions inside of their op.
-fn nested(analysis: &Analysis, ops: &[OpSource], next: &mut usize, end: usize) -> Vec<DocumentSymbol> {
+/// Ops in deeper regions are next to their op: readers of JSON limit the depth.
+const MAX_DEPTH: usize = 16;
+
+/// The ops from `next` on that begin before `end`, those of regions inside of their op, up to a depth.
+fn nested(
+    analysis: &Analysis,
+    ops: &[OpSource],
+    next: &mut usize,
+    (end, depth): (usize, usize),
+) -> Vec<DocumentSymbol> {
     let mut all = Vec::new();
     while let Some(op) = ops.get(*next).filter(|o| o.whole.start < end) {
         *next += 1;
@@ -110,8 +118,7 @@ fn nested(analysis: &Analysis, ops: &[OpSource], next: &mut usize, end: usize) -
         let results = results.trim_end_matches(['=', ' ', '\n']).to_owned();
         let (name, detail) = if results.is_empty() { (name, None) } else { (results, Some(name)) };
         let mut s = symbol(analysis, name, detail, SymbolKind::VARIABLE, op.whole, op.name);
-        // The parser bounds the depth of regions.
-        let inner = nested(analysis, ops, next, op.whole.end);
+        let inner = if depth > 0 { nested(analysis, ops, next, (op.whole.end, depth - 1)) } else { Vec::new() };
         s.children = (!inner.is_empty()).then_some(inner);
         all.push(s);
     }

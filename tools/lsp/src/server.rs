@@ -107,6 +107,8 @@ struct Server {
     encoding: Encoding,
     /// Whether the client knows edits of versions.
     versioned: bool,
+    /// Whether it applies edits on request.
+    applies: bool,
     documents: HashMap<String, Document>,
     revisions: u64,
 }
@@ -114,7 +116,16 @@ struct Server {
 impl Server {
     fn new(output: Output, jobs: Queue<Work>) -> Server {
         let (state, encoding) = (State::New, Encoding::Utf16);
-        Server { output, jobs, state, encoding, versioned: false, documents: HashMap::new(), revisions: 0 }
+        Server {
+            output,
+            jobs,
+            state,
+            encoding,
+            versioned: false,
+            applies: false,
+            documents: HashMap::new(),
+            revisions: 0,
+        }
     }
 
     /// Handles events until the client exits.
@@ -275,6 +286,7 @@ impl Server {
             self.encoding = Encoding::Utf8;
         }
         self.versioned = capabilities["workspace"]["workspaceEdit"]["documentChanges"] == true;
+        self.applies = capabilities["workspace"]["applyEdit"] == true;
         self.state = State::Running;
         answer(&json!({
             "serverInfo": {"name": "of-opt", "version": env!("CARGO_PKG_VERSION")},
@@ -319,6 +331,7 @@ impl Server {
     }
 
     fn in_document(&mut self, request: Message) -> Result<Option<Vec<u8>>, Failure> {
+        let applies = self.applies;
         let p = &request.params;
         let uri = params::text(p, URI)?.to_owned();
         let d = self.document(&uri)?;
@@ -341,6 +354,7 @@ impl Server {
             "textDocument/definition" => answer(&navigation::definition(&a, uri, at)),
             "textDocument/references" => answer(&navigation::references(&a, uri, at, declared)),
             "textDocument/documentHighlight" => answer(&navigation::highlight(&a, at)),
+            _ if !applies => answer(&[(); 0]),
             _ => answer(&run_pass::actions(&a, uri, at)),
         }
         .map(Some)
@@ -352,6 +366,11 @@ impl Server {
             return Err(Failure::parameters(format!("there is no command '{name}'")));
         }
         let arguments = Arguments::of(&request.params)?;
+        if arguments.apply && !self.applies {
+            return Err(Failure::failed(
+                "this editor applies no edits of a server; its result without 'apply' is an edit",
+            ));
+        }
         let versioned = self.versioned;
         let output = self.output.clone();
         let d = self.document(&arguments.uri)?;
@@ -385,6 +404,7 @@ impl Server {
         // The server answers other requests in the meantime.
         std::thread::Builder::new()
             .name("passes".into())
+            .stack_size(analysis::STACK)
             .spawn(work)
             .map_err(|e| Failure { code: ErrorCode::Internal, message: e.to_string() })?;
         Ok(None)

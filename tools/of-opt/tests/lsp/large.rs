@@ -33,7 +33,7 @@ fn module() -> String {
 #[test]
 fn requests_on_a_large_module_are_fast() {
     let text = module();
-    let mut c = Client::with(json!({"workspace": {"workspaceEdit": {"documentChanges": true}}}));
+    let mut c = Client::with(json!({"workspace": {"applyEdit": true}}));
     let started = Instant::now();
     c.open(URI, &text);
     let line =

@@ -185,7 +185,7 @@ fn passes_give_a_diff_and_an_edit() {
 }
 ";
     let want = text.replace("    %unused = of.neg %x : (tensor<4xf32>) -> tensor<4xf32>\n", "");
-    let mut c = Client::with(json!({"workspace": {"workspaceEdit": {"documentChanges": true}}}));
+    let mut c = Client::with(json!({"workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}}}));
     c.open(URI, text);
     let run = |more: Value| {
         let mut argument = json!({"uri": URI, "passes": "dce"});
@@ -304,6 +304,47 @@ fn protocol_errors_are_answered() {
     let (status, text) = c.end();
     assert_eq!(status.code(), Some(2));
     assert!(text.contains("stdin holds no messages") && text.contains("docs/editor.md"), "{text}");
+}
+
+#[test]
+fn malformed_documents_have_diagnostics() {
+    let mut c = Client::with(json!({}));
+    c.open(URI, "");
+    assert_eq!(c.diagnostics(URI, 1), Vec::<Value>::new());
+    let nested = |n: usize| format!("func @f(%x: tensor<f32>) {{\n{}", "  of.if %x {\n".repeat(n));
+    let texts = [
+        "\0\u{1}\u{feff}".to_string(),
+        "}".repeat(3000),
+        "{".repeat(3000),
+        "tensor<".repeat(3000),
+        "\"".to_string(),
+        "func @f(".to_string(),
+        "func @f() {\n  %a = of.constant {value = dense<\"0x".to_string() + &"f".repeat(100_000),
+        nested(50),
+        nested(5000),
+        "func @f() { of.return }\nfunc @f() { of.return }".to_string(),
+        "module {\nmodule {\n}\n}".to_string(),
+        "é = 漢\r\n".repeat(100),
+        "func @f() {\n".to_string() + &"  %a, %b = of.add %a, %c : (\n".repeat(2000),
+        "<!DOCTYPE html>\n<p>no IR</p>".to_string(),
+    ];
+    for (version, text) in (2..).zip(&texts) {
+        c.set(URI, version, text);
+        let found = c.diagnostics(URI, version);
+        assert!(!found.is_empty() && found.len() <= 500, "{}", &text[..text.len().min(40)]);
+        for column in [0, 1, 10] {
+            let place = at(&json!({"line": version % 3, "character": column}));
+            for method in ["hover", "references", "documentSymbol", "completion"] {
+                c.request(&format!("textDocument/{method}"), place.clone());
+            }
+        }
+    }
+    // Lines may end with a carriage return.
+    let text = text().replace('\n', "\r\n");
+    c.set(URI, 99, &text);
+    assert_eq!(c.diagnostics(URI, 99), Vec::<Value>::new());
+    assert!(hover(&mut c, &position(&text, "%y", 1, 1)).contains("%y: tensor<4x2xf32>"));
+    c.exit();
 }
 
 #[test]
