@@ -1,6 +1,7 @@
 //! What tests of several crates share.
 //!
 //! - [`component`]: outside components, such as XLA's plugin; a missing one is reported, or fails the test.
+//! - [`listings`]: listings of Markdown pages, run as tests.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
 //!   within a tolerance; which ops an executor takes.
 //! - `plans`, `ranks` (feature `plans`): functions with their plans, sessions and inputs, on one device or on a mesh.
@@ -10,6 +11,7 @@ pub mod claims;
 #[cfg(feature = "ops")]
 pub mod compare;
 pub mod component;
+pub mod listings;
 #[cfg(feature = "ops")]
 pub mod op;
 #[cfg(feature = "plans")]

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    backends, bench, cache, compile, completions, debug, diff, explain, export, import, inspect, lsp, man, measure,
-    ops, opt, passes, profile, run, sign, simulate, verify,
+    backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp, man,
+    measure, ops, opt, passes, profile, run, sign, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -72,6 +72,8 @@ pub enum Command {
     Ops(ops::Ops),
     /// Serve editors: the language server of IR text, on stdin and stdout
     Lsp(lsp::Lsp),
+    /// Explain the codes of errors and warnings: causes, examples, cures
+    ExplainError(explain_error::ExplainError),
     /// List the backends, and whether they work on this machine
     Backends(backends::BackendsCommand),
     /// Show or empty the cache of compiled kernels
@@ -100,5 +102,42 @@ mod tests {
         assert_eq!(c.messages.verbose, 2);
         let c = Cli::try_parse_from(["of-opt", "x.of", "--passes=dce", "-q"]).unwrap();
         assert!(c.command.is_none() && c.messages.quiet);
+    }
+
+    /// Pages whose commands have placeholders, and the book.
+    fn pages() -> Vec<std::path::PathBuf> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let pages = ["README.md", "CONTRIBUTING.md", "docs", "book/src"].map(|p| root.join(p));
+        let entries = |p: std::path::PathBuf| match std::fs::read_dir(&p) {
+            Ok(all) => all.map(|e| e.unwrap().path()).collect(),
+            Err(_) => vec![p],
+        };
+        pages.into_iter().flat_map(entries).filter(|p| p.extension().is_some_and(|e| e == "md")).collect()
+    }
+
+    /// The arguments of of-opt in a line of a shell, comments and what follows in a pipe left out.
+    fn arguments(line: &str) -> Option<Vec<String>> {
+        let line = line.trim().replace("cargo run --release -- ", "of-opt ").replace("cargo run -- ", "of-opt ");
+        let words = shlex::split(&line)?;
+        let ends = |w: &String| ["|", "||", "&&", ">", "2>&1"].contains(&w.as_str());
+        (words.first()? == "of-opt").then(|| words.into_iter().take_while(|w| !ends(w)).collect())
+    }
+
+    #[test]
+    fn documented_command_lines_are_accepted() {
+        use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+        let mut count = 0;
+        for page in pages() {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let listings = of_test_support::listings::listings(&text);
+            let text = listings.iter().filter(|l| l.language == "sh").map(|l| l.text.replace("\\\n", " "));
+            for words in text.collect::<String>().lines().filter_map(arguments) {
+                let parsed = Cli::try_parse_from(&words);
+                let refused = parsed.err().filter(|e| ![DisplayHelp, DisplayVersion].contains(&e.kind()));
+                assert!(refused.is_none(), "{}: {}\n{}", page.display(), words.join(" "), refused.unwrap());
+                count += 1;
+            }
+        }
+        assert!(count > 100, "{count} command lines were found");
     }
 }

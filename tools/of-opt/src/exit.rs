@@ -12,6 +12,11 @@ pub fn code(errors: &Diagnostics) -> ExitCode {
     ExitCode::from(number(errors))
 }
 
+/// The number with which a command ends that reports an error of this code alone.
+pub fn number_of(code: Code) -> u8 {
+    number(&error(code, "").into())
+}
+
 fn number(errors: &Diagnostics) -> u8 {
     let mut codes = errors.0.iter().filter(|d| d.severity == Severity::Error).map(|d| d.code);
     if codes.clone().any(|c| c == Code::UNSUPPORTED) {

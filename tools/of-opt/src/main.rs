@@ -4,6 +4,7 @@ mod arguments;
 mod cli;
 mod commands;
 mod console;
+mod error_page;
 mod exit;
 mod expected;
 mod logging;
@@ -27,6 +28,7 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser};
 use of_diag::{Code, Diagnostics, closest};
+use of_driver::Observer;
 
 use crate::cli::{Cli, Command};
 use crate::console::Console;
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
             Some(Command::Passes(c)) => commands::passes::passes(&c, console),
             Some(Command::Ops(c)) => commands::ops::ops(&c, console),
             Some(Command::Lsp(c)) => commands::lsp::lsp(&c),
+            Some(Command::ExplainError(c)) => commands::explain_error::explain_error(&c, console),
             Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
             Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
             Some(Command::Cache(c)) => commands::cache::cache(&c, console),
@@ -88,6 +91,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(errors) => {
             console.report(&errors);
+            if let Some(more) = commands::explain_error::more(&errors) {
+                console.note(&more);
+            }
             if compares { exit::code_of_comparison(&errors) } else { exit::code(&errors) }
         }
     }

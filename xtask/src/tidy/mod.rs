@@ -2,6 +2,7 @@
 
 mod circles;
 mod crates;
+mod error_codes;
 mod lexer;
 mod links;
 mod paths;
@@ -22,6 +23,7 @@ pub fn tidy() -> Result<(), String> {
     wrong.extend(paths::check(&root, &files)?);
     wrong.extend(circles::check(&root, &files)?);
     wrong.extend(words::check(&root, &files)?);
+    wrong.extend(error_codes::check(&root, &files)?);
     wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");

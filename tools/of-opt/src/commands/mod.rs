@@ -8,6 +8,7 @@ pub mod completions;
 pub mod debug;
 pub mod diff;
 pub mod explain;
+pub mod explain_error;
 pub mod export;
 pub mod import;
 pub mod inspect;
