@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
 use crate::commands::{
-    backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp, man,
-    measure, ops, opt, passes, profile, run, sign, simulate, verify,
+    backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
