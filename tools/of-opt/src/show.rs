@@ -59,7 +59,12 @@ pub fn value(name: &str, v: &Value) -> String {
 fn tensor(t: &Tensor) -> String {
     let mut out = String::new();
     let (texts, summarise) = (texts(t), t.len() > WHOLE);
-    write_axis(&mut out, t.dims(), 0, &mut |i| texts.get(i), summarise, 1);
+    if t.is_empty() {
+        // The other extents may be of any length.
+        out.push_str("[]");
+    } else {
+        write_axis(&mut out, t.dims(), 0, &mut |i| texts.get(i), summarise, 1);
+    }
     out
 }
 
