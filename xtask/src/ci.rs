@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cargo_deny;
 use crate::components::is_required;
 use crate::tidy::tidy;
 use crate::workspace::{cargo, root, run};
+use crate::{book, cargo_deny};
 
 /// The tests, as README has them.
 pub const TEST: &[&str] = &["test", "--workspace", "--release"];
@@ -56,6 +56,15 @@ fn deny() -> Result<(), String> {
     Ok(())
 }
 
+/// Builds the book, if there is an mdbook. Without it that is skipped, unless OF_REQUIRE names it.
+fn book() -> Result<(), String> {
+    if book::installed() || is_required("mdbook") {
+        return book::build();
+    }
+    eprintln!("SKIPPED: the book is not built, as mdbook is not installed ('cargo xtask mdbook')");
+    Ok(())
+}
+
 /// Runs everything and says what failed; later steps run although earlier ones failed.
 ///
 /// # Errors
@@ -76,6 +85,7 @@ pub fn ci(args: &[&str]) -> Result<(), String> {
     step("format", run(cargo().args(["fmt", "--all", "--check"])));
     step("tidy", tidy());
     step("dependencies", deny());
+    step("book", book());
     step("lints", run(cargo().args(["clippy", "--workspace", "--all-targets", "--release", "--", "-D", "warnings"])));
     if with_tests {
         step("tests", run(cargo().args(TEST)));

