@@ -1,7 +1,9 @@
 """Compiling, plans, sessions, values and errors."""
 
 import ast
+import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import of_opt
-from conftest import DIGITS, ROOT, ROWS
+from conftest import DIGITS, ROOT, ROWS, require
 
 EXPECTED = [7, 0, 3, 9, 1, 4, 8, 2]
 
@@ -366,6 +368,44 @@ def test_documented_programs_run(page, tmp_path):
     program = (ROOT / page).read_text().split("```python\n")[1].split("```")[0]
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
     assert (tmp_path / "digits.plan").exists()
+
+
+BOOK = sorted(page for page in (ROOT / "book/src").glob("*.md") if "```python\n" in page.read_text())
+
+
+def book_program(page, needs=None):
+    """The listings of a chapter in Python, as one program: those that need a package, or those that need none."""
+    comment = f"<!-- needs {needs} -->\n"
+    parts = re.split(r"^((?:<!-- needs \w+ -->\n)?)```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    wanted = [text for mark, text in zip(parts[1::3], parts[2::3]) if mark == (comment if needs else "")]
+    return "\n".join(wanted)
+
+
+@pytest.mark.parametrize("page", BOOK, ids=lambda page: page.stem)
+@pytest.mark.parametrize("needs", [None, "torch"])
+def test_programs_of_the_book_run(page, needs, tmp_path):
+    program = book_program(page, needs)
+    if not program:
+        return
+    if needs:
+        require(needs)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    for model in tmp_path.glob("*.onnx"):
+        of_opt.compile(model)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_fragments_of_pages_parse_and_name_what_exists(page):
+    """Fragments have names of the reader, such as a model, and cannot run."""
+    for text in re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "of_opt":
+                assert hasattr(of_opt, node.attr) or importlib.util.find_spec(f"of_opt.{node.attr}"), node.attr
+
+
+def test_the_book_has_programs():
+    assert len(BOOK) >= 2 and book_program(ROOT / "book/src/start.md", "torch").startswith("import torch")
 
 
 def test_the_package_imports_numpy_alone():
