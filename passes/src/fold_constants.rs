@@ -124,7 +124,7 @@ fn inline_branch(rw: &mut Rewriter<'_>, op: OpId) -> Option<Vec<OpId>> {
 fn fold(rw: &mut Rewriter<'_>, op: OpId, limits: &Limits) -> Result<(), Diagnostic> {
     let values = match from_shapes(rw, op) {
         Some(t) => Some(vec![t]),
-        None => empty(rw, op).or_else(|| evaluate(rw, op, limits)),
+        None => evaluate(rw, op, limits),
     };
     let Some(values) = values else { return Ok(()) };
     rw.rewrite(op, &[]);
@@ -154,26 +154,6 @@ fn from_shapes(rw: &Rewriter<'_>, op: OpId) -> Option<Tensor> {
     let ints = dims.iter().map(|d| d.as_const().map(i128::from)).collect::<Option<Vec<_>>>()?;
     let shape = t.fixed_dims().unwrap_or_else(|| if t.rank() == Some(0) { vec![] } else { vec![ints.len()] });
     Tensor::from_elements(t.dtype, shape, Elements::Int(ints)).ok()
-}
-
-/// Results without elements, whatever the operands are: on the way there, other extents may be of any length.
-fn empty(rw: &Rewriter<'_>, op: OpId) -> Option<Vec<Tensor>> {
-    let g = rw.graph();
-    let data = g.op(op);
-    if data.operands.iter().any(|v| is_varied(g, *v)) {
-        return None;
-    }
-    let none = |v: &ValueId| {
-        let t = g.ty(*v).as_tensor()?;
-        let dims = t.fixed_dims().filter(|dims| dims.contains(&0))?;
-        let elements = match t.dtype {
-            of_ir::DType::String => Elements::Str(Vec::new()),
-            dtype if dtype.is_float() => Elements::Float(Vec::new()),
-            _ => Elements::Int(Vec::new()),
-        };
-        Tensor::from_elements(t.dtype, dims, elements).ok()
-    };
-    data.results.iter().map(none).collect()
 }
 
 /// The op's own evaluation on constant operands.
