@@ -100,7 +100,11 @@ impl Frame<'_> {
         let data = g.op(op);
         // Control flow that computes nothing has results as declared: with the extents of this run.
         let number = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
-        let extent = |d: &Dim| self.extents.get(d).map_or_else(|| d.substitute(&number), |n| Dim::from(*n));
+        let extent = |d: &Dim| {
+            let own = d.substitute(&number);
+            // An extent of an earlier iteration of a loop must not hide what the symbols say now.
+            if own.as_const().is_some() { own } else { self.extents.get(d).map_or(own, |n| Dim::from(*n)) }
+        };
         let declared = |v: &ValueId| g.ty(*v).map_dims(&mut |d| extent(d));
         let types: Vec<Type> = data.results.iter().map(declared).collect();
         let unknown =

@@ -29,9 +29,9 @@ const OTHERS: &[Other] = &[
         what: "elements of a vector and tiles are summed apart; ONNX leaves the order open",
     },
     Other {
-        name: "Winograd's algorithm (`--winograd`)",
+        name: "Winograd's algorithm (off with `--no-winograd`)",
         exactness: Exactness::SumOrder,
-        what: "tiles of the input are transformed before they are multiplied; only where the user allows it",
+        what: "tiles of the input are transformed before they are multiplied",
     },
     Other {
         name: "fused multiply-add of elementwise kernels",

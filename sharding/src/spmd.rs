@@ -57,7 +57,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
 /// For each rank, the first rank of its stage whose parts of all values have the same extents.
 pub fn rank_classes(func: &Func, meshes: &Meshes) -> Vec<usize> {
     let g = &func.graph;
-    let mut seen: HashMap<Vec<usize>, usize> = HashMap::default();
+    let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
     let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
     let sbp = |v: ValueId| g.ty(v).as_tensor()?.sbp.clone();
     let whole: Vec<(NdSbp, Vec<usize>)> =

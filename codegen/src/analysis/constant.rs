@@ -22,7 +22,7 @@ pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
 /// kernels which differ in their constant alone would take the C compiler minutes.
 pub fn loaded_numbers(g: &Graph) -> IdSet<ValueId> {
     const MAX_NUMBERS: usize = 256;
-    let mut read: HashMap<(&str, DType), HashMap<u64, Vec<ValueId>>> = HashMap::default();
+    let mut read: HashMap<(&str, DType), HashMap<u64, Vec<ValueId>>> = HashMap::new();
     for op in g.walk() {
         let data = g.op(op);
         for v in &data.operands {

@@ -199,7 +199,7 @@ impl SegmentGraph {
     ) -> Result<(), Diagnostic> {
         rw.before(segment.next);
         // The values of each class; several for a tuple.
-        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::default();
+        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
         for (class, node) in problem.selected(solution) {
             let made = self.values(rw, node, &values)?;
             values.insert(class, made);
@@ -223,7 +223,7 @@ impl SegmentGraph {
         let inside: IdSet<OpId> = segment.ops.iter().copied().collect();
         let outside = |v: &ValueId| rw.graph().uses(*v).iter().filter(|u| !inside.contains(&u.op)).copied().collect();
         let uses: Vec<Vec<of_ir::Use>> = roots.iter().map(outside).collect();
-        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::default();
+        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
         for (class, nodes) in classes {
             let mut alternatives: Vec<Vec<ValueId>> = Vec::new();
             for node in nodes {

@@ -127,7 +127,7 @@ pub fn observed(func: &Func, sites: &Sites) -> Result<Func, Diagnostics> {
 /// When an op that it makes does not fit, a bug of the pass.
 pub fn quantize(func: &mut Func, sites: &Sites, ranges: &[Range]) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize");
-    let mut rounded: HashMap<usize, ValueId> = HashMap::default();
+    let mut rounded: HashMap<usize, ValueId> = HashMap::new();
     for (op, number) in &sites.readers {
         // The first reader precedes all others.
         let v = match rounded.get(number) {

@@ -309,7 +309,7 @@ impl<'a> CutSearch<'a> {
             let costs = p.interner.costs(*n).iter().map(|c| c * weights[*k]).collect();
             *n = p.interner.add_costs(costs);
         }
-        let mut known: HashMap<(MatrixId, usize), MatrixId> = HashMap::default();
+        let mut known: HashMap<(MatrixId, usize), MatrixId> = HashMap::new();
         for e in &mut p.edges {
             let k = stage[e.b];
             e.matrix = *known.entry((e.matrix, k)).or_insert_with(|| {
@@ -399,7 +399,7 @@ impl<'a> CutSearch<'a> {
                 p.nodes[node] = p.interner.add_costs(free);
             }
         }
-        let mut nothing: HashMap<(usize, usize), MatrixId> = HashMap::default();
+        let mut nothing: HashMap<(usize, usize), MatrixId> = HashMap::new();
         for e in p.edges.iter_mut().filter(|e| !layers.contains(&layer[e.b])) {
             let Matrix { rows, cols, .. } = *p.interner.matrix(e.matrix);
             let free = || p.interner.add_matrix(Matrix { rows, cols, data: vec![0.0; rows * cols] });

@@ -96,7 +96,7 @@ struct Recomputed {
 impl Recomputed {
     fn of(g: &Graph, forward: &[OpId], backward_ops: &[OpId]) -> Recomputed {
         let mut out = Recomputed { originals: vec![None; g.op_slots()], values: vec![None; g.value_slots()] };
-        let mut seen: HashMap<(&str, Vec<ValueId>), Vec<OpId>> = HashMap::default();
+        let mut seen: HashMap<(&str, Vec<ValueId>), Vec<OpId>> = HashMap::new();
         for op in forward {
             seen.entry((g.op(*op).name(), g.op(*op).operands.to_vec())).or_default().push(*op);
         }

@@ -228,7 +228,7 @@ impl<'a> Unroller<'a> {
             }
         };
         let mut nodes: Vec<(Node, (usize, usize, usize, usize))> = Vec::new();
-        let mut at: HashMap<Node, usize> = HashMap::default();
+        let mut at: HashMap<Node, usize> = HashMap::new();
         let mut sends: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
         let mut send = |key: Key, when: (usize, usize)| {
             if self.stage(key.0) != key.2 {
