@@ -37,6 +37,7 @@ mod layout;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
 mod mesh;
+pub mod packing;
 mod parts;
 mod ranges;
 mod structure;

@@ -72,6 +72,7 @@ impl<'a> Binder<'a> {
                 loop_iterations: iterations.clone(),
                 operands,
                 sizes: None,
+                bound: None,
             }));
         }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();

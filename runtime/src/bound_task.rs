@@ -48,14 +48,27 @@ pub(crate) struct DynamicCall {
     pub operands: Vec<IndexOperand>,
     /// For the symbols' values of the last run: most runs have the same.
     pub sizes: Option<Sizes>,
+    /// The call on memory that is laid out, and the number of the layout.
+    pub bound: Option<(u64, KernelCall)>,
 }
 
 /// What the values of the symbols say of a kernel call.
 pub(crate) struct Sizes {
+    /// The number of the layout that these belong to.
+    layout: Option<u64>,
     symbols: Vec<i64>,
     loop_iterations: i64,
-    /// For each argument that the kernel fills, its extents and bytes, and for each that it reads, the bytes that it needs.
-    args: Vec<(Vec<i64>, usize)>,
+    args: Vec<ArgSize>,
+}
+
+/// An argument of a kernel, for some values of the symbols.
+enum ArgSize {
+    /// It lies there.
+    Buffer(Buffer),
+    /// A value that the kernel reads, and the bytes of it that it needs.
+    Read(u32, usize),
+    /// A value that the kernel fills, with its extents and bytes.
+    Write(u32, Vec<i64>, usize),
 }
 
 /// An argument of a kernel.
@@ -131,46 +144,79 @@ impl BoundTask {
 }
 
 impl DynamicCall {
+    #[inline]
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
-        let sizes = match self.sizes.take().filter(|sizes| context.symbols.are(&sizes.symbols)) {
+        let layout = context.layout.number();
+        if let Some((number, call)) = &mut self.bound
+            && Some(*number) == layout
+        {
+            let status = call.run(context.iteration, context.pool, context.scratch);
+            return status.map_err(|status| context.failed(kernel_error(status, &self.operands, context)));
+        }
+        let known = |sizes: &Sizes| sizes.layout == layout && context.symbols.are(&sizes.symbols);
+        let sizes = match self.sizes.take().filter(known) {
             Some(sizes) => sizes,
-            None => self.sizes(context)?,
+            None => {
+                let sizes = self.sizes(context, layout)?;
+                self.bound = layout.zip(self.bind(&sizes));
+                sizes
+            }
         };
         let done = self.run_with(&sizes, context);
         self.sizes = Some(sizes);
         done
     }
 
-    fn sizes(&self, context: &Context<'_>) -> Result<Sizes, RunError> {
+    fn sizes(&self, context: &Context<'_>, layout: Option<u64>) -> Result<Sizes, RunError> {
         let symbols = context.symbols.values();
+        let laid_out = |register: u32| layout.and_then(|_| context.layout.buffer(register)).map(ArgSize::Buffer);
         let args = self.args.iter().map(|arg| match arg {
-            DynamicArg::Buffer(_) => Ok((Vec::new(), 0)),
-            DynamicArg::Read(register) => Ok((Vec::new(), context.bytes_read(*register, &symbols)?)),
-            DynamicArg::Write(register) => context.extents(*register),
+            DynamicArg::Buffer(buffer) => Ok(ArgSize::Buffer(buffer.clone())),
+            DynamicArg::Read(register) => match laid_out(*register) {
+                Some(size) => Ok(size),
+                None => Ok(ArgSize::Read(*register, context.bytes_read(*register, &symbols)?)),
+            },
+            DynamicArg::Write(register) => match laid_out(*register) {
+                Some(size) => Ok(size),
+                None => context.extents(*register).map(|(dims, bytes)| ArgSize::Write(*register, dims, bytes)),
+            },
         });
         let args = args.collect::<Result<_, RunError>>()?;
         let loop_iterations = self.loop_iterations.eval(&symbols).filter(|&n| n >= 0);
         let loop_iterations =
             loop_iterations.ok_or_else(|| context.internal("does not know its number of iterations"))?;
-        Ok(Sizes { symbols, loop_iterations, args })
+        Ok(Sizes { layout, symbols, loop_iterations, args })
+    }
+
+    /// The call, if all that it touches is laid out and no symbol waits for its value.
+    fn bind(&self, sizes: &Sizes) -> Option<KernelCall> {
+        let buffer = |arg: &ArgSize| match arg {
+            ArgSize::Buffer(buffer) => Some(buffer.clone()),
+            ArgSize::Read(..) | ArgSize::Write(..) => None,
+        };
+        let buffers = sizes.args.iter().map(buffer).collect::<Option<Vec<_>>>()?;
+        let known = sizes.loop_iterations > 0 && sizes.symbols.iter().all(|value| *value >= 0);
+        known.then(|| self.kernel.bind(buffers, sizes.symbols.clone(), sizes.loop_iterations))
     }
 
     fn run_with(&self, sizes: &Sizes, context: &Context<'_>) -> Result<(), RunError> {
         let iteration = context.iteration;
         let (mut guards, mut filled) = (SmallVec::<[_; ARGS]>::new(), SmallVec::<[_; 2]>::new());
-        for (arg, (dims, bytes)) in self.args.iter().zip(&sizes.args) {
+        for arg in &sizes.args {
             match arg {
-                DynamicArg::Buffer(_) => {}
-                DynamicArg::Read(register) => guards.push(context.objects.read(*register, iteration)),
-                DynamicArg::Write(register) => filled.push((*register, context.room(*register, dims, *bytes)?)),
+                ArgSize::Buffer(_) => {}
+                ArgSize::Read(register, _) => guards.push(context.objects.read(*register, iteration)),
+                ArgSize::Write(register, dims, bytes) => {
+                    filled.push((*register, context.room(*register, dims, *bytes)?));
+                }
             }
         }
         let (mut read, mut to_fill) = (guards.iter(), filled.iter_mut());
         let mut memory = SmallVec::<[_; ARGS]>::new();
-        for (arg, (_, needed)) in self.args.iter().zip(&sizes.args) {
+        for arg in &sizes.args {
             memory.push(match arg {
-                DynamicArg::Buffer(buffer) => Memory::Buffer(buffer),
-                DynamicArg::Read(register) => {
+                ArgSize::Buffer(buffer) => Memory::Buffer(buffer),
+                ArgSize::Read(register, needed) => {
                     let value = read.next().and_then(Option::as_deref).and_then(Option::as_ref);
                     let bytes = value.ok_or_else(|| context.empty(*register))?.as_tensor().and_then(Tensor::bytes);
                     let bytes = bytes.ok_or_else(|| context.internal("reads a value that has no bytes"))?;
@@ -179,7 +225,7 @@ impl DynamicCall {
                     }
                     Memory::Read(bytes)
                 }
-                DynamicArg::Write(_) => {
+                ArgSize::Write(..) => {
                     let bytes = to_fill.next().and_then(|(_, tensor): &mut (u32, Tensor)| tensor.bytes_mut());
                     Memory::Write(bytes.ok_or_else(|| context.internal("fills a value that has no bytes"))?)
                 }

@@ -17,6 +17,12 @@ pub(crate) struct IndexOperand {
     register: Option<u32>,
 }
 
+impl IndexOperand {
+    fn with_range(&self, least: i64, most: i64) -> String {
+        format!("{} with values from {least} to {most}", self.text)
+    }
+}
+
 /// The operands that a kernel reads, if integers are among them; none otherwise.
 pub(crate) fn index_operands(
     (plan, program): (&Plan, &Program),
@@ -50,13 +56,19 @@ pub(crate) fn describe(operands: &[IndexOperand], context: &Context<'_>) -> Stri
         let range = match (&operand.buffer, operand.register) {
             (Some(buffer), _) => range(operand.dtype, buffer.bytes(context.iteration)),
             (None, Some(register)) => {
+                if let Some(buffer) = context.layout.buffer(register) {
+                    return Some(
+                        range(operand.dtype, buffer.bytes(context.iteration))
+                            .map(|(least, most)| operand.with_range(least, most)),
+                    );
+                }
                 let guard = context.objects.read(register, context.iteration);
                 let bytes = guard.as_deref().and_then(Option::as_ref)?.as_tensor().and_then(Tensor::bytes)?.to_vec();
                 range(operand.dtype, &bytes)
             }
             _ => None,
         };
-        Some(range.map(|(least, most)| format!("{} with values from {least} to {most}", operand.text)))
+        Some(range.map(|(least, most)| operand.with_range(least, most)))
     };
     let texts: Vec<String> =
         operands.iter().map(|operand| text(operand).flatten().unwrap_or_else(|| operand.text.clone())).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use of_plan::{Port, Program};
+use of_plan::{ElementType, Port, Program};
 
 use crate::symbols::Symbols;
 use crate::{RunError, Value};
@@ -26,8 +26,38 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Checks the number and the types of the inputs, and binds the shape symbols of their extents.
-pub(crate) fn check_inputs<'a>(program: &Program, symbols: &Symbols, inputs: &'a [Value]) -> Result<(), RunError> {
+/// The inputs that passed the check last: most runs have the same types again.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedInputs {
+    /// Their types; `None` where one is no tensor.
+    types: Option<Vec<(ElementType, Vec<i64>)>>,
+    /// The values that they gave the symbols.
+    symbols: Vec<i64>,
+}
+
+impl CheckedInputs {
+    /// Checks the number and the types of the inputs, and binds the shape symbols of their extents.
+    pub fn check(&mut self, program: &Program, symbols: &Symbols, inputs: &[Value]) -> Result<(), RunError> {
+        let same = |(value, (dtype, dims)): (&Value, &(ElementType, Vec<i64>))| {
+            value.as_tensor().is_some_and(|tensor| tensor.dtype() == *dtype && tensor.dims() == dims)
+        };
+        if let Some(types) = &self.types
+            && types.len() == inputs.len()
+            && inputs.iter().zip(types).all(same)
+        {
+            symbols.set(&self.symbols);
+            return Ok(());
+        }
+        self.types = None;
+        check_inputs(program, symbols, inputs)?;
+        let own = |value: &Value| value.as_tensor().map(|tensor| (tensor.dtype(), tensor.dims().to_vec()));
+        self.types = inputs.iter().map(own).collect();
+        self.symbols = symbols.values();
+        Ok(())
+    }
+}
+
+fn check_inputs<'a>(program: &Program, symbols: &Symbols, inputs: &'a [Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
         let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text(program))).collect();

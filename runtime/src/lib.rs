@@ -43,6 +43,7 @@ mod task_context;
 mod thread;
 mod transport;
 mod value;
+mod value_layout;
 
 pub use boxing::RankTransfer;
 pub use cancel::Canceller;

@@ -36,6 +36,8 @@ struct Memory {
     /// Bytes of the live values, and their maximum so far.
     live: usize,
     most: usize,
+    /// Bytes of values that are laid out.
+    laid_out: u64,
 }
 
 /// Tensors of up to this many bytes stay with their register: a search for memory costs more than they are worth.
@@ -85,6 +87,8 @@ struct Slot {
     value: RwLock<Option<Value>>,
     /// The tensor of an earlier iteration, when it is small: to be filled again.
     spare: Mutex<Option<Tensor>>,
+    /// Whether small tensors stay with it: not with each of very many registers.
+    keeps_small: bool,
     /// Consumers that have not acted on the value yet.
     readers: AtomicU32,
 }
@@ -98,8 +102,13 @@ impl Slot {
 impl Objects {
     /// No values yet; all together may take `budget` bytes.
     pub fn new(program: &Program, budget: u64) -> Self {
+        let mut made = 0;
+        let mut slot = || {
+            made += 1;
+            Slot { keeps_small: made <= MAX_FREE, ..Slot::default() }
+        };
         let copies = |register: &of_plan::Register| if register.is_object() { register.copies } else { 0 };
-        let slots = program.registers.iter().map(|register| (0..copies(register)).map(|_| Slot::default()).collect());
+        let slots = program.registers.iter().map(|register| (0..copies(register)).map(|_| slot()).collect());
         let consumers = program.registers.iter().map(|register| register.consumers.len() as u32);
         let any = program.registers.iter().any(of_plan::Register::is_object);
         Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default(), budget }
@@ -111,7 +120,7 @@ impl Objects {
         if let Some(free) = memory.take(len) {
             return Ok(free);
         }
-        let needed = (memory.live as u64).saturating_add(len as u64);
+        let needed = (memory.live as u64 + memory.laid_out).saturating_add(len as u64);
         if needed > self.budget {
             let (own, live) = (binary_size(len as u64), binary_size(memory.live as u64));
             let budget = binary_size(self.budget);
@@ -124,10 +133,30 @@ impl Objects {
             .map_err(|e| ExecError::Memory(format!("a value takes {} of memory: {e}", binary_size(len as u64))))
     }
 
+    /// Accounts for this many bytes of values that are laid out, in the place of those before; `false`, and none, where the
+    /// budget has no room for them. The memory of values that had their own goes.
+    pub fn lay_out(&self, bytes: u64) -> bool {
+        let mut memory = lock(&self.memory);
+        let fits = (memory.live as u64).saturating_add(bytes) <= self.budget;
+        memory.laid_out = if fits { bytes } else { 0 };
+        if bytes > 0 {
+            (memory.free, memory.bytes, memory.most) = Default::default();
+            self.slots.iter().flatten().for_each(|slot| *lock(&slot.spare) = None);
+        }
+        fits
+    }
+
     /// A tensor with these extents that the register had in an earlier iteration, to be filled again.
     pub fn spare(&self, register: u32, iteration: u64, dims: &[i64]) -> Option<Tensor> {
         let spare = lock(&self.slot(register, iteration)?.spare).take()?;
         (spare.dims() == dims).then_some(spare)
+    }
+
+    /// Takes the caller's tensor of an earlier iteration, to be filled again.
+    pub fn give_back(&self, register: u32, iteration: u64, mut tensor: Tensor) {
+        if let Some(slot) = self.slot(register, iteration).filter(|_| tensor.is_own()) {
+            *lock(&slot.spare) = Some(tensor);
+        }
     }
 
     /// Keeps the memory of a slot's dead value for reuse.
@@ -140,7 +169,7 @@ impl Objects {
         if !tensor.is_own() {
             return;
         }
-        if bytes <= SMALL {
+        if bytes <= SMALL && slot.keeps_small {
             drop(memory);
             *lock(&slot.spare) = Some(tensor);
         } else if let Some(bytes) = tensor.into_bytes() {

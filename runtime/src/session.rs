@@ -16,7 +16,7 @@ use crate::bus::{ActorLocations, ThreadMsg, connect};
 use crate::cancel::Canceller;
 use crate::control::InnerProgram;
 use crate::device::{Arena, CodeError, CodeMap, Scratch};
-use crate::io::{Ports, check_inputs, lock};
+use crate::io::{CheckedInputs, Ports, lock};
 use crate::launch_notifications::LaunchNotifications;
 use crate::memory_budget::check_memory;
 use crate::objects::Objects;
@@ -24,6 +24,7 @@ use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
+use crate::value_layout::ValueLayout;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, cpu};
 
 /// How a session is made.
@@ -52,6 +53,7 @@ pub struct Session {
     /// All sources, on whatever thread they live.
     sources: Vec<ActorId>,
     others: Vec<JoinHandle<()>>,
+    checked_inputs: CheckedInputs,
     poison: Option<String>,
     retired: bool,
 }
@@ -169,6 +171,7 @@ impl Session {
             ports: Ports::new(desc),
             objects: Objects::new(desc, budget - desc.peak_bytes),
             symbols: Symbols::new(desc),
+            layout: ValueLayout::new(desc, &graph, &bound_tasks),
             pool: Arc::clone(&resources.pool),
             canceller: Arc::clone(&resources.canceller),
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
@@ -185,7 +188,8 @@ impl Session {
         let locals = locals.map(|(task, (actor, work))| Local { task, actor, work, begun: None }).collect();
         let mut ends = actor_threads(&shared, desc, &graph, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
-        let mut session = Self { shared, caller, sources, others: Vec::new(), poison: None, retired: false };
+        let (others, checked_inputs) = (Vec::new(), CheckedInputs::default());
+        let mut session = Self { shared, caller, sources, others, checked_inputs, poison: None, retired: false };
         for end in ends {
             session.spawn(end)?;
         }
@@ -291,11 +295,14 @@ impl Session {
         self.shared.clocks.reset();
     }
 
-    fn check(&self, inputs: &[Value]) -> Result<(), RunError> {
+    fn check(&mut self, inputs: &[Value]) -> Result<(), RunError> {
         match &self.poison {
-            Some(why) => Err(RunError::Poisoned(why.clone())),
-            None => check_inputs(self.program(), &self.shared.symbols, inputs),
+            Some(why) => return Err(RunError::Poisoned(why.clone())),
+            None => self.checked_inputs.check(self.shared.program(), &self.shared.symbols, inputs)?,
         }
+        let Shared { layout, symbols, objects, plan, .. } = &*self.shared;
+        layout.prepare(self.program(), plan, symbols, objects);
+        Ok(())
     }
 
     /// Runs an iteration; what leaves the actors in an unknown state poisons the session.

@@ -25,6 +25,11 @@ impl Symbols {
         self.values.iter().for_each(|value| value.store(UNKNOWN, Ordering::Release));
     }
 
+    /// Gives the symbols these values; negative ones unbind.
+    pub fn set(&self, values: &[i64]) {
+        self.values.iter().zip(values).for_each(|(own, value)| own.store(*value, Ordering::Release));
+    }
+
     /// The values; negative where a symbol is unbound.
     pub fn values(&self) -> Vec<i64> {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()

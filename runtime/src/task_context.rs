@@ -7,6 +7,7 @@ use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::symbols::Symbols;
+use crate::value_layout::ValueLayout;
 use crate::{ExecError, RunError, Tensor, Value};
 
 /// A register as an operand: memory with its type, or an object register.
@@ -40,6 +41,7 @@ pub(crate) struct Context<'a> {
     pub ports: &'a Ports,
     pub objects: &'a Objects,
     pub symbols: &'a Symbols,
+    pub layout: &'a ValueLayout,
     pub pool: &'a Pool,
     pub scratch: &'a Scratch,
 }
@@ -197,7 +199,8 @@ impl Context<'_> {
         let slot = lock(&self.ports.inputs[port]);
         let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
         match to {
-            RegisterRef::Object(register) => self.store(*register, Some(value.clone()))?,
+            // Its type was checked and its extents are bound.
+            RegisterRef::Object(register) => self.objects.write(*register, self.iteration, value.clone()),
             RegisterRef::Dense { buffer, .. } => {
                 let source = value.as_tensor().and_then(Tensor::bytes);
                 let target = buffer.bytes_mut(self.iteration);
@@ -215,7 +218,10 @@ impl Context<'_> {
         match from {
             RegisterRef::Object(register) => {
                 let value = self.objects.fetch(*register, self.iteration);
-                *slot = Some(value.ok_or_else(|| self.empty(*register))?.without_external());
+                let value = value.ok_or_else(|| self.empty(*register))?.without_external();
+                if let Some(Value::Tensor(old)) = slot.replace(value) {
+                    self.objects.give_back(*register, self.iteration, old);
+                }
             }
             RegisterRef::Dense { buffer, dtype, dims } => {
                 let bytes = buffer.bytes(self.iteration);

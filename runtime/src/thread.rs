@@ -18,6 +18,7 @@ use crate::pool::Pool;
 use crate::profile::Clocks;
 use crate::symbols::Symbols;
 use crate::task_context::Context;
+use crate::value_layout::ValueLayout;
 
 /// What all threads of a session share.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub ports: Ports,
     pub objects: Objects,
     pub symbols: Symbols,
+    pub layout: ValueLayout,
     pub pool: Arc<Pool>,
     pub clocks: Clocks,
     pub canceller: Arc<Canceller>,
@@ -183,8 +185,8 @@ impl ActorThread {
 }
 
 fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scratch) -> Context<'a> {
-    let Shared { ports, objects, symbols, pool, .. } = shared;
-    Context { program: shared.program(), task, iteration, ports, objects, symbols, pool, scratch }
+    let Shared { ports, objects, symbols, layout, pool, .. } = shared;
+    Context { program: shared.program(), task, iteration, ports, objects, symbols, layout, pool, scratch }
 }
 
 /// Does the work of an actor, or enqueues it. Returns whether the work is in flight.
@@ -221,7 +223,8 @@ fn acted(shared: &Shared, task: usize, iteration: u64) {
     let objects = &shared.objects;
     if objects.any() {
         let desc = &shared.program().tasks[task];
-        desc.produces.iter().for_each(|&register| objects.produced(register, iteration));
-        desc.consumes.iter().for_each(|&register| objects.consumed(register, iteration));
+        let own = |register: &&u32| !shared.layout.covers(**register);
+        desc.produces.iter().filter(own).for_each(|&register| objects.produced(register, iteration));
+        desc.consumes.iter().filter(own).for_each(|&register| objects.consumed(register, iteration));
     }
 }

@@ -18,12 +18,14 @@ pub(crate) struct KernelCall {
     buffers: Vec<Buffer>,
     /// Which arguments have an address that depends on the iteration.
     sliding: Vec<usize>,
+    /// The symbols' values, which the last of `args` points to where the kernel reads them.
+    _symbols: Vec<i64>,
     loop_iterations: i64,
     grain: i64,
     _code: Arc<CodeMap>,
 }
 
-// SAFETY: the addresses in `args` are those of `buffers`, which may be sent; the entry point is plain code.
+// SAFETY: the addresses in `args` are those of `buffers` and `_symbols`, which may be sent; the entry point is plain code.
 unsafe impl Send for KernelCall {}
 
 impl KernelCall {
@@ -32,7 +34,7 @@ impl KernelCall {
         let args = buffers.iter().map(|buffer| buffer.address(0)).collect();
         let sliding =
             buffers.iter().enumerate().filter(|(_, buffer)| buffer.slides()).map(|(index, _)| index).collect();
-        Self { entry, args, buffers, sliding, loop_iterations, grain, _code: code }
+        Self { entry, args, buffers, sliding, _symbols: Vec::new(), loop_iterations, grain, _code: code }
     }
 
     /// Runs the kernel on an iteration; the error is the status of one of its parts.
@@ -59,13 +61,21 @@ pub(crate) enum Memory<'a> {
 pub(crate) struct DynamicKernel {
     entry: KernelFn,
     grain: i64,
-    _code: Arc<CodeMap>,
+    code: Arc<CodeMap>,
 }
 
 impl DynamicKernel {
     /// A kernel of `code`.
     pub fn new(code: Arc<CodeMap>, entry: KernelFn, grain: i64) -> Self {
-        Self { entry, grain, _code: code }
+        Self { entry, grain, code }
+    }
+
+    /// The call on these buffers for values of the symbols, of which each must be known.
+    pub fn bind(&self, buffers: Vec<Buffer>, symbols: Vec<i64>, loop_iterations: i64) -> KernelCall {
+        let mut call = KernelCall::new(Arc::clone(&self.code), self.entry, buffers, loop_iterations, self.grain);
+        call.args.push(symbols.as_ptr().cast_mut().cast());
+        call._symbols = symbols;
+        call
     }
 
     /// Runs the kernel on `memory`, which must be as large as the values of the symbols say; the error is the status of

@@ -217,7 +217,8 @@ pub fn native(
     for (program, (i, stage)) in programs.iter().enumerate() {
         starts(*i);
         let (case, checked) = &cases[*i];
-        let got = match guarded("run", || run(&plan, program, &case.inputs)) {
+        let mut session = session(&plan, program, &case.inputs).map_err(|f| (*i, f))?;
+        let got = match guarded("run", || run(&mut session, &case.inputs)) {
             // Where extents with different names are unified in one op, inference takes the first, and the run rejects
             // contradicting extents with a hint. The rejection must be justified.
             Err(f) if *stage == "open native" && refused(&f.what) && contradicted(case, checked) => {
@@ -229,7 +230,7 @@ pub fn native(
         guarded(stage, || agree(stage, case, checked, &got)).map_err(|f| (*i, f))?;
         for (case, checked) in checked.resized.iter().filter(|_| *stage == "open native") {
             let stage = "open native resized";
-            let agrees = || agree(stage, case, checked, &run(&plan, program, &case.inputs)?);
+            let agrees = || agree(stage, case, checked, &run(&mut session, &case.inputs)?);
             match guarded(stage, agrees) {
                 Err(f) if refused(&f.what) && contradicted(case, checked) => ran.refused += 1,
                 got => {
@@ -300,13 +301,35 @@ fn isa() -> &'static Isa {
     named.unwrap_or_else(Isa::host)
 }
 
-fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {
+fn session(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Session, Failure> {
     let options = Options { threads: 1 + inputs.len() % 2, profile: false, ..Default::default() };
-    let session = Session::new(Arc::clone(plan), program, options, &[Arc::new(Reference)]);
-    let mut session = session.or_else(|e| fail("run", e))?;
+    Session::new(Arc::clone(plan), program, options, &[Arc::new(Reference)]).or_else(|e| fail("run", e))
+}
+
+/// Runs the program as often as it takes until all is laid out that ever is; the results must stay the same.
+fn run(session: &mut Session, inputs: &[Value]) -> Result<Vec<Value>, Failure> {
     let inputs = inputs.iter().map(to_runtime).collect::<Result<Vec<_>, _>>().or_else(|e| fail("run", e))?;
-    let got = session.run(inputs).or_else(|e| fail("run", e))?;
+    let got = session.run(inputs.clone()).or_else(|e| fail("run", e))?;
+    for run in ["second", "third"] {
+        let again = session.run(inputs.clone()).or_else(|e| fail("run", e))?;
+        if let Some(i) = (0..got.len()).find(|i| !same_bits(&got[*i], &again[*i])) {
+            return fail("run", format!("output {i} of the {run} run differs from that of the first"));
+        }
+    }
     got.iter().map(from_runtime).collect::<Result<_, _>>().or_else(|e| fail("run", e))
+}
+
+/// Whether two values have the same elements, bit for bit.
+fn same_bits(a: &of_runtime::Value, b: &of_runtime::Value) -> bool {
+    use of_runtime::Value as Run;
+    match (a, b) {
+        (Run::Tensor(a), Run::Tensor(b)) if a.bytes().is_some() => {
+            (a.dtype(), a.dims(), a.bytes()) == (b.dtype(), b.dims(), b.bytes())
+        }
+        (Run::Sequence(a), Run::Sequence(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_bits(a, b)),
+        (Run::Optional(Some(a)), Run::Optional(Some(b))) => same_bits(a, b),
+        (a, b) => a == b,
+    }
 }
 
 /// Whether a run reports extents that contradict those of compilation.

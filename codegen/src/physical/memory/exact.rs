@@ -8,7 +8,8 @@
 //! a branch if the remaining buffers cannot fit under the current height. The next height is the least that any branch required,
 //! as in iterative deepening (Korf 1985). The order and the bounds are those of MiniMalloc (Moffitt 2023).
 
-use crate::physical::memory::packing::{Buffer, Packing, assign};
+use crate::physical::memory::Buffer;
+use crate::physical::memory::packing::{Packing, assign};
 
 /// Work limit in buffers times sections: a tenth of a second.
 const WORK_LIMIT: usize = 20_000_000;

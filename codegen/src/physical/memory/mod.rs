@@ -3,9 +3,11 @@
 mod exact;
 mod packing;
 
-pub use packing::{Buffer, Packing};
+pub use of_plan::packing::Buffer;
+pub use packing::Packing;
 
-use packing::{assign, offsets_in_time};
+use of_plan::packing::offsets_in_time;
+use packing::assign;
 
 /// A sort key for buffers, largest first.
 type Order = fn(&Buffer) -> (u64, u64);
