@@ -11,6 +11,7 @@ use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
 use crate::index_operands::{IndexOperand, describe};
 use crate::task_context::{Context, Operand, RegisterRef};
+use crate::value_layout::KernelArgs;
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
 /// A task with everything resolved that can be resolved before the run.
@@ -63,7 +64,7 @@ pub(crate) struct Sizes {
 
 /// An argument of a kernel, for some values of the symbols.
 enum ArgSize {
-    /// It lies there.
+    /// Memory that is laid out.
     Buffer(Buffer),
     /// A value that the kernel reads, and the bytes of it that it needs.
     Read(u32, usize),
@@ -140,6 +141,18 @@ impl BoundTask {
             BoundTask::Feed { port, to } => context.feed(*port, to),
             BoundTask::Fetch { port, from } => context.fetch(*port, from),
         }
+    }
+}
+
+impl KernelArgs for Vec<BoundTask> {
+    fn fills(&self, task: u32, register: u32) -> bool {
+        let is_it = |arg: &DynamicArg| matches!(arg, DynamicArg::Write(id) if *id == register);
+        matches!(&self[task as usize], BoundTask::Dynamic(call) if call.args.iter().any(is_it))
+    }
+
+    fn reads(&self, task: u32, register: u32) -> bool {
+        let is_it = |arg: &DynamicArg| matches!(arg, DynamicArg::Read(id) if *id == register);
+        matches!(&self[task as usize], BoundTask::Dynamic(call) if call.args.iter().any(is_it))
     }
 }
 

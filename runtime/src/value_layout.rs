@@ -1,6 +1,6 @@
-//! Values of open extents that lie at fixed addresses while the symbols keep their values.
+//! Values of open extents that have fixed addresses while the symbols keep their values.
 //!
-//! A plan with open extents says how large a value is, but not where it lies. Where one run has the same extents as the run
+//! A plan with open extents says how large a value is, but not where it is. Where one run has the same extents as the run
 //! before, the values that only kernels touch are laid out in one chunk, as the compiler does for fixed extents. Kernels
 //! between them become ordinary calls, without locks, sizes or allocations. The layout goes when other extents come.
 
@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use of_plan::packing::{Buffer as TimedBuffer, offsets_in_time};
 use of_plan::{Chunk, Extent, PlanFile, Program, TaskGraph};
 
-use crate::bound_task::{BoundTask, DynamicArg};
 use crate::device::{Arena, Buffer};
 use crate::io::lock;
 use crate::objects::Objects;
@@ -40,6 +39,15 @@ pub(crate) struct ValueLayout {
     covered: Vec<AtomicBool>,
 }
 
+/// Which registers the kernels of a program with open extents touch.
+pub(crate) trait KernelArgs {
+    /// Whether a task is a kernel that fills a register.
+    fn fills(&self, task: u32, register: u32) -> bool;
+
+    /// Whether a task is a kernel that reads a register.
+    fn reads(&self, task: u32, register: u32) -> bool;
+}
+
 /// A register that only kernels touch.
 #[derive(Debug)]
 struct Candidate {
@@ -56,14 +64,14 @@ struct State {
     layouts: u64,
     /// The memory, kept for the next layout.
     memory: Option<(Arc<Arena>, u64)>,
-    /// For each register, where it lies; empty without a layout.
+    /// For each register, its memory; empty without a layout.
     buffers: Vec<Option<Buffer>>,
 }
 
 impl ValueLayout {
     /// Without a layout.
-    pub fn new(program: &Program, graph: &TaskGraph, tasks: &[BoundTask]) -> Self {
-        let candidates = if in_sequence(program, graph) { candidates(program, graph, tasks) } else { Vec::new() };
+    pub fn new(program: &Program, graph: &TaskGraph, kernels: &dyn KernelArgs) -> Self {
+        let candidates = if in_sequence(program, graph) { candidates(program, graph, kernels) } else { Vec::new() };
         let covered = program.registers.iter().map(|_| AtomicBool::new(false)).collect();
         Self { candidates, state: Mutex::default(), number: AtomicU64::new(NONE), covered }
     }
@@ -144,7 +152,7 @@ impl ValueLayout {
         self.covered.get(register as usize).is_some_and(|covered| covered.load(Ordering::Acquire))
     }
 
-    /// Where a register lies, if it is laid out.
+    /// The memory of a register, if it is laid out.
     pub fn buffer(&self, register: u32) -> Option<Buffer> {
         lock(&self.state).buffers.get(register as usize)?.clone()
     }
@@ -158,22 +166,14 @@ fn in_sequence(program: &Program, graph: &TaskGraph) -> bool {
 }
 
 /// The registers that one kernel fills and other kernels read, and nothing else.
-fn candidates(program: &Program, graph: &TaskGraph, tasks: &[BoundTask]) -> Vec<Candidate> {
-    let fills = |task: u32, register: u32| match &tasks[task as usize] {
-        BoundTask::Dynamic(call) => call.args.iter().any(|arg| matches!(arg, DynamicArg::Write(id) if *id == register)),
-        _ => false,
-    };
-    let reads = |task: u32, register: u32| match &tasks[task as usize] {
-        BoundTask::Dynamic(call) => call.args.iter().any(|arg| matches!(arg, DynamicArg::Read(id) if *id == register)),
-        _ => false,
-    };
+fn candidates(program: &Program, graph: &TaskGraph, kernels: &dyn KernelArgs) -> Vec<Candidate> {
     let candidate = |register: &of_plan::Register| {
         let (producer, readers) = (graph.producer[register.id as usize], &graph.consumers[register.id as usize]);
         let by_kernels = register.is_object()
             && register.copies == 1
             && !register.extents.is_empty()
-            && fills(producer, register.id)
-            && readers.iter().all(|reader| reads(*reader, register.id));
+            && kernels.fills(producer, register.id)
+            && readers.iter().all(|reader| kernels.reads(*reader, register.id));
         by_kernels.then(|| Candidate {
             register: register.id,
             first: producer,
