@@ -301,14 +301,34 @@ fn shape_of_same(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     }
     let operands = &g.op(def).operands;
     let Some(x) = operands.iter().copied().find(|x| shape(*x) == Some(extents)) else { return Ok(false) };
-    // Inference supposes that two open extents are equal where one might be 1: equal types alone prove nothing.
-    let keeps = |(own, result): (&Dim, &Dim)| own.as_const() == Some(1) || result.as_const().is_some();
-    let spreads = |v: &ValueId| shape(*v).is_some_and(|s| s.iter().rev().zip(extents.iter().rev()).all(keeps));
-    if !operands.iter().all(|v| *v == x || spreads(v)) {
+    if !operands.iter().all(|v| fits(g, *v, x, extents, MAX_DEPTH)) {
         return Ok(false);
     }
     rw.replace_with(op, shape_of, &[x])?;
     Ok(true)
+}
+
+/// How many ops [`fits`] looks back.
+const MAX_DEPTH: usize = 8;
+
+/// Whether broadcasting `v` and `x`, whose extents these are, provably gives the extents of `x`: each extent of `v` is 1, or that
+/// of `x` whatever the run. Inference supposes that two open extents are equal where one might be 1: equal types prove nothing.
+fn fits(g: &Graph, v: ValueId, x: ValueId, extents: &[Dim], depth: usize) -> bool {
+    let Some(own) = g.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return false };
+    let keeps = |(own, result): (&Dim, &Dim)| own.as_const() == Some(1) || result.as_const().is_some();
+    if v == x || own.iter().rev().zip(extents.iter().rev()).all(keeps) {
+        return true;
+    }
+    let (Some(def), Some(depth)) = (g.def_op(v), depth.checked_sub(1)) else { return false };
+    let operands = &g.op(def).operands;
+    macro_rules! keeps_axes {
+        ($($op:ident),*) => { false $(|| of_ops::list::as_op::<$op>(g, def).is_some_and(|r| r.keepdims))* };
+    }
+    if keeps_axes!(ReduceSum, ReduceMax, ReduceMin, ReduceProd) {
+        return fits(g, operands[0], x, extents, depth);
+    }
+    let is_map = of_ops::list::get(g, def).is_some_and(|f| f.scalar().is_some());
+    is_map && operands.iter().all(|v| fits(g, *v, x, extents, depth))
 }
 
 /// split(x) = slices of x, where the lengths are fixed
