@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use of_ir::{Graph, IdSet, OpId, ValueId};
 
-use crate::elementwise::{Cast, Ceil, Eq, Floor, Fmod, Ge, Gt, Le, Lt, Mod, Ne, Round, Select, Sign};
+use crate::elementwise::{BitCast, Cast, Ceil, Eq, Floor, Fmod, Ge, Gt, Le, Lt, Mod, Ne, Round, Select, Sign};
 use crate::maps::is_elementwise;
 use crate::movement::{
     Compress, Concat, DepthToSpace, Expand, Flatten, Gather, GatherElements, GatherNd, Pad, Reshape, ReverseSequence,
@@ -52,10 +52,12 @@ impl Exactness {
     }
 }
 
-/// Whether the op `name` rounds: near some operands, a difference of a last place becomes a whole step.
+/// Whether the op `name` rounds: near some operands, a difference of a last place becomes a whole step. So does one whose
+/// result is the bits.
 pub fn is_rounding(name: &str) -> bool {
     is_comparison(name)
         || [
+            BitCast::NAME,
             Round::NAME,
             Floor::NAME,
             Ceil::NAME,

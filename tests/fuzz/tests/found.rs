@@ -357,6 +357,21 @@ func @main(%x: tensor<16xf32>) -> (tensor<16xi32>) {
     holds(text, Opening::Closed);
 }
 
+/// What is read as bits keeps each rounding: no product is fused with a sum.
+#[test]
+fn bits_of_an_optimiser_s_state_keep_each_rounding() {
+    let text = "
+func @main(%x: tensor<1x1xf64>, %v: tensor<1x1xf64>) -> (tensor<1x1xui64>) {
+  %rate = of.constant {value = dense<0.5689730048179626> : tensor<f64>}
+  %step = of.constant {value = dense<2> : tensor<i64>}
+  %g = of.constant {value = dense<[[-0.6233046650886536]]> : tensor<1x1xf64>}
+  %new, %state = of.momentum %rate, %step, %x, %g, %v {alpha = 0.9, beta = 0.8, mode = \"nesterov\", norm_coefficient = 0.01}
+  %y = of.bit_cast %state {to = #of.dtype<ui64>}
+  of.return %y
+}";
+    holds(text, Opening::Arithmetic);
+}
+
 /// A product of a widened value with itself.
 #[test]
 fn contractions_may_read_a_value_twice() {
