@@ -171,7 +171,7 @@ impl DynamicCall {
             Some(sizes) => sizes,
             None => {
                 let sizes = self.sizes(context, layout)?;
-                self.bound = layout.zip(self.bind(&sizes));
+                self.bound = layout.filter(|_| context.layout.is_complete()).zip(self.bind(&sizes));
                 sizes
             }
         };
@@ -201,15 +201,14 @@ impl DynamicCall {
         Ok(Sizes { layout, symbols, loop_iterations, args })
     }
 
-    /// The call, if all that it touches is laid out and no symbol waits for its value.
+    /// The call, if all that it touches is laid out. The inputs must determine all symbols.
     fn bind(&self, sizes: &Sizes) -> Option<KernelCall> {
         let buffer = |arg: &ArgSize| match arg {
             ArgSize::Buffer(buffer) => Some(buffer.clone()),
             ArgSize::Read(..) | ArgSize::Write(..) => None,
         };
         let buffers = sizes.args.iter().map(buffer).collect::<Option<Vec<_>>>()?;
-        let known = sizes.loop_iterations > 0 && sizes.symbols.iter().all(|value| *value >= 0);
-        known.then(|| self.kernel.bind(buffers, sizes.symbols.clone(), sizes.loop_iterations))
+        (sizes.loop_iterations > 0).then(|| self.kernel.bind(buffers, sizes.symbols.clone(), sizes.loop_iterations))
     }
 
     fn run_with(&self, sizes: &Sizes, context: &Context<'_>) -> Result<(), RunError> {

@@ -94,6 +94,9 @@ impl ValueLayout {
             }
         } else if state.buffers.is_empty() {
             let buffers = self.lay_out(program, plan, &mut state, objects);
+            if buffers.is_none() {
+                objects.lay_out(0);
+            }
             state.buffers = buffers.unwrap_or_else(|| vec![None; program.registers.len()]);
             let all = self.covered.iter().zip(&state.buffers);
             all.for_each(|(covered, buffer)| covered.store(buffer.is_some(), Ordering::Release));
@@ -150,6 +153,11 @@ impl ValueLayout {
     #[inline]
     pub fn covers(&self, register: u32) -> bool {
         self.covered.get(register as usize).is_some_and(|covered| covered.load(Ordering::Acquire))
+    }
+
+    /// Whether the inputs determine all symbols. Others may change from run to run while the layout stays.
+    pub fn is_complete(&self) -> bool {
+        lock(&self.state).symbols.iter().all(|value| *value >= 0)
     }
 
     /// The memory of a register, if it is laid out.
