@@ -14,7 +14,7 @@ use crate::{Evaluated, Inputs, Kind, Op, OpSpec, Value, decl, division, scalar_e
 pub type Evaluate<'a> = dyn FnMut(&[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
 
 /// Wraps the evaluation of every op, in regions too. Arguments: the op, its operands, and a function that computes the
-/// results for them.
+/// results for them. What a terminator returns are its operands.
 pub type EvaluateHook<'a> = dyn Fn(OpId, &[Value], &mut Evaluate<'_>) -> Result<Vec<Value>, Diagnostic> + 'a;
 
 /// The outputs of `graph` for the given inputs.
@@ -58,7 +58,8 @@ impl Frame<'_> {
         }
         for op in g.region_ops(region) {
             if g.op(op).def.traits().terminator {
-                return g.op(op).operands.iter().map(|v| self.value(*v)).collect();
+                let operands = g.op(op).operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
+                return (self.hook)(op, &operands, &mut |operands| Ok(operands.to_vec()));
             }
             self.op(op)?;
         }

@@ -86,7 +86,7 @@ pub(super) fn evaluate(graph: &Graph, inputs: &[Value], known: &HashMap<String, 
     let values: RefCell<Values> = RefCell::new(graph.args().iter().copied().zip(inputs.iter().cloned()).collect());
     run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let data = graph.op(op);
-        if data.parent != graph.entry() {
+        if data.parent != graph.entry() || data.def.traits().terminator {
             return evaluate(operands);
         }
         let observed = |v: &ValueId| graph.name(*v).and_then(|n| known.get(&**n)).cloned();

@@ -112,7 +112,7 @@ impl WindowAttrs<'_> {
     /// The positions of the windows of a convolution or pool on an input of the given spatial dimensions.
     ///
     /// # Errors
-    /// When attributes are out of range or a window is larger than the padded input.
+    /// When attributes are out of range, or a window is larger than the padded input by anything but one stride.
     pub fn windows(&self, input: &[Dim], kernel: &[i64]) -> Result<Windows<Dim>, OpError> {
         let rank = input.len();
         if kernel.len() != rank {
@@ -150,9 +150,9 @@ impl WindowAttrs<'_> {
                 }
                 _ => &Dim::call(DimFn::FloorDiv, &slack, &s) + &dim(1),
             };
-            // An empty axis may have no window at all. Where its number is no quotient, others round it towards zero.
-            let whole = slack.as_const() == Some(-(strides[i] as i64));
-            let empty = input[i] == dim(0) && whole && !self.ceil && positions == dim(0);
+            // An axis that is one stride too short has no window. Its input may be padding of an empty one. Where the number of
+            // strides is no quotient, others round it towards zero.
+            let empty = slack.as_const() == Some(-(strides[i] as i64)) && !self.ceil && positions == dim(0);
             if slack.as_const().is_some_and(|c| c < 0) && !empty {
                 return Err(OpError::shape(format!(
                     "a window that spans {extent} elements does not fit an axis of {} with pads {b} and {e}",
@@ -373,7 +373,8 @@ mod tests {
         assert!(w(&[], &[i64::MAX, i64::MAX], &[1]).is_err());
         assert!(w(&[], &[], &[0]).is_err());
         assert!(w(&[], &[], &[-3]).is_err());
-        assert!(w(&[], &[], &[5]).unwrap_err().message.contains("does not fit"));
+        assert!(w(&[], &[], &[6]).unwrap_err().message.contains("does not fit"));
+        assert_eq!(w(&[], &[], &[5]).unwrap().output, [Dim::from(0i64)], "one stride too short: no window");
         assert!(w(&[], &[0], &[1]).is_err());
     }
 

@@ -20,7 +20,7 @@ use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
 use crate::evaluate::{Unbound, contracted, contradicts_declared, exact, flushed, summed, vanished};
-use crate::open::{Opening, opened, resized};
+use crate::open::{Opening, doubled, opened, resized};
 use crate::{Case, module};
 
 /// The pipeline that prepares a function for code generation.
@@ -75,7 +75,9 @@ pub struct Checked {
     pub optimised: Func,
     /// The same with symbolic dimensions.
     pub opened: Option<Func>,
-    /// Cases of the function with symbolic dimensions, before the passes, whose inputs have other extents.
+    /// Cases of the function before the passes whose inputs have other elements.
+    changed: Vec<(Case, Checked)>,
+    /// Cases of the function with symbolic dimensions, before the passes, whose inputs have other elements or extents.
     resized: Vec<(Case, Checked)>,
     /// Outputs of the case, and of the interpreter on the optimised function.
     want: Vec<Value>,
@@ -94,17 +96,25 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     let got = guarded("optimised", || outputs(&optimised, &case.inputs, "optimised"))?;
     let source = opened(case).filter(|f| Unbound::of(&f.graph, &case.inputs).is_ok_and(|u| u.is_empty()));
     let opened = guarded("open", || source.as_ref().map(|f| optimise(f, PIPELINE)).transpose())?;
-    let resized = match (&source, &opened) {
-        (Some(source), Some(optimised)) => guarded("open", || resized_cases(case, source, optimised))?,
-        _ => Vec::new(),
-    };
-    let checked = Checked { optimised, opened, resized, want, got };
+    let other = doubled(&case.inputs);
+    let changed = guarded("changed", || case_on(&case.func, &optimised, other.clone(), "changed"))?;
+    let mut resized = Vec::new();
+    if let (Some(source), Some(optimised)) = (&source, &opened) {
+        let extents = CHANGES.iter().filter_map(|change| self::resized(case, source, change));
+        for inputs in std::iter::once(other).chain(extents) {
+            resized.extend(guarded("open", || case_on(source, optimised, inputs, "open resized"))?);
+        }
+    }
+    let checked = Checked { optimised, opened, changed: changed.into_iter().collect(), resized, want, got };
     guarded("optimised", || agree("optimised", case, &checked, &checked.got))?;
     let rewritten = guarded("rewrites", || optimise(&case.func, REWRITES))?;
     let got = guarded("rewritten", || outputs(&rewritten, &case.inputs, "rewritten"))?;
     guarded("rewritten", || agree("rewritten", case, &checked, &got))?;
     if let Some(func) = &checked.opened {
         guarded("open", || agree("open", case, &checked, &outputs(func, &case.inputs, "open")?))?;
+    }
+    for (case, checked) in &checked.changed {
+        guarded("changed", || agree("changed", case, checked, &checked.got))?;
     }
     for (case, checked) in &checked.resized {
         guarded("open resized", || agree("open resized", case, checked, &checked.got))?;
@@ -118,31 +128,32 @@ type Change = &'static dyn Fn(usize, i64) -> i64;
 /// Larger extents, and one of zero.
 const CHANGES: [Change; 3] = [&|_, n| n + 1, &|i, n| n + i as i64 % 2, &|i, n| if i == 0 { 0 } else { n }];
 
-/// Cases with inputs of other extents, where the function accepts them.
-fn resized_cases(case: &Case, source: &Func, optimised: &Func) -> Result<Vec<(Case, Checked)>, Failure> {
-    let mut out = Vec::new();
-    for change in CHANGES {
-        let Some(inputs) = resized(case, source, change) else { continue };
-        let own = Case { func: source.clone(), inputs, opening: Opening::Closed };
-        // The function may hold numbers of the extents that it was made for.
-        let Ok(want) = outputs(source, &own.inputs, "open resized") else { continue };
-        let mut checked = Checked {
-            optimised: optimised.clone(),
-            opened: Some(optimised.clone()),
-            resized: Vec::new(),
-            want,
-            got: Vec::new(),
-        };
-        if contradicted(&own, &checked) || !Unbound::of(&source.graph, &own.inputs).is_ok_and(|u| u.is_empty()) {
-            continue;
-        }
-        checked.got = outputs(optimised, &own.inputs, "open resized")?;
-        out.push((own, checked));
+/// The case of `source` and its optimised form on other inputs, where the function accepts them.
+fn case_on(
+    source: &Func,
+    optimised: &Func,
+    inputs: Vec<Value>,
+    stage: &'static str,
+) -> Result<Option<(Case, Checked)>, Failure> {
+    let own = Case { func: source.clone(), inputs, opening: Opening::Closed };
+    // The function may hold numbers of the extents that it was made for, or reject elements, such as indices.
+    let Ok(want) = outputs(source, &own.inputs, stage) else { return Ok(None) };
+    let mut checked = Checked {
+        optimised: optimised.clone(),
+        opened: Some(optimised.clone()),
+        changed: Vec::new(),
+        resized: Vec::new(),
+        want,
+        got: Vec::new(),
+    };
+    if contradicted(&own, &checked) || !Unbound::of(&source.graph, &own.inputs).is_ok_and(|u| u.is_empty()) {
+        return Ok(None);
     }
-    Ok(out)
+    checked.got = outputs(optimised, &own.inputs, stage)?;
+    Ok(Some((own, checked)))
 }
 
-/// Programs that ran as native code with the expected results.
+/// Runs of native code with the expected results, each program on several inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// With fixed dimensions.
@@ -228,18 +239,21 @@ pub fn native(
             got => got.map_err(|f| (*i, f))?,
         };
         guarded(stage, || agree(stage, case, checked, &got)).map_err(|f| (*i, f))?;
-        for (case, checked) in checked.resized.iter().filter(|_| *stage == "open native") {
-            let stage = "open native resized";
-            let agrees = || agree(stage, case, checked, &run(&mut session, &case.inputs)?);
-            match guarded(stage, agrees) {
+        let (others, other_stage, count) = match *stage {
+            "native" => (&checked.changed, "native changed", &mut ran.closed),
+            _ => (&checked.resized, "open native resized", &mut ran.open),
+        };
+        *count += 1;
+        for (case, checked) in others {
+            let agrees = || agree(other_stage, case, checked, &run(&mut session, &case.inputs)?);
+            match guarded(other_stage, agrees) {
                 Err(f) if refused(&f.what) && contradicted(case, checked) => ran.refused += 1,
                 got => {
                     got.map_err(|f| (*i, f))?;
-                    ran.open += 1;
+                    *count += 1;
                 }
             }
         }
-        *(if *stage == "native" { &mut ran.closed } else { &mut ran.open }) += 1;
     }
     Ok(ran)
 }

@@ -51,7 +51,7 @@ pub fn contradicts_declared(graph: &Graph, inputs: &[Value]) -> bool {
         let compare = |ids: &[ValueId], values: &[Value]| {
             ids.iter().zip(values).for_each(|(v, value)| declared.borrow_mut().compare(graph, data.parent, *v, value));
         };
-        // Arguments of regions are known as operands only.
+        // Arguments of regions are known as operands only, some as operands of the terminator.
         compare(&data.operands, operands);
         let results = evaluate(operands)?;
         compare(&data.results, &results);

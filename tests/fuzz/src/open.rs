@@ -87,6 +87,21 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
     Ok(Func { graph, ..case.func.clone() })
 }
 
+/// `inputs` with other elements: each of the first half is there twice. Extents stay, but numbers of elements with a property,
+/// as of nonzero ones, change.
+pub fn doubled(inputs: &[Value]) -> Vec<Value> {
+    let double = |value: &Value| {
+        let Value::Tensor(t) = value else { return value.clone() };
+        let elements = match t.elements() {
+            Elements::Float(v) => Elements::Float((0..v.len()).map(|i| v[i / 2]).collect()),
+            Elements::Int(v) => Elements::Int((0..v.len()).map(|i| v[i / 2]).collect()),
+            Elements::Str(v) => Elements::Str((0..v.len()).map(|i| v[i / 2].clone()).collect()),
+        };
+        Tensor::from_elements(t.dtype(), t.dims().to_vec(), elements).map_or_else(|_| value.clone(), Value::from)
+    };
+    inputs.iter().map(double).collect()
+}
+
 /// The inputs of `case` with other extents that its function with symbolic dimensions allows, and elements repeated.
 /// `to` gives each symbol, by its place in the order of names, another value. `None` where symbols do not follow from the
 /// inputs, the ops do not accept the extents, or inputs are very large.
