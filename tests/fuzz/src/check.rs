@@ -146,7 +146,8 @@ fn case_on(
         want,
         got: Vec::new(),
     };
-    if contradicted(&own, &checked) || !Unbound::of(&source.graph, &own.inputs).is_ok_and(|u| u.is_empty()) {
+    let contradicted = contradicts_declared(&source.graph, &own.inputs) || contradicted(&own, &checked);
+    if contradicted || !Unbound::of(&source.graph, &own.inputs).is_ok_and(|u| u.is_empty()) {
         return Ok(None);
     }
     checked.got = outputs(optimised, &own.inputs, stage)?;

@@ -11,8 +11,9 @@ use of_ir::{
     ValueId,
 };
 use of_ops::elementwise::BitCast;
-use of_ops::interpret::run_graph_with_hook;
+use of_ops::interpret::{run_graph_with_hook, type_of};
 use of_ops::scalar::ScalarOp;
+use of_ops::structural::Alternatives;
 use of_ops::{OpSpec, Value};
 
 use crate::compare::{MARGIN, numbers};
@@ -37,7 +38,8 @@ pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
     Ok(values.into_inner())
 }
 
-/// Whether types declare extents that the values for these inputs do not have, in regions too.
+/// Whether types declare extents that the values for these inputs do not have, in regions too. `of.alternatives` declares equal
+/// ones of its operands.
 pub fn contradicts_declared(graph: &Graph, inputs: &[Value]) -> bool {
     let declared = RefCell::new(Declared::default());
     for (v, value) in graph.args().iter().zip(inputs) {
@@ -51,6 +53,9 @@ pub fn contradicts_declared(graph: &Graph, inputs: &[Value]) -> bool {
         let compare = |ids: &[ValueId], values: &[Value]| {
             ids.iter().zip(values).for_each(|(v, value)| declared.borrow_mut().compare(graph, data.parent, *v, value));
         };
+        if data.name() == Alternatives::NAME && operands.iter().any(|v| type_of(v) != type_of(&operands[0])) {
+            declared.borrow_mut().contradicted = true;
+        }
         // Arguments of regions are known as operands only, some as operands of the terminator.
         compare(&data.operands, operands);
         let results = evaluate(operands)?;
