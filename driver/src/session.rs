@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics};
 use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
-use of_runtime::{ExecError, LoadError, MeshSession, RunError, SessionError, SessionPool, Value};
+use of_runtime::{
+    ExecError, LoadError, MeshSession, RankSession, RunError, SessionError, SessionPool, Transport, Value,
+};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -23,6 +25,8 @@ enum Executor {
     Single(Box<of_runtime::Session>),
     /// A session for each rank of a mesh.
     Mesh(Box<MeshSession>),
+    /// One rank of a mesh, whose others are in processes of their own.
+    Rank(Box<RankSession>),
 }
 
 /// The outputs of a run, by name.
@@ -84,14 +88,27 @@ impl Session {
             let program = find_program(&plan, inputs)?;
             return Session::for_program(plan, program, options, backends);
         }
-        let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
-        let fits: Vec<_> = plan.plan().meshes.iter().map(|mesh| mesh.accepts(&dims)).collect();
-        let Some(mesh) = fits.iter().position(Result::is_ok) else {
-            let why = fits.into_iter().find_map(Result::err).map(|e| e.to_string());
-            return Err(error(Code::INPUT, why.unwrap_or_default()).into());
-        };
+        let mesh = find_mesh(&plan, inputs)?;
         let session = mesh_session(plan, mesh, options, backends)?;
         Ok(Session { executor: Executor::Mesh(Box::new(session)) })
+    }
+
+    /// Opens one rank of the mesh of a plan that accepts the shapes of these inputs. The other ranks are in processes of their
+    /// own, which do the same. Every rank takes the whole inputs and gives the whole outputs.
+    ///
+    /// # Errors
+    /// When no mesh accepts the inputs, or this machine cannot execute it.
+    pub fn for_rank(
+        plan: Arc<PlanFile>,
+        inputs: &[Value],
+        rank: usize,
+        transport: Arc<dyn Transport>,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
+        let mesh = find_mesh(&plan, inputs)?;
+        let session = RankSession::new(plan, mesh, rank, transport, runtime_options(options), &backends.loaders);
+        Ok(Session { executor: Executor::Rank(Box::new(session.map_err(|e| session_error(&e))?)) })
     }
 
     /// Opens the first entry point of a plan.
@@ -143,6 +160,7 @@ impl Session {
         match &mut self.executor {
             Executor::Single(session) => session.run(inputs),
             Executor::Mesh(session) => session.run(&inputs),
+            Executor::Rank(session) => session.run(&inputs),
         }
         .map_err(|e| run_error(&e))
     }
@@ -151,7 +169,7 @@ impl Session {
     pub fn new_outputs(&self) -> Vec<Value> {
         match &self.executor {
             Executor::Single(session) => session.new_outputs(),
-            Executor::Mesh(_) => Vec::new(),
+            Executor::Mesh(_) | Executor::Rank(_) => Vec::new(),
         }
     }
 
@@ -168,6 +186,10 @@ impl Session {
                 Ok(start.elapsed())
             }
             Executor::Mesh(session) => {
+                session.run(inputs).map_err(|e| run_error(&e))?;
+                Ok(session.step())
+            }
+            Executor::Rank(session) => {
                 session.run(inputs).map_err(|e| run_error(&e))?;
                 Ok(session.step())
             }
@@ -189,6 +211,7 @@ impl Session {
         match &self.executor {
             Executor::Single(session) => session.program().inputs.iter().map(|p| p.name.clone()).collect(),
             Executor::Mesh(session) => session.program().inputs.iter().map(|p| p.name.clone()).collect(),
+            Executor::Rank(session) => session.program().inputs.iter().map(|p| p.name.clone()).collect(),
         }
     }
 
@@ -197,8 +220,19 @@ impl Session {
         match &self.executor {
             Executor::Single(session) => session.program().outputs.iter().map(|p| p.name.clone()).collect(),
             Executor::Mesh(session) => session.program().outputs.iter().map(|p| p.name.clone()).collect(),
+            Executor::Rank(session) => session.program().outputs.iter().map(|p| p.name.clone()).collect(),
         }
     }
+}
+
+/// The mesh of a plan that accepts the shapes of these inputs.
+fn find_mesh(plan: &PlanFile, inputs: &[Value]) -> Result<usize, Diagnostics> {
+    let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+    let fits: Vec<_> = plan.plan().meshes.iter().map(|mesh| mesh.accepts(&dims)).collect();
+    fits.iter().position(Result::is_ok).ok_or_else(|| {
+        let why = fits.into_iter().find_map(Result::err).map(|e| e.to_string());
+        error(Code::INPUT, why.unwrap_or_default()).into()
+    })
 }
 
 fn runtime_options(options: &SessionOptions) -> of_runtime::Options {

@@ -49,6 +49,14 @@ pub enum SessionError {
         /// How many there are.
         count: usize,
     },
+    /// The mesh has no such rank.
+    #[error("the mesh has {count} ranks and no number {rank}")]
+    Rank {
+        /// The requested rank.
+        rank: usize,
+        /// How many there are.
+        count: usize,
+    },
     /// A task takes part in a rendezvous, and there are no other ranks.
     #[error("the program is one rank's, and runs only together with those of the other ranks")]
     Alone,
@@ -186,6 +194,9 @@ pub enum RunError {
     /// Another rank failed, so that this one stopped.
     #[error("another rank stopped")]
     Stopped,
+    /// Another process failed, so that this one stopped: which rank, and how.
+    #[error("{0}")]
+    Peer(String),
     /// A rank failed, and all others stopped.
     #[error("rank {rank}: {source}")]
     Rank {

@@ -6,7 +6,7 @@
 //! seeded [`simulator`] drives the same actors; it checks the runtime's invariants and predicts a timeline.
 //!
 //! A [`MeshSession`] runs a program of several ranks: a session for each, on its own thread. Ranks exchange data in
-//! rendezvous over a [`Transport`]. A [`SessionPool`] serves concurrent requests with several sessions of one program.
+//! rendezvous over a [`Transport`]. A [`RankSession`] is one rank of several processes. A [`SessionPool`] serves concurrent requests with several sessions of one program.
 //!
 //! The runtime does not depend on the compiler: the plan is its only input. All `unsafe` code is in `device/`.
 
@@ -29,11 +29,13 @@ mod index_operands;
 mod io;
 mod launch_notifications;
 mod memory_budget;
+mod mesh_ports;
 mod mesh_session;
 mod objects;
 mod pool;
 mod profile;
 mod rank_context;
+mod rank_session;
 mod session;
 mod session_pool;
 mod shared_memory;
@@ -59,6 +61,7 @@ pub use mesh_session::MeshSession;
 pub use pool::Pool;
 pub use profile::{StepTiming, TaskTiming};
 pub use rank_context::RankContext;
+pub use rank_session::RankSession;
 pub use session::{Options, Session, find_program};
 pub use session_pool::SessionPool;
 pub use shared_memory::SharedMemory;
@@ -66,5 +69,5 @@ pub use simulator::{
     CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,
 };
-pub use transport::{Stopped, TransferBlock, Transport};
+pub use transport::{StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

@@ -6,19 +6,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use of_plan::{
-    InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, coords, holds, partial_kind, parts,
-};
+use of_plan::{MeshProgram, PlanFile, Program};
 
 use crate::bound_task::panic_text;
-use crate::boxing::{Block, put};
-use crate::combine::{combine, identity_element};
-use crate::device::{AlignedBytes, CodeMap};
+use crate::device::CodeMap;
 use crate::memory_budget::check_memory;
-use crate::session::{code_error, memory, worker_count};
+use crate::mesh_ports::{check_inputs, gather, scatter, verified_mesh, zeros_for};
+use crate::session::{code_error, worker_count};
 use crate::shared_memory::SharedMemory;
 use crate::transport::Transport;
-use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
+use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
 /// whole outputs.
@@ -72,15 +69,7 @@ impl MeshSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        let count = plan.plan().meshes.len();
-        let desc = plan.plan().meshes.get(mesh).ok_or(SessionError::Mesh { index: mesh, count })?;
-        plan.verify_meshes().map_err(SessionError::Invalid)?;
-        for port in desc.inputs.iter().chain(&desc.outputs) {
-            if partial_kind(&port.layout).is_some_and(|kind| combine(port.dtype(), kind).is_none()) {
-                return Err(SessionError::Combine { task: port.name.clone(), dtype: port.dtype().name() });
-            }
-        }
-        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+        let desc = verified_mesh(&plan, mesh)?;
         let code = CodeMap::new(&plan).map_err(|error| code_error(&plan, error))?;
         let code = Arc::new(code);
         let all = worker_count(options, plan.plan().environment.threads);
@@ -170,13 +159,12 @@ impl MeshSession {
         if let Some(why) = &self.poison {
             return Err(RunError::Poisoned(why.clone()));
         }
-        let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
-        self.check(&dims)?;
+        check_inputs(self.program(), inputs)?;
         let mut buffers = std::mem::take(&mut self.buffers);
         let cut = buffers
             .iter_mut()
             .enumerate()
-            .try_for_each(|(rank, part_buffers)| self.scatter(inputs, rank, &mut part_buffers.inputs));
+            .try_for_each(|(rank, part_buffers)| scatter(self.program(), inputs, rank, &mut part_buffers.inputs));
         if let Err(error) = cut {
             self.buffers = buffers;
             return Err(error);
@@ -215,7 +203,8 @@ impl MeshSession {
             return Err(error);
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
-        (0..self.program().outputs.len()).map(|i| self.gather(i)).collect()
+        let part = |rank: usize, part: usize| self.buffers.get(rank)?.outputs.get(part)?.as_tensor()?.bytes();
+        (0..self.program().outputs.len()).map(|i| gather(self.program(), i, &part)).collect()
     }
 
     /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
@@ -237,68 +226,6 @@ impl MeshSession {
         self.poison = Some(what.into());
         self.transport.stop();
         RunError::Internal(what.into())
-    }
-
-    fn check(&self, inputs: &[InputDims<'_>]) -> Result<(), RunError> {
-        use of_plan::FindError;
-        let names = || self.program().inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
-        self.program().accepts(inputs).map_err(|error| match error {
-            FindError::Input { input, index, problem, .. } => RunError::Input { input, index, problem },
-            _ => RunError::InputCount { expected: self.program().inputs.len(), names: names(), got: inputs.len() },
-        })
-    }
-
-    /// A rank's parts of the inputs. Of a partial input, the first rank has the elements and the others the identity element.
-    fn scatter(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
-        let mesh = self.program().extents();
-        let coords = coords(&mesh, rank);
-        let ports = &self.program().inputs;
-        for ((index, microbatch), part) in parts(ports, &coords).into_iter().zip(own) {
-            let port = &ports[index];
-            let whole =
-                inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
-            let Value::Tensor(part) = part else { return Err(odd(port)) };
-            let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
-            let (dims, element) = sizes(port);
-            let block = port.block(&mesh, &coords, microbatch);
-            if first_of_partial(port, &coords) {
-                let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-                let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
-                put(bytes, &Runs::of(&block, &block), &from, None);
-            } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind))
-            {
-                bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
-            }
-        }
-        Ok(())
-    }
-
-    /// Output `index` whole, from the parts of all ranks.
-    fn gather(&self, index: usize) -> Result<Value, RunError> {
-        let ports = &self.program().outputs;
-        let port = &ports[index];
-        let mesh = self.program().extents();
-        let (dims, element) = sizes(port);
-        let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
-        let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
-        for (rank, part_buffers) in self.buffers.iter().enumerate() {
-            let coords = coords(&mesh, rank);
-            let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
-            if !holds(&port.layout, &coords) || port.layout.iter().zip(&coords).any(copy) {
-                continue;
-            }
-            let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-            for ((of, microbatch), part) in parts(ports, &coords).into_iter().zip(&part_buffers.outputs) {
-                if of == index {
-                    let part = part.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
-                    let own = port.block(&mesh, &coords, microbatch);
-                    let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
-                    put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
-                }
-            }
-        }
-        let dims = port.dims.clone();
-        Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())
     }
 }
 
@@ -367,29 +294,4 @@ impl Worker {
         let thread = std::thread::Builder::new().name(format!("of-rank-{rank}"));
         Ok(Self { jobs, handle: Some(thread.spawn(work).map_err(SessionError::Thread)?) })
     }
-}
-
-/// Zeros of the types of ports, which are tensors.
-fn zeros_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
-    let zeros = |port: &Port| {
-        let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
-        let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-        let zeros = Tensor::zeros(port.dtype(), port.dims.as_slice());
-        Ok(zeros.map_err(|_| memory(&format!("input `{}`", port.name), bytes, source))?.into())
-    };
-    ports.iter().map(zeros).collect()
-}
-
-/// Extents and bytes of an element of a port, which was verified.
-fn sizes(port: &MeshPort) -> (Vec<usize>, usize) {
-    (port.dims.iter().map(|d| *d as usize).collect(), port.dtype().bits() as usize / 8)
-}
-
-/// Whether a rank comes first along all axes on which a port is partial.
-fn first_of_partial(port: &MeshPort, coords: &[usize]) -> bool {
-    port.layout.iter().zip(coords).all(|(l, c)| !l.kind().is_partial() || *c == 0)
-}
-
-fn odd(port: &MeshPort) -> RunError {
-    RunError::Internal(format!("`{}` is not of its type", port.name))
 }

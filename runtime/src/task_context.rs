@@ -46,6 +46,16 @@ pub(crate) struct Context<'a> {
     pub scratch: &'a Scratch,
 }
 
+/// Where a task comes from, for an error; empty where nothing says it.
+pub(crate) fn place(task: &of_plan::Task) -> String {
+    /// As many ops of a fused group are named.
+    const NAMED: usize = 3;
+    let all = &task.locations;
+    let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
+    let named = all[..all.len().min(NAMED)].join(", ");
+    if named.is_empty() { named } else { format!(" at {named}{more}") }
+}
+
 impl Context<'_> {
     /// A copy of an input.
     pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
@@ -94,18 +104,8 @@ impl Context<'_> {
         self.program.tasks[self.task].name.clone()
     }
 
-    /// Where the task comes from, for its error; empty where nothing says it.
-    fn place(&self) -> String {
-        /// As many ops of a fused group are named.
-        const NAMED: usize = 3;
-        let all = &self.program.tasks[self.task].locations;
-        let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
-        let named = all[..all.len().min(NAMED)].join(", ");
-        if named.is_empty() { named } else { format!(" at {named}{more}") }
-    }
-
     pub fn failed(&self, source: ExecError) -> RunError {
-        RunError::Task { task: self.name(), place: self.place(), source }
+        RunError::Task { task: self.name(), place: place(&self.program.tasks[self.task]), source }
     }
 
     pub fn internal(&self, what: &str) -> RunError {

@@ -20,8 +20,17 @@ pub struct TransferBlock<'a> {
 #[error("another rank stopped")]
 pub struct Stopped;
 
+/// Why all ranks stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopReason {
+    /// The rank that failed, and how.
+    pub text: String,
+    /// The transfer that this rank was in.
+    pub transfer: Option<u32>,
+}
+
 /// A way for ranks to exchange data. Transfers do not depend on it: threads read one another's memory in place; a
-/// transport between processes would pack, send and receive blocks.
+/// transport between processes packs, sends and receives blocks.
 pub trait Transport: Send + Sync {
     /// Rank `me` takes part in the rendezvous with number `id`. It sends `blocks`, and passes the block from each rank of
     /// `from` to `take`, in that order, with its index in `from`. When this returns, no other rank reads `blocks`.
@@ -40,6 +49,17 @@ pub trait Transport: Send + Sync {
     /// Ends every rendezvous that ranks wait in, and all later ones.
     fn stop(&self);
 
+    /// As [`Transport::stop`], and tells the other ranks why.
+    fn fail(&self, why: &str) {
+        let _ = why;
+        self.stop();
+    }
+
     /// Whether that was done.
     fn stopped(&self) -> bool;
+
+    /// Why it was done, where the transport knows it.
+    fn reason(&self) -> Option<StopReason> {
+        None
+    }
 }

@@ -66,11 +66,15 @@ pub(super) fn far_windows(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagn
     };
     let Some(axes) = axes(rw, op, &conv) else { return Ok(false) };
     let Some(x) = Some(g.op(op).operands[0]).filter(|_| axes.iter().any(Axis::is_far)) else { return Ok(false) };
+    let Some(dtype) = g.ty(x).as_tensor().map(|t| t.dtype) else { return Ok(false) };
+    let is_scalar = |v: ValueId| {
+        g.ty(v).as_tensor().is_some_and(|t| t.dtype == dtype)
+            && dims(g, v).is_some_and(|d| d.iter().product::<usize>() == 1)
+    };
     let zero = match g.op(op).operands.get(2).filter(|_| integer.is_some()).filter(|v| *g.ty(**v) != Type::None) {
-        Some(z) if dims(g, *z).is_none_or(|d| d.iter().product::<usize>() != 1) => return Ok(false),
+        Some(z) if !is_scalar(*z) => return Ok(false),
         other => other.copied(),
     };
-    let Some(dtype) = g.ty(x).as_tensor().map(|t| t.dtype) else { return Ok(false) };
     let rest = g.op(op).operands[1..].to_vec();
     rw.rewrite(op, &[]);
     let fill = match zero {

@@ -361,7 +361,8 @@ fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
     let to = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v));
-    let axes = operands.get(1).copied().filter(|v| rw.graph().constant(*v).is_some());
+    let is_known = |v: &ValueId| rw.graph().constant(*v).is_some() && rw.graph().dims_value(*v).is_some();
+    let axes = operands.get(1).copied().filter(is_known);
     let ranked = operands.first().is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some_and(|t| t.shape.is_some()));
     if to.is_none() && (axes.is_none() || !ranked) {
         return Ok(false);

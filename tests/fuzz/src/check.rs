@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, CpuCode, Isa, Target, compile, rewrite};
@@ -31,6 +32,8 @@ const REWRITES: &str = "optimize,cpu";
 /// an equality test. With cancelling sums of bf16, which an implementation may round term by term, one run in thirty does.
 /// 32 runs miss that in one case of three, 512 never.
 const NOISE: [u64; 3] = [4, 32, 512];
+/// Time for the runs of one difference, after which it counts: far below that after which a worker counts as hanging.
+const NOISE_TIME: Duration = Duration::from_secs(40);
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -383,9 +386,13 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
     // Cancellation also occurs inside composites.
     let mut primitives = case.func.clone();
     let primitives = expand_composites(&mut primitives, &|_| false).is_ok().then_some(primitives);
+    let started = Instant::now();
     for runs in NOISE {
         let mut noise = Vec::new();
-        for (func, seed) in primitives.iter().flat_map(|f| (0..runs).map(move |seed| (f, seed))) {
+        // Each kind of noise has a share of the time.
+        let in_time = |share: u32| move |_: &u64| started.elapsed() < NOISE_TIME * share / 3;
+        for (func, seed) in primitives.iter().flat_map(|f| (0..runs).take_while(in_time(1)).map(move |seed| (f, seed)))
+        {
             for uncertain in [contracted, vanished, summed] {
                 if let Ok(out) = uncertain(&func.graph, &case.inputs, seed) {
                     noise.push(out.into_iter().zip(checked.want.iter().cloned()).collect());
@@ -396,8 +403,8 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         for out in primitives.iter().filter_map(|f| flushed(&f.graph, &case.inputs).ok()) {
             noise.push(out.into_iter().zip(checked.want.iter().cloned()).collect());
         }
-        for (func, center) in [(&case.func, &checked.want), (&checked.optimised, &checked.got)] {
-            for seed in 0..runs {
+        for (share, func, center) in [(2, &case.func, &checked.want), (3, &checked.optimised, &checked.got)] {
+            for seed in (0..runs).take_while(in_time(share)) {
                 // An op that rejects noisy operands makes everything after it uncertain, so the run is not counted.
                 if let Ok(out) = noisy(&func.graph, &case.inputs, seed) {
                     noise.push(out.into_iter().zip(center.iter().cloned()).collect());

@@ -142,9 +142,7 @@ fn run() -> Result<usize, String> {
     })?;
     let Tally { failures, ran: Ran { closed, open, refused } } = tally;
     let seconds = started.elapsed().as_secs_f64();
-    println!(
-        "native code: {closed} runs, {open} with open dimensions; {refused} more refuse the extents, with reason"
-    );
+    println!("native code: {closed} runs, {open} with open dimensions; {refused} more refuse the extents, with reason");
     println!("{} graphs, {failures} failures, {seconds:.0} s", work.count);
     Ok(failures)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, Func, Graph, IdMap, Rewriter, Tensor, Type, ValueId, verify_module};
+use of_ir::{DType, Dim, Elements, Func, Graph, IdMap, Rewriter, Tensor, Type, ValueId, verify_module};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, specialize};
 
@@ -88,10 +88,13 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
 }
 
 /// `inputs` with other elements: each of the first half is there twice. Extents stay, but numbers of elements with a property,
-/// as of nonzero ones, change.
+/// as of nonzero ones, change. Elements of i32 and i64 stay, which may be extents, axes or counts.
 pub fn doubled(inputs: &[Value]) -> Vec<Value> {
     let double = |value: &Value| {
         let Value::Tensor(t) = value else { return value.clone() };
+        if [DType::I32, DType::I64].contains(&t.dtype()) {
+            return value.clone();
+        }
         let elements = match t.elements() {
             Elements::Float(v) => Elements::Float((0..v.len()).map(|i| v[i / 2]).collect()),
             Elements::Int(v) => Elements::Int((0..v.len()).map(|i| v[i / 2]).collect()),

@@ -629,3 +629,23 @@ func @main(%x: tensor<15xf32>) -> (tensor<15xf32>) {
     let ran = holds(text, Opening::Shared);
     assert!(ran.closed > 0 && ran.open > 1, "{ran:?}");
 }
+
+/// Far windows whose zero point has another type than the elements; axes that are no list.
+#[test]
+fn operands_of_unusual_types_and_ranks_are_left_alone() {
+    let conv = "
+func @main(%0: tensor<1x3x0x0xi16>, %1: tensor<1xi8>) -> (tensor<1x1x2x0xi32>) {
+  %2 = of.constant {value = dense<[[[[-11, 29, 41]], [[-94, 70, 9]], [[-59, 22, 25]]]]> : tensor<1x3x1x3xi16>}
+  %3 = of.constant {value = dense<166> : tensor<ui8>}
+  %4 = of.conv_integer %0, %2, %3, %1 {auto_pad = \"NOTSET\", channels_last = false, dilations = array<i64>, group = 1, pads = [1, 1, 1, 1], strides = array<i64>}
+  of.return %4
+}";
+    holds(conv, Opening::Closed);
+    let reduction = "
+func @main(%0: tensor<1x1x0xf32>) -> (tensor<*xf32>) {
+  %1 = of.constant {value = dense<[[[0]]]> : tensor<1x1x1xi64>}
+  %2 = of.reduce_min %0, %1 {keepdims = false}
+  of.return %2
+}";
+    holds(reduction, Opening::Closed);
+}

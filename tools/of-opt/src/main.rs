@@ -14,6 +14,7 @@ mod panics;
 mod placement_report;
 mod progress;
 mod quantity;
+mod ranks;
 mod sandbox;
 mod show;
 mod signals;

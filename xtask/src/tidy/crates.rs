@@ -73,9 +73,11 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-signature",
             "of-sharding",
             "of-tensorrt",
+            "of-transport",
             "of-xla",
         ],
     ),
+    ("of-transport", &["of-plan", "of-runtime"]),
     ("of-runtime-c", &["of-plan", "of-runtime"]),
     (
         "of-python",

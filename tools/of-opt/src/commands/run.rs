@@ -8,10 +8,12 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
 use of_driver::{Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
+use of_runtime::Transport;
 use serde_json::json;
 
 use crate::arguments::{Codegen, CpuCodeArg, InputFiles, ModelFile, Shapes};
 use crate::console::{Console, is_dash};
+use crate::ranks::{self, RankOptions, Role};
 use crate::sandbox::Access;
 use crate::show::{self, Labels};
 use crate::workload::workload_of;
@@ -71,6 +73,9 @@ pub struct Run {
     /// network, and only the files that this command line names. Kernels are compiled in process, without the cache
     #[arg(long)]
     pub sandbox: bool,
+    /// Ranks as processes.
+    #[command(flatten)]
+    pub ranks: RankOptions,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -92,6 +97,9 @@ pub enum Format {
 pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> {
     if !c.sandbox {
         return Ok(());
+    }
+    if !matches!(ranks::role(&c.ranks)?, Role::All) {
+        return Err(exit::usage("ranks connect to one another, which --sandbox does not allow").into());
     }
     if c.codegen.cpu_code == Some(CpuCodeArg::C) {
         return Err(exit::usage("the C compiler is another program, which --sandbox does not start").into());
@@ -127,6 +135,13 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
 /// # Errors
 /// When the inputs do not fit, something is not supported, or the run fails.
 pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
+    let role = ranks::role(&c.ranks)?;
+    if let Role::Launcher(count) = role {
+        if is_dash(&c.model.model) {
+            return Err(exit::usage("--ranks starts processes, which cannot all read stdin; give a file").into());
+        }
+        return ranks::launch(count, &c.ranks);
+    }
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
     let mut options = c.codegen.options()?;
     if c.sandbox {
@@ -152,9 +167,24 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
         }
     }
     let session = SessionOptions { threads: options.worker_threads(), profile: false, memory: options.memory };
-    let mut session = Session::for_inputs(Arc::new(workload.plan), &workload.inputs, &session, &backends)?;
+    let plan = Arc::new(workload.plan);
+    let rank = match &role {
+        Role::Rank(placement) => ranks::join(&c.ranks, placement, &plan)?.map(|transport| (placement.rank, transport)),
+        Role::All | Role::Launcher(_) => None,
+    };
+    let mut session = match &rank {
+        Some((rank, transport)) => {
+            let transport = Arc::clone(transport) as Arc<dyn Transport>;
+            Session::for_rank(plan, &workload.inputs, *rank as usize, transport, &session, &backends)?
+        }
+        None => Session::for_inputs(plan, &workload.inputs, &session, &backends)?,
+    };
     let names = session.output_names();
     let outputs = iterate(c, &mut session, workload.inputs)?;
+    // All ranks have the outputs; the first one reports them.
+    if rank.is_some_and(|(rank, _)| rank > 0) {
+        return Ok(());
+    }
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()
         .zip(&outputs)

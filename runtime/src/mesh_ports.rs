@@ -1,0 +1,122 @@
+//! The ports of a mesh: whole inputs are cut into the parts of ranks, and whole outputs are put together from them.
+
+use of_plan::{
+    FindError, InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Runs, coords, holds, partial_kind, parts,
+};
+
+use crate::boxing::{Block, put};
+use crate::combine::{combine, identity_element};
+use crate::device::AlignedBytes;
+use crate::session::memory;
+use crate::{RunError, SessionError, Tensor, Value, cpu};
+
+/// A mesh of a plan, after the proof that its ranks can run together, on this processor.
+pub(crate) fn verified_mesh(plan: &PlanFile, mesh: usize) -> Result<&MeshProgram, SessionError> {
+    let count = plan.plan().meshes.len();
+    let desc = plan.plan().meshes.get(mesh).ok_or(SessionError::Mesh { index: mesh, count })?;
+    plan.verify_meshes().map_err(SessionError::Invalid)?;
+    for port in desc.inputs.iter().chain(&desc.outputs) {
+        if partial_kind(&port.layout).is_some_and(|kind| combine(port.dtype(), kind).is_none()) {
+            return Err(SessionError::Combine { task: port.name.clone(), dtype: port.dtype().name() });
+        }
+    }
+    cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+    Ok(desc)
+}
+
+/// Checks number and types of whole inputs.
+pub(crate) fn check_inputs(program: &MeshProgram, inputs: &[Value]) -> Result<(), RunError> {
+    let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+    let names = || program.inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    program.accepts(&dims).map_err(|error| match error {
+        FindError::Input { input, index, problem, .. } => RunError::Input { input, index, problem },
+        _ => RunError::InputCount { expected: program.inputs.len(), names: names(), got: inputs.len() },
+    })
+}
+
+/// A rank's parts of the inputs. Of a partial input, the first rank has the elements and the others the identity element.
+pub(crate) fn scatter(program: &MeshProgram, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
+    let mesh = program.extents();
+    let coords = coords(&mesh, rank);
+    let ports = &program.inputs;
+    for ((index, microbatch), part) in parts(ports, &coords).into_iter().zip(own) {
+        let port = &ports[index];
+        let whole = inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+        let Value::Tensor(part) = part else { return Err(odd(port)) };
+        let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
+        let (dims, element) = sizes(port);
+        let block = port.block(&mesh, &coords, microbatch);
+        if first_of_partial(port, &coords) {
+            let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+            let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
+            put(bytes, &Runs::of(&block, &block), &from, None);
+        } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind)) {
+            bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
+        }
+    }
+    Ok(())
+}
+
+/// Output `index` whole. `part` gives the bytes of a rank's output, by the number of the rank and of the output.
+pub(crate) fn gather<'a>(
+    program: &MeshProgram,
+    index: usize,
+    part: &dyn Fn(usize, usize) -> Option<&'a [u8]>,
+) -> Result<Value, RunError> {
+    let ports = &program.outputs;
+    let port = &ports[index];
+    let mesh = program.extents();
+    let (dims, element) = sizes(port);
+    let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
+    let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
+    let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+    for rank in 0..program.ranks.len() {
+        let coords = coords(&mesh, rank);
+        for (position, microbatch) in gathered(program, rank, index) {
+            let from = part(rank, position).ok_or_else(|| odd(port))?;
+            let own = port.block(&mesh, &coords, microbatch);
+            let from = Block { bytes: from, runs: &Runs::of(&own, &own), element };
+            put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+        }
+    }
+    let dims = port.dims.clone();
+    Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())
+}
+
+/// The outputs of a rank that become part of output `index`: their numbers and microbatches. Of equal copies, only those of
+/// the first rank do.
+pub(crate) fn gathered(program: &MeshProgram, rank: usize, index: usize) -> Vec<(usize, usize)> {
+    let coords = coords(&program.extents(), rank);
+    let port = &program.outputs[index];
+    let copy = port.layout.iter().zip(&coords).any(|(l, c)| l.kind() == LayoutKind::Broadcast && *c > 0);
+    if !holds(&port.layout, &coords) || copy {
+        return Vec::new();
+    }
+    let parts = parts(&program.outputs, &coords).into_iter().enumerate();
+    parts.filter(|(_, (of, _))| *of == index).map(|(position, (_, microbatch))| (position, microbatch)).collect()
+}
+
+/// Zeros of the types of ports, which are tensors.
+pub(crate) fn zeros_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
+    let zeros = |port: &Port| {
+        let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
+        let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let zeros = Tensor::zeros(port.dtype(), port.dims.as_slice());
+        Ok(zeros.map_err(|_| memory(&format!("input `{}`", port.name), bytes, source))?.into())
+    };
+    ports.iter().map(zeros).collect()
+}
+
+/// Extents and bytes of an element of a port, which was verified.
+fn sizes(port: &MeshPort) -> (Vec<usize>, usize) {
+    (port.dims.iter().map(|d| *d as usize).collect(), port.dtype().bits() as usize / 8)
+}
+
+/// Whether a rank comes first along all axes on which a port is partial.
+fn first_of_partial(port: &MeshPort, coords: &[usize]) -> bool {
+    port.layout.iter().zip(coords).all(|(l, c)| !l.kind().is_partial() || *c == 0)
+}
+
+fn odd(port: &MeshPort) -> RunError {
+    RunError::Internal(format!("`{}` is not of its type", port.name))
+}

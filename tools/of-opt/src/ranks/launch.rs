@@ -1,0 +1,139 @@
+//! The launcher of `--ranks N`: N processes of this program on this machine, with this command line.
+
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use of_diag::{Code, Diagnostics, escaped_lines};
+use of_driver::error;
+use of_transport::{RendezvousServer, new_token};
+
+use super::{RankOptions, join_error};
+use crate::progress;
+
+/// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The time between two looks at the processes.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A rank's process.
+struct Rank {
+    child: Child,
+    ended: Option<ExitStatus>,
+    /// Whether it did not end by itself.
+    killed: bool,
+}
+
+/// Starts the ranks and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed with their
+/// numbers.
+///
+/// # Errors
+/// When a rank cannot be started, or fails.
+pub fn launch(ranks: u32, options: &RankOptions) -> Result<(), Diagnostics> {
+    let failed = |what: &str, e: &std::io::Error| Diagnostics::from(error(Code::RUN, format!("{what}: {e}")));
+    let token = new_token().map_err(|e| failed("no job token can be made", &e))?;
+    let server = RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, &token);
+    let server = server.map_err(|e| Diagnostics::from(join_error(&e)))?;
+    let address = server.address().map_err(|e| Diagnostics::from(join_error(&e)))?;
+    let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
+    let timeout = options.join_timeout;
+    // It tells the ranks what is wrong, and they say it. It ends with this process at the latest.
+    let serve = move || {
+        if let Err(error) = server.serve(timeout) {
+            tracing::debug!(%error, "the rendezvous failed");
+        }
+    };
+    let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(serve);
+    thread.map_err(|e| failed("a thread cannot be started", &e))?;
+    let mut started = Ranks(Vec::with_capacity(ranks as usize));
+    let mut readers = Vec::new();
+    for rank in 0..ranks {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1));
+        command.env("OF_RANK", rank.to_string()).env("OF_RANKS", ranks.to_string());
+        command.env("OF_RENDEZVOUS", address.to_string()).env("OF_JOB_TOKEN", &token);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.stdout(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+        let mut child = command.spawn().map_err(|e| failed(&format!("rank {rank} cannot be started"), &e))?;
+        let stderr = child.stderr.take();
+        started.0.push(Rank { child, ended: None, killed: false });
+        readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr)))));
+    }
+    started.wait().map_err(|e| failed("a rank cannot be waited for", &e))?;
+    for reader in readers {
+        // A panic of the thread has been printed where it happened.
+        let _ = reader.join();
+    }
+    match started.failure() {
+        Some(what) => Err(error(Code::RUN, what).into()),
+        None => Ok(()),
+    }
+}
+
+/// Prints what a rank writes, line by line.
+fn forward(rank: u32, from: impl BufRead) {
+    for line in from.split(b'\n') {
+        let Ok(line) = line else { return };
+        let line = format!("[rank {rank}] {}\n", escaped_lines(&String::from_utf8_lossy(&line)));
+        progress::suspend(|| {
+            // Where stderr is closed, there is no one to tell.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        });
+    }
+}
+
+struct Ranks(Vec<Rank>);
+
+impl Ranks {
+    /// Waits until all have ended. After a failure the others have a moment, and are killed then.
+    fn wait(&mut self) -> std::io::Result<()> {
+        let mut deadline: Option<Instant> = None;
+        while self.0.iter().any(|rank| rank.ended.is_none()) {
+            for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
+                rank.ended = rank.child.try_wait()?;
+                if rank.ended.is_some_and(|status| !status.success()) {
+                    deadline.get_or_insert(Instant::now() + GRACE);
+                }
+            }
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
+                    rank.child.kill()?;
+                    rank.killed = true;
+                }
+                deadline = None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// How the ranks failed. Those that a signal ended come first, because the others failed after them.
+    fn failure(&self) -> Option<String> {
+        let mut failed: Vec<String> = Vec::new();
+        for (rank, n) in self.0.iter().zip(0..) {
+            let Some(status) = rank.ended.filter(|status| !status.success()) else { continue };
+            match status.signal() {
+                _ if rank.killed => failed.push(format!("rank {n} did not end, and was killed")),
+                Some(signal) => failed.insert(0, format!("rank {n} was ended by signal {signal}")),
+                None => failed.push(format!("rank {n} ended with exit code {}", status.code().unwrap_or(1))),
+            }
+        }
+        let more = failed.len().saturating_sub(2);
+        let named: Vec<String> = failed.into_iter().take(2).collect();
+        let more = if more > 0 { format!("; {more} more failed") } else { String::new() };
+        (!named.is_empty()).then(|| named.join("; ") + &more)
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
+            // It may have ended meanwhile.
+            let _ = rank.child.kill();
+            let _ = rank.child.wait();
+        }
+    }
+}

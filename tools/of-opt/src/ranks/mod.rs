@@ -1,0 +1,144 @@
+//! Ranks as processes: `of-opt run --ranks N` starts them, and launchers of clusters do.
+
+mod launch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_driver::{count, error};
+use of_plan::PlanFile;
+use of_transport::{Identity, JoinError, JoinOptions, Launcher, Placement, TcpTransport, plan_hash};
+
+pub use launch::launch;
+
+use crate::{exit, quantity};
+
+/// Flags of ranks that are processes.
+#[derive(Args, Debug)]
+pub struct RankOptions {
+    /// Run the ranks of the plan's mesh as N processes on this machine, rather than as threads of one. Where a launcher started
+    /// this process as one of several (mpirun, srun, torchrun, an Indexed Job of Kubernetes), it is a rank without this flag
+    #[arg(long, value_name = "N", help_heading = "Ranks", value_parser = RangedU64ValueParser::<u32>::new().range(2..=4096))]
+    pub ranks: Option<u32>,
+    /// The rendezvous of the ranks of a launcher; rank 0 listens there [default: what the launcher says: MASTER_ADDR and MASTER_PORT,
+    /// Slurm's SLURM_LAUNCH_NODE_IPADDR, or OF_RENDEZVOUS]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
+    pub rendezvous: Option<String>,
+    /// How long ranks wait for one another in the beginning
+    #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "60s", value_parser = quantity::duration)]
+    pub join_timeout: Duration,
+    /// After how long a rank that is silent counts as lost
+    #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "1s", value_parser = quantity::duration)]
+    pub peer_timeout: Duration,
+}
+
+/// What this process is.
+pub enum Role {
+    /// It runs all ranks itself.
+    All,
+    /// It starts so many processes.
+    Launcher(u32),
+    /// It is one rank.
+    Rank(Placement),
+}
+
+/// What flags and environment say this process is.
+///
+/// # Errors
+/// When they contradict each other.
+pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let placement = Placement::of_environment(&variable).map_err(exit::usage)?;
+    let Some(mut placement) = placement else {
+        return Ok(options.ranks.map_or(Role::All, Role::Launcher));
+    };
+    if let (Some(flag), Some(ranks)) = (options.ranks, placement.ranks)
+        && flag != ranks
+    {
+        let what = format!("--ranks {flag}, but {} started {ranks} processes", placement.launcher);
+        return Err(exit::usage(what).into());
+    }
+    placement.ranks = placement.ranks.or(options.ranks);
+    placement.rendezvous = options.rendezvous.clone().or(placement.rendezvous);
+    if placement.launcher == Launcher::OfOpt {
+        // Ranks end with the process that started them, however that ends.
+        let set = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+        if let Err(e) = set {
+            tracing::debug!(error = %e, "this process outlives its launcher");
+        }
+    }
+    Ok(Role::Rank(placement))
+}
+
+/// Connects a rank to the others. `None` where the plan is for one rank, so that every process of the launcher runs it whole.
+///
+/// # Errors
+/// When the plan's mesh has another number of ranks, or ranks do not come.
+pub fn join(
+    options: &RankOptions,
+    placement: &Placement,
+    plan: &PlanFile,
+) -> Result<Option<Arc<TcpTransport>>, Diagnostics> {
+    let launcher = placement.launcher;
+    let Some(mesh) = plan.plan().meshes.first() else {
+        if options.ranks.is_some() || launcher == Launcher::OfOpt {
+            let hint = "compile it for a mesh: of-opt compile MODEL --mesh 'cpu[N]' -o ranks.plan";
+            return Err(error(Code::INPUT, "the plan is for one rank").hint(hint).into());
+        }
+        return Ok(None);
+    };
+    let needed = mesh.ranks.len() as u32;
+    match placement.ranks {
+        Some(ranks) if ranks == needed => {}
+        Some(ranks) => {
+            let what = format!("the plan's mesh has {}, and there are {}", ranks_text(needed), processes_text(ranks));
+            return Err(error(Code::INPUT, what).hint(format!("start {needed}")).into());
+        }
+        None => {
+            let what = format!("{launcher} does not say how many ranks there are");
+            return Err(error(Code::INPUT, what).hint(format!("the plan needs --ranks {needed}")).into());
+        }
+    }
+    let Some(rendezvous) = placement.rendezvous.clone() else {
+        let hint = "--rendezvous HOST:PORT, the same on all ranks: a host and a free port of rank 0";
+        return Err(error(Code::INPUT, format!("{launcher} does not say where the rendezvous of the ranks is"))
+            .hint(hint)
+            .into());
+    };
+    let token = placement.token.clone();
+    let identity = Identity::new(placement.rank, needed, plan_hash(plan), token.as_deref().unwrap_or_default());
+    let serve = placement.rank == 0 && launcher != Launcher::OfOpt;
+    let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
+    let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout };
+    let transport = TcpTransport::join(&identity, &options).map_err(|e| Diagnostics::from(join_error(&e)))?;
+    Ok(Some(Arc::new(transport)))
+}
+
+fn join_error(e: &JoinError) -> Diagnostic {
+    let (code, hint) = match e {
+        JoinError::Address { .. } => (Code::INPUT, None),
+        JoinError::NoToken(_) => (
+            Code::INPUT,
+            Some("set OF_JOB_TOKEN to one secret text for all ranks: they prove to one another that they know it"),
+        ),
+        JoinError::Missing { .. } => (Code::RUN, Some("start all ranks; --join-timeout gives them more time")),
+        JoinError::Plan { .. } => (Code::INPUT, None),
+        _ => (Code::RUN, None),
+    };
+    let diagnostic = error(code, e.to_string());
+    match hint {
+        Some(hint) => diagnostic.hint(hint),
+        None => diagnostic,
+    }
+}
+
+fn ranks_text(n: u32) -> String {
+    count(n as usize, "rank")
+}
+
+fn processes_text(n: u32) -> String {
+    if n == 1 { "1 process".into() } else { format!("{n} processes") }
+}

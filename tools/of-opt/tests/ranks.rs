@@ -1,0 +1,165 @@
+//! Ranks as processes: results, launchers, and ranks that fail.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// `of-opt` without the variables of launchers, which may have started the tests.
+fn of_opt() -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]
+    {
+        c.env_remove(name);
+    }
+    c
+}
+
+/// A folder with a plan for a mesh.
+fn compiled(mesh: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = of_opt();
+    c.arg("compile").arg(examples().join("digits/digits.onnx")).args(["--shape", "N=8", "--mesh", mesh, "-q", "-o"]);
+    let out = c.arg(dir.path().join("ranks.plan")).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    dir
+}
+
+fn run(dir: &TempDir) -> Command {
+    let mut c = of_opt();
+    let image = format!("image={}", examples().join("digits/images.npy").display());
+    c.arg("run").arg(dir.path().join("ranks.plan")).args(["--inputs", &image]);
+    c
+}
+
+fn text(out: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn processes_give_what_threads_give() {
+    for (mesh, ranks) in [("cpu[2]", "2"), ("cpu[2x2]", "4")] {
+        let dir = compiled(mesh);
+        let want = text(&run(&dir).output().unwrap());
+        assert!(want.0.contains("tensor<8x10xf32>"), "{want:?}");
+        let got = text(&run(&dir).args(["--ranks", ranks, "--iterations", "20"]).output().unwrap());
+        assert_eq!(got, want, "{mesh}");
+    }
+}
+
+#[test]
+fn ranks_of_a_launcher_join_where_it_says() {
+    let dir = compiled("cpu[2]");
+    let want = text(&run(&dir).output().unwrap());
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let rank = |rank: &str| {
+        let mut c = run(&dir);
+        c.envs([("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (second, first) = (rank("1"), rank("0"));
+    assert_eq!(text(&first.wait_with_output().unwrap()), want);
+    assert_eq!(text(&second.wait_with_output().unwrap()), (String::new(), String::new()));
+}
+
+#[test]
+fn wrong_numbers_of_ranks_are_errors() {
+    let dir = compiled("cpu[2]");
+    let out = run(&dir).args(["--ranks", "3"]).output().unwrap();
+    let (_, errors) = text(&out);
+    assert!(!out.status.success());
+    assert!(
+        errors.contains("[rank 0] error") && errors.contains("the plan's mesh has 2 ranks, and there are 3"),
+        "{errors}"
+    );
+
+    let mut c = run(&dir);
+    let out = c.envs([("RANK", "0"), ("WORLD_SIZE", "2")]).output().unwrap();
+    assert!(text(&out).1.contains("--rendezvous HOST:PORT"), "{out:?}");
+
+    let mut c = run(&dir);
+    let out = c.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "192.0.2.1")]).output().unwrap();
+    assert!(text(&out).1.contains("set OF_JOB_TOKEN"), "{out:?}");
+
+    let mut c = run(&dir);
+    c.envs([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "9")]);
+    let out = c.args(["--join-timeout", "300ms"]).output().unwrap();
+    assert!(text(&out).1.contains("cannot connect to the rendezvous at 127.0.0.1:9"), "{out:?}");
+
+    // Without a mesh every process runs the plan whole, as in a job of independent tasks.
+    let mut c = of_opt();
+    let image = format!("image={}", examples().join("digits/images.npy").display());
+    c.arg("run").arg(examples().join("digits/digits.onnx")).args(["--inputs", &image]);
+    let out = c.envs([("RANK", "1"), ("WORLD_SIZE", "2")]).output().unwrap();
+    assert!(text(&out).0.contains("tensor<8x10xf32>"), "{out:?}");
+}
+
+/// The processes that a process started.
+fn children(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// The value of a rank's environment, which says which rank it is.
+fn is_rank(pid: &str, rank: u32) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let want = format!("OF_RANK={rank}");
+    environment.split(|byte| *byte == 0).any(|variable| variable == want.as_bytes())
+}
+
+/// Sends `signal` to rank 1 of 2 that run for ever. Returns what was printed, and how long it took until the end.
+fn failing(signal: &str) -> (String, Duration) {
+    let dir = compiled("cpu[2]");
+    let mut c = run(&dir);
+    let launcher = c.args(["--ranks", "2", "--iterations", "1000000000"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let launcher = launcher.spawn().unwrap();
+    let started = Instant::now();
+    let victim = loop {
+        assert!(started.elapsed() < PATIENCE, "the ranks did not start");
+        let ranks = children(launcher.id());
+        // Both run: the threads of the monitor come after the handshakes.
+        let runs = |pid: &&String| {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.any(|name| name.trim() == "of-monitor")
+        };
+        if ranks.iter().filter(runs).count() == 2 {
+            break ranks.into_iter().find(|pid| is_rank(pid, 1)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Instant::now();
+    assert!(Command::new("kill").args([signal, &victim]).status().unwrap().success());
+    let out = launcher.wait_with_output().unwrap();
+    assert!(!out.status.success());
+    (text(&out).1, sent.elapsed())
+}
+
+#[test]
+fn a_killed_rank_ends_the_others() {
+    let (errors, took) = failing("-KILL");
+    assert!(errors.contains("[rank 0] error") && errors.contains("rank 1 (process "), "{errors}");
+    assert!(errors.contains("rank 1 was ended by signal 9"), "{errors}");
+    assert!(took < PATIENCE, "{took:?}");
+}
+
+#[test]
+fn a_stopped_rank_is_noticed() {
+    let (errors, took) = failing("-STOP");
+    assert!(errors.contains("[rank 0] error") && errors.contains("has not answered for"), "{errors}");
+    assert!(errors.contains("rank 1 did not end, and was killed"), "{errors}");
+    assert!(took < PATIENCE, "{took:?}");
+}

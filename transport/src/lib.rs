@@ -1,0 +1,49 @@
+//! Transports between ranks that are processes.
+//!
+//! [`TcpTransport::join`] connects a rank to all others: a rendezvous server ([`RendezvousServer`]) tells each rank where the
+//! others listen, and is not needed afterwards. Every connection begins with a handshake (`handshake.rs`), in which both ends
+//! prove that they know the job's token and say which plan they run. Data goes in frames with checksums (`wire.rs`).
+//! A second connection to each rank carries heartbeats and the reason when a rank fails (`monitor.rs`): a rank that died, stopped
+//! or was cut off is named by all others, and nothing waits for ever.
+//!
+//! [`Placement::of_environment`] reads rank and address from what mpirun, srun, torchrun and Kubernetes set.
+//!
+//! Connections are authenticated, but not encrypted.
+
+mod environment;
+mod error;
+mod handshake;
+mod monitor;
+mod peer;
+mod rendezvous;
+mod tcp;
+mod wire;
+
+pub use environment::{Launcher, Placement};
+pub use error::JoinError;
+pub use handshake::Identity;
+pub use peer::PeerInfo;
+pub use rendezvous::RendezvousServer;
+pub use tcp::{JoinOptions, TcpTransport};
+
+/// What tells a plan from another: a hash of the checksums of its sections.
+pub fn plan_hash(plan: &of_plan::PlanFile) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    for kind in of_plan::SectionKind::ALL {
+        hasher.update(&plan.section_checksum(kind).unwrap_or_default());
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// A new token for a job: 32 random bytes in hexadecimal.
+///
+/// # Errors
+/// When the system has no random bytes.
+pub fn new_token() -> std::io::Result<String> {
+    let mut bytes = [0u8; 32];
+    let got = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    if got != bytes.len() {
+        return Err(std::io::Error::other("the system gave too few random bytes"));
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,248 @@
+//! The monitor: a thread that tells the other ranks that this one lives, notices those that do not, and passes on why a rank
+//! failed.
+//!
+//! It has a connection to each rank. A rank sends a heartbeat every fifth of the time after which it counts as lost. A process
+//! that ends closes its connections, which is noticed at once; one that is stopped or cut off is silent.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::peer::PeerInfo;
+
+/// The longest reason that is passed on.
+const MAX_REASON: usize = 64 << 10;
+
+/// Messages: one byte, and after a stop the length and text of its reason.
+const HEARTBEAT: u8 = 0;
+const STOP: u8 = 1;
+const BYE: u8 = 2;
+
+/// What the threads of a transport know of the job's end.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    /// For each rank its connection; none for the own rank.
+    links: Vec<Option<Link>>,
+    stopped: AtomicBool,
+    reason: Mutex<Option<String>>,
+    /// Set when the own rank leaves.
+    leaving: AtomicBool,
+    /// Written to wake the thread that waits for data.
+    wake: UnixStream,
+    /// The other end of `wake`.
+    pub woken: UnixStream,
+    timeout: Duration,
+}
+
+/// The connection to a rank's monitor.
+#[derive(Debug)]
+struct Link {
+    peer: PeerInfo,
+    stream: Mutex<TcpStream>,
+    /// Whether it left in order, or is lost.
+    gone: AtomicBool,
+}
+
+/// A message that has not come whole.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    heard: Option<Instant>,
+}
+
+impl Monitor {
+    /// Over connections that are open.
+    pub fn new(links: Vec<Option<(PeerInfo, TcpStream)>>, timeout: Duration) -> io::Result<Monitor> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let link = |link: Option<(PeerInfo, TcpStream)>| -> io::Result<Option<Link>> {
+            let Some((peer, stream)) = link else { return Ok(None) };
+            stream.set_nonblocking(true)?;
+            Ok(Some(Link { peer, stream: Mutex::new(stream), gone: AtomicBool::new(false) }))
+        };
+        let links = links.into_iter().map(link).collect::<io::Result<_>>()?;
+        let (stopped, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Monitor { links, stopped, reason: Mutex::default(), leaving, wake, woken, timeout })
+    }
+
+    /// Watches the other ranks until this one leaves.
+    pub fn watch(&self) {
+        let beat = self.timeout / 5;
+        let tick = Timespec { tv_sec: 0, tv_nsec: (beat / 2).min(Duration::from_millis(100)).as_nanos() as _ };
+        let mut inboxes: Vec<Inbox> = self.links.iter().map(|_| Inbox::default()).collect();
+        let (mut last_beat, mut last_look) = (Instant::now(), Instant::now());
+        self.send(&[HEARTBEAT]);
+        while !self.leaving.load(Ordering::Acquire) {
+            self.wait(&tick);
+            let now = Instant::now();
+            // This process itself was stopped: what the others sent meanwhile is still to be read.
+            if now - last_look > self.timeout / 2 {
+                inboxes.iter_mut().for_each(|inbox| inbox.heard = Some(now));
+            }
+            last_look = now;
+            if now - last_beat >= beat {
+                self.send(&[HEARTBEAT]);
+                last_beat = now;
+            }
+            for (link, inbox) in self.links.iter().zip(&mut inboxes) {
+                if let Some(link) = link.as_ref().filter(|link| !link.gone.load(Ordering::Acquire)) {
+                    self.look(link, inbox, now);
+                }
+            }
+        }
+    }
+
+    /// Waits for a message, at most a tick.
+    fn wait(&self, tick: &Timespec) {
+        let open = self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire));
+        // Copies of the descriptors, so that no lock is held while it waits.
+        let clones: Vec<TcpStream> = open.filter_map(|link| lock(&link.stream).try_clone().ok()).collect();
+        let mut fds: Vec<PollFd<'_>> = clones.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+        if poll(&mut fds, Some(tick)).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Reads what a rank sent, and checks that it lives.
+    fn look(&self, link: &Link, inbox: &mut Inbox, now: Instant) {
+        let mut bytes = [0; 4096];
+        loop {
+            let got = lock(&link.stream).read(&mut bytes);
+            match got {
+                Ok(0) => return self.lost(link, "ended without a word: its connection is closed"),
+                Ok(n) => {
+                    inbox.heard = Some(now);
+                    inbox.bytes.extend_from_slice(&bytes[..n]);
+                    if !self.take(link, &mut inbox.bytes) {
+                        return;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return self.lost(link, &format!("is lost: {e}")),
+            }
+        }
+        let heard = *inbox.heard.get_or_insert(now);
+        if now - heard > self.timeout {
+            let what = format!("has not answered for {:.1} s: it was stopped, or cut off", (now - heard).as_secs_f64());
+            self.lost(link, &what);
+        }
+    }
+
+    /// Takes the whole messages of `bytes`. Returns whether the rank is still there.
+    fn take(&self, link: &Link, bytes: &mut Vec<u8>) -> bool {
+        while let Some(kind) = bytes.first().copied() {
+            match kind {
+                HEARTBEAT => _ = bytes.remove(0),
+                STOP => {
+                    let Some(len) = bytes.get(1..5) else { return true };
+                    let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+                    if len > MAX_REASON {
+                        self.lost(link, "sent a damaged message");
+                        return false;
+                    }
+                    let Some(text) = bytes.get(5..5 + len) else { return true };
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    bytes.drain(..5 + len);
+                    self.note(text);
+                }
+                BYE => {
+                    link.gone.store(true, Ordering::Release);
+                    self.wake();
+                    return false;
+                }
+                _ => {
+                    self.lost(link, "sent a damaged message");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn lost(&self, link: &Link, how: &str) {
+        link.gone.store(true, Ordering::Release);
+        self.stop(format!("{} {how}", link.peer));
+    }
+
+    /// Ends the job for this reason, on all ranks. The first reason counts.
+    pub fn stop(&self, reason: String) {
+        if self.note(reason.clone()) {
+            let text = &reason[..reason.floor_char_boundary(MAX_REASON)];
+            let mut message = vec![STOP];
+            message.extend((text.len() as u32).to_le_bytes());
+            message.extend(text.as_bytes());
+            self.send(&message);
+        }
+    }
+
+    /// Whether this is the first reason.
+    fn note(&self, reason: String) -> bool {
+        let mut known = lock(&self.reason);
+        let first = known.is_none();
+        known.get_or_insert(reason);
+        drop(known);
+        self.stopped.store(true, Ordering::Release);
+        self.wake();
+        first
+    }
+
+    /// Whether the job has ended.
+    pub fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Why it ended.
+    pub fn reason(&self) -> Option<String> {
+        lock(&self.reason).clone()
+    }
+
+    /// Whether a rank has left in order, or is lost.
+    pub fn is_gone(&self, rank: u32) -> bool {
+        self.links[rank as usize].as_ref().is_some_and(|link| link.gone.load(Ordering::Acquire))
+    }
+
+    /// Says goodbye. The thread ends.
+    pub fn leave(&self) {
+        if !self.leaving.swap(true, Ordering::AcqRel) {
+            self.send(&[BYE]);
+        }
+    }
+
+    /// Sends to all ranks that are there. A rank that takes nothing for so long that its buffers are full is noticed by its
+    /// silence.
+    fn send(&self, message: &[u8]) {
+        for link in self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire)) {
+            // A rank that is gone is noticed when it is read.
+            let _ = lock(&link.stream).write(message);
+        }
+    }
+
+    fn wake(&self) {
+        // Where the buffer is full, the other end wakes anyway.
+        let _ = (&self.wake).write(&[0]);
+    }
+
+    /// Takes what woke the thread that waits for data.
+    pub fn drain(&self) {
+        let mut bytes = [0; 64];
+        while (&self.woken).read(&mut bytes).is_ok_and(|n| n > 0) {}
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn start(monitor: &Arc<Monitor>) -> io::Result<std::thread::JoinHandle<()>> {
+    let monitor = Arc::clone(monitor);
+    std::thread::Builder::new().name("of-monitor".into()).spawn(move || monitor.watch())
+}
+
+/// The guard of a mutex whose holder may have panicked: what it protects is always whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,265 @@
+//! The rendezvous: a server collects where each rank listens and tells all ranks. It is not needed afterwards.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::error::JoinError;
+use crate::handshake::{self, Identity, Purpose, SERVER};
+use crate::peer::{PeerInfo, host_name};
+use crate::wire::{read_len, read_text, read_u32, write_text};
+
+/// The time between two looks at a listener or for a server.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The first byte of the server's answer.
+const JOINED: u8 = 0;
+const REFUSED: u8 = 1;
+
+/// The server of a rendezvous. One rank has it, or a launcher.
+#[derive(Debug)]
+pub struct RendezvousServer {
+    listener: TcpListener,
+    identity: Identity,
+}
+
+/// A rank that has come.
+struct Registered {
+    stream: TcpStream,
+    peer: PeerInfo,
+    plan: [u8; 32],
+}
+
+impl RendezvousServer {
+    /// Listens at an address for the ranks of the job with this token.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn bind(address: SocketAddr, ranks: u32, token: &str) -> Result<RendezvousServer, JoinError> {
+        let listener = TcpListener::bind(address).map_err(JoinError::io(format!("listen at {address}")))?;
+        Ok(RendezvousServer { listener, identity: Identity::of_server(ranks, token) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> Result<SocketAddr, JoinError> {
+        self.listener.local_addr().map_err(JoinError::io("get the address of the rendezvous"))
+    }
+
+    /// Waits for all ranks and tells each where the others are; tells those that came why, if that fails.
+    ///
+    /// # Errors
+    /// When a rank does not come within `timeout`, comes twice, or has another plan.
+    pub fn serve(&self, timeout: Duration) -> Result<(), JoinError> {
+        let mut came: Vec<Option<Registered>> = (0..self.identity.ranks).map(|_| None).collect();
+        let result = self.collect(&mut came, timeout);
+        let peers: Vec<&PeerInfo> = came.iter().flatten().map(|registered| &registered.peer).collect();
+        let answer = match &result {
+            Ok(()) => table(&peers),
+            Err(error) => refusal(&error.to_string()),
+        };
+        let mut sent = Ok(());
+        for registered in came.iter_mut().flatten() {
+            let written = registered.stream.write_all(&answer);
+            sent = sent.and(written.map_err(JoinError::io(format!("answer {}", registered.peer))));
+        }
+        result.and(sent)
+    }
+
+    fn collect(&self, came: &mut [Option<Registered>], timeout: Duration) -> Result<(), JoinError> {
+        let deadline = Instant::now() + timeout;
+        while came.iter().any(Option::is_none) {
+            let Some(stream) = accept_until(&self.listener, deadline)? else {
+                let missing = came.iter().zip(0..).filter(|(rank, _)| rank.is_none()).map(|(_, rank)| rank);
+                return Err(JoinError::Missing {
+                    missing: list(&missing.collect::<Vec<u32>>()),
+                    seconds: timeout.as_secs_f64(),
+                    ranks: self.identity.ranks,
+                });
+            };
+            match self.registered(stream) {
+                Ok(mut registered) => {
+                    if let Some(error) = conflict(came, &registered) {
+                        // It is not among those that came, and has to know as well.
+                        let _ = registered.stream.write_all(&refusal(&error.to_string()));
+                        return Err(error);
+                    }
+                    let at = registered.peer.rank as usize;
+                    came[at] = Some(registered);
+                }
+                Err(error @ JoinError::Ranks { .. }) => return Err(error),
+                // Whoever it was, the ranks may still come.
+                Err(error) => tracing::warn!(%error, "a connection to the rendezvous failed"),
+            }
+        }
+        Ok(())
+    }
+
+    fn registered(&self, mut stream: TcpStream) -> Result<Registered, JoinError> {
+        let other = handshake::accept(&mut stream, &self.identity)?;
+        let address = stream.peer_addr().map_err(JoinError::io("get the address of a rank"))?;
+        if other.purpose != Purpose::Rendezvous as u32 || other.rank == SERVER {
+            return Err(JoinError::Stranger { peer: address, problem: "it wants something else than a rendezvous" });
+        }
+        let mut read = || -> io::Result<PeerInfo> {
+            let port = read_u32(&mut stream)?;
+            let pid = read_u32(&mut stream)?;
+            let host = read_text(&mut stream)?;
+            Ok(PeerInfo { rank: other.rank, address: SocketAddr::new(address.ip(), port as u16), host, pid })
+        };
+        let peer = read().map_err(JoinError::io(format!("read what rank {} says", other.rank)))?;
+        Ok(Registered { stream, peer, plan: other.plan })
+    }
+}
+
+/// Why a rank cannot belong to those that came.
+fn conflict(came: &[Option<Registered>], new: &Registered) -> Option<JoinError> {
+    let PeerInfo { rank, address, .. } = new.peer;
+    if came.iter().flatten().any(|other| other.plan != new.plan) {
+        return Some(JoinError::Plan { rank, peer: address });
+    }
+    let same = came.get(rank as usize)?.as_ref()?;
+    Some(JoinError::Twice { rank, first: same.peer.address, second: address })
+}
+
+/// Registers a rank that listens at `port`, and waits for where all ranks are.
+pub(crate) fn register(
+    server: SocketAddr,
+    identity: &Identity,
+    port: u16,
+    timeout: Duration,
+) -> Result<Vec<PeerInfo>, JoinError> {
+    let deadline = Instant::now() + timeout;
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&server, PAUSE.max(deadline.saturating_duration_since(Instant::now()))) {
+            Ok(stream) => break stream,
+            // The server may not listen yet.
+            Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(error) => return Err(JoinError::io(format!("connect to the rendezvous at {server}"))(error)),
+        }
+    };
+    handshake::connect(&mut stream, identity, Purpose::Rendezvous)?;
+    let lost = || JoinError::io(format!("hear from the rendezvous at {server}"));
+    let mut own = Vec::new();
+    own.extend(u32::from(port).to_le_bytes());
+    own.extend(std::process::id().to_le_bytes());
+    write_text(&mut own, &host_name()).map_err(lost())?;
+    stream.write_all(&own).map_err(lost())?;
+    // The server itself gives up after the timeout, and says why.
+    stream.set_read_timeout(Some(timeout + Duration::from_secs(10))).map_err(lost())?;
+    let mut kind = [0];
+    stream.read_exact(&mut kind).map_err(lost())?;
+    match kind[0] {
+        JOINED => read_table(&mut stream, identity.ranks, server).map_err(lost()),
+        _ => Err(JoinError::Refused(read_text(&mut stream).map_err(lost())?)),
+    }
+}
+
+/// A connection before the deadline; `None` after it.
+pub(crate) fn accept_until(listener: &TcpListener, deadline: Instant) -> Result<Option<TcpStream>, JoinError> {
+    listener.set_nonblocking(true).map_err(JoinError::io("wait for connections"))?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // A connection that was given up before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(JoinError::io("wait for connections")(error)),
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(PAUSE.min(Duration::from_millis(2)));
+    }
+}
+
+/// The address that `HOST:PORT` names.
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, JoinError> {
+    let problem = |problem: String| JoinError::Address { address: address.to_owned(), problem };
+    let mut found = address.to_socket_addrs().map_err(|e| problem(format!("{e}; it is HOST:PORT")))?;
+    found.next().ok_or_else(|| problem("the host has no address".into()))
+}
+
+fn table(peers: &[&PeerInfo]) -> Vec<u8> {
+    let mut out = vec![JOINED];
+    out.extend((peers.len() as u32).to_le_bytes());
+    for peer in peers {
+        // Writing to memory does not fail.
+        let _ = write_text(&mut out, &peer.address.to_string());
+        let _ = write_text(&mut out, &peer.host);
+        out.extend(peer.pid.to_le_bytes());
+    }
+    out
+}
+
+fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<Vec<PeerInfo>> {
+    let odd = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    if read_len(from)? != ranks {
+        return Err(odd("the table has another number of ranks"));
+    }
+    let entry = |rank: u32| {
+        let address: SocketAddr = read_text(from)?.parse().map_err(|_| odd("an address is malformed"))?;
+        // The server's own rank came to it by another address than the others can.
+        let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let ip = if is_local(address.ip()) { server.ip() } else { address.ip() };
+        let host = read_text(from)?;
+        let pid = read_u32(from)?;
+        Ok(PeerInfo { rank, address: SocketAddr::new(ip, address.port()), host, pid })
+    };
+    (0..ranks).map(entry).collect()
+}
+
+fn refusal(why: &str) -> Vec<u8> {
+    let mut out = vec![REFUSED];
+    // Writing to memory does not fail.
+    let _ = write_text(&mut out, why);
+    out
+}
+
+/// `rank 3`, or `ranks 1, 2 and 5`.
+fn list(ranks: &[u32]) -> String {
+    /// As many are named.
+    const NAMED: usize = 8;
+    let named: Vec<String> = ranks.iter().take(NAMED).map(u32::to_string).collect();
+    match (&named[..], ranks.len() - named.len()) {
+        ([one], _) => format!("rank {one}"),
+        ([first @ .., last], 0) => format!("ranks {} and {last}", first.join(", ")),
+        (_, more) => format!("ranks {} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_listed() {
+        assert_eq!(list(&[3]), "rank 3");
+        assert_eq!(list(&[1, 2, 5]), "ranks 1, 2 and 5");
+        assert_eq!(list(&(0..20).collect::<Vec<_>>()), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
+    }
+
+    #[test]
+    fn damaged_tables_are_errors() {
+        let peer =
+            |rank| PeerInfo { rank, address: SocketAddr::from(([10, 0, 0, 1], 4000)), host: "host".into(), pid: 9 };
+        let peers = [peer(0), peer(1)];
+        let bytes = table(&peers.iter().collect::<Vec<_>>());
+        let server = SocketAddr::from(([10, 0, 0, 9], 1));
+        assert_eq!(read_table(&mut &bytes[1..], 2, server).unwrap(), peers);
+        assert!(read_table(&mut &bytes[1..], 3, server).is_err());
+        for len in 1..bytes.len() {
+            assert!(read_table(&mut &bytes[1..len], 2, server).is_err(), "{len} bytes");
+        }
+        let mut rng = fastrand::Rng::with_seed(2);
+        for _ in 0..10_000 {
+            let mut damaged = bytes.clone();
+            let at = rng.usize(1..damaged.len());
+            damaged[at] = rng.u8(..);
+            // Whatever it says, it is read without a panic.
+            let _ = read_table(&mut &damaged[1..], 2, server);
+        }
+    }
+}

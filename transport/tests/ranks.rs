@@ -1,0 +1,228 @@
+//! Ranks over TCP. Each is a thread here; `of-opt`'s tests run processes.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use of_plan::Runs;
+use of_runtime::{Stopped, TransferBlock, Transport};
+use of_transport::{Identity, JoinError, JoinOptions, RendezvousServer, TcpTransport};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
+    JoinOptions {
+        rendezvous: server.address().unwrap().to_string(),
+        serve: false,
+        token: Some(token.into()),
+        join_timeout: TIMEOUT,
+        peer_timeout: Duration::from_secs(10),
+    }
+}
+
+fn server(ranks: u32, token: &str) -> RendezvousServer {
+    RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, token).unwrap()
+}
+
+/// Runs `work` as each of so many ranks.
+fn ranks<T: Send>(count: u32, work: impl Fn(u32, TcpTransport) -> T + Sync) -> Vec<T> {
+    let server = server(count, "token");
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(TIMEOUT).unwrap());
+        let rank = |rank: u32| {
+            let (server, work) = (&server, &work);
+            scope.spawn(move || {
+                let identity = Identity::new(rank, count, [7; 32], "token");
+                work(rank, TcpTransport::join(&identity, &options(server, "token")).unwrap())
+            })
+        };
+        let threads: Vec<_> = (0..count).map(rank).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What `from` sends to `to` in a rendezvous.
+fn message(id: u32, from: u32, to: u32, len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(u64::from(id) << 32 | u64::from(from) << 16 | u64::from(to));
+    (0..len).map(|_| rng.u8(..)).collect()
+}
+
+#[test]
+fn every_rank_gets_what_was_sent_in_order() {
+    const RANKS: u32 = 4;
+    let plan: Vec<Vec<(u32, u32, usize)>> = {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut pairs = |_| {
+            let all = (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
+            let chosen = all.filter(|(from, to)| from != to).filter(|_| rng.bool()).collect::<Vec<_>>();
+            let len = |rng: &mut fastrand::Rng| match rng.u32(0..20) {
+                0 => 0,
+                1 => 3 << 20,
+                2..8 => rng.usize(1..100_000),
+                _ => rng.usize(1..100),
+            };
+            chosen.into_iter().map(|(from, to)| (from, to, len(&mut rng))).collect()
+        };
+        (0..200).map(&mut pairs).collect()
+    };
+    ranks(RANKS, |me, transport| {
+        for (id, pairs) in plan.iter().enumerate() {
+            let id = id as u32;
+            let sent: Vec<(u32, Vec<u8>)> = pairs
+                .iter()
+                .filter(|(from, ..)| *from == me)
+                .map(|(from, to, len)| (*to, message(id, *from, *to, *len)))
+                .collect();
+            let runs: Vec<Runs> =
+                sent.iter().map(|(_, bytes)| Runs::of(&[(0, bytes.len())], &[(0, bytes.len())])).collect();
+            let blocks: Vec<TransferBlock<'_>> = sent
+                .iter()
+                .zip(&runs)
+                .map(|((to, bytes), block)| TransferBlock { to: *to, bytes, block, element: 1 })
+                .collect();
+            let from: Vec<(u32, usize)> =
+                pairs.iter().filter(|(_, to, _)| *to == me).map(|(from, _, len)| (*from, *len)).collect();
+            let senders: Vec<u32> = from.iter().map(|(from, _)| *from).collect();
+            let mut got = Vec::new();
+            let taken = transport.rendezvous(me, id, &blocks, &senders, &mut |index, block| {
+                got.push((index, block.bytes.to_vec()));
+            });
+            taken.unwrap_or_else(|Stopped| panic!("{:?}", transport.reason()));
+            let want: Vec<(usize, Vec<u8>)> =
+                from.iter().enumerate().map(|(i, (from, len))| (i, message(id, *from, me, *len))).collect();
+            assert!(got == want, "rank {me}, rendezvous {id}");
+        }
+    });
+}
+
+#[test]
+fn blocks_that_are_not_contiguous_are_packed() {
+    let got = ranks(2, |me, transport| {
+        let bytes: Vec<u8> = (0..32).collect();
+        // Columns 1 and 2 of a 4 x 4 matrix of two-byte elements.
+        let block = Runs::of(&[(0, 4), (1, 2)], &[(0, 4), (0, 4)]);
+        let blocks = [TransferBlock { to: 1, bytes: &bytes, block: &block, element: 2 }];
+        let mut got = Vec::new();
+        let (blocks, from) = if me == 0 { (&blocks[..], &[][..]) } else { (&[][..], &[0][..]) };
+        transport.rendezvous(me, 5, blocks, from, &mut |_, block| got = block.bytes.to_vec()).unwrap();
+        got
+    });
+    assert_eq!(got[1], [2, 3, 4, 5, 10, 11, 12, 13, 18, 19, 20, 21, 26, 27, 28, 29]);
+}
+
+#[test]
+fn a_rank_that_fails_tells_the_others_why() {
+    let reasons = ranks(3, |me, transport| {
+        if me == 2 {
+            transport.fail("no memory");
+            return transport.reason().unwrap().text;
+        }
+        let waited = transport.rendezvous(me, 9, &[], &[2], &mut |_, _| ());
+        assert_eq!(waited, Err(Stopped));
+        let reason = transport.reason().unwrap();
+        assert_eq!(reason.transfer, Some(9));
+        reason.text
+    });
+    for reason in reasons {
+        assert!(reason.starts_with("rank 2 (process ") && reason.ends_with("failed: no memory"), "{reason}");
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_named_by_who_waits_for_it() {
+    let reasons = ranks(2, |me, transport| {
+        if me == 1 {
+            drop(transport);
+            return String::new();
+        }
+        let waited = transport.rendezvous(me, 1, &[], &[1], &mut |_, _| ());
+        assert_eq!(waited, Err(Stopped));
+        transport.reason().unwrap().text
+    });
+    assert!(reasons[0].starts_with("rank 1 (process ") && reasons[0].contains("has left"), "{reasons:?}");
+}
+
+#[test]
+fn ranks_of_other_transfers_are_an_error() {
+    let reasons = ranks(2, |me, transport| {
+        let block = Runs::of(&[(0, 1)], &[(0, 1)]);
+        let other = 1 - me;
+        let blocks = [TransferBlock { to: other, bytes: &[1], block: &block, element: 1 }];
+        // Each is in a rendezvous of its own.
+        let met = transport.rendezvous(me, me, &blocks, &[other], &mut |_, _| ());
+        (met, transport.reason().map(|reason| reason.text))
+    });
+    assert!(reasons.iter().any(|(met, text)| {
+        *met == Err(Stopped) && text.as_ref().is_some_and(|text| text.contains("is in transfer"))
+    }));
+}
+
+/// What each of two ranks says with this identity of rank 1.
+fn joined(second: impl Fn(&RendezvousServer) -> Result<TcpTransport, JoinError> + Sync) -> [String; 3] {
+    let server = server(2, "token");
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(Duration::from_secs(2)));
+        let first = scope.spawn(|| {
+            let identity = Identity::new(0, 2, [7; 32], "token");
+            TcpTransport::join(&identity, &options(&server, "token")).map(drop)
+        });
+        let other = scope.spawn(|| second(&server).map(drop));
+        let text = |result: Result<(), JoinError>| result.err().map_or_else(String::new, |e| e.to_string());
+        [text(serving.join().unwrap()), text(first.join().unwrap()), text(other.join().unwrap())]
+    })
+}
+
+#[test]
+fn strangers_and_other_plans_are_refused() {
+    let with = |rank, ranks, plan, token: &'static str| {
+        move |server: &RendezvousServer| {
+            TcpTransport::join(&Identity::new(rank, ranks, [plan; 32], token), &options(server, token))
+        }
+    };
+    let [served, first, other] = joined(with(1, 2, 7, "another token"));
+    assert!(other.contains("its job token is another"), "{other}");
+    assert!(served.contains("rank 1 did not join within 2 s"), "{served}");
+    assert!(first.contains("rank 1 did not join"), "{first}");
+    let [served, first, _] = joined(with(1, 2, 8, "token"));
+    assert!(served.contains("runs another plan") && first.contains("runs another plan"), "{served} {first}");
+    let [served, ..] = joined(with(0, 2, 7, "token"));
+    assert!(served.contains("two processes say that they are rank 0"), "{served}");
+    let [served, ..] = joined(with(1, 3, 7, "token"));
+    assert!(served.contains("belongs to a job of 3 ranks"), "{served}");
+}
+
+#[test]
+fn noise_at_the_rendezvous_does_not_stop_the_ranks() {
+    let server = server(2, "token");
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(TIMEOUT).unwrap());
+        let mut rng = fastrand::Rng::with_seed(4);
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(server.address().unwrap()).unwrap();
+            let bytes: Vec<u8> = (0..rng.usize(84..200)).map(|_| rng.u8(..)).collect();
+            // The server may have closed the connection already.
+            let _ = std::io::Write::write_all(&mut stream, &bytes);
+        }
+        for rank in 0..2 {
+            let server = &server;
+            scope.spawn(move || {
+                let identity = Identity::new(rank, 2, [7; 32], "token");
+                TcpTransport::join(&identity, &options(server, "token")).unwrap()
+            });
+        }
+    });
+}
+
+#[test]
+fn other_hosts_need_a_token() {
+    let identity = Identity::new(0, 2, [7; 32], "");
+    let options = JoinOptions {
+        rendezvous: "192.0.2.1:9".into(),
+        serve: false,
+        token: None,
+        join_timeout: TIMEOUT,
+        peer_timeout: TIMEOUT,
+    };
+    assert!(matches!(TcpTransport::join(&identity, &options), Err(JoinError::NoToken(_))));
+    let options = JoinOptions { rendezvous: "no port".into(), ..options };
+    assert!(matches!(TcpTransport::join(&identity, &options), Err(JoinError::Address { .. })));
+}
