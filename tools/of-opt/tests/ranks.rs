@@ -52,7 +52,8 @@ fn processes_give_what_threads_give() {
         let dir = compiled(mesh);
         let want = text(&run(&dir).output().unwrap());
         assert!(want.0.contains("tensor<8x10xf32>"), "{want:?}");
-        let got = text(&run(&dir).args(["--ranks", ranks, "--iterations", "20"]).output().unwrap());
+        let got =
+            text(&run(&dir).args(["--ranks", ranks, "--iterations", "20", "--peer-timeout", "30s"]).output().unwrap());
         assert_eq!(got, want, "{mesh}");
     }
 }
@@ -65,6 +66,7 @@ fn ranks_of_a_launcher_join_where_it_says() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let rank = |rank: &str| {
         let mut c = run(&dir);
+        c.args(["--peer-timeout", "30s"]);
         c.envs([("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
         c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -119,12 +121,13 @@ fn is_rank(pid: &str, rank: u32) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| variable == want.as_bytes())
 }
 
-/// Sends `signal` to rank 1 of 2 that run for ever. Returns what was printed, and how long it took until the end.
-fn failing(signal: &str) -> (String, Duration) {
+/// Sends `signal` to rank 1 of 2 that run for ever. Returns what was printed, and how long it took until the end. The time after
+/// which a silent rank is lost is long enough for a busy machine.
+fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
     let dir = compiled("cpu[2]");
     let mut c = run(&dir);
-    let launcher = c.args(["--ranks", "2", "--iterations", "1000000000"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    let launcher = launcher.spawn().unwrap();
+    let launcher = c.args(["--ranks", "2", "--iterations", "1000000000", "--peer-timeout", peer_timeout]);
+    let launcher = launcher.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
     let victim = loop {
         assert!(started.elapsed() < PATIENCE, "the ranks did not start");
@@ -150,7 +153,7 @@ fn failing(signal: &str) -> (String, Duration) {
 
 #[test]
 fn a_killed_rank_ends_the_others() {
-    let (errors, took) = failing("-KILL");
+    let (errors, took) = failing("-KILL", "30s");
     assert!(errors.contains("[rank 0] error") && errors.contains("rank 1 (process "), "{errors}");
     assert!(errors.contains("rank 1 was ended by signal 9"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
@@ -158,7 +161,7 @@ fn a_killed_rank_ends_the_others() {
 
 #[test]
 fn a_stopped_rank_is_noticed() {
-    let (errors, took) = failing("-STOP");
+    let (errors, took) = failing("-STOP", "5s");
     assert!(errors.contains("[rank 0] error") && errors.contains("has not answered for"), "{errors}");
     assert!(errors.contains("rank 1 did not end, and was killed"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
