@@ -6,7 +6,8 @@
 //! seeded [`simulator`] drives the same actors; it checks the runtime's invariants and predicts a timeline.
 //!
 //! A [`MeshSession`] runs a program of several ranks: a session for each, on its own thread. Ranks exchange data in
-//! rendezvous over a [`Transport`]. A [`RankSession`] is one rank of several processes. A [`SessionPool`] serves concurrent requests with several sessions of one program.
+//! rendezvous over a [`Transport`]. A [`RankSession`] is one rank of several processes. A [`SessionPool`] serves concurrent
+//! requests with several sessions of one program.
 //!
 //! The runtime does not depend on the compiler: the plan is its only input. All `unsafe` code is in `device/`.
 

@@ -62,7 +62,6 @@ impl RankSession {
         let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context);
         let session = session.inspect_err(|error| transport.fail(&error.to_string()))?;
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
-        let plan = Arc::clone(&plan);
         Ok(Self { plan, mesh, rank, transport, session, inputs, outputs, step: Duration::ZERO, failed: None })
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Monitor {
 #[derive(Debug)]
 struct Link {
     peer: PeerInfo,
-    stream: Mutex<TcpStream>,
+    stream: TcpStream,
     /// Whether it left in order, or is lost.
     gone: AtomicBool,
 }
@@ -64,7 +64,7 @@ impl Monitor {
         let link = |link: Option<(PeerInfo, TcpStream)>| -> io::Result<Option<Link>> {
             let Some((peer, stream)) = link else { return Ok(None) };
             stream.set_nonblocking(true)?;
-            Ok(Some(Link { peer, stream: Mutex::new(stream), gone: AtomicBool::new(false) }))
+            Ok(Some(Link { peer, stream, gone: AtomicBool::new(false) }))
         };
         let links = links.into_iter().map(link).collect::<io::Result<_>>()?;
         let (stopped, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -101,9 +101,7 @@ impl Monitor {
     /// Waits for a message, at most a tick.
     fn wait(&self, tick: &Timespec) {
         let open = self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire));
-        // Copies of the descriptors, so that no lock is held while it waits.
-        let clones: Vec<TcpStream> = open.filter_map(|link| lock(&link.stream).try_clone().ok()).collect();
-        let mut fds: Vec<PollFd<'_>> = clones.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = open.map(|link| PollFd::new(&link.stream, PollFlags::IN)).collect();
         if poll(&mut fds, Some(tick)).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -113,7 +111,7 @@ impl Monitor {
     fn look(&self, link: &Link, inbox: &mut Inbox, now: Instant) {
         let mut bytes = [0; 4096];
         loop {
-            let got = lock(&link.stream).read(&mut bytes);
+            let got = (&link.stream).read(&mut bytes);
             match got {
                 Ok(0) => return self.lost(link, "ended without a word: its connection is closed"),
                 Ok(n) => {
@@ -215,12 +213,12 @@ impl Monitor {
         }
     }
 
-    /// Sends to all ranks that are there. A rank that takes nothing for so long that its buffers are full is noticed by its
+    /// Sends to all ranks that are there, from any thread: the system takes a message whole while its buffer has room. A rank that takes nothing for so long that its buffers are full is noticed by its
     /// silence.
     fn send(&self, message: &[u8]) {
         for link in self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire)) {
             // A rank that is gone is noticed when it is read.
-            let _ = lock(&link.stream).write(message);
+            let _ = (&link.stream).write(message);
         }
     }
 

@@ -219,12 +219,8 @@ impl TcpTransport {
                 let link = link_to(links, out.to)?;
                 progress |= out.send(link)?;
             }
-            for (rank, link) in links.iter_mut().enumerate() {
-                let Some(link) = link else { continue };
-                let needed = from.get(taken..).is_some_and(|rest| rest.contains(&(rank as u32)));
-                if (needed && link.frames.is_empty()) || link.waiting < WAITING {
-                    progress |= link.receive()?;
-                }
+            for link in links.iter_mut().flatten().filter(|link| link.waiting < WAITING) {
+                progress |= link.receive()?;
             }
             while let Some(rank) = from.get(taken) {
                 let Some(bytes) = link_to(links, *rank)?.take(id)? else { break };
