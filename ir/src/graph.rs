@@ -1,11 +1,13 @@
 //! The arena of one function: ops, values and regions. Read here; written through [`crate::Rewriter`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use indexmap::IndexSet;
 use of_diag::Location;
 use smallvec::SmallVec;
 
+use crate::uses::Uses;
 use crate::{Attrs, Dim, OpDef, OpView, Tensor, Type};
 
 macro_rules! ids {
@@ -80,7 +82,7 @@ impl OpData {
 pub(crate) struct ValueData {
     pub ty: Type,
     pub def: ValueDef,
-    pub uses: SmallVec<[Use; 2]>,
+    pub uses: Uses,
     pub name: Option<Arc<str>>,
     /// [`Graph::dims_value`], once it was asked for. The rewriter clears it where an edit may change it.
     pub shape_value: ShapeValue,
@@ -100,6 +102,18 @@ pub(crate) struct RegionData {
 /// Tensors of more elements are data, not shapes.
 const MAX_SHAPE_LENGTH: usize = 64;
 
+/// The state of a graph. Two graphs of the same version are equal: each edit gives a version that no graph had before,
+/// and a copy keeps that of its original.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Version(u64);
+
+impl Version {
+    pub(crate) fn next() -> Version {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Version(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// The body of a function: one region of ops in execution order, with regions nested in ops.
 ///
 /// A region is a single block that ends with a terminator. Values are visible in the region that defines them and in
@@ -110,11 +124,18 @@ pub struct Graph {
     pub(crate) values: Vec<ValueData>,
     pub(crate) regions: Vec<RegionData>,
     pub(crate) fresh: u32,
+    pub(crate) version: Version,
 }
 
 impl Default for Graph {
     fn default() -> Self {
-        Graph { ops: Vec::new(), values: Vec::new(), regions: vec![RegionData::default()], fresh: 0 }
+        Graph {
+            ops: Vec::new(),
+            values: Vec::new(),
+            regions: vec![RegionData::default()],
+            fresh: 0,
+            version: Version::next(),
+        }
     }
 }
 
@@ -122,6 +143,11 @@ impl Graph {
     /// An empty graph.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The version, which every edit changes.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The outermost region; its arguments are the function's.
@@ -182,7 +208,7 @@ impl Graph {
 
     /// Every operand position that reads a value.
     pub fn uses(&self, value: ValueId) -> &[Use] {
-        &self.values[value.index()].uses
+        self.values[value.index()].uses.as_slice()
     }
 
     /// The name given to a value by its source, for people.
@@ -236,7 +262,7 @@ impl Graph {
                 }
             }
         }
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.ops.len());
         visit(self, self.entry(), &mut out);
         out
     }

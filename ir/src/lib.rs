@@ -19,13 +19,14 @@ pub mod sort;
 mod tensor;
 pub mod text;
 mod types;
+mod uses;
 mod verify;
 
 pub use attr::{Attr, AttrError, AttrValue, Attrs};
 pub use blob::Blob;
 pub use dim::{Dim, DimFn, Factor};
 pub use dtype::DType;
-pub use graph::{Graph, OpData, OpId, RegionId, Use, ValueDef, ValueId};
+pub use graph::{Graph, OpData, OpId, RegionId, Use, ValueDef, ValueId, Version};
 pub use id_map::{IdMap, IdSet};
 pub use module::{Func, Module};
 pub use op::{Arity, AttrSlot, OpDef, OpError, OpView, Registry, Signature, Slot, Traits};

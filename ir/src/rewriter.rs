@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use of_diag::{Code, Diagnostic, Location};
 use smallvec::SmallVec;
 
-use crate::graph::{RegionData, ValueData};
+use crate::graph::{RegionData, ValueData, Version};
+use crate::uses::Uses;
 use crate::{Arity, Attr, Attrs, Dim, Graph, OpData, OpDef, OpId, OpView, RegionId, Type, Use, ValueDef, ValueId};
 
 /// An op that can be created: its declaration and its attributes. The structs of the op crate implement it.
@@ -119,7 +120,7 @@ impl<'g> Rewriter<'g> {
 
     /// A new argument of `region`.
     pub fn add_arg(&mut self, region: RegionId, ty: Type, name: Option<Arc<str>>) -> ValueId {
-        self.changed = true;
+        self.touch();
         let ty = self.name_unknown_dims(&ty);
         let index = self.graph.regions[region.index()].args.len() as u32;
         let v = self.new_value(ty, ValueDef::Arg(region, index), name);
@@ -193,7 +194,7 @@ impl<'g> Rewriter<'g> {
         regions: &[RegionId],
         types: Vec<Type>,
     ) -> OpId {
-        self.changed = true;
+        self.touch();
         let id = OpId(self.graph.ops.len() as u32);
         let results: SmallVec<[ValueId; 2]> = types
             .into_iter()
@@ -225,7 +226,7 @@ impl<'g> Rewriter<'g> {
     }
 
     fn new_value(&mut self, ty: Type, def: ValueDef, name: Option<Arc<str>>) -> ValueId {
-        self.graph.values.push(ValueData { ty, def, uses: SmallVec::new(), name, shape_value: OnceLock::new() });
+        self.graph.values.push(ValueData { ty, def, uses: Uses::default(), name, shape_value: OnceLock::new() });
         ValueId(self.graph.values.len() as u32 - 1)
     }
 
@@ -256,13 +257,13 @@ impl<'g> Rewriter<'g> {
         if old == new {
             return;
         }
-        self.changed = true;
+        self.touch();
         let uses = std::mem::take(&mut self.graph.values[old.index()].uses);
-        for u in &uses {
+        for u in uses.as_slice() {
             self.op_mut(u.op).operands[u.operand as usize] = new;
             self.forget_shape_values(u.op);
         }
-        self.graph.values[new.index()].uses.extend(uses);
+        self.graph.values[new.index()].uses.extend(&uses);
         if self.graph.values[new.index()].name.is_none() {
             self.graph.values[new.index()].name = self.graph.values[old.index()].name.clone();
         }
@@ -303,7 +304,7 @@ impl<'g> Rewriter<'g> {
     /// # Panics
     /// When a result is still read: a bug of the pass.
     pub fn erase(&mut self, op: OpId) {
-        self.changed = true;
+        self.touch();
         for r in self.graph.op(op).regions.clone() {
             let inner: Vec<OpId> = self.graph.region_ops(r).collect();
             inner.into_iter().rev().for_each(|o| self.erase(o));
@@ -314,7 +315,7 @@ impl<'g> Rewriter<'g> {
             self.point = data.next.map_or(InsertionPoint::EndOf(data.parent), InsertionPoint::Before);
         }
         for (i, v) in data.operands.clone().into_iter().enumerate() {
-            self.drop_use(v, Use { op, operand: i as u32 });
+            self.graph.values[v.index()].uses.remove(Use { op, operand: i as u32 });
         }
         self.unlink(op);
         self.graph.ops[op.index()] = None;
@@ -322,17 +323,17 @@ impl<'g> Rewriter<'g> {
 
     /// Changes one operand.
     pub fn set_operand(&mut self, op: OpId, operand: usize, value: ValueId) {
-        self.changed = true;
+        self.touch();
         let u = Use { op, operand: operand as u32 };
         let old = std::mem::replace(&mut self.op_mut(op).operands[operand], value);
-        self.drop_use(old, u);
+        self.graph.values[old.index()].uses.remove(u);
         self.graph.values[value.index()].uses.push(u);
         self.forget_shape_values(op);
     }
 
     /// Appends an operand (a further result of a region's terminator).
     pub fn push_operand(&mut self, op: OpId, value: ValueId) {
-        self.changed = true;
+        self.touch();
         let operand = self.graph.op(op).operands.len() as u32;
         self.op_mut(op).operands.push(value);
         self.graph.values[value.index()].uses.push(Use { op, operand });
@@ -341,14 +342,16 @@ impl<'g> Rewriter<'g> {
 
     /// Sets an attribute.
     pub fn set_attr(&mut self, op: OpId, name: &str, value: Attr) {
-        self.changed = true;
+        self.touch();
         self.op_mut(op).attrs.set(name, value);
         self.forget_shape_values(op);
     }
 
     /// Removes an attribute.
     pub fn remove_attr(&mut self, op: OpId, name: &str) {
-        self.changed |= self.op_mut(op).attrs.remove(name).is_some();
+        if self.op_mut(op).attrs.remove(name).is_some() {
+            self.touch();
+        }
         self.forget_shape_values(op);
     }
 
@@ -356,7 +359,7 @@ impl<'g> Rewriter<'g> {
     pub fn set_type(&mut self, value: ValueId, ty: Type) {
         let ty = self.name_unknown_dims(&ty);
         if self.graph.values[value.index()].ty != ty {
-            self.changed = true;
+            self.touch();
             self.graph.values[value.index()].ty = ty;
             self.graph.values[value.index()].shape_value.take();
             let readers: Vec<OpId> = self.graph.uses(value).iter().map(|u| u.op).collect();
@@ -366,17 +369,23 @@ impl<'g> Rewriter<'g> {
 
     /// Names a value, for people.
     pub fn set_name(&mut self, value: ValueId, name: impl Into<Arc<str>>) {
+        self.touch();
         self.graph.values[value.index()].name = Some(name.into());
     }
 
     /// Moves `op` to just before `before`, which may be in another region.
     pub fn move_before(&mut self, op: OpId, before: OpId) {
-        self.changed = true;
+        self.touch();
         self.unlink(op);
         self.link(op, InsertionPoint::Before(before));
     }
 
     // ---- private ----
+
+    fn touch(&mut self) {
+        self.changed = true;
+        self.graph.version = Version::next();
+    }
 
     fn op_mut(&mut self, op: OpId) -> &mut OpData {
         self.graph.ops[op.index()].as_mut().expect("the op was erased")
@@ -393,16 +402,6 @@ impl<'g> Rewriter<'g> {
                     open.extend(self.graph.uses(v).iter().map(|u| (u.op, false)));
                 }
             }
-        }
-    }
-
-    fn drop_use(&mut self, value: ValueId, u: Use) {
-        let uses = &mut self.graph.values[value.index()].uses;
-        // From both ends: a pass erases the readers of a value in order or in reverse.
-        let last = uses.len().saturating_sub(1);
-        let ends = (0..=last / 2).flat_map(|i| [i, last - i]);
-        if let Some(i) = ends.into_iter().find(|i| uses.get(*i) == Some(&u)) {
-            uses.remove(i);
         }
     }
 

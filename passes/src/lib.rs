@@ -23,6 +23,7 @@ mod list;
 pub mod loop_append_to_scan_output;
 mod manager;
 pub mod matchers;
+mod module_state;
 pub mod optimize;
 mod options;
 mod pass;

@@ -8,6 +8,7 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location, closest};
 use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module};
 
+use crate::module_state::ModuleState;
 use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
 use crate::unified_diff::unified_diff;
@@ -139,7 +140,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Runs all passes. Printed output goes to `out`.
+    /// Runs all passes. Printed output goes to `out`. A pass that was run before, with the same options, and neither
+    /// changed the module nor printed or warned, is skipped until another pass changes the module.
     ///
     /// After a pass that failed, the module is as that pass left it. After a pass that panicked, it is as before the
     /// pass where reproducers are enabled, and undefined otherwise.
@@ -151,6 +153,10 @@ impl Manager {
         let mut report = Report::default();
         let first = self.settings.reproducers.as_ref().map(|_| module.clone());
         let mut text = if self.settings.print_changed { self.print(module) } else { String::new() };
+        let mut state = ModuleState::of(module);
+        let mut ops = count_ops(module);
+        // Passes that found nothing to do in the module as it is. They would find nothing again.
+        let mut idle: Vec<String> = Vec::new();
         self.check(0)?;
         self.write_text(0, "input", module)?;
         for (i, pass) in self.passes.iter().enumerate() {
@@ -159,7 +165,24 @@ impl Manager {
             if is_named(&self.settings.print_before, pass.name()) {
                 out(&banner("before", pass.name(), &self.print(module)));
             }
-            self.step(i, pass.as_ref(), module, first.as_ref(), &mut report, out)?;
+            let item = show_item(pass.name(), &pass.options());
+            let mut run = PassRun { name: item.clone(), ops_before: ops, ops_after: ops, ..PassRun::default() };
+            if idle.contains(&item) {
+                run.skipped = true;
+            } else {
+                let output = self.step((i, pass.as_ref()), module, first.as_ref(), (&mut run, &mut report), out)?;
+                let now = ModuleState::of(module);
+                if now != state {
+                    idle.clear();
+                    ops = count_ops(module);
+                    run.ops_after = ops;
+                } else if !output {
+                    idle.push(item);
+                }
+                state = now;
+            }
+            tracing::debug!(ms = run.time.as_secs_f64() * 1e3, ops, skipped = run.skipped, "done");
+            report.passes.push(run);
             self.write_text(i + 1, pass.name(), module)?;
             if self.settings.print_changed {
                 let now = self.print(module);
@@ -196,21 +219,28 @@ impl Manager {
         checkpoint(&Progress { done, all: self.passes.len(), ended, next: name(done) })
     }
 
+    /// Runs pass `index`, and completes `run`. Returns whether the pass printed or warned.
     fn step(
         &self,
-        index: usize,
-        pass: &dyn Configured,
+        (index, pass): (usize, &dyn Configured),
         module: &mut Module,
         first: Option<&Module>,
-        report: &mut Report,
+        (run, report): (&mut PassRun, &mut Report),
         out: &mut dyn FnMut(&str),
-    ) -> Result<(), Diagnostics> {
-        let ops_before = count_ops(module);
+    ) -> Result<bool, Diagnostics> {
+        let mut printed = false;
+        let mut print = |text: &str| {
+            printed = true;
+            out(text);
+        };
+        let mut cx = PassContext::new(&mut print);
         let started = Instant::now();
-        let mut cx = PassContext::new(out);
         // The pass shares only the module, which is not used after a panic.
         let outcome = catch_unwind(AssertUnwindSafe(|| pass.run(module, &mut cx)));
+        run.time = started.elapsed();
         let PassContext { warnings, counters, .. } = cx;
+        run.counters = counters;
+        let warned = !warnings.0.is_empty();
         report.warnings.0.extend(warnings.0);
         match outcome {
             Err(payload) => {
@@ -224,15 +254,6 @@ impl Manager {
             }
             Ok(result) => result?,
         }
-        let run = PassRun {
-            name: show_item(pass.name(), &pass.options()),
-            time: started.elapsed(),
-            ops_before,
-            ops_after: count_ops(module),
-            counters,
-        };
-        tracing::debug!(ms = run.time.as_secs_f64() * 1e3, ops = run.ops_after, "done");
-        report.passes.push(run);
         if self.settings.verify_each
             && let Err(mut found) = of_ir::verify_module(module)
         {
@@ -241,7 +262,7 @@ impl Manager {
             found.0.insert(0, self.broken(index, why, before.as_ref()));
             return Err(found);
         }
-        Ok(())
+        Ok(printed || warned)
     }
 
     /// The module before pass `index`. It runs the earlier passes again on a copy of the first module, since a copy

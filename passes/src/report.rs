@@ -7,12 +7,14 @@ use std::time::Duration;
 use of_diag::Diagnostics;
 
 /// One pass of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PassRun {
     /// Its name with options.
     pub name: String,
     /// Its run time.
     pub time: Duration,
+    /// Whether it was not run, since it had nothing to do in this module before.
+    pub skipped: bool,
     /// Ops before it.
     pub ops_before: usize,
     /// Ops after it.
@@ -59,7 +61,7 @@ impl fmt::Display for Table<'_> {
             for (what, n) in &p.counters {
                 write!(f, "  {what}: {n}")?;
             }
-            writeln!(f)?;
+            writeln!(f, "{}", if p.skipped { "  (skipped: nothing changed)" } else { "" })?;
         }
         let rest = self.0.overhead;
         writeln!(f, "  {:14.6}  {:5.1}%   {:>15}   between passes", rest.as_secs_f64(), share(rest), "")

@@ -423,6 +423,10 @@ fn nearest_tap(mode: Nearest, a: usize, from: &Extent, c: &mut String) {
 fn weighed_taps(filter: Filter, a: usize, from: &Extent, c: &mut String) {
     let _ = writeln!(c, "    i64 b{a} = (i64)s{a}; b{a} -= b{a} > s{a};\n    s{a} -= b{a};");
     let (taps, before) = if filter == Filter::Linear { (2i32, 0) } else { (4, 1) };
+    let (first, last) = (format!("b{a} - {before}"), format!("b{a} + {}", taps - 1 - before));
+    // Where all taps are one element, the result is that element: products with weights would be rounded, and infinity at
+    // weight 0 would be NaN.
+    let _ = writeln!(c, "    const int one{a} = s{a} == 0 || {last} <= 0 || {first} >= {from} - 1;");
     for k in 0..taps {
         let distance = k - before;
         let weight = match filter {
@@ -438,8 +442,7 @@ fn weighed_taps(filter: Filter, a: usize, from: &Extent, c: &mut String) {
             _ if k == 0 => format!("(1 - s{a})"),
             _ => format!("s{a}"),
         };
-        // At an exact element, all taps are that element: infinity at weight 0 would be NaN.
-        let _ = writeln!(c, "    const f32 w{a}_{k} = s{a} == 0 ? {:?}f : (f32){weight};", 1.0 / f64::from(taps));
+        let _ = writeln!(c, "    const f32 w{a}_{k} = one{a} ? {:?}f : (f32){weight};", 1.0 / f64::from(taps));
         let at = format!("s{a} == 0 ? b{a} : b{a} + {distance}");
         let _ = writeln!(c, "    const i64 p{a}_{k} = dim_max(0, dim_min({at}, {from} - 1));");
     }

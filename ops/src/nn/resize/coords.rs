@@ -146,7 +146,13 @@ impl Interpolation {
         if weights.is_empty() {
             weights.push((x.round(), 1.0));
         }
-        Taps { weights: weights.into_iter().map(|(p, w)| (clamp(p), w)).collect() }
+        let taps: Vec<(usize, f64)> = weights.into_iter().map(|(p, w)| (clamp(p), w)).collect();
+        // Beyond the border, all taps are the outermost element, and so is the result: a sum of rounded products might not
+        // be equal to it.
+        match taps[0] {
+            (border, _) if taps.iter().all(|(p, _)| *p == border) => Taps { weights: vec![(border, 1.0)] },
+            _ => Taps { weights: taps },
+        }
     }
 
     /// The input coordinate of result element `o`.

@@ -407,4 +407,15 @@ mod tests {
         assert_eq!(run("cubic", "asymmetric", &[1.0, 2.0, 3.0], 1.0), [1.0, 2.0, 3.0]);
         assert_eq!(run("nearest", "asymmetric", &[1.0, 2.0, 3.0, 4.0], 0.5), [1.0, 3.0]);
     }
+    /// Between the border and an element half an extent away, every result is exactly the outermost element.
+    #[test]
+    fn results_beyond_the_border_are_the_outermost_element() {
+        let third = 1.0f32 / 3.0;
+        for mode in ["linear", "cubic"] {
+            let y = run(mode, "half_pixel", &[third], 7.0);
+            assert_eq!(y, [f64::from(third); 7], "{mode}");
+        }
+        let y = run("linear", "half_pixel", &[third, 2.0], 6.0);
+        assert_eq!((&y[..2], &y[10..]), ([f64::from(third); 2].as_slice(), [2.0; 2].as_slice()));
+    }
 }
