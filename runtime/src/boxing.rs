@@ -90,11 +90,13 @@ impl RankTransfer {
         let element = self.element;
         let mut own = self.own.as_ref();
         // The rank's own block has its position in the order, so that all ranks reduce in the same order.
-        let mut put_own = |before: usize, target: &mut [u8]| {
+        let put_own = |own: &mut Option<&(usize, Runs, TargetBlock)>, before: usize, target: &mut [u8]| {
             if let Some((_, from, block)) = own.take_if(|(at, ..)| *at <= before) {
-                block.put(target, Block { bytes: mine, runs: from, element });
+                return block.put(target, element, &Block { bytes: mine, runs: from, element });
             }
+            true
         };
+        let mut fits = true;
         if !self.from.is_empty() || !self.sends.is_empty() {
             let blocks: Vec<TransferBlock<'_>> =
                 self.sends.iter().map(|(to, block)| TransferBlock { to: *to, bytes: mine, block, element }).collect();
@@ -104,12 +106,33 @@ impl RankTransfer {
                 &blocks,
                 &self.from,
                 &mut |sender, received| {
-                    put_own(sender, target);
-                    self.targets[sender].put(target, Block { bytes: received.bytes, runs: received.block, element });
+                    let theirs = &self.targets[sender];
+                    // A transport may give a block of bytes.
+                    let TransferBlock { bytes, block: runs, element: of, .. } = received;
+                    let received = Block { bytes, runs, element: of };
+                    if sender == 0
+                        && let Some((at, runs, block)) = own
+                    {
+                        let mine = Block { bytes: mine, runs, element };
+                        let done = match at {
+                            0 => put_both(target, element, (block, &mine), (theirs, &received)),
+                            1 => put_both(target, element, (theirs, &received), (block, &mine)),
+                            _ => false,
+                        };
+                        if done {
+                            own = None;
+                            return;
+                        }
+                    }
+                    fits &= put_own(&mut own, sender, target) && theirs.put(target, element, &received);
                 },
             )?;
         }
-        put_own(self.targets.len(), target);
+        fits &= put_own(&mut own, self.targets.len(), target);
+        if !fits {
+            self.rank_context.transport.fail(&format!("a block of transfer {} is not as long as its place", self.id));
+            return Err(Stopped);
+        }
         Ok(())
     }
 }
@@ -151,41 +174,82 @@ pub(crate) struct Block<'a> {
 }
 
 impl TargetBlock {
-    fn put(&self, target: &mut [u8], from: Block<'_>) {
-        put(target, &self.block, &from, self.combine);
+    fn put(&self, target: &mut [u8], element: usize, from: &Block<'_>) -> bool {
+        put(target, (&self.block, element), from, self.combine)
     }
 }
 
-/// Puts a block into another of as many elements: overwrites it, or combines with what is there. Both are row-major, so
-/// their elements come in the same order, in runs of other lengths.
-pub(crate) fn put(target: &mut [u8], to: &Runs, from: &Block<'_>, combine: Option<Combine>) {
-    let element = from.element;
-    let (long, short) = (to.len() * element, from.runs.len() * element);
+/// Puts two blocks, of which the second is combined with the first, so that the target passes through memory once. Returns whether
+/// the blocks are such that it could.
+fn put_both(
+    target: &mut [u8],
+    element: usize,
+    first: (&TargetBlock, &Block<'_>),
+    second: (&TargetBlock, &Block<'_>),
+) -> bool {
+    let ((to, a), (same, b)) = (first, second);
+    let (None, Some(combine)) = (to.combine, same.combine) else { return false };
+    if to.block != same.block {
+        return false;
+    }
+    let (Some(target), Some(a), Some(b)) = (
+        one_run(&to.block, element).and_then(|range| target.get_mut(range)),
+        one_run(a.runs, a.element).and_then(|range| a.bytes.get(range)),
+        one_run(b.runs, b.element).and_then(|range| b.bytes.get(range)),
+    ) else {
+        return false;
+    };
+    if target.len() != a.len() || a.len() != b.len() {
+        return false;
+    }
+    (combine.both)(target, a, b);
+    true
+}
+
+/// The bytes of a block of one run.
+fn one_run(runs: &Runs, element: usize) -> Option<std::ops::Range<usize>> {
+    let mut starts = runs.starts();
+    let start = starts.next()? * element;
+    starts.next().is_none().then(|| start..start + runs.len() * element)
+}
+
+/// Puts a block into another of as many bytes, in elements of so many: overwrites it, or combines with what is there. Both are
+/// row-major, so their elements come in the same order, in runs of other lengths. Returns whether they fit.
+pub(crate) fn put(
+    target: &mut [u8],
+    (to, element): (&Runs, usize),
+    from: &Block<'_>,
+    combine: Option<Combine>,
+) -> bool {
+    let (long, short) = (to.len() * element, from.runs.len() * from.element);
+    if to.elements() * element != from.runs.elements() * from.element {
+        return false;
+    }
     if long == 0 || short == 0 {
-        return;
+        return true;
     }
     let mut starts = from.runs.starts();
     // What is left of the current run of `from`.
     let mut rest: &[u8] = &[];
     for start in to.starts() {
-        let Some(mut space) = target.get_mut(start * element..start * element + long) else { return };
+        let Some(mut space) = target.get_mut(start * element..start * element + long) else { return false };
         while !space.is_empty() {
             if rest.is_empty() {
-                let Some(run) = starts.next().and_then(|s| from.bytes.get(s * element..s * element + short)) else {
-                    return;
-                };
+                let run = starts.next().map(|s| s * from.element).and_then(|s| from.bytes.get(s..s + short));
+                let Some(run) = run else { return false };
                 rest = run;
             }
             let n = rest.len().min(space.len());
             let (now, later) = space.split_at_mut(n);
             let (source, next) = rest.split_at(n);
             match combine {
-                Some(f) => f(now, source),
+                Some(f) => (f.into)(now, source),
                 None => now.copy_from_slice(source),
             }
             (space, rest) = (later, next);
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -201,10 +265,17 @@ mod tests {
         let to = Runs::of(&[(1, 2), (0, 2)], &[(0, 4), (0, 2)]);
         let source: Vec<u8> = (0..8).collect();
         let mut target = vec![9u8; 8];
-        put(&mut target, &to, &Block { bytes: &source, runs: &from, element: 1 }, None);
+        let block = Block { bytes: &source, runs: &from, element: 1 };
+        assert!(put(&mut target, (&to, 1), &block, None));
         assert_eq!(target, [9, 9, 1, 2, 5, 6, 9, 9]);
         let sum = combine(ElementType::Ui8, LayoutKind::Sum);
-        put(&mut target, &to, &Block { bytes: &source, runs: &from, element: 1 }, sum);
+        assert!(put(&mut target, (&to, 1), &block, sum));
         assert_eq!(target, [9, 9, 2, 4, 10, 12, 9, 9]);
+        // The same block as elements of two bytes, from bytes one after another; and one that is too short.
+        let (two, packed) = (Runs::of(&[(1, 2), (0, 1)], &[(0, 4), (0, 1)]), Runs::of(&[(0, 4)], &[(0, 4)]));
+        let bytes = Block { bytes: &[1, 2, 3, 4], runs: &packed, element: 1 };
+        assert!(put(&mut target, (&two, 2), &bytes, None));
+        assert_eq!(target, [9, 9, 1, 2, 3, 4, 9, 9]);
+        assert!(!put(&mut target, (&to, 2), &bytes, None));
     }
 }

@@ -3,24 +3,38 @@
 use half::{bf16, f16};
 use of_plan::{ElementType, LayoutKind};
 
-/// Combines the elements of the second list into the first.
-pub(crate) type Combine = fn(&mut [u8], &[u8]);
+/// How two lists of elements are combined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Combine {
+    /// Combines the elements of the second list into the first.
+    pub into: fn(&mut [u8], &[u8]),
+    /// Combines those of the last two lists, and puts them into the first.
+    pub both: fn(&mut [u8], &[u8], &[u8]),
+}
 
 /// How elements of a type combine; `None` where they do not.
 pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
+    macro_rules! how {
+        ($t:ty, $f:expr) => {
+            Some(Combine {
+                into: |a, b| each::<$t, { size_of::<$t>() }>(a, b, $f),
+                both: |to, a, b| each_of::<$t, { size_of::<$t>() }>(to, a, b, $f),
+            })
+        };
+    }
     macro_rules! by_kind {
         ($t:ty, $sum:expr, $prod:expr) => {
             match kind {
-                LayoutKind::Sum => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $sum)),
-                LayoutKind::Prod => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $prod)),
+                LayoutKind::Sum => how!($t, $sum),
+                LayoutKind::Prod => how!($t, $prod),
                 // NaN propagates.
                 #[allow(clippy::eq_op, reason = "`x != x` tests for NaN")]
                 LayoutKind::Max => {
-                    Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x > y || x != x { x } else { y }))
+                    how!($t, |x, y| if x > y || x != x { x } else { y })
                 }
                 #[allow(clippy::eq_op, reason = "`x != x` tests for NaN")]
                 LayoutKind::Min => {
-                    Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x < y || x != x { x } else { y }))
+                    how!($t, |x, y| if x < y || x != x { x } else { y })
                 }
                 LayoutKind::Broadcast | LayoutKind::Split | LayoutKind::At => None,
             }
@@ -41,8 +55,8 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
         ElementType::Ui64 => by_kind!(u64, u64::wrapping_add, u64::wrapping_mul),
         // Booleans are 0 and 1.
         ElementType::I1 => match kind {
-            LayoutKind::Max => Some(|a, b| each::<u8, 1>(a, b, |x, y| x | y)),
-            LayoutKind::Min => Some(|a, b| each::<u8, 1>(a, b, |x, y| x & y)),
+            LayoutKind::Max => how!(u8, |x, y| x | y),
+            LayoutKind::Min => how!(u8, |x, y| x & y),
             _ => None,
         },
         _ => None,
@@ -110,6 +124,14 @@ fn each<T: Bits<N>, const N: usize>(a: &mut [u8], b: &[u8], f: impl Fn(T, T) -> 
     }
 }
 
+#[inline]
+fn each_of<T: Bits<N>, const N: usize>(to: &mut [u8], a: &[u8], b: &[u8], f: impl Fn(T, T) -> T) {
+    let pairs = a.as_chunks::<N>().0.iter().zip(b.as_chunks::<N>().0);
+    for (z, (x, y)) in to.as_chunks_mut::<N>().0.iter_mut().zip(pairs) {
+        *z = f(T::load(*x), T::load(*y)).store();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +148,7 @@ mod tests {
                 // Any bit pattern that is not a NaN.
                 x.iter_mut().for_each(|b| *b = 1);
                 let before = x.clone();
-                f(&mut x, &none);
+                (f.into)(&mut x, &none);
                 assert_eq!(x, before, "{dtype} {kind:?}");
             }
         }
@@ -142,11 +164,11 @@ mod tests {
             (LayoutKind::Prod, [2.0, -2.0, 16.0]),
         ] {
             let mut a = bytes([1.0, -2.0, 4.0]);
-            combine(ElementType::F32, kind).unwrap()(&mut a, &bytes([2.0, 1.0, 4.0]));
+            (combine(ElementType::F32, kind).unwrap().into)(&mut a, &bytes([2.0, 1.0, 4.0]));
             assert_eq!(a, bytes(want), "{kind:?}");
         }
         let mut nan = bytes([f32::NAN, 1.0, 1.0]);
-        combine(ElementType::F32, LayoutKind::Max).unwrap()(&mut nan, &bytes([1.0, 2.0, f32::NAN]));
+        (combine(ElementType::F32, LayoutKind::Max).unwrap().into)(&mut nan, &bytes([1.0, 2.0, f32::NAN]));
         let first = f32::from_ne_bytes([nan[0], nan[1], nan[2], nan[3]]);
         let last = f32::from_ne_bytes([nan[8], nan[9], nan[10], nan[11]]);
         assert!(first.is_nan() && last.is_nan());

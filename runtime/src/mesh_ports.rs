@@ -49,7 +49,9 @@ pub(crate) fn scatter(program: &MeshProgram, inputs: &[Value], rank: usize, own:
         if first_of_partial(port, &coords) {
             let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
             let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
-            put(bytes, &Runs::of(&block, &block), &from, None);
+            if !put(bytes, (&Runs::of(&block, &block), element), &from, None) {
+                return Err(odd(port));
+            }
         } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind)) {
             bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
         }
@@ -76,7 +78,10 @@ pub(crate) fn gather<'a>(
             let from = part(rank, position).ok_or_else(|| odd(port))?;
             let own = port.block(&mesh, &coords, microbatch);
             let from = Block { bytes: from, runs: &Runs::of(&own, &own), element };
-            put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+            let how = kind.filter(|_| !first_of_partial(port, &coords));
+            if !put(&mut bytes, (&Runs::of(&own, &all), element), &from, how) {
+                return Err(odd(port));
+            }
         }
     }
     let dims = port.dims.clone();

@@ -21,6 +21,11 @@ pub struct RankContext {
 }
 
 impl RankContext {
+    /// A rank of a mesh, with the template's weights.
+    pub fn new(rank: u32, mesh: Vec<usize>, transport: Arc<dyn Transport>) -> RankContext {
+        RankContext { rank, mesh, transport, weight_overrides: Vec::new() }
+    }
+
     /// The weight that replaces one of the template's, or that weight itself.
     pub(crate) fn weight(&self, of: u32) -> u32 {
         self.weight_overrides.iter().find(|entry| entry.original == of).map_or(of, |entry| entry.replacement)

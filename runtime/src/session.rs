@@ -147,7 +147,7 @@ impl Session {
 
         let budget = options.budget();
         check_memory(std::iter::once((desc, 1)), budget)?;
-        let arena = Arc::new(arena(plan, desc)?);
+        let arena = Arc::new(arena(plan, desc, rank_context)?);
         let handles = HashMap::new();
         let inner = |program| -> Result<Box<dyn InnerProgram>, SessionError> {
             Ok(Box::new(Self::inner(
@@ -407,9 +407,13 @@ pub(crate) fn worker_count(options: Options, tuned: u32) -> usize {
     (tuned as usize).clamp(1, cores)
 }
 
-fn arena(plan: &Arc<PlanFile>, program: &Program) -> Result<Arena, SessionError> {
-    Arena::new(Arc::clone(plan), &program.chunks)
-        .map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
+fn arena(plan: &Arc<PlanFile>, program: &Program, rank: Option<&RankContext>) -> Result<Arena, SessionError> {
+    let plan = Arc::clone(plan);
+    let arena = match rank {
+        Some(rank) => Arena::with(plan, &program.chunks, &|len| rank.transport.memory(len)),
+        None => Arena::new(plan, &program.chunks),
+    };
+    arena.map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
 }
 
 /// Deals the actors to the plan's threads. The first thread is the caller's; others without tasks are left out.

@@ -1,5 +1,9 @@
 //! Transports: how ranks exchange data in a rendezvous. [`crate::SharedMemory`] implements the trait.
 
+use std::io;
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
 use of_plan::Runs;
 
 /// A block of elements that one rank sends to another.
@@ -45,6 +49,15 @@ pub trait Transport: Send + Sync {
         from: &[u32],
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped>;
+
+    /// Zeroed memory for the registers of a rank's session. A transport that shares it with other processes need not copy blocks
+    /// that are in it.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    fn memory(&self, len: usize) -> io::Result<Arc<MmapRaw>> {
+        Ok(Arc::new(of_plan::zeroed_pages(len)?.into()))
+    }
 
     /// Ends every rendezvous that ranks wait in, and all later ones.
     fn stop(&self);

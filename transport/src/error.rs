@@ -68,6 +68,14 @@ pub enum JoinError {
         /// The second one's address.
         second: SocketAddr,
     },
+    /// Two ranks cannot share memory, which was asked for.
+    #[error("this rank shares no memory with {peer}: {problem}")]
+    NoSharedMemory {
+        /// The other rank.
+        peer: String,
+        /// Why.
+        problem: String,
+    },
     /// The network failed.
     #[error("cannot {what}: {source}")]
     Io {

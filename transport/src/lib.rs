@@ -1,8 +1,9 @@
 //! Transports between ranks that are processes.
 //!
-//! [`TcpTransport::join`] connects a rank to all others: a rendezvous server ([`RendezvousServer`]) tells each rank where the
+//! [`ProcessTransport::join`] connects a rank to all others: a rendezvous server ([`RendezvousServer`]) tells each rank where the
 //! others listen, and is not needed afterwards. Every connection begins with a handshake (`handshake.rs`), in which both ends
-//! prove that they know the job's token and say which plan they run. Data goes in frames with checksums (`wire.rs`).
+//! prove that they know the job's token and say which plan they run. Then they agree on a link for data: processes of one host
+//! share memory (`shared.rs`), in which the receiver reads blocks in place; others send frames with checksums (`tcp.rs`).
 //! A second connection to each rank carries heartbeats and the reason when a rank fails (`monitor.rs`): a rank that died, stopped
 //! or was cut off is named by all others, and nothing waits for ever.
 //!
@@ -10,12 +11,17 @@
 //!
 //! Connections are authenticated, but not encrypted.
 
+mod blocks;
+mod channel;
 mod environment;
 mod error;
 mod handshake;
 mod monitor;
 mod peer;
+mod process;
 mod rendezvous;
+mod segment;
+mod shared;
 mod tcp;
 mod wire;
 
@@ -23,8 +29,8 @@ pub use environment::{Launcher, Placement};
 pub use error::JoinError;
 pub use handshake::Identity;
 pub use peer::PeerInfo;
+pub use process::{JoinOptions, LinkChoice, ProcessTransport};
 pub use rendezvous::RendezvousServer;
-pub use tcp::{JoinOptions, TcpTransport};
 
 /// What tells a plan from another: a hash of the checksums of its sections.
 pub fn plan_hash(plan: &of_plan::PlanFile) -> [u8; 32] {

@@ -1,27 +1,14 @@
-//! The transport between processes over TCP.
-//!
-//! One thread at a time is in a rendezvous. It sends its frames and reads those of all ranks without blocking, because a rank
-//! that only sent would wait for one that only sends. A frame of a later rendezvous waits in memory; beyond a limit the rank
-//! that sends waits. All ranks take part in rendezvous in one order, so the earliest one that is not over can always go on.
+//! Links over TCP: frames, which are sent and received without blocking.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::net::TcpStream;
 
-use of_plan::Runs;
-use of_runtime::{StopReason, Stopped, TransferBlock, Transport};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use of_runtime::TransferBlock;
 
-use crate::error::JoinError;
-use crate::handshake::{self, Identity, Purpose};
-use crate::monitor::{self, Monitor, lock};
+use crate::blocks::{contiguous, pack};
 use crate::peer::PeerInfo;
-use crate::rendezvous::{RendezvousServer, accept_until, register, resolve};
 use crate::wire::{HEADER, Header};
 
 /// Bytes of frames of later rendezvous that wait in memory for each rank.
@@ -30,47 +17,25 @@ const WAITING: usize = 16 << 20;
 /// Memory for a frame is taken in steps of this size, as its bytes come.
 const STEP: usize = 4 << 20;
 
-/// The time that a rank polls before it sleeps. One that sleeps is woken some 10 us later.
-const SPIN: Duration = Duration::from_micros(100);
+/// Bytes of small frames that are read at once.
+const BUFFER: usize = 32 << 10;
 
-/// How a rank joins the others.
-#[derive(Clone, Debug)]
-pub struct JoinOptions {
-    /// `HOST:PORT` of the rendezvous.
-    pub rendezvous: String,
-    /// Whether this rank serves the rendezvous there. Otherwise another rank or a launcher does.
-    pub serve: bool,
-    /// The job's token, which all ranks have. Without one, all ranks must be on this host.
-    pub token: Option<String>,
-    /// How long ranks wait for one another in the beginning.
-    pub join_timeout: Duration,
-    /// After how long a silent rank counts as lost.
-    pub peer_timeout: Duration,
-}
-
-/// Ranks that are processes, connected by TCP.
-#[derive(Debug)]
-pub struct TcpTransport {
-    rank: u32,
-    links: Mutex<Vec<Option<Link>>>,
-    monitor: Arc<Monitor>,
-    watcher: Option<JoinHandle<()>>,
-    /// One more than the rendezvous that this rank is in, or was in when it stopped.
-    current: AtomicU64,
-    spin: Duration,
-}
+/// Memory of a frame that is kept for the next.
+const MAX_SPARE: usize = 64 << 20;
 
 /// The connection for data to another rank.
 #[derive(Debug)]
-struct Link {
-    peer: PeerInfo,
-    stream: TcpStream,
+pub struct TcpLink {
+    pub peer: PeerInfo,
+    stream: BufReader<TcpStream>,
     frame: Partial,
     /// Whole frames that are not taken yet: the number of the rendezvous, and the bytes.
     frames: VecDeque<(u32, Vec<u8>)>,
     waiting: usize,
+    /// The memory of a frame that was taken, for the next.
+    spare: Vec<u8>,
     /// Whether the other end closed the connection.
-    closed: bool,
+    pub closed: bool,
 }
 
 /// A frame of which a part has come.
@@ -80,301 +45,85 @@ struct Partial {
     /// Bytes of the header that are there.
     got: usize,
     expected: Option<Header>,
+    /// Memory for its bytes, as far as it goes.
     bytes: Vec<u8>,
-    /// Bytes of `bytes` that have come.
+    /// Bytes that have come.
     filled: usize,
 }
 
 /// A frame that is sent.
-struct Outgoing<'a> {
-    to: u32,
+#[derive(Debug)]
+pub struct Frame<'a> {
     header: [u8; HEADER],
     bytes: Cow<'a, [u8]>,
     sent: usize,
 }
 
-impl TcpTransport {
-    /// Joins the other ranks of a job.
-    ///
-    /// # Errors
-    /// When a rank does not come in time, has another plan or token, or the network fails.
-    pub fn join(identity: &Identity, options: &JoinOptions) -> Result<TcpTransport, JoinError> {
-        let server = resolve(&options.rendezvous)?;
-        if options.token.is_none() && !server.ip().is_loopback() {
-            return Err(JoinError::NoToken(server));
-        }
-        let token = options.token.clone().unwrap_or_default();
-        let served = match options.serve {
-            true => Some(RendezvousServer::bind(server, identity.ranks, &token)?),
-            false => None,
-        };
-        let own: IpAddr = match server.ip() {
-            ip if ip.is_loopback() => ip,
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let listener = TcpListener::bind((own, 0)).map_err(JoinError::io("listen for other ranks"))?;
-        let port = listener.local_addr().map_err(JoinError::io("listen for other ranks"))?.port();
-        let timeout = options.join_timeout;
-        let peers = std::thread::scope(|scope| {
-            let serving = served.as_ref().map(|server| scope.spawn(|| server.serve(timeout)));
-            let peers = register(server, identity, port, timeout);
-            // The server's error says more than its answer to this rank.
-            let served = serving.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())));
-            served.and(peers)
-        })?;
-        Self::connect(identity, &listener, &peers, options)
-    }
-
-    /// Connects to the ranks below, and waits for those above.
-    fn connect(
-        identity: &Identity,
-        listener: &TcpListener,
-        peers: &[PeerInfo],
-        options: &JoinOptions,
-    ) -> Result<TcpTransport, JoinError> {
-        let own = identity.rank as usize;
-        let none = || (0..peers.len()).map(|_| None).collect::<Vec<Option<TcpStream>>>();
-        let (mut data, mut control) = (none(), none());
-        for (rank, peer) in peers.iter().enumerate().take(own) {
-            for (purpose, to) in [(Purpose::Data, &mut data), (Purpose::Control, &mut control)] {
-                let connected = TcpStream::connect_timeout(&peer.address, options.join_timeout);
-                let mut stream = connected.map_err(JoinError::io(format!("connect to {peer} at {}", peer.address)))?;
-                let other = handshake::connect(&mut stream, identity, purpose)?;
-                if other.rank != peer.rank {
-                    return Err(JoinError::Stranger { peer: peer.address, problem: "it is another rank" });
-                }
-                to[rank] = Some(stream);
-            }
-        }
-        let deadline = Instant::now() + options.join_timeout;
-        let open = |streams: &[Option<TcpStream>]| streams.iter().skip(own + 1).position(Option::is_none);
-        while let Some(missing) = open(&data).or(open(&control)) {
-            let Some(mut stream) = accept_until(listener, deadline)? else {
-                return Err(JoinError::Missing {
-                    missing: peers[own + 1 + missing].to_string(),
-                    seconds: options.join_timeout.as_secs_f64(),
-                    ranks: identity.ranks,
-                });
-            };
-            match handshake::accept(&mut stream, identity) {
-                Ok(other) if (other.rank as usize) < peers.len() => {
-                    let to = if other.purpose == Purpose::Control as u32 { &mut control } else { &mut data };
-                    to[other.rank as usize] = Some(stream);
-                }
-                Ok(_) => {}
-                Err(error @ (JoinError::Plan { .. } | JoinError::Ranks { .. })) => return Err(error),
-                // Whoever it was, the ranks may still come.
-                Err(error) => tracing::warn!(%error, "a connection failed"),
-            }
-        }
-        let prepared = || JoinError::io("prepare connections");
-        let monitors = peers.iter().cloned().zip(control).map(|(peer, stream)| Some((peer, stream?))).collect();
-        let monitor = Arc::new(Monitor::new(monitors, options.peer_timeout).map_err(prepared())?);
-        let link = |(peer, stream): (&PeerInfo, Option<TcpStream>)| -> Result<Option<Link>, JoinError> {
-            let Some(stream) = stream else { return Ok(None) };
-            stream.set_nonblocking(true).map_err(prepared())?;
-            let (frame, frames) = (Partial::default(), VecDeque::new());
-            Ok(Some(Link { peer: peer.clone(), stream, frame, frames, waiting: 0, closed: false }))
-        };
-        let links = peers.iter().zip(data).map(link).collect::<Result<_, _>>()?;
-        let watcher = monitor::start(&monitor).map_err(JoinError::io("start a thread"))?;
-        let own_host = &peers[own].host;
-        let local = peers.iter().filter(|peer| peer.host == *own_host).count();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spin = if local <= cores { SPIN } else { Duration::ZERO };
-        tracing::debug!(rank = identity.rank, ranks = identity.ranks, "joined");
-        let current = AtomicU64::new(0);
-        Ok(TcpTransport {
-            rank: identity.rank,
-            links: Mutex::new(links),
-            monitor,
-            watcher: Some(watcher),
-            current,
-            spin,
-        })
-    }
-
-    /// The other ranks.
-    pub fn peers(&self) -> Vec<PeerInfo> {
-        lock(&self.links).iter().flatten().map(|link| link.peer.clone()).collect()
-    }
-
-    fn exchange(
-        &self,
-        links: &mut [Option<Link>],
-        id: u32,
-        outgoing: &mut [Outgoing<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
-    ) -> Result<(), String> {
-        let mut taken = 0;
-        let mut idle_since: Option<Instant> = None;
-        loop {
-            if self.monitor.stopped() {
-                return Err(String::new());
-            }
-            let mut progress = false;
-            for out in outgoing.iter_mut().filter(|out| out.left() > 0) {
-                let link = link_to(links, out.to)?;
-                progress |= out.send(link)?;
-            }
-            for link in links.iter_mut().flatten().filter(|link| link.waiting < WAITING) {
-                progress |= link.receive()?;
-            }
-            while let Some(rank) = from.get(taken) {
-                let Some(bytes) = link_to(links, *rank)?.take(id)? else { break };
-                let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
-                take(taken, TransferBlock { to: self.rank, bytes: &bytes, block: &block, element: 1 });
-                taken += 1;
-                progress = true;
-            }
-            let sending = outgoing.iter().any(|out| out.left() > 0);
-            if !sending && taken == from.len() {
-                return Ok(());
-            }
-            if progress {
-                idle_since = None;
-                continue;
-            }
-            for rank in from.get(taken..).unwrap_or_default() {
-                let link = link_to(links, *rank)?;
-                if link.closed && link.frames.is_empty() && self.monitor.is_gone(*rank) {
-                    return Err(format!("{} has left, and was waited for", link.peer));
-                }
-            }
-            if idle_since.get_or_insert_with(Instant::now).elapsed() < self.spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            self.sleep(links, outgoing);
-        }
-    }
-
-    /// Waits until something comes, can be sent, or the monitor wakes this thread.
-    fn sleep(&self, links: &[Option<Link>], outgoing: &[Outgoing<'_>]) {
-        let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        let mut fds = vec![PollFd::new(&self.monitor.woken, PollFlags::IN)];
-        for (rank, link) in links.iter().enumerate() {
-            let Some(link) = link.as_ref().filter(|link| !link.closed) else { continue };
-            let sending = outgoing.iter().any(|out| out.to as usize == rank && out.left() > 0);
-            let write = if sending { PollFlags::OUT } else { PollFlags::empty() };
-            let read = if link.waiting < WAITING { PollFlags::IN } else { PollFlags::empty() };
-            fds.push(PollFd::new(&link.stream, read | write));
-        }
-        if poll(&mut fds, Some(&tick)).is_err() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.monitor.drain();
-    }
-}
-
-impl Transport for TcpTransport {
-    fn rendezvous(
-        &self,
-        me: u32,
-        id: u32,
-        blocks: &[TransferBlock<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
-    ) -> Result<(), Stopped> {
-        debug_assert_eq!(me, self.rank);
-        let mut outgoing: Vec<Outgoing<'_>> = blocks.iter().map(|block| Outgoing::of(id, block)).collect();
-        let mut links = lock(&self.links);
-        self.current.store(u64::from(id) + 1, Ordering::Release);
-        match self.exchange(&mut links, id, &mut outgoing, from, take) {
-            Ok(()) => {
-                self.current.store(0, Ordering::Release);
-                Ok(())
-            }
-            Err(why) => {
-                if !why.is_empty() {
-                    self.monitor.stop(why);
-                }
-                Err(Stopped)
-            }
-        }
-    }
-
-    fn stop(&self) {
-        self.fail("it stopped");
-    }
-
-    fn fail(&self, why: &str) {
-        self.monitor.stop(format!("rank {} (process {}) failed: {why}", self.rank, std::process::id()));
-    }
-
-    fn stopped(&self) -> bool {
-        self.monitor.stopped()
-    }
-
-    fn reason(&self) -> Option<StopReason> {
-        let transfer = self.current.load(Ordering::Acquire).checked_sub(1).map(|id| id as u32);
-        self.monitor.reason().map(|text| StopReason { text, transfer })
-    }
-}
-
-impl Drop for TcpTransport {
-    fn drop(&mut self) {
-        self.monitor.leave();
-        if let Some(watcher) = self.watcher.take() {
-            // A panic of the thread has been printed where it happened.
-            let _ = watcher.join();
-        }
-    }
-}
-
-fn link_to(links: &mut [Option<Link>], rank: u32) -> Result<&mut Link, String> {
-    let link = links.get_mut(rank as usize).and_then(Option::as_mut);
-    link.ok_or_else(|| format!("there is no connection to rank {rank}"))
-}
-
-impl<'a> Outgoing<'a> {
-    /// The frame of a block. One that is not contiguous is packed.
-    fn of(id: u32, block: &TransferBlock<'a>) -> Outgoing<'a> {
-        let (run, element) = (block.block.len() * block.element, block.element);
-        let piece = |start: usize| block.bytes.get(start * element..start * element + run).unwrap_or_default();
-        let mut starts = block.block.starts();
-        let first = starts.next().map(piece).unwrap_or_default();
-        let bytes: Cow<'a, [u8]> = match starts.next() {
-            None => first.into(),
-            Some(second) => {
-                let mut packed = first.to_vec();
-                packed.extend_from_slice(piece(second));
-                starts.for_each(|start| packed.extend_from_slice(piece(start)));
+impl<'a> Frame<'a> {
+    /// The frame of a block. One that is not in one piece is packed.
+    pub fn of(id: u32, block: &TransferBlock<'a>) -> Frame<'a> {
+        let bytes: Cow<'a, [u8]> = match contiguous(block) {
+            Some(bytes) => bytes.into(),
+            None => {
+                let mut packed = vec![0; block.block.elements() * block.element];
+                pack(block, &mut packed);
                 packed.into()
             }
         };
-        Outgoing { to: block.to, header: Header::of(id, &bytes).encode(), bytes, sent: 0 }
+        Frame { header: Header::of(id, &bytes).encode(), bytes, sent: 0 }
     }
 
-    fn left(&self) -> usize {
+    /// Bytes that are not sent yet.
+    pub fn left(&self) -> usize {
         HEADER + self.bytes.len() - self.sent
     }
+}
 
-    /// Sends as much as the connection takes. Returns whether that was something.
-    fn send(&mut self, link: &mut Link) -> Result<bool, String> {
+impl TcpLink {
+    /// Over an open connection.
+    pub fn new(peer: PeerInfo, stream: TcpStream) -> io::Result<TcpLink> {
+        stream.set_nonblocking(true)?;
+        let (frame, frames, spare) = (Partial::default(), VecDeque::new(), Vec::new());
+        let stream = BufReader::with_capacity(BUFFER, stream);
+        Ok(TcpLink { peer, stream, frame, frames, waiting: 0, spare, closed: false })
+    }
+
+    /// The connection, to wait for.
+    pub fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    /// Whether there is memory for more frames that wait.
+    pub fn has_room(&self) -> bool {
+        self.waiting < WAITING
+    }
+
+    /// Whether nothing more will come.
+    pub fn is_over(&self) -> bool {
+        self.closed && self.frames.is_empty()
+    }
+
+    /// Sends as much of a frame as the connection takes. Returns whether that was something.
+    pub fn send(&mut self, frame: &mut Frame<'_>) -> Result<bool, String> {
         let mut progress = false;
-        while self.left() > 0 {
-            let header = &self.header[self.sent.min(HEADER)..];
-            let bytes = &self.bytes[self.sent.saturating_sub(HEADER)..];
-            match link.stream.write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
+        while frame.left() > 0 {
+            let header = &frame.header[frame.sent.min(HEADER)..];
+            let bytes = &frame.bytes[frame.sent.saturating_sub(HEADER)..];
+            match self.stream.get_mut().write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
                 Ok(n) => {
-                    self.sent += n;
+                    frame.sent += n;
                     progress = true;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(format!("{} cannot be sent to: {e}", link.peer)),
+                Err(e) => return Err(format!("{} cannot be sent to: {e}", self.peer)),
             }
         }
         Ok(progress)
     }
-}
 
-impl Link {
     /// Reads what has come of frames. Returns whether that was something.
-    fn receive(&mut self) -> Result<bool, String> {
+    pub fn receive(&mut self) -> Result<bool, String> {
         let mut progress = false;
         while !self.closed {
             let got = match self.frame.read(&mut self.stream) {
@@ -397,26 +146,31 @@ impl Link {
             let Some((id, bytes)) = self.frame.whole().map_err(|what| format!("{} {what}", self.peer))? else {
                 continue;
             };
+            self.frame.bytes = std::mem::take(&mut self.spare);
             self.waiting += bytes.len();
             self.frames.push_back((id, bytes));
-            if self.waiting >= WAITING {
+            // Most often, a frame is all that has come.
+            if self.waiting >= WAITING || self.stream.buffer().is_empty() {
                 break;
             }
         }
         Ok(progress)
     }
 
-    /// The bytes that this rank sent in rendezvous `id`, if they have come.
-    fn take(&mut self, id: u32) -> Result<Option<Vec<u8>>, String> {
+    /// Passes the bytes that this rank sent in rendezvous `id` to `take`. Returns whether they have come.
+    pub fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
         match self.frames.front() {
-            None => Ok(None),
-            Some((own, _)) if *own != id => Err(format!("{} is in transfer {own} instead of {id}", self.peer)),
-            Some(_) => {
-                let bytes = self.frames.pop_front().map(|(_, bytes)| bytes);
-                self.waiting -= bytes.as_ref().map_or(0, Vec::len);
-                Ok(bytes)
+            None => return Ok(false),
+            Some((own, _)) if *own != id => return Err(format!("{} is in transfer {own} instead of {id}", self.peer)),
+            Some((_, bytes)) => take(bytes),
+        }
+        if let Some((_, bytes)) = self.frames.pop_front() {
+            self.waiting -= bytes.len();
+            if bytes.len() <= MAX_SPARE && bytes.len() > self.spare.len() {
+                self.spare = bytes;
             }
         }
+        Ok(true)
     }
 }
 
@@ -432,13 +186,14 @@ impl Partial {
             }
             return Ok(got);
         };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
         if self.filled == self.bytes.len() {
-            let left = usize::try_from(length).unwrap_or(usize::MAX) - self.filled;
-            let step = left.min(STEP.max(self.filled));
+            let step = (length - self.filled).min(STEP.max(self.filled));
             self.bytes.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
             self.bytes.resize(self.filled + step, 0);
         }
-        let got = from.read(&mut self.bytes[self.filled..])?;
+        let end = self.bytes.len().min(length);
+        let got = from.read(&mut self.bytes[self.filled..end])?;
         self.filled += got;
         Ok(got)
     }
@@ -448,7 +203,9 @@ impl Partial {
         let Some(header) = self.expected.filter(|header| header.length == self.filled as u64) else {
             return Ok(None);
         };
-        let bytes = std::mem::take(self).bytes;
+        let filled = self.filled;
+        let mut bytes = std::mem::take(self).bytes;
+        bytes.truncate(filled);
         if crc32fast::hash(&bytes) != header.crc {
             return Err(format!("sent a damaged message of {} bytes: its checksum does not match", bytes.len()));
         }

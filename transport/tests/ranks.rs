@@ -1,13 +1,17 @@
-//! Ranks over TCP. Each is a thread here; `of-opt`'s tests run processes.
+//! Ranks over shared memory and TCP. Each is a thread here; `of-opt`'s tests run processes.
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
-use of_plan::Runs;
-use of_runtime::{Stopped, TransferBlock, Transport};
-use of_transport::{Identity, JoinError, JoinOptions, RendezvousServer, TcpTransport};
+use of_plan::{AxisLayout, ElementType, LayoutKind, Runs, Transfer};
+use of_runtime::{RankContext, RankTransfer, SharedMemory, Stopped, TransferBlock, Transport};
+use of_transport::{Identity, JoinError, JoinOptions, LinkChoice, ProcessTransport, RendezvousServer};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The links of two ranks, in every test.
+const LINKS: [LinkChoice; 2] = [LinkChoice::SharedMemory, LinkChoice::Tcp];
 
 fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
     JoinOptions {
@@ -16,6 +20,7 @@ fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
         token: Some(token.into()),
         join_timeout: TIMEOUT,
         peer_timeout: Duration::from_secs(10),
+        link: LinkChoice::Auto,
     }
 }
 
@@ -23,8 +28,9 @@ fn server(ranks: u32, token: &str) -> RendezvousServer {
     RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, token).unwrap()
 }
 
-/// Runs `work` as each of so many ranks.
-fn ranks<T: Send>(count: u32, work: impl Fn(u32, TcpTransport) -> T + Sync) -> Vec<T> {
+/// Runs `work` as each rank, with these choices of links.
+fn ranks<T: Send>(links: &[LinkChoice], work: impl Fn(u32, ProcessTransport) -> T + Sync) -> Vec<T> {
+    let count = links.len() as u32;
     let server = server(count, "token");
     std::thread::scope(|scope| {
         scope.spawn(|| server.serve(TIMEOUT).unwrap());
@@ -32,7 +38,8 @@ fn ranks<T: Send>(count: u32, work: impl Fn(u32, TcpTransport) -> T + Sync) -> V
             let (server, work) = (&server, &work);
             scope.spawn(move || {
                 let identity = Identity::new(rank, count, [7; 32], "token");
-                work(rank, TcpTransport::join(&identity, &options(server, "token")).unwrap())
+                let options = JoinOptions { link: links[rank as usize], ..options(server, "token") };
+                work(rank, ProcessTransport::join(&identity, &options).unwrap())
             })
         };
         let threads: Vec<_> = (0..count).map(rank).collect();
@@ -64,7 +71,19 @@ fn every_rank_gets_what_was_sent_in_order() {
         };
         (0..200).map(&mut pairs).collect()
     };
-    ranks(RANKS, |me, transport| {
+    use LinkChoice::{Auto, SharedMemory, Tcp};
+    // With shared memory, over TCP, and one rank that the others reach over TCP alone.
+    for links in [[SharedMemory; 4], [Tcp; 4], [Auto, Auto, Tcp, Auto]] {
+        exchange_all(&links, &plan);
+    }
+}
+
+/// Exchanges what the plan says, for each rendezvous: from, to and length of each message.
+fn exchange_all(links: &[LinkChoice], plan: &[Vec<(u32, u32, usize)>]) {
+    ranks(links, |me, transport| {
+        let shared = links.iter().filter(|link| **link != LinkChoice::Tcp).count();
+        let sharing = if links[me as usize] == LinkChoice::Tcp { 0 } else { shared - 1 };
+        assert_eq!(transport.sharing().len(), sharing);
         for (id, pairs) in plan.iter().enumerate() {
             let id = id as u32;
             let sent: Vec<(u32, Vec<u8>)> = pairs
@@ -96,74 +115,152 @@ fn every_rank_gets_what_was_sent_in_order() {
 
 #[test]
 fn blocks_that_are_not_contiguous_are_packed() {
-    let got = ranks(2, |me, transport| {
-        let bytes: Vec<u8> = (0..32).collect();
-        // Columns 1 and 2 of a 4 x 4 matrix of two-byte elements.
-        let block = Runs::of(&[(0, 4), (1, 2)], &[(0, 4), (0, 4)]);
-        let blocks = [TransferBlock { to: 1, bytes: &bytes, block: &block, element: 2 }];
-        let mut got = Vec::new();
-        let (blocks, from) = if me == 0 { (&blocks[..], &[][..]) } else { (&[][..], &[0][..]) };
-        transport.rendezvous(me, 5, blocks, from, &mut |_, block| got = block.bytes.to_vec()).unwrap();
-        got
+    // Small blocks, and blocks that are too large for a ring: columns of a matrix of `n` rows of 4 elements of two bytes.
+    for (link, n) in LINKS.into_iter().flat_map(|link| [(link, 4), (link, 10_000)]) {
+        let bytes: Vec<u8> = (0..8 * n).map(|i| i as u8).collect();
+        let got = ranks(&[link; 2], |me, transport| {
+            let block = Runs::of(&[(0, n), (1, 2)], &[(0, n), (0, 4)]);
+            let blocks = [TransferBlock { to: 1, bytes: &bytes, block: &block, element: 2 }];
+            let mut got = Vec::new();
+            let (blocks, from) = if me == 0 { (&blocks[..], &[][..]) } else { (&[][..], &[0][..]) };
+            transport.rendezvous(me, 5, blocks, from, &mut |_, block| got = block.bytes.to_vec()).unwrap();
+            got
+        });
+        let want: Vec<u8> = bytes.chunks(8).flat_map(|row| row[2..6].to_vec()).collect();
+        assert!(got[1] == want, "{link:?} {n}");
+    }
+}
+
+/// Every transfer between layouts of a matrix on a mesh of 2 x 2, as each rank's part after it.
+fn all_transfers(me: u32, transport: &Arc<dyn Transport>) -> Vec<Vec<f32>> {
+    let kinds = [AxisLayout::of(LayoutKind::Broadcast), AxisLayout::of(LayoutKind::Sum)];
+    let all: Vec<AxisLayout> = kinds.into_iter().chain([AxisLayout::split(0), AxisLayout::split(1)]).collect();
+    let both = || all.iter().flat_map(|a| all.iter().map(|b| vec![*a, *b]));
+    let context = RankContext::new(me, vec![2, 2], Arc::clone(transport));
+    let mut parts = Vec::new();
+    for (from, to) in both().flat_map(|from| both().map(move |to| (from.clone(), to))) {
+        // Parts of different sizes; the larger ones do not fit into a ring.
+        let dims = if parts.len() % 2 == 0 { vec![7, 5] } else { vec![140, 101] };
+        let transfer = Transfer { id: parts.len() as u32, axes: vec![0, 1], dims, from, to };
+        let transfer = RankTransfer::new(&transfer, &context, ElementType::F32).unwrap();
+        let (before, after) = transfer.bytes();
+        let source: Vec<u8> = (0..before / 4).flat_map(|i| ((i + 10_000 * me as usize) as f32).to_ne_bytes()).collect();
+        let mut target = vec![255; after];
+        transfer.run(&source, &mut target).unwrap_or_else(|Stopped| panic!("{:?}", transport.reason()));
+        parts.push(target.as_chunks::<4>().0.iter().map(|x| f32::from_ne_bytes(*x)).collect());
+    }
+    parts
+}
+
+#[test]
+fn transfers_give_what_they_give_between_threads() {
+    let threads: Arc<dyn Transport> = Arc::new(SharedMemory::new(4));
+    let want: Vec<Vec<Vec<f32>>> = std::thread::scope(|scope| {
+        let rank = |me: u32| {
+            let threads = &threads;
+            scope.spawn(move || all_transfers(me, threads))
+        };
+        let ranks: Vec<_> = (0..4).map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    assert_eq!(got[1], [2, 3, 4, 5, 10, 11, 12, 13, 18, 19, 20, 21, 26, 27, 28, 29]);
+    for link in LINKS {
+        let got = ranks(&[link; 4], |me, transport| {
+            let transport: Arc<dyn Transport> = Arc::new(transport);
+            all_transfers(me, &transport)
+        });
+        assert!(got == want, "{link:?}");
+    }
 }
 
 #[test]
 fn a_rank_that_fails_tells_the_others_why() {
-    let reasons = ranks(3, |me, transport| {
-        if me == 2 {
-            transport.fail("no memory");
-            return transport.reason().unwrap().text;
-        }
-        let waited = transport.rendezvous(me, 9, &[], &[2], &mut |_, _| ());
-        assert_eq!(waited, Err(Stopped));
-        let reason = transport.reason().unwrap();
-        assert_eq!(reason.transfer, Some(9));
-        reason.text
+    let reasons = LINKS.map(|link| {
+        ranks(&[link; 3], |me, transport| {
+            if me == 2 {
+                transport.fail("no memory");
+                return transport.reason().unwrap().text;
+            }
+            let waited = transport.rendezvous(me, 9, &[], &[2], &mut |_, _| ());
+            assert_eq!(waited, Err(Stopped));
+            let reason = transport.reason().unwrap();
+            assert_eq!(reason.transfer, Some(9));
+            reason.text
+        })
     });
-    for reason in reasons {
+    for reason in reasons.into_iter().flatten() {
         assert!(reason.starts_with("rank 2 (process ") && reason.ends_with("failed: no memory"), "{reason}");
     }
 }
 
 #[test]
 fn a_rank_that_left_is_named_by_who_waits_for_it() {
-    let reasons = ranks(2, |me, transport| {
-        if me == 1 {
-            drop(transport);
-            return String::new();
+    for link in LINKS {
+        let reasons = ranks(&[link; 2], |me, transport| {
+            if me == 1 {
+                drop(transport);
+                return String::new();
+            }
+            let waited = transport.rendezvous(me, 1, &[], &[1], &mut |_, _| ());
+            assert_eq!(waited, Err(Stopped));
+            transport.reason().unwrap().text
+        });
+        assert!(reasons[0].starts_with("rank 1 (process ") && reasons[0].contains("has left"), "{reasons:?}");
+    }
+}
+
+#[test]
+fn what_a_rank_sent_before_it_left_is_taken() {
+    for link in LINKS {
+        for _ in 0..20 {
+            let got = ranks(&[link; 2], |me, transport| {
+                let block = Runs::of(&[(0, 8)], &[(0, 8)]);
+                let blocks = [TransferBlock { to: 0, bytes: &[5; 8], block: &block, element: 1 }];
+                if me == 1 {
+                    return transport.rendezvous(me, 1, &blocks, &[], &mut |_, _| ());
+                }
+                transport.rendezvous(me, 1, &[], &[1], &mut |_, block| assert_eq!(block.bytes, [5; 8]))
+            });
+            assert_eq!(got, [Ok(()), Ok(())]);
         }
-        let waited = transport.rendezvous(me, 1, &[], &[1], &mut |_, _| ());
-        assert_eq!(waited, Err(Stopped));
-        transport.reason().unwrap().text
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_named_by_who_sends_it_more_than_fits() {
+    let reasons = ranks(&[LinkChoice::SharedMemory; 2], |me, transport| {
+        let (bytes, block) = (vec![0u8; 1 << 20], Runs::of(&[(0, 1 << 20)], &[(0, 1 << 20)]));
+        let blocks = [TransferBlock { to: 1, bytes: &bytes, block: &block, element: 1 }];
+        let sent = if me == 0 { transport.rendezvous(me, 1, &blocks, &[], &mut |_, _| ()) } else { Ok(()) };
+        (sent, transport.reason().map(|reason| reason.text))
     });
-    assert!(reasons[0].starts_with("rank 1 (process ") && reasons[0].contains("has left"), "{reasons:?}");
+    assert!(matches!(&reasons[0], (Err(Stopped), Some(text)) if text.contains("has left")), "{reasons:?}");
 }
 
 #[test]
 fn ranks_of_other_transfers_are_an_error() {
-    let reasons = ranks(2, |me, transport| {
-        let block = Runs::of(&[(0, 1)], &[(0, 1)]);
-        let other = 1 - me;
-        let blocks = [TransferBlock { to: other, bytes: &[1], block: &block, element: 1 }];
-        // Each is in a rendezvous of its own.
-        let met = transport.rendezvous(me, me, &blocks, &[other], &mut |_, _| ());
-        (met, transport.reason().map(|reason| reason.text))
-    });
-    assert!(reasons.iter().any(|(met, text)| {
-        *met == Err(Stopped) && text.as_ref().is_some_and(|text| text.contains("is in transfer"))
-    }));
+    for link in LINKS {
+        let reasons = ranks(&[link; 2], |me, transport| {
+            let block = Runs::of(&[(0, 1)], &[(0, 1)]);
+            let other = 1 - me;
+            let blocks = [TransferBlock { to: other, bytes: &[1], block: &block, element: 1 }];
+            // Each is in a rendezvous of its own.
+            let met = transport.rendezvous(me, me, &blocks, &[other], &mut |_, _| ());
+            (met, transport.reason().map(|reason| reason.text))
+        });
+        assert!(reasons.iter().any(|(met, text)| {
+            *met == Err(Stopped) && text.as_ref().is_some_and(|text| text.contains("is in transfer"))
+        }));
+    }
 }
 
 /// What each of two ranks says with this identity of rank 1.
-fn joined(second: impl Fn(&RendezvousServer) -> Result<TcpTransport, JoinError> + Sync) -> [String; 3] {
+fn joined(second: impl Fn(&RendezvousServer) -> Result<ProcessTransport, JoinError> + Sync) -> [String; 3] {
     let server = server(2, "token");
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(Duration::from_secs(4)));
         let first = scope.spawn(|| {
             let identity = Identity::new(0, 2, [7; 32], "token");
-            TcpTransport::join(&identity, &options(&server, "token")).map(drop)
+            ProcessTransport::join(&identity, &options(&server, "token")).map(drop)
         });
         let other = scope.spawn(|| second(&server).map(drop));
         let text = |result: Result<(), JoinError>| result.err().map_or_else(String::new, |e| e.to_string());
@@ -175,7 +272,7 @@ fn joined(second: impl Fn(&RendezvousServer) -> Result<TcpTransport, JoinError> 
 fn strangers_and_other_plans_are_refused() {
     let with = |rank, ranks, plan, token: &'static str| {
         move |server: &RendezvousServer| {
-            TcpTransport::join(&Identity::new(rank, ranks, [plan; 32], token), &options(server, token))
+            ProcessTransport::join(&Identity::new(rank, ranks, [plan; 32], token), &options(server, token))
         }
     };
     let [served, first, other] = joined(with(1, 2, 7, "another token"));
@@ -206,7 +303,7 @@ fn noise_at_the_rendezvous_does_not_stop_the_ranks() {
             let server = &server;
             scope.spawn(move || {
                 let identity = Identity::new(rank, 2, [7; 32], "token");
-                TcpTransport::join(&identity, &options(server, "token")).unwrap()
+                ProcessTransport::join(&identity, &options(server, "token")).unwrap()
             });
         }
     });
@@ -221,8 +318,9 @@ fn other_hosts_need_a_token() {
         token: None,
         join_timeout: TIMEOUT,
         peer_timeout: TIMEOUT,
+        link: LinkChoice::Auto,
     };
-    assert!(matches!(TcpTransport::join(&identity, &options), Err(JoinError::NoToken(_))));
+    assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::NoToken(_))));
     let options = JoinOptions { rendezvous: "no port".into(), ..options };
-    assert!(matches!(TcpTransport::join(&identity, &options), Err(JoinError::Address { .. })));
+    assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::Address { .. })));
 }

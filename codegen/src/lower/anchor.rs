@@ -143,9 +143,10 @@ impl Lowering<'_, '_> {
             return contraction::RhsLayout::Corrected;
         }
         let tensor = self.constants.tensor(w);
-        let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
-        let all = |holds: fn(f32) -> bool| values.iter().all(|x| holds(*x));
-        if 4 * values.len() <= contraction::L2_RESIDENT_BYTES {
+        let bytes = tensor.as_ref().filter(|t| t.dtype() == DType::F32).and_then(|t| t.bytes());
+        let bytes: &[u8] = bytes.map_or(&[], |bytes| bytes);
+        let all = |holds: fn(f32) -> bool| bytes.as_chunks::<4>().0.iter().all(|x| holds(f32::from_le_bytes(*x)));
+        if bytes.len() <= contraction::L2_RESIDENT_BYTES {
             contraction::RhsLayout::Packed
         } else if all(|x| x.to_bits() & 0xffff == 0) {
             contraction::RhsLayout::PackedHalf(DType::BF16)

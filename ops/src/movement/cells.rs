@@ -149,6 +149,27 @@ pub(crate) fn stride(x: &Tensor, dims: &[usize], start: usize, steps: &[isize]) 
     }
     let (row, step) = merged.pop().unwrap_or((1, 1));
     let outer: Vec<usize> = merged.iter().map(|(n, _)| *n).collect();
+    // What is adjacent in `x` but not in the result.
+    let adjacent = merged.iter().position(|(n, s)| *s == 1 && *n >= TILE).filter(|_| step > 1 && row >= TILE);
+    if let (Some(axis), Cells::Bytes(width, bytes)) = (adjacent, &source) {
+        let mut to = vec![0; shape::count(dims)? * width];
+        let apart: usize = outer[axis + 1..].iter().product::<usize>() * row;
+        let tile = Transposed { lines: (outer[axis], apart), cells: (row, step as usize) };
+        let own: Vec<usize> = outer.iter().enumerate().map(|(a, n)| if a == axis { 1 } else { *n }).collect();
+        shape::for_each_index(&own, |index| {
+            let from: isize = index.iter().zip(&merged).map(|(i, (_, step))| *i as isize * step).sum();
+            let line = index.iter().zip(&outer).fold(0, |at, (i, n)| at * n + i);
+            let (to, from) = (&mut to[line * row * width..], &bytes[start.wrapping_add_signed(from) * width..]);
+            match width {
+                1 => tile.copy::<1>(to, from),
+                2 => tile.copy::<2>(to, from),
+                4 => tile.copy::<4>(to, from),
+                8 => tile.copy::<8>(to, from),
+                _ => tile.copy::<16>(to, from),
+            }
+        });
+        return Cells::Bytes(*width, to.into()).into_tensor(x.dtype(), dims.to_vec());
+    }
     if row > 0 {
         shape::for_each_index(&outer, |index| {
             let at: isize = index.iter().zip(&merged).map(|(i, (_, step))| *i as isize * step).sum();
@@ -156,6 +177,34 @@ pub(crate) fn stride(x: &Tensor, dims: &[usize], start: usize, steps: &[isize]) 
         });
     }
     out.into_tensor(x.dtype(), dims.to_vec())
+}
+
+/// Extents of a square that a cache holds whichever way it is walked.
+const TILE: usize = 16;
+
+/// Lines of cells that are adjacent across lines in the source: a transposed matrix.
+struct Transposed {
+    /// Lines, and how far apart they are in the result.
+    lines: (usize, usize),
+    /// Cells of a line, and how far apart they are in the source.
+    cells: (usize, usize),
+}
+
+impl Transposed {
+    /// Copies cells of `W` bytes, a tile after another: a line alone would read a cache line for each cell.
+    fn copy<const W: usize>(&self, to: &mut [u8], from: &[u8]) {
+        let ((lines, apart), (cells, step)) = (self.lines, self.cells);
+        for first_line in (0..lines).step_by(TILE) {
+            for first in (0..cells).step_by(TILE) {
+                let n = TILE.min(cells - first);
+                for line in first_line..(first_line + TILE).min(lines) {
+                    let out = to[(line * apart + first) * W..][..n * W].chunks_exact_mut(W);
+                    let source = from[(line + first * step) * W..].chunks(step * W);
+                    out.zip(source).for_each(|(to, from)| to.copy_from_slice(&from[..W]));
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +232,24 @@ mod tests {
             let mut z = Cells::zeros(dtype, 3).unwrap();
             (0..3).for_each(|i| z.set(i, &Cells::of(&x), i));
             assert_eq!(z.into_tensor(dtype, vec![3]).unwrap(), x, "{dtype}");
+        }
+    }
+    #[test]
+    fn matrices_are_transposed_in_tiles() {
+        for dtype in [DType::I8, DType::F16, DType::F32, DType::F64] {
+            for (n, m) in [(16, 16), (17, 40), (50, 19)] {
+                let elements = Elements::Int((0..3 * n * m).map(|i| (i % 101) as i128).collect());
+                let x = Tensor::from_elements(dtype, vec![3 * n * m], elements).unwrap();
+                let (apart, whole) = (n as isize, (n * m) as isize);
+                // Lines of matrices, of matrices one after another, and of cells of many matrices.
+                for (dims, steps) in
+                    [([3, n, m], [whole, 1, apart]), ([n, 3, m], [1, whole, apart]), ([n, m, 3], [1, apart, whole])]
+                {
+                    let strided = stride(&x, &dims, 0, &steps).unwrap();
+                    let at = |i: &[usize]| i.iter().zip(&steps).map(|(i, step)| i * *step as usize).sum();
+                    assert_eq!(strided, pick(&x, &dims, at).unwrap(), "{dtype} {dims:?}");
+                }
+            }
         }
     }
 }

@@ -10,14 +10,26 @@ use of_plan::{Chunk, PlanFile};
 /// The chunks of a program, and the plan whose weights its buffers may point into.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    chunks: Vec<MmapRaw>,
+    chunks: Vec<Arc<MmapRaw>>,
     plan: Arc<PlanFile>,
 }
 
 impl Arena {
     /// Reserves the chunks. Their pages come when they are first touched, and are zero. An error says which failed.
     pub fn new(plan: Arc<PlanFile>, chunks: &[Chunk]) -> Result<Self, (usize, io::Error)> {
-        let reserve = |(index, chunk): (usize, &Chunk)| reserve(chunk.bytes).map_err(|error| (index, error));
+        Self::with(plan, chunks, &|len| Ok(Arc::new(of_plan::zeroed_pages(len)?.into())))
+    }
+
+    /// As [`Arena::new`], of memory that `zeroed` gives.
+    pub fn with(
+        plan: Arc<PlanFile>,
+        chunks: &[Chunk],
+        zeroed: &dyn Fn(usize) -> io::Result<Arc<MmapRaw>>,
+    ) -> Result<Self, (usize, io::Error)> {
+        let reserve = |(index, chunk): (usize, &Chunk)| {
+            let len = usize::try_from(chunk.bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory));
+            len.and_then(zeroed).map_err(|error| (index, error))
+        };
         let chunks = chunks.iter().enumerate().map(reserve).collect::<Result<_, _>>()?;
         Ok(Self { chunks, plan })
     }
@@ -42,11 +54,6 @@ impl Arena {
         let start = NonNull::from(bytes).cast();
         Some(Buffer { start, len: bytes.len(), stride: 0, num: 1, writable: false, _arena: Arc::clone(self) })
     }
-}
-
-fn reserve(bytes: u64) -> io::Result<MmapRaw> {
-    let len = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    Ok(of_plan::zeroed_pages(len)?.into())
 }
 
 /// Bytes at a fixed address: a register with its copies, or a weight. It keeps what it points into alive.

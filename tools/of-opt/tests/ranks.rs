@@ -58,6 +58,36 @@ fn processes_give_what_threads_give() {
     }
 }
 
+/// A step with transfers of every kind that a data-parallel model has: a sum over both ranks, and slices of a whole.
+#[test]
+fn transfers_between_processes_give_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/lit/cli/ranks.of");
+    let run = |args: &[&str], out: &str| {
+        let mut c = of_opt();
+        c.arg("run").arg(path("ranks.plan")).args(["--shape", "x=6x8", "--peer-timeout", "30s", "--outputs"]);
+        let ran = c.arg(path(out)).args(args).output().unwrap();
+        assert!(ran.status.success(), "{}", text(&ran).1);
+        fs::read(path(out).join("output_0.pb")).unwrap()
+    };
+    let compiled = of_opt()
+        .arg("compile")
+        .arg(&model)
+        .args(["--mesh", "cpu[2]", "-q", "-o"])
+        .arg(path("ranks.plan"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", text(&compiled).1);
+    let inspected = of_opt().arg("inspect").arg(path("ranks.plan")).output().unwrap();
+    assert!(text(&inspected).0.contains("boxing: transfer"), "{inspected:?}");
+    let want = run(&[], "threads");
+    for transport in ["shared-memory", "tcp"] {
+        let got = run(&["--ranks", "2", "--transport", transport, "--iterations", "20"], transport);
+        assert!(got == want, "{transport}");
+    }
+}
+
 #[test]
 fn ranks_of_a_launcher_join_where_it_says() {
     let dir = compiled("cpu[2]");

@@ -5,12 +5,12 @@ mod launch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{count, error};
 use of_plan::PlanFile;
-use of_transport::{Identity, JoinError, JoinOptions, Launcher, Placement, TcpTransport, plan_hash};
+use of_transport::{Identity, JoinError, JoinOptions, Launcher, LinkChoice, Placement, ProcessTransport, plan_hash};
 
 pub use launch::launch;
 
@@ -33,6 +33,21 @@ pub struct RankOptions {
     /// After how long a rank that is silent counts as lost
     #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "1s", value_parser = quantity::duration)]
     pub peer_timeout: Duration,
+    /// How ranks exchange data
+    #[arg(long, value_name = "TRANSPORT", help_heading = "Ranks", value_enum, default_value_t)]
+    pub transport: TransportChoice,
+}
+
+/// How ranks exchange data.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory between ranks of one host, and TCP between others
+    #[default]
+    Auto,
+    /// TCP
+    Tcp,
+    /// Shared memory: all ranks must be on one host
+    SharedMemory,
 }
 
 /// What this process is.
@@ -81,7 +96,7 @@ pub fn join(
     options: &RankOptions,
     placement: &Placement,
     plan: &PlanFile,
-) -> Result<Option<Arc<TcpTransport>>, Diagnostics> {
+) -> Result<Option<Arc<ProcessTransport>>, Diagnostics> {
     let launcher = placement.launcher;
     let Some(mesh) = plan.plan().meshes.first() else {
         if options.ranks.is_some() || launcher == Launcher::OfOpt {
@@ -111,9 +126,14 @@ pub fn join(
     let token = placement.token.clone();
     let identity = Identity::new(placement.rank, needed, plan_hash(plan), token.as_deref().unwrap_or_default());
     let serve = placement.rank == 0 && launcher != Launcher::OfOpt;
+    let link = match options.transport {
+        TransportChoice::Auto => LinkChoice::Auto,
+        TransportChoice::Tcp => LinkChoice::Tcp,
+        TransportChoice::SharedMemory => LinkChoice::SharedMemory,
+    };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
-    let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout };
-    let transport = TcpTransport::join(&identity, &options).map_err(|e| Diagnostics::from(join_error(&e)))?;
+    let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link };
+    let transport = ProcessTransport::join(&identity, &options).map_err(|e| Diagnostics::from(join_error(&e)))?;
     Ok(Some(Arc::new(transport)))
 }
 
@@ -126,6 +146,7 @@ fn join_error(e: &JoinError) -> Diagnostic {
         ),
         JoinError::Missing { .. } => (Code::RUN, Some("start all ranks; --join-timeout gives them more time")),
         JoinError::Plan { .. } => (Code::INPUT, None),
+        JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),
         _ => (Code::RUN, None),
     };
     let diagnostic = error(code, e.to_string());
