@@ -21,7 +21,7 @@ use crate::monitor::{self, Monitor, lock};
 use crate::peer::PeerInfo;
 use crate::rendezvous::{RendezvousServer, accept_until, register, resolve};
 use crate::shared::{OwnMemory, Sent, SharedLink};
-use crate::tcp::{Frame, TcpLink};
+use crate::tcp::{Message, TcpLink};
 
 /// The time that a rank polls before it sleeps. One that sleeps is woken some 10 us later.
 const SPIN: Duration = Duration::from_micros(100);
@@ -96,7 +96,7 @@ struct Outgoing<'a> {
 enum State<'a> {
     New,
     /// Sent in part.
-    Frame(Frame<'a>),
+    Message(Message<'a>),
     /// The receiver reads it.
     Waits {
         message: u32,
@@ -432,13 +432,13 @@ impl Outgoing<'_> {
     fn advance(&mut self, id: u32, link: &mut Link, memory: Option<&OwnMemory>) -> Result<bool, String> {
         match (link, memory) {
             (Link::Tcp(link), _) => {
-                let mut frame = match std::mem::replace(&mut self.state, State::Done) {
-                    State::Frame(frame) => frame,
-                    _ => Frame::of(id, &self.block),
+                let mut message = match std::mem::replace(&mut self.state, State::Done) {
+                    State::Message(message) => message,
+                    _ => Message::of(id, &self.block),
                 };
-                let progress = link.send(&mut frame)?;
-                if frame.left() > 0 {
-                    self.state = State::Frame(frame);
+                let progress = link.send(&mut message)?;
+                if !message.is_sent() {
+                    self.state = State::Message(message);
                 }
                 Ok(progress)
             }

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftrunc
 /// The name of the memory, as `/proc` shows it.
 const NAME: &str = "of-rank";
 
-/// A length that is fixed: no process can shrink a segment that another has mapped.
+/// No process can shrink a segment that another has mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
 
 /// A mapped segment.

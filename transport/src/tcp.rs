@@ -1,4 +1,4 @@
-//! Links over TCP: frames, which are sent and received without blocking.
+//! Links over TCP: messages in frames, which are sent and received without blocking.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,16 +11,21 @@ use crate::blocks::{contiguous, pack};
 use crate::peer::PeerInfo;
 use crate::wire::{HEADER, Header};
 
-/// Bytes of frames of later rendezvous that wait in memory for each rank.
+/// Bytes of messages of later rendezvous that wait in memory for each rank.
 const WAITING: usize = 16 << 20;
 
-/// Memory for a frame is taken in steps of this size, as its bytes come.
+/// Memory for a message is taken in steps of this size, as its bytes come.
 const STEP: usize = 4 << 20;
+
+/// Bytes of a frame of a message of so many bytes, but for the last one: its checksum is computed while others are on their way.
+fn frame_bytes(message: usize) -> usize {
+    (message / 4).clamp(16 << 10, 128 << 10)
+}
 
 /// Bytes of small frames that are read at once.
 const BUFFER: usize = 32 << 10;
 
-/// Memory of a frame that is kept for the next.
+/// Memory of a message that is kept for the next.
 const MAX_SPARE: usize = 64 << 20;
 
 /// The connection for data to another rank.
@@ -28,19 +33,24 @@ const MAX_SPARE: usize = 64 << 20;
 pub struct TcpLink {
     pub peer: PeerInfo,
     stream: BufReader<TcpStream>,
-    frame: Partial,
-    /// Whole frames that are not taken yet: the number of the rendezvous, and the bytes.
-    frames: VecDeque<(u32, Vec<u8>)>,
+    partial: Partial,
+    /// Whole messages that are not taken yet: the number of the rendezvous, and the bytes.
+    messages: VecDeque<(u32, Vec<u8>)>,
     waiting: usize,
-    /// The memory of a frame that was taken, for the next.
+    /// The memory of a message that was taken, for the next.
     spare: Vec<u8>,
     /// Whether the other end closed the connection.
     pub closed: bool,
 }
 
-/// A frame of which a part has come.
+/// A message of which a part has come.
 #[derive(Debug, Default)]
 struct Partial {
+    /// The number of its rendezvous, and its length.
+    message: (u32, u64),
+    /// Bytes of its frames that are whole.
+    done: usize,
+    /// The header of the next frame.
     header: [u8; HEADER],
     /// Bytes of the header that are there.
     got: usize,
@@ -51,17 +61,22 @@ struct Partial {
     filled: usize,
 }
 
-/// A frame that is sent.
+/// A message that is sent.
 #[derive(Debug)]
-pub struct Frame<'a> {
-    header: [u8; HEADER],
+pub struct Message<'a> {
+    id: u32,
     bytes: Cow<'a, [u8]>,
+    header: [u8; HEADER],
+    /// Bytes of the frames before this one.
+    done: usize,
+    /// Bytes of this frame that are sent, its header's included.
     sent: usize,
+    is_sent: bool,
 }
 
-impl<'a> Frame<'a> {
-    /// The frame of a block. One that is not in one piece is packed.
-    pub fn of(id: u32, block: &TransferBlock<'a>) -> Frame<'a> {
+impl<'a> Message<'a> {
+    /// The message of a block. One that is not in one piece is packed.
+    pub fn of(id: u32, block: &TransferBlock<'a>) -> Message<'a> {
         let bytes: Cow<'a, [u8]> = match contiguous(block) {
             Some(bytes) => bytes.into(),
             None => {
@@ -70,12 +85,39 @@ impl<'a> Frame<'a> {
                 packed.into()
             }
         };
-        Frame { header: Header::of(id, &bytes).encode(), bytes, sent: 0 }
+        let mut message = Message { id, bytes, header: [0; HEADER], done: 0, sent: 0, is_sent: false };
+        message.begin();
+        message
     }
 
-    /// Bytes that are not sent yet.
-    pub fn left(&self) -> usize {
-        HEADER + self.bytes.len() - self.sent
+    fn begin(&mut self) {
+        let header = Header { id: self.id, length: self.bytes.len() as u64, crc: crc32fast::hash(self.frame()) };
+        (self.header, self.sent) = (header.encode(), 0);
+    }
+
+    /// The bytes of this frame.
+    fn frame(&self) -> &[u8] {
+        let len = self.bytes.len();
+        &self.bytes[self.done..(self.done + frame_bytes(len)).min(len)]
+    }
+
+    /// Whether all is sent.
+    pub fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Counts bytes that were sent.
+    fn advance(&mut self, sent: usize) {
+        self.sent += sent;
+        let frame = self.frame().len();
+        if self.sent == HEADER + frame {
+            self.done += frame;
+            if self.done < self.bytes.len() {
+                self.begin();
+            } else {
+                self.is_sent = true;
+            }
+        }
     }
 }
 
@@ -83,9 +125,9 @@ impl TcpLink {
     /// Over an open connection.
     pub fn new(peer: PeerInfo, stream: TcpStream) -> io::Result<TcpLink> {
         stream.set_nonblocking(true)?;
-        let (frame, frames, spare) = (Partial::default(), VecDeque::new(), Vec::new());
+        let (partial, messages, spare) = (Partial::default(), VecDeque::new(), Vec::new());
         let stream = BufReader::with_capacity(BUFFER, stream);
-        Ok(TcpLink { peer, stream, frame, frames, waiting: 0, spare, closed: false })
+        Ok(TcpLink { peer, stream, partial, messages, waiting: 0, spare, closed: false })
     }
 
     /// The connection, to wait for.
@@ -93,25 +135,25 @@ impl TcpLink {
         self.stream.get_ref()
     }
 
-    /// Whether there is memory for more frames that wait.
+    /// Whether there is memory for more messages that wait.
     pub fn has_room(&self) -> bool {
         self.waiting < WAITING
     }
 
     /// Whether nothing more will come.
     pub fn is_over(&self) -> bool {
-        self.closed && self.frames.is_empty()
+        self.closed && self.messages.is_empty()
     }
 
-    /// Sends as much of a frame as the connection takes. Returns whether that was something.
-    pub fn send(&mut self, frame: &mut Frame<'_>) -> Result<bool, String> {
+    /// Sends as much of a message as the connection takes. Returns whether that was something.
+    pub fn send(&mut self, message: &mut Message<'_>) -> Result<bool, String> {
         let mut progress = false;
-        while frame.left() > 0 {
-            let header = &frame.header[frame.sent.min(HEADER)..];
-            let bytes = &frame.bytes[frame.sent.saturating_sub(HEADER)..];
+        while !message.is_sent() {
+            let header = &message.header[message.sent.min(HEADER)..];
+            let bytes = &message.frame()[message.sent.saturating_sub(HEADER)..];
             match self.stream.get_mut().write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
                 Ok(n) => {
-                    frame.sent += n;
+                    message.advance(n);
                     progress = true;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -122,14 +164,14 @@ impl TcpLink {
         Ok(progress)
     }
 
-    /// Reads what has come of frames. Returns whether that was something.
+    /// Reads what has come of messages. Returns whether that was something.
     pub fn receive(&mut self) -> Result<bool, String> {
         let mut progress = false;
         while !self.closed {
-            let got = match self.frame.read(&mut self.stream) {
+            let got = match self.partial.read(&mut self.stream) {
                 Ok(0) => {
                     self.closed = true;
-                    if self.frame.got > 0 {
+                    if self.partial.got > 0 || self.partial.done > 0 {
                         return Err(format!("{} ended in the middle of a message", self.peer));
                     }
                     break;
@@ -143,13 +185,13 @@ impl TcpLink {
                 Err(e) => return Err(format!("{} is lost: {e}", self.peer)),
             };
             progress |= got > 0;
-            let Some((id, bytes)) = self.frame.whole().map_err(|what| format!("{} {what}", self.peer))? else {
+            let Some((id, bytes)) = self.partial.whole().map_err(|what| format!("{} {what}", self.peer))? else {
                 continue;
             };
-            self.frame.bytes = std::mem::take(&mut self.spare);
+            self.partial.bytes = std::mem::take(&mut self.spare);
             self.waiting += bytes.len();
-            self.frames.push_back((id, bytes));
-            // Most often, a frame is all that has come.
+            self.messages.push_back((id, bytes));
+            // Most often, a message is all that has come.
             if self.waiting >= WAITING || self.stream.buffer().is_empty() {
                 break;
             }
@@ -159,12 +201,12 @@ impl TcpLink {
 
     /// Passes the bytes that this rank sent in rendezvous `id` to `take`. Returns whether they have come.
     pub fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
-        match self.frames.front() {
+        match self.messages.front() {
             None => return Ok(false),
             Some((own, _)) if *own != id => return Err(format!("{} is in transfer {own} instead of {id}", self.peer)),
             Some((_, bytes)) => take(bytes),
         }
-        if let Some((_, bytes)) = self.frames.pop_front() {
+        if let Some((_, bytes)) = self.messages.pop_front() {
             self.waiting -= bytes.len();
             if bytes.len() <= MAX_SPARE && bytes.len() > self.spare.len() {
                 self.spare = bytes;
@@ -177,38 +219,50 @@ impl TcpLink {
 impl Partial {
     /// Reads once.
     fn read(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        let Some(length) = self.expected.map(|header| header.length) else {
+        let damaged = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
+        let Some(header) = self.expected else {
             let got = from.read(&mut self.header[self.got..])?;
             self.got += got;
             if self.got == HEADER {
-                let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its header is none");
-                self.expected = Some(Header::decode(&self.header).ok_or_else(damaged)?);
+                let header = Header::decode(&self.header).ok_or_else(|| damaged("its header is none"))?;
+                if self.done > 0 && (header.id, header.length) != self.message {
+                    return Err(damaged("a frame of another message follows"));
+                }
+                self.message = (header.id, header.length);
+                self.expected = Some(header);
             }
             return Ok(got);
         };
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let length = usize::try_from(header.length).unwrap_or(usize::MAX);
         if self.filled == self.bytes.len() {
             let step = (length - self.filled).min(STEP.max(self.filled));
             self.bytes.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
             self.bytes.resize(self.filled + step, 0);
         }
-        let end = self.bytes.len().min(length);
+        let end = self.bytes.len().min(length).min(self.done + frame_bytes(length));
         let got = from.read(&mut self.bytes[self.filled..end])?;
         self.filled += got;
         Ok(got)
     }
 
-    /// The frame, if it is whole.
+    /// The message, if it is whole.
     fn whole(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
-        let Some(header) = self.expected.filter(|header| header.length == self.filled as u64) else {
+        let Some(header) = self.expected else { return Ok(None) };
+        let frame = frame_bytes(usize::try_from(header.length).unwrap_or(usize::MAX));
+        let end = header.length.min((self.done + frame) as u64);
+        if (self.filled as u64) < end {
             return Ok(None);
-        };
+        }
+        if crc32fast::hash(&self.bytes[self.done..self.filled]) != header.crc {
+            return Err(format!("sent a damaged message of {} bytes: a checksum does not match", header.length));
+        }
+        if end < header.length {
+            (self.done, self.got, self.expected) = (self.filled, 0, None);
+            return Ok(None);
+        }
         let filled = self.filled;
         let mut bytes = std::mem::take(self).bytes;
         bytes.truncate(filled);
-        if crc32fast::hash(&bytes) != header.crc {
-            return Err(format!("sent a damaged message of {} bytes: its checksum does not match", bytes.len()));
-        }
         Ok(Some((header.id, bytes)))
     }
 }
