@@ -42,6 +42,9 @@ const OFFSET: usize = 24;
 /// The length of the segment of a message that is not inline.
 const SEGMENT_LENGTH: usize = 32;
 
+/// Segments of a writer that stay mapped.
+const MAX_REGIONS: usize = 16;
+
 /// The region of inline messages.
 const NO_REGION: u32 = u32::MAX;
 
@@ -178,6 +181,10 @@ impl Reader {
             let index = match self.regions.iter().position(|(number, _)| *number == region) {
                 Some(index) => index,
                 None => {
+                    // The writer may have given up the oldest; if not, its next message opens it again.
+                    if self.regions.len() == MAX_REGIONS {
+                        self.regions.remove(0);
+                    }
                     self.regions.push((region, Segment::open(place)?));
                     self.regions.len() - 1
                 }

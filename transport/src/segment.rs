@@ -82,7 +82,7 @@ impl Segment {
     /// # Panics
     /// Where it is not inside the segment, or not aligned.
     pub fn atomic(&self, at: usize) -> &AtomicU32 {
-        assert!(at % 4 == 0 && at + 4 <= self.map.len(), "a number is outside of its segment");
+        assert!(at.is_multiple_of(4) && at + 4 <= self.map.len(), "a number is outside of its segment");
         // SAFETY: the address is aligned and inside the mapping, which lives as long as `self`. All accesses to this place, in
         // every process, are atomic.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
