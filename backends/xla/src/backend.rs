@@ -250,13 +250,13 @@ impl Subgraph {
         if (1..count).any(|i| devices[..i].contains(&devices[i])) {
             devices = (0..count).collect();
         }
-        self.device = devices[group.me];
         let id = context.exec.rendezvous.first().map(|m| m.transfer.id);
         let id = id.ok_or_else(|| LoadError::Payload("it has no transfer".into()))?;
         let key = blake3::hash(module.text.as_bytes());
         let compile =
             || plugin::program(&self.client, &module.text, &devices).map_err(|e| LoadError::Failed(e.to_string()));
-        let clique = Clique::join(rank_context, &group, id, key.as_bytes(), compile)?;
+        let clique = Clique::join(rank_context, &group, id, key.as_bytes(), (&self.client, &devices), compile)?;
+        (self.client, self.device) = (Arc::clone(&clique.client), clique.devices[group.me]);
         Ok(Program::of(On::Many(clique, group.me, rank_context.clone()), &module.results, module.checked))
     }
 

@@ -11,13 +11,18 @@ use std::time::Duration;
 use of_plan::Group;
 use of_runtime::{ExecError, LoadError, RankContext};
 
-use crate::ffi::{Buffer, LoadedExecutable, PluginError};
+use crate::ffi::{Buffer, Client, LoadedExecutable, PluginError};
 
 /// The interval at which a waiting rank checks whether others stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A program and the ranks that run it.
 pub struct Clique {
+    /// The client of the program, whose devices and buffers are of no use with another. It is that of the first rank: the process
+    /// may have replaced its client by one with more devices before the next rank came.
+    pub client: Arc<Client>,
+    /// The device of each rank.
+    pub devices: Vec<usize>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -44,8 +49,8 @@ fn known() -> MutexGuard<'static, Vec<(u64, Weak<Clique>)>> {
 }
 
 impl Clique {
-    /// The clique of a group of ranks, who rendezvous at the number of a transfer. The first one compiles the program; `key`
-    /// identifies it.
+    /// The clique of a group of ranks, who rendezvous at the number of a transfer. The first one compiles the program for these
+    /// devices of its client; `key` identifies it.
     ///
     /// # Errors
     /// When the program cannot be compiled, a rank stopped, has another program or is in another process.
@@ -54,6 +59,7 @@ impl Clique {
         group: &Group,
         id: u32,
         key: &[u8],
+        (client, devices): (&Arc<Client>, &[usize]),
         program: impl FnOnce() -> Result<LoadedExecutable, LoadError>,
     ) -> Result<Arc<Clique>, LoadError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -63,7 +69,8 @@ impl Clique {
             let all = 0..group.ranks.len();
             let (given, results) = (all.clone().map(|_| None).collect(), all.map(|_| None).collect());
             let state = State { program: program()?, given, results };
-            let clique = Arc::new(Clique { state: Mutex::new(state), changed: Condvar::new() });
+            let (client, devices) = (Arc::clone(client), devices.to_vec());
+            let clique = Arc::new(Clique { client, devices, state: Mutex::new(state), changed: Condvar::new() });
             number = NUMBERS.fetch_add(1, Ordering::Relaxed);
             let mut known = known();
             known.retain(|(_, other)| other.strong_count() > 0);
