@@ -152,7 +152,8 @@ pub(crate) fn stride(x: &Tensor, dims: &[usize], start: usize, steps: &[isize]) 
     // What is adjacent in `x` but not in the result.
     let adjacent = merged.iter().position(|(n, s)| *s == 1 && *n >= TILE).filter(|_| step > 1 && row >= TILE);
     if let (Some(axis), Cells::Bytes(width, bytes)) = (adjacent, &source) {
-        let mut to = vec![0; shape::count(dims)? * width];
+        let mut out = Cells::zeros(x.dtype(), shape::count(dims)?)?;
+        let to: &mut [u8] = if let Cells::Bytes(_, to) = &mut out { to.to_mut() } else { &mut [] };
         let apart: usize = outer[axis + 1..].iter().product::<usize>() * row;
         let tile = Transposed { lines: (outer[axis], apart), cells: (row, step as usize) };
         let own: Vec<usize> = outer.iter().enumerate().map(|(a, n)| if a == axis { 1 } else { *n }).collect();
@@ -168,7 +169,7 @@ pub(crate) fn stride(x: &Tensor, dims: &[usize], start: usize, steps: &[isize]) 
                 _ => tile.copy::<16>(to, from),
             }
         });
-        return Cells::Bytes(*width, to.into()).into_tensor(x.dtype(), dims.to_vec());
+        return out.into_tensor(x.dtype(), dims.to_vec());
     }
     if row > 0 {
         shape::for_each_index(&outer, |index| {
