@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
-use crate::physical::{StepKind, async_order};
+use crate::physical::{StepKind, VariableLayout, async_order};
 use crate::place::Rejected;
 use crate::print::{Source, printer};
 use crate::toolchain::cache::Cache;
@@ -219,6 +219,16 @@ fn programs(
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let mut summary = Summary::default();
     let blobs = kernels(&sources, &|i| origin(&lowered, i), options, &mut summary)?;
+    let mut lowered = lowered;
+    let mut variables = VariableLayout::default();
+    for (_, l) in &mut lowered {
+        async_order::order(&mut l.physical);
+        let order = l.physical.place_variables();
+        for tunable in &mut l.tunable {
+            tunable.step = order.iter().position(|step| *step == tunable.step).unwrap_or(tunable.step);
+        }
+        variables.add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
+    }
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
     for (i, (name, l)) in lowered.into_iter().enumerate() {
@@ -231,7 +241,9 @@ fn programs(
                 added.map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
             })
             .collect::<Result<_, _>>()?;
-        programs.push(program(&name, i >= funcs.len(), l, &codes, &mut summary));
+        let inner = i >= funcs.len();
+        let variables = if inner { &VariableLayout::default() } else { &variables };
+        programs.push(program(&name, inner, l, &codes, variables, &mut summary));
     }
     summary.kernels = builder.plan().code.len();
     if summary.kernels == 0 {
@@ -262,14 +274,20 @@ fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
     all
 }
 
-fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut Summary) -> Program {
+fn program(
+    name: &str,
+    inner: bool,
+    mut l: Lowered,
+    codes: &[u32],
+    variables: &VariableLayout,
+    summary: &mut Summary,
+) -> Program {
     for step in &mut l.physical.steps {
         if let StepKind::Kernel { code, .. } = &mut step.kind {
             *code = codes[*code as usize];
         }
     }
-    async_order::order(&mut l.physical);
-    let program = l.physical.assemble(name, inner);
+    let program = l.physical.assemble_with(name, inner, variables);
     summary.steps += program.tasks.len();
     summary.not_native.extend(l.not_native);
     summary.rejected.extend(l.rejected);

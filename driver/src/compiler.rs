@@ -22,8 +22,9 @@ use crate::mesh::RankSelection;
 use crate::model::Model;
 use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
-use crate::prepare::{main_func, prepare, verify};
+use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
+use crate::training::Job;
 use crate::{input_files, mesh, precision, shapes, tune};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
@@ -269,6 +270,25 @@ fn build(
     check_memory(code.plan(), options.memory)?;
     let ops = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
     Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
+}
+
+/// Compiles functions to the programs of one plan, which share weights, kernels and variables.
+pub(crate) fn compile_jobs(
+    model: &Model,
+    jobs: &[Job],
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Compiled, Diagnostics> {
+    let mut funcs = Vec::with_capacity(jobs.len());
+    for Job { name, func, bindings } in jobs {
+        let module = module_of(func.clone(), &model.module);
+        let prepared = prepare(&module, std::slice::from_ref(bindings), options, backends, observer)?;
+        funcs.extend(prepared.into_iter().map(|(_, func)| (name.clone(), func)));
+    }
+    let code = Generator { model, options, backends, schedules: &schedule::NONE, observer }.compile(&funcs)?;
+    check_memory(code.plan(), options.memory)?;
+    Ok(code)
 }
 
 fn build_mesh(

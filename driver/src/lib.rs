@@ -68,6 +68,7 @@ pub mod shapes;
 pub mod simulation;
 mod sustained_rates;
 pub mod tensor_files;
+pub mod training;
 pub mod tune;
 pub mod workload;
 

@@ -138,7 +138,8 @@ pub fn open_for(
             if !files.is_empty() {
                 names.extend(input_files::given_defaults(files, &of_onnx::model_inputs(path)?));
             }
-            Ok(ModelOrPlan::Model(Box::new(import_with(path, names, observer)?)))
+            let options = of_onnx::Options { initializer_inputs: names, ..of_onnx::Options::default() };
+            Ok(ModelOrPlan::Model(Box::new(import_with(path, &options, observer)?)))
         }
         Format::Text => Ok(ModelOrPlan::Model(Box::new(read_text(path, observer)?.named_after(path)))),
     }
@@ -153,17 +154,27 @@ pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics
     if is_text && std::fs::read_to_string(path).is_ok_and(|text| of_stablehlo::is_stablehlo(&text)) {
         return Ok(read_text(path, observer)?.named_after(path));
     }
-    import_with(path, BTreeSet::new(), observer)
+    import_with(path, &of_onnx::Options::default(), observer)
 }
 
-fn import_with(
-    path: &Path,
-    initializer_inputs: BTreeSet<String>,
-    observer: &dyn Observer,
-) -> Result<Model, Diagnostics> {
+/// Opens a model for training: parameters that an ONNX file has once because their values are equal are separate.
+///
+/// # Errors
+/// As [`Model::open`].
+pub fn open_for_training(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    match format(path)? {
+        Format::Onnx => {
+            let options = of_onnx::Options { separate_copies: true, ..of_onnx::Options::default() };
+            import_with(path, &options, observer)
+        }
+        Format::Plan => Err(already_compiled(path).into()),
+        Format::Text => Ok(read_text(path, observer)?.named_after(path)),
+    }
+}
+
+fn import_with(path: &Path, options: &of_onnx::Options, observer: &dyn Observer) -> Result<Model, Diagnostics> {
     let _activity = observer.begin(&format!("importing {}", path.display()));
-    let options = of_onnx::Options { initializer_inputs, ..of_onnx::Options::default() };
-    Model::from_module(of_onnx::import_file(path, &options)?).named_after(path).read_from(path)
+    Model::from_module(of_onnx::import_file(path, options)?).named_after(path).read_from(path)
 }
 
 /// Reads a file of IR text, or a StableHLO module. The module keeps its name, so that printing it gives the text back.

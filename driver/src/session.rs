@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use of_diag::{Code, Diagnostics};
 use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{
-    ExecError, LoadError, MeshSession, RankSession, RunError, SessionError, SessionPool, Transport, Value,
+    ExecError, LoadError, MeshSession, RankSession, RunError, SessionError, SessionPool, Transport, Value, Variables,
 };
 
 use crate::backends::Backends;
@@ -252,6 +252,21 @@ pub fn program_session(
     of_runtime::Session::new(plan, program, runtime_options(options), &backends.loaders).map_err(|e| session_error(&e))
 }
 
+/// Opens a session for another program of a plan, which shares variables with a session that there is.
+///
+/// # Errors
+/// When this machine cannot execute it, or its variables differ.
+pub fn sharing_session(
+    plan: &Arc<PlanFile>,
+    program: usize,
+    options: &SessionOptions,
+    backends: &Backends,
+    variables: &Arc<Variables>,
+) -> Result<of_runtime::Session, Diagnostics> {
+    let (plan, options) = (Arc::clone(plan), runtime_options(options));
+    of_runtime::Session::sharing(plan, program, options, &backends.loaders, variables).map_err(|e| session_error(&e))
+}
+
 /// Opens a pool of `size` sessions for a program of a plan, which serve concurrent requests.
 ///
 /// # Errors
@@ -339,7 +354,7 @@ pub fn run_error(e: &RunError) -> Diagnostics {
         other => other,
     };
     let code = match cause {
-        RunError::InputCount { .. } | RunError::Input { .. } => Code::INPUT,
+        RunError::InputCount { .. } | RunError::Input { .. } | RunError::Variable { .. } => Code::INPUT,
         RunError::Task { source: ExecError::Unsupported(_), .. } => Code::UNSUPPORTED,
         RunError::Task { source: ExecError::Input(_), .. } => Code::INPUT,
         RunError::Task { source: ExecError::Memory(_), .. } => {

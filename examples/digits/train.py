@@ -5,6 +5,8 @@
   images.npy           eight images that it was not trained on
   images.txt           the same as text, to look at, with their labels
   labels.txt           names of the ten classes
+  untrained.onnx       the network before training: image [N, 1, 8, 8] -> scores [N, 10]
+  train.npz, test.npz  the images and labels that it is trained and tested on
 
 Needs: pip install torch onnx scikit-learn.   Takes about ten seconds on one core.
 """
@@ -36,10 +38,31 @@ class Digits(nn.Module):
         self.classify = nn.Linear(32 * 2 * 2, 10)
 
     def forward(self, image):
-        return self.classify(self.features(image / 16.0).flatten(1)).softmax(1)
+        return self.scores(image).softmax(1)
+
+    def scores(self, image):
+        return self.classify(self.features(image / 16.0).flatten(1))
+
+
+class Scores(nn.Module):
+    def __init__(self, digits):
+        super().__init__()
+        self.digits = digits
+
+    def forward(self, image):
+        return self.digits.scores(image)
+
+
+def export(model, name, output, **options):
+    torch.onnx.export(model.eval(), (test_x[:1],), HERE / name, dynamo=False, opset_version=17, input_names=["image"],
+                      output_names=[output], dynamic_axes={"image": {0: "N"}, output: {0: "N"}}, **options)
 
 
 model = Digits()
+# Folding would merge the batch normalisations, which training needs, into the convolutions.
+export(Scores(model), "untrained.onnx", "scores", do_constant_folding=False)
+for name, images, labels in [("train", train_x, train_y), ("test", test_x, test_y)]:
+    np.savez_compressed(HERE / f"{name}.npz", image=images.numpy().astype(np.uint8), labels=labels.numpy().astype(np.uint8))
 optimizer = torch.optim.Adam(model.parameters(), 2e-3)
 for epoch in range(20):
     model.train()
@@ -53,8 +76,7 @@ with torch.no_grad():
     accuracy = (model(test_x).argmax(1) == test_y).float().mean().item()
 print(f"accuracy on {len(test_x)} images that were held out: {accuracy:.4f}")
 
-torch.onnx.export(model, (test_x[:1],), HERE / "digits.onnx", dynamo=False, opset_version=17,
-                  input_names=["image"], output_names=["probability"], dynamic_axes={"image": {0: "N"}, "probability": {0: "N"}})
+export(model, "digits.onnx", "probability")
 picked = [int((test_y == d).nonzero()[0]) for d in (7, 0, 3, 9, 1, 4, 8, 2)]
 np.save(HERE / "images.npy", test_x[picked].numpy())
 (HERE / "labels.txt").write_text("\n".join(map(str, range(10))) + "\n")

@@ -3,7 +3,7 @@
 use std::panic::Location as Caller;
 
 use of_diag::{Diagnostic, Diagnostics, Location};
-use of_ir::{Attrs, Func, Graph, Module, NewOp, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Attrs, Func, Graph, Module, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::structural::{Constant, Return};
 
 /// Builds the function `main` of a module.
@@ -17,6 +17,43 @@ impl Builder {
     /// An empty function in a module called `name`.
     pub fn new(name: impl Into<String>) -> Builder {
         Builder { name: name.into(), graph: Graph::new(), inputs: Vec::new() }
+    }
+
+    /// Continues a finished function: returns a builder at its end, and the values of its outputs.
+    pub fn reopen(name: impl Into<String>, func: Func) -> (Builder, Vec<ValueId>) {
+        let Func { mut graph, inputs, .. } = func;
+        let outputs = graph.outputs().to_vec();
+        let last = graph.region_ops(graph.entry()).last();
+        if let Some(terminator) = last {
+            Rewriter::new(&mut graph, "build").erase(terminator);
+        }
+        (Builder { name: name.into(), graph, inputs }, outputs)
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Makes all readers of a value read another one of a compatible type.
+    pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
+        Rewriter::new(&mut self.graph, "build").replace_uses(old, new);
+    }
+
+    /// Adds an op before another one, at its location, and returns all its results.
+    ///
+    /// # Errors
+    /// When operands or attributes do not fit the op.
+    pub fn op_before(&mut self, op: OpId, new: impl NewOp, operands: &[ValueId]) -> Result<Vec<ValueId>, Diagnostic> {
+        let mut rw = Rewriter::new(&mut self.graph, "build");
+        rw.rewrite(op, &[]);
+        let id = rw.create(new, operands)?;
+        Ok(rw.graph().op(id).results.to_vec())
+    }
+
+    /// Puts values in the place of an op's results.
+    pub fn replace(&mut self, op: OpId, values: &[ValueId]) {
+        Rewriter::new(&mut self.graph, "build").replace(op, values);
     }
 
     /// Adds an input.

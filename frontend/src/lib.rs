@@ -1,7 +1,8 @@
 //! Building graphs from Rust.
 //!
 //! A [`Builder`] makes one function of `of-ops` ops. Each op is verified when it is added; an error has the location
-//! of the calling line. [`nn`] has layers with parameters, [`zoo`] has models, [`gpt`] has a training step.
+//! of the calling line. [`nn`] has layers with parameters, [`zoo`] has models, [`training`] makes a training
+//! step of a model, [`gpt`] has one of a transformer.
 //!
 //! ```
 //! use of_frontend::{Builder, nn};
@@ -23,6 +24,7 @@
 mod builder;
 pub mod gpt;
 pub mod nn;
+pub mod training;
 pub mod zoo;
 
 pub use builder::Builder;

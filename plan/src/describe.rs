@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program,
-    Register, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Weight,
+    Arg, ArgSource, AxisLayout, Chunk, Exec, Initial, KernelCode, LayoutKind, MeshPort, MeshProgram, Plan, PlanFile,
+    Port, Program, Register, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Variable, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -113,6 +113,8 @@ pub struct ProgramText {
     pub pipelined: bool,
     pub inputs: Vec<PortText>,
     pub outputs: Vec<PortText>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<VariableText>,
     pub threads: Vec<ThreadText>,
     /// Symbols that extents of objects depend on; objects are not part of the memory.
     pub symbols: Vec<String>,
@@ -133,6 +135,20 @@ pub struct PortText {
     pub object: bool,
     #[serde(rename = "type")]
     pub type_text: String,
+}
+
+/// A variable.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
+pub struct VariableText {
+    pub name: String,
+    pub dtype: &'static str,
+    pub dims: Vec<i64>,
+    pub offset: u64,
+    /// The value in a new session: a weight's name, `zeros`, or nothing where the caller sets it.
+    pub initial: Option<String>,
+    /// How the program gives it its next value: `in place`, `copy`, or nothing where it only reads it.
+    pub update: Option<&'static str>,
 }
 
 /// A thread.
@@ -224,7 +240,7 @@ pub fn describe(file: &PlanFile) -> Description {
             list: plan.weights.iter().map(weight_text).collect(),
         },
         code: plan.code.iter().map(code_text).collect(),
-        programs: plan.programs.iter().map(|program| program_text(program, &plan.code)).collect(),
+        programs: plan.programs.iter().map(|program| program_text(program, plan)).collect(),
         meshes: plan.meshes.iter().map(mesh_text).collect(),
     }
 }
@@ -254,7 +270,8 @@ fn code_text(code: &KernelCode) -> CodeText {
     CodeText { name: code.name.clone(), isa: code.isa.clone(), bytes: code.len, blake3: hex(&code.blake3) }
 }
 
-fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
+fn program_text(program: &Program, plan: &Plan) -> ProgramText {
+    let code = &plan.code;
     let thread = |thread: &crate::ThreadDesc| ThreadText {
         id: thread.id,
         device: thread.device.clone(),
@@ -267,6 +284,7 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         pipelined: program.pipelined,
         inputs: program.inputs.iter().map(|port| port_text(port, program)).collect(),
         outputs: program.outputs.iter().map(|port| port_text(port, program)).collect(),
+        variables: variable_texts(program, plan),
         threads: program.threads.iter().map(thread).collect(),
         symbols: program.symbols.clone(),
         peak_bytes: program.peak_bytes,
@@ -298,6 +316,26 @@ fn port_text(port: &Port, program: &Program) -> PortText {
     let type_text = port.type_text(program);
     let Port { name, dims, object, .. } = port.clone();
     PortText { name, dtype: port.dtype().name(), dims, object, type_text }
+}
+
+fn variable_texts(program: &Program, plan: &Plan) -> Vec<VariableText> {
+    let mut update = vec![None; program.variables.len()];
+    for task in &program.tasks {
+        let how = if matches!(task.exec, Some(Exec::Copy(_))) { "copy" } else { "in place" };
+        program.variables_written(task).for_each(|variable| update[variable] = Some(how));
+    }
+    let text = |(variable, update): (&Variable, Option<&'static str>)| VariableText {
+        name: variable.name.clone(),
+        dtype: variable.dtype().name(),
+        dims: variable.dims.clone(),
+        offset: variable.offset,
+        initial: variable.initial.map(|initial| match initial {
+            Initial::Weight(index) => plan.weights.get(index as usize).map_or_else(|| "?".into(), |w| w.name.clone()),
+            Initial::Zeros(_) => "zeros".into(),
+        }),
+        update,
+    };
+    program.variables.iter().zip(update).map(text).collect()
 }
 
 fn chunk_text(chunk: &Chunk) -> ChunkText {

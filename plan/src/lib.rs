@@ -10,6 +10,8 @@
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
 //! registers that share memory are never live at the same time.
 //!
+//! A program may have [`Variable`]s: values that a session keeps between runs. They are updated in place.
+//!
 //! A [`MeshProgram`] is an entry point that several ranks run together: each runs a program on its own parts of the
 //! tensors and exchanges data with other ranks at a [`Transfer`], which is a rendezvous. Ranks with equal programs
 //! share one, their template.
@@ -45,6 +47,7 @@ mod task;
 mod task_graph;
 mod task_id;
 mod transfer;
+mod variable;
 mod verify;
 mod write;
 
@@ -74,6 +77,7 @@ pub use task::{
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
 pub use transfer::{BlockTransfer, Group, Runs, Transfer};
+pub use variable::{Initial, Variable, Zeros};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};
 #[doc(hidden)]
 pub use write::with_structure;

@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Task, Transfer};
+use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Task, Transfer, Variable};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -171,6 +171,9 @@ pub struct Program {
     /// Whether it is not an entry point: a task of an earlier program runs it, or the ranks of a mesh do.
     #[prost(bool, tag = "12")]
     pub inner: bool,
+    /// Variables, in the order of their offsets. Programs of a plan that have equal variables can share their values.
+    #[prost(message, repeated, tag = "13")]
+    pub variables: Vec<Variable>,
 }
 
 /// An input or output of a program.
@@ -220,6 +223,8 @@ pub enum MemoryKind {
     Pinned = 1,
     /// Device memory.
     Device = 2,
+    /// Host memory of the session's variables, which other programs may share.
+    Variables = 3,
 }
 
 /// A range of memory that is allocated once, at the start.
@@ -318,6 +323,27 @@ pub struct ObjectStorage {}
 pub struct ControlStorage {}
 
 impl Program {
+    /// The chunk of the variables, where there are any.
+    pub fn variable_chunk(&self) -> Option<&Chunk> {
+        self.chunks.iter().find(|chunk| chunk.is_of_variables())
+    }
+
+    /// The index of the variable that a register is the value of.
+    pub fn variable_of(&self, register: &Register) -> Option<usize> {
+        let block = register.block().filter(|block| self.is_of_variables(block))?;
+        self.variables.binary_search_by_key(&block.offset, |variable| variable.offset).ok()
+    }
+
+    /// The indexes of the variables that a task gives their next values.
+    pub fn variables_written<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = usize> + 'a {
+        let produced = task.produces.iter().filter(|_| task.exec.is_some());
+        produced.filter_map(|&id| self.variable_of(self.registers.get(id as usize)?))
+    }
+
+    fn is_of_variables(&self, block: &Block) -> bool {
+        self.chunks.get(block.chunk as usize).is_some_and(Chunk::is_of_variables)
+    }
+
     /// The transfers in which a task takes part, in the order of their numbers, each with its element type.
     pub fn transfers<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
         let (own, of_backend) = match &task.exec {
@@ -360,5 +386,12 @@ impl Register {
     /// Whether the register is a control edge.
     pub fn is_control(&self) -> bool {
         matches!(self.storage, Some(Storage::Control(_)))
+    }
+}
+
+impl Chunk {
+    /// Whether it is the chunk of the variables.
+    pub fn is_of_variables(&self) -> bool {
+        self.memory == MemoryKind::Variables as i32
     }
 }

@@ -113,6 +113,9 @@ pub enum SessionError {
         /// The largest values: name, type, bytes, place.
         largest: String,
     },
+    /// Sessions cannot share variables, or a plan's do not fit.
+    #[error("the variables do not match: {0}")]
+    Variables(String),
     /// Memory could not be allocated.
     #[error("cannot get {bytes} bytes of memory for {what}: {source}")]
     Memory {
@@ -150,6 +153,14 @@ pub enum RunError {
         /// Its number.
         index: usize,
         /// What does not fit: expected and got.
+        problem: String,
+    },
+    /// A variable has no value, another type, or does not exist.
+    #[error("variable `{name}` {problem}")]
+    Variable {
+        /// Name of the variable.
+        name: String,
+        /// What is wrong, and what to do.
         problem: String,
     },
     /// The caller's output buffers are not as many as the outputs.

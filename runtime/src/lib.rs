@@ -47,6 +47,7 @@ mod thread;
 mod transport;
 mod value;
 mod value_layout;
+mod variables;
 
 pub use boxing::RankTransfer;
 pub use cancel::Canceller;
@@ -72,3 +73,4 @@ pub use simulator::{
 };
 pub use transport::{StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};
+pub use variables::Variables;

@@ -25,7 +25,7 @@ use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::value_layout::ValueLayout;
-use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, cpu};
+use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
 /// How a session is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +54,32 @@ pub struct Session {
     sources: Vec<ActorId>,
     others: Vec<JoinHandle<()>>,
     checked_inputs: CheckedInputs,
+    variables: Option<SessionVariables>,
     poison: Option<String>,
     retired: bool,
+}
+
+/// The variables of a session's program.
+#[derive(Clone)]
+struct SessionVariables {
+    values: Arc<Variables>,
+    /// Those that its tasks read before a run updates them.
+    reads: Arc<[usize]>,
+    /// Those that it updates.
+    writes: Arc<[usize]>,
+}
+
+impl SessionVariables {
+    fn new(values: Arc<Variables>, program: &Program) -> Self {
+        let bare = |task: &&of_plan::Task| task.exec.is_none();
+        let read = program.tasks.iter().filter(bare).flat_map(|task| &task.produces);
+        let read = read.filter_map(|&id| program.registers.get(id as usize)).filter(|r| !r.consumers.is_empty());
+        Self {
+            reads: read.filter_map(|register| program.variable_of(register)).collect(),
+            writes: program.tasks.iter().flat_map(|task| program.variables_written(task)).collect(),
+            values,
+        }
+    }
 }
 
 /// What the programs of a session share.
@@ -64,12 +88,14 @@ pub(crate) struct Resources {
     pub pool: Arc<Pool>,
     pub code: Arc<CodeMap>,
     pub canceller: Arc<Canceller>,
+    /// Where sessions share their variables.
+    pub variables: Option<Arc<Variables>>,
 }
 
 impl Resources {
     /// For a session of its own.
     pub fn new(pool: Pool, code: Arc<CodeMap>) -> Self {
-        Self { pool: Arc::new(pool), code, canceller: Arc::default() }
+        Self { pool: Arc::new(pool), code, canceller: Arc::default(), variables: None }
     }
 }
 
@@ -91,6 +117,21 @@ impl Session {
         let code = Self::code(&plan)?;
         let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
         Self::with(&plan, program, options, Resources::new(pool, code), loaders, None, 0)
+    }
+
+    /// As [`Session::new`], for another program of the plan of a session with variables, which both share.
+    pub fn sharing(
+        plan: Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        variables: &Arc<Variables>,
+    ) -> Result<Self, SessionError> {
+        let threads = worker_count(options, plan.plan().environment.threads);
+        let code = Self::code(&plan)?;
+        let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
+        let resources = Resources { variables: Some(Arc::clone(variables)), ..Resources::new(pool, code) };
+        Self::with(&plan, program, options, resources, loaders, None, 0)
     }
 
     /// The kernels of a plan for one rank, which this processor can run.
@@ -147,7 +188,8 @@ impl Session {
 
         let budget = options.budget();
         check_memory(std::iter::once((desc, 1)), budget)?;
-        let arena = Arc::new(arena(plan, desc, rank_context)?);
+        let variables = variables(plan, desc, &resources, rank_context)?;
+        let arena = Arc::new(arena(plan, desc, variables.as_deref(), rank_context)?);
         let handles = HashMap::new();
         let inner = |program| -> Result<Box<dyn InnerProgram>, SessionError> {
             Ok(Box::new(Self::inner(
@@ -176,6 +218,7 @@ impl Session {
             canceller: Arc::clone(&resources.canceller),
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
+            updating: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
         });
@@ -185,11 +228,21 @@ impl Session {
         notifications.enable(desc, &mut actors);
         let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source()).map(|(_, id)| id).collect();
         let locals = actors.into_iter().zip(bound_tasks).enumerate();
-        let locals = locals.map(|(task, (actor, work))| Local { task, actor, work, begun: None }).collect();
+        let locals = locals
+            .map(|(task, (actor, work))| Local {
+                task,
+                actor,
+                work,
+                begun: None,
+                updates: desc.variables_written(&desc.tasks[task]).next().is_some(),
+            })
+            .collect();
         let mut ends = actor_threads(&shared, desc, &graph, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let (others, checked_inputs) = (Vec::new(), CheckedInputs::default());
-        let mut session = Self { shared, caller, sources, others, checked_inputs, poison: None, retired: false };
+        let variables = variables.map(|values| SessionVariables::new(values, desc));
+        let mut session =
+            Self { shared, caller, sources, others, checked_inputs, variables, poison: None, retired: false };
         for end in ends {
             session.spawn(end)?;
         }
@@ -220,6 +273,11 @@ impl Session {
     /// Workers that share a task's loop, the calling thread included.
     pub fn threads(&self) -> usize {
         self.shared.pool.threads()
+    }
+
+    /// The values that it keeps between runs, where its program has variables.
+    pub fn variables(&self) -> Option<&Arc<Variables>> {
+        self.variables.as_ref().map(|variables| &variables.values)
     }
 
     /// What ends runs of this session early, from any thread.
@@ -307,12 +365,17 @@ impl Session {
 
     /// Runs an iteration; what leaves the actors in an unknown state poisons the session.
     fn run_guarded(&mut self) -> Result<(), RunError> {
+        let variables = self.variables.clone();
+        let run = variables.as_ref().map(|own| own.values.begin(&own.reads)).transpose()?;
         // Should the caller's thread unwind, this stays.
         self.poison = Some("a run was interrupted".into());
         let result = self.run_actors();
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);
         let result = failure.map_or(result, Err);
+        if let (Some(run), Some(own)) = (run, &variables) {
+            run.end(&own.writes, result.is_ok(), self.shared.updating.swap(false, Ordering::AcqRel));
+        }
         let fatal = matches!(result, Err(RunError::Panic { .. } | RunError::Internal(_)));
         self.poison = result.as_ref().err().filter(|_| fatal).map(RunError::to_string);
         result
@@ -407,13 +470,34 @@ pub(crate) fn worker_count(options: Options, tuned: u32) -> usize {
     (tuned as usize).clamp(1, cores)
 }
 
-fn arena(plan: &Arc<PlanFile>, program: &Program, rank: Option<&RankContext>) -> Result<Arena, SessionError> {
-    let plan = Arc::clone(plan);
-    let arena = match rank {
-        Some(rank) => Arena::with(plan, &program.chunks, &|len| rank.transport.memory(len)),
-        None => Arena::new(plan, &program.chunks),
-    };
+fn arena(
+    plan: &Arc<PlanFile>,
+    program: &Program,
+    variables: Option<&Variables>,
+    rank: Option<&RankContext>,
+) -> Result<Arena, SessionError> {
+    let shared = variables.and_then(Variables::memory);
+    let arena = Arena::with(Arc::clone(plan), &program.chunks, &|chunk, len| match (&shared, rank) {
+        (Some(shared), _) if chunk.is_of_variables() => Ok(Arc::clone(shared)),
+        (_, Some(rank)) => rank.transport.memory(len),
+        (_, None) => Ok(Arc::new(of_plan::zeroed_pages(len)?.into())),
+    });
     arena.map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
+}
+
+/// The variables of a program: shared ones, or new ones with their initial values.
+fn variables(
+    plan: &Arc<PlanFile>,
+    program: &Program,
+    resources: &Resources,
+    rank: Option<&RankContext>,
+) -> Result<Option<Arc<Variables>>, SessionError> {
+    match &resources.variables {
+        _ if program.variables.is_empty() => Ok(None),
+        Some(shared) if shared.list() == program.variables => Ok(Some(Arc::clone(shared))),
+        Some(_) => Err(SessionError::Variables(format!("program `{}` has others", program.name))),
+        None => Ok(Variables::new(plan, program, rank)?.map(Arc::new)),
+    }
 }
 
 /// Deals the actors to the plan's threads. The first thread is the caller's; others without tasks are left out.

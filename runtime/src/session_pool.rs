@@ -8,7 +8,7 @@ use crate::io::lock;
 use crate::memory_budget::check_memory;
 use crate::pool::Pool;
 use crate::session::{Resources, worker_count};
-use crate::{Loader, Options, RunError, Session, SessionError, Value};
+use crate::{Loader, Options, RunError, Session, SessionError, Value, Variables};
 
 /// A pool of sessions of one program, for concurrent callers. Each session has its own registers and an equal share of the
 /// workers; weights and code are shared. More workers per session reduce latency. More sessions raise throughput, since
@@ -46,9 +46,13 @@ impl SessionPool {
         let budget = options.budget();
         check_memory(plan.plan().programs.get(program).map(|desc| (desc, sessions as u64)).into_iter(), budget)?;
         let share = Some(budget / sessions as u64);
+        // They share the variables, so runs that update them follow one another.
+        let desc = plan.plan().programs.get(program);
+        let variables = desc.map(|desc| Variables::new(plan, desc, None)).transpose()?.flatten().map(Arc::new);
         let session = |_| {
             let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
-            Session::inner(plan, program, Resources::new(pool, Arc::clone(&code)), loaders, 0, share)
+            let resources = Resources { variables: variables.clone(), ..Resources::new(pool, Arc::clone(&code)) };
+            Session::inner(plan, program, resources, loaders, 0, share)
         };
         let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };

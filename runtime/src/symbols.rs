@@ -94,7 +94,8 @@ impl Symbols {
 
     /// Binds the symbols that the extents of a value determine, and compares the extents with those of its register.
     pub fn bind(&self, register: &Register, dims: &[i64]) -> Result<(), String> {
-        self.learn(register, dims, true);
+        // An extent may determine a symbol only once a later one binds another.
+        while self.learn(register, dims, true) {}
         self.check(register, dims)
     }
 

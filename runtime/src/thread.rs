@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     /// Set while an iteration fails: work is skipped, and tokens still circulate, so that the actors are ready for
     /// the next iteration.
     pub failing: AtomicBool,
+    /// Set once a task of this run has begun to update a variable.
+    pub updating: AtomicBool,
     pub failure: Mutex<Option<RunError>>,
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct Local {
     pub work: BoundTask,
     /// The iteration whose work is in flight, and its start time.
     pub begun: Option<(u64, Instant)>,
+    /// Whether it updates a variable.
+    pub updates: bool,
 }
 
 impl ActorThread {
@@ -192,12 +196,15 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
 /// Does the work of an actor, or enqueues it. Returns whether the work is in flight.
 #[inline]
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
-    let Local { task, work, begun, .. } = local;
+    let Local { task, work, begun, updates, .. } = local;
     if !shared.failing.load(Ordering::Acquire) && shared.canceller.ends_run() {
         shared.fail(RunError::Cancelled);
     }
     if !shared.failing.load(Ordering::Acquire) {
         let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
+        if *updates {
+            shared.updating.store(true, Ordering::Release);
+        }
         match work.begin(&context(shared, *task, iteration, scratch)) {
             Ok(true) => {
                 *begun = start.map(|start| (iteration, start));

@@ -50,6 +50,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         dims: dims.clone(),
         bytes: Some(bytes as u64),
         extents: Vec::new(),
+        variable: None,
     };
     let step = |kind| Step {
         name: "test".into(),
@@ -58,6 +59,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         flops: Flops::default(),
         bytes: 0,
         reread: None,
+        in_place: Vec::new(),
     };
     let port = || PortSpec { name: "x".into(), dtype: Some(DType::F32), dims: dims.clone(), object: false };
     let args = vec![Operand::whole(BufferRef::Slot(0)), Operand::whole(BufferRef::Slot(1))];
@@ -78,6 +80,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         ],
         inputs: vec![port()],
         outputs: vec![port()],
+        variables: Vec::new(),
         symbols: Vec::new(),
         merges_collectives: true,
     };

@@ -111,9 +111,9 @@ impl Roles {
         symbols.filter_map(|s| self.bound_by.get(&s)?.1).filter(|o| *o != op).collect()
     }
 
-    /// The value that binds a symbol.
-    pub fn binder(&self, symbol: &str) -> Option<ValueId> {
-        self.bound_by.get(symbol).map(|(v, _)| *v)
+    /// The value that binds a symbol before `op` runs.
+    pub fn binder(&self, symbol: &str, op: OpId) -> Option<ValueId> {
+        self.bound_by.get(symbol).filter(|(_, by)| *by != Some(op)).map(|(v, _)| *v)
     }
 
     /// Whether the kernel of `op` only writes values derived from extents.
@@ -156,8 +156,13 @@ impl Roles {
     fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
         let mut found: Vec<Arc<str>> = Vec::new();
-        for dim in shape {
-            found.extend(dim.determines(&|s| self.bound_by.contains_key(s) || found.iter().any(|f| &**f == s)));
+        // An extent may determine a symbol only once a later one binds another.
+        let mut before = usize::MAX;
+        while before != found.len() {
+            before = found.len();
+            for dim in shape {
+                found.extend(dim.determines(&|s| self.bound_by.contains_key(s) || found.iter().any(|f| &**f == s)));
+            }
         }
         let bound = |s: &Arc<str>| self.bound_by.contains_key(s) || found.contains(s);
         if shape.iter().flat_map(Dim::symbols).all(|s| bound(&s)) {

@@ -48,6 +48,16 @@ impl<'g, 'b> Constants<'g, 'b> {
         Ok(Some(w))
     }
 
+    /// The weight that holds the initial value of a variable; `None` for a tensor without bytes.
+    ///
+    /// # Errors
+    /// When the plan cannot hold it.
+    pub fn initial(&mut self, name: &str, tensor: &Tensor) -> Result<Option<u32>, Diagnostic> {
+        let Some(bytes) = tensor.bytes().cloned() else { return Ok(None) };
+        let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
+        self.builder.add_weight(name, element_type(tensor.dtype()), &dims, bytes).map(Some).map_err(failed)
+    }
+
     /// Adds a weight that was computed from constants: packed or rearranged.
     ///
     /// # Errors

@@ -82,7 +82,7 @@ impl Lowering<'_, '_> {
                 if bound.contains(&s) {
                     continue;
                 }
-                if let Some(binder) = self.roles.binder(&s) {
+                if let Some(binder) = self.roles.binder(&s, op) {
                     bound.insert(s);
                     if seen.insert(binder) {
                         bound.extend(symbols(binder));

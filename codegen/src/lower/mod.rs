@@ -13,6 +13,7 @@ mod pool;
 mod recurrence;
 mod score_matrix;
 mod transfer;
+mod variables;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
+use of_ops::training::{VariableInput, variables};
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
@@ -158,6 +160,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         out: Lowered::default(),
         operand_of: HashMap::default(),
         kernel_of: HashMap::default(),
+        variables: variables(func)?,
     };
     l.region(graph.entry(), &inputs, &func.outputs)?;
     Ok(l.out)
@@ -180,6 +183,8 @@ pub(crate) struct Lowering<'g, 'b> {
     out: Lowered,
     operand_of: IdMap<ValueId, Operand>,
     kernel_of: HashMap<String, usize>,
+    /// Variables among the inputs of the function; none in a region.
+    variables: Vec<VariableInput>,
 }
 
 impl<'g> Lowering<'g, '_> {
@@ -187,7 +192,7 @@ impl<'g> Lowering<'g, '_> {
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
         self.out.physical.merges_collectives = self.caps.collectives;
-        self.feed(inputs);
+        self.feed(inputs)?;
         // Score matrices with other readers are materialised anyway.
         let own =
             |t: &crate::analysis::score_matrix::ScoreMatrixMatch| self.caps.recomputed_scores && t.shared.is_empty();
@@ -216,7 +221,14 @@ impl<'g> Lowering<'g, '_> {
         let known = bytes.is_none() && self.roles.is_shape_known(ty);
         let extents = if known { ty.as_tensor().and_then(|t| t.shape.clone()) } else { None };
         let name = self.g.name(v).map_or_else(|| format!("v{}", v.index()), |n| n.to_string());
-        self.out.physical.slots.push(BufferSlot { name, dtype, dims, bytes, extents: extents.unwrap_or_default() });
+        self.out.physical.slots.push(BufferSlot {
+            name,
+            dtype,
+            dims,
+            bytes,
+            extents: extents.unwrap_or_default(),
+            variable: None,
+        });
         self.out.physical.slots.len() - 1
     }
 
@@ -226,7 +238,8 @@ impl<'g> Lowering<'g, '_> {
         let bytes = count.and_then(|n| dtype.byte_len(n)).map(|b| b as u64);
         let extents = if bytes.is_none() { dims.iter().map(|d| d.dim().clone()).collect() } else { Vec::new() };
         let dims = dims.iter().map(|d| d.dim().as_const().unwrap_or(-1)).collect();
-        self.out.physical.slots.push(BufferSlot { name, dtype: Some(dtype), dims, bytes, extents });
+        let slot = BufferSlot { name, dtype: Some(dtype), dims, bytes, extents, variable: None };
+        self.out.physical.slots.push(slot);
         self.out.physical.slots.len() - 1
     }
 
@@ -327,19 +340,29 @@ impl<'g> Lowering<'g, '_> {
 
     // ---- inputs and outputs ----
 
-    fn feed(&mut self, inputs: &[(ValueId, String)]) {
+    fn feed(&mut self, inputs: &[(ValueId, String)]) -> Result<(), Diagnostic> {
         for (i, (v, name)) in inputs.iter().enumerate() {
             let dst = self.slot(*v);
             self.operand_of.insert(*v, Operand::whole(BufferRef::Slot(dst)));
+            if let Some(k) = self.variables.iter().position(|variable| variable.input == i) {
+                self.variable(k, name, dst)?;
+                continue;
+            }
             let spec = self.port(name, dst);
+            let port = self.out.physical.inputs.len() as u32;
             self.out.physical.inputs.push(spec);
-            let name = format!("feed {name}");
-            self.step(name, Vec::new(), StepKind::Feed { port: i as u32, dst }, Flops::default(), 0);
+            self.step(format!("feed {name}"), Vec::new(), StepKind::Feed { port, dst }, Flops::default(), 0);
         }
+        Ok(())
     }
 
     fn fetch(&mut self, values: &[ValueId], names: &[String]) -> Result<(), Diagnostic> {
         for (i, (v, name)) in values.iter().copied().zip(names).enumerate() {
+            if let Some(k) = self.variables.iter().position(|variable| variable.next == Some(i)) {
+                let next = self.typed_operand(v)?;
+                self.next_value(k, v, next)?;
+                continue;
+            }
             let (dtype, dims, bytes) = slot_type(self.g.ty(v));
             // A buffer has at least one byte, so a constant without elements is an object, which a backend must make.
             if let Some(op) = self.g.def_op(v)
@@ -366,14 +389,9 @@ impl<'g> Lowering<'g, '_> {
                 }
             };
             let spec = self.port(name, src);
+            let port = self.out.physical.outputs.len() as u32;
             self.out.physical.outputs.push(spec);
-            self.step(
-                format!("fetch {name}"),
-                Vec::new(),
-                StepKind::Fetch { port: i as u32, src },
-                Flops::default(),
-                0,
-            );
+            self.step(format!("fetch {name}"), Vec::new(), StepKind::Fetch { port, src }, Flops::default(), 0);
         }
         Ok(())
     }
@@ -386,7 +404,7 @@ impl<'g> Lowering<'g, '_> {
     // ---- steps ----
 
     fn step(&mut self, name: String, locations: Vec<String>, kind: StepKind, flops: Flops, bytes: u64) {
-        self.out.physical.steps.push(Step { name, locations, kind, flops, bytes, reread: None });
+        self.out.physical.steps.push(Step { name, locations, kind, flops, bytes, reread: None, in_place: Vec::new() });
     }
 
     /// The diagnostic for a kernel that should be printable and is not.
@@ -651,7 +669,7 @@ impl<'g> Lowering<'g, '_> {
     fn elementwise(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let b = self.body(group, 0)?;
         let source = Nest::Elementwise { body: b.clone(), dims: group.space.clone() }.print(self.isa)?;
-        Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
+        Ok(self.finish(group, source, &b, Vec::new(), Flops::default()).map(|()| self.note_in_place(&b, &group.space)))
     }
 
     fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {

@@ -7,11 +7,18 @@ use of_plan::{
 };
 
 use crate::physical::memory::Buffer;
-use crate::physical::{ALIGN, Operand, PortSpec, Step, StepGraph, StepKind, element_type, memory};
+use crate::physical::variables::VariableLayout;
+use crate::physical::{ALIGN, BufferSlot, Operand, PortSpec, Step, StepGraph, StepKind, element_type, memory};
 
 impl StepGraph {
-    /// The program: one CPU thread that runs every task, memory packed by lifetime, and control edges where memory is reused.
+    /// The program of a graph without variables, or of one whose variables no other program has.
     pub fn assemble(&self, name: &str, inner: bool) -> Program {
+        self.assemble_with(name, inner, &VariableLayout::default())
+    }
+
+    /// The program: one CPU thread that runs every task, memory packed by lifetime, and control edges where memory is reused.
+    /// Its variables are where `layout` has those of all programs of the plan.
+    pub(crate) fn assemble_with(&self, name: &str, inner: bool, layout: &VariableLayout) -> Program {
         let n = self.slots.len();
         let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
         let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
@@ -48,7 +55,8 @@ impl StepGraph {
                 step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
             }
         }
-        let blocks: Vec<usize> = (0..n).filter(|s| self.slots[*s].bytes.is_some()).collect();
+        let own = |slot: &BufferSlot| slot.bytes.is_some() && slot.variable.is_none();
+        let blocks: Vec<usize> = (0..n).filter(|s| own(&self.slots[*s])).collect();
         let buffers: Vec<Buffer> = blocks
             .iter()
             .map(|s| Buffer { bytes: self.slots[*s].bytes.unwrap_or(0).max(1), first: first[*s], last: last[*s] })
@@ -56,18 +64,26 @@ impl StepGraph {
         let packing = memory::pack(&buffers, ALIGN);
         let mut offset_of = vec![0u64; n];
         blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
+        let mut chunks = Vec::new();
+        if packing.peak > 0 {
+            chunks.push(Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 });
+        }
+        let variable_chunk = chunks.len() as u32;
+        if layout.bytes() > 0 {
+            chunks.push(layout.chunk(variable_chunk));
+        }
 
         let registers = (0..n)
             .map(|s| {
                 let slot = &self.slots[s];
                 let storage = match slot.bytes {
-                    Some(bytes) => Storage::Block(Block {
-                        chunk: 0,
-                        offset: offset_of[s],
-                        bytes: bytes.max(1),
-                        first: first[s],
-                        last: last[s],
-                    }),
+                    Some(bytes) => {
+                        let (chunk, offset) = match slot.variable {
+                            Some(k) => (variable_chunk, layout.offset(&self.variables[k].name)),
+                            None => (0, offset_of[s]),
+                        };
+                        Storage::Block(Block { chunk, offset, bytes: bytes.max(1), first: first[s], last: last[s] })
+                    }
                     None => Storage::Object(ObjectStorage {}),
                 };
                 Register {
@@ -78,25 +94,21 @@ impl StepGraph {
                     copies: 1,
                     dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
                     dims: slot.dims.clone(),
-                    inplace_of: Vec::new(),
+                    inplace_of: self.in_place_of(s),
                     storage: Some(storage),
                     extents: slot.extents.iter().map(|d| self.extent(d)).collect(),
                 }
             })
             .collect();
         let tasks = self.steps.iter().zip(&ids).map(|(step, id)| self.task(step, *id)).collect();
-        let chunks = if packing.peak > 0 {
-            vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 }]
-        } else {
-            Vec::new()
-        };
         let mut program = Program {
             name: name.to_string(),
             inputs: self.ports(&self.inputs, true),
             outputs: self.ports(&self.outputs, false),
             threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, rank: 0 }],
-            peak_bytes: packing.peak,
-            lower_bound_bytes: packing.lower_bound,
+            peak_bytes: packing.peak + layout.bytes(),
+            lower_bound_bytes: packing.lower_bound + layout.bytes(),
+            variables: layout.variables().to_vec(),
             chunks,
             registers,
             tasks,
@@ -106,6 +118,15 @@ impl StepGraph {
         };
         of_plan::chain_threads(&mut program);
         program
+    }
+
+    /// The variable in whose place a slot is computed, if the step that does so reads it.
+    fn in_place_of(&self, slot: usize) -> Vec<u32> {
+        let Some(from) = self.slots[slot].variable.map(|k| self.variables[k].slot).filter(|from| *from != slot) else {
+            return Vec::new();
+        };
+        let both = |step: &Step| step.in_place.contains(&(from, slot)) && step.writes().contains(&slot);
+        if self.steps.iter().any(both) { vec![from as u32] } else { Vec::new() }
     }
 
     fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
@@ -182,19 +203,25 @@ impl StepGraph {
                 let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);
                 (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst }))
             }
+            StepKind::Variable { .. } => return self.bare_task(step, id),
             StepKind::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
             StepKind::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
         };
+        Task { kind: kind as i32, exec: Some(exec), ..self.bare_task(step, id) }
+    }
+
+    /// The task of a step without its work.
+    fn bare_task(&self, step: &Step, id: u64) -> Task {
         let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
         Task {
             id,
             name: step.name.clone(),
             locations: step.locations.clone(),
-            kind: kind as i32,
+            kind: TaskKind::Tick as i32,
             thread: 0,
             consumes: ids(step.reads()),
             produces: ids(step.writes()),
-            exec: Some(exec),
+            exec: None,
         }
     }
 

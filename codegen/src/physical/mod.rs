@@ -6,13 +6,15 @@
 mod assemble;
 pub mod async_order;
 pub mod memory;
+mod variables;
 
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Reread, Transfer};
+use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Initial, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
+pub(crate) use variables::VariableLayout;
 
 /// Buffers start at multiples of this many bytes.
 pub const ALIGN: u64 = 64;
@@ -30,6 +32,8 @@ pub struct BufferSlot {
     pub bytes: Option<u64>,
     /// Extents of an object as functions of the symbols; empty where unknown.
     pub extents: Vec<Dim>,
+    /// The variable whose memory it is in, by index.
+    pub variable: Option<usize>,
 }
 
 /// The buffer of an operand.
@@ -157,6 +161,11 @@ pub enum StepKind {
         /// To.
         dst: usize,
     },
+    /// Makes the value of a variable available; moves no data.
+    Variable {
+        /// The slot, which is the variable.
+        dst: usize,
+    },
     /// Copies a slot to the caller's output.
     Fetch {
         /// Index of the output.
@@ -181,6 +190,9 @@ pub struct Step {
     pub bytes: u64,
     /// Bytes that a kernel rereads, if they exceed the L2 cache.
     pub reread: Option<Reread>,
+    /// Pairs of slots that it reads and writes and that may share memory: it reads an element of the first only to compute the
+    /// same element of the second.
+    pub in_place: Vec<(usize, usize)>,
 }
 
 /// Floating-point operations of a step, by the rate at which a machine runs them.
@@ -222,6 +234,19 @@ pub struct PortSpec {
     pub object: bool,
 }
 
+/// A value that a session keeps between runs.
+#[derive(Clone, Debug)]
+pub struct VariableSpec {
+    /// Its name in the model.
+    pub name: String,
+    /// The slot of its value before the run, which has its type.
+    pub slot: usize,
+    /// Its next value, which has the same type; `None` where it is only read.
+    pub next: Option<Operand>,
+    /// Its value in a new session.
+    pub initial: Option<Initial>,
+}
+
 /// A lowered function.
 #[derive(Clone, Debug, Default)]
 pub struct StepGraph {
@@ -233,6 +258,8 @@ pub struct StepGraph {
     pub inputs: Vec<PortSpec>,
     /// Outputs.
     pub outputs: Vec<PortSpec>,
+    /// Variables.
+    pub variables: Vec<VariableSpec>,
     /// Symbols that are bound during the run.
     pub symbols: Vec<Arc<str>>,
     /// Whether consecutive transfers may be merged.
@@ -251,7 +278,7 @@ impl Step {
             }
             StepKind::Copy { src, .. } | StepKind::Boxing { src, .. } => src.slot().into_iter().collect(),
             StepKind::Fetch { src, .. } => vec![*src],
-            StepKind::Feed { .. } => Vec::new(),
+            StepKind::Feed { .. } | StepKind::Variable { .. } => Vec::new(),
         };
         out.sort_unstable();
         out.dedup();
@@ -263,7 +290,10 @@ impl Step {
         match &self.kind {
             StepKind::Kernel { writes, .. } => writes.clone(),
             StepKind::Backend { outputs, .. } | StepKind::Control { outputs, .. } => outputs.clone(),
-            StepKind::Copy { dst, .. } | StepKind::Boxing { dst, .. } | StepKind::Feed { dst, .. } => vec![*dst],
+            StepKind::Copy { dst, .. }
+            | StepKind::Boxing { dst, .. }
+            | StepKind::Feed { dst, .. }
+            | StepKind::Variable { dst } => vec![*dst],
             StepKind::Fetch { .. } => Vec::new(),
         }
     }

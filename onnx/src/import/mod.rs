@@ -89,6 +89,8 @@ pub(crate) struct Importer<'m, 'g> {
     unseeded: i64,
     /// The initializers that are inputs here, see `Options`.
     initializer_inputs: &'m BTreeSet<String>,
+    /// Whether an `Identity` of an initializer is a constant of its own.
+    pub separate_copies: bool,
     /// How many more nodes may be read, those of loop bodies each time; `None` once there were too many, which is
     /// reported.
     nodes_left: Option<usize>,

@@ -45,6 +45,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         unseeded: 0,
         nodes_left: Some(max_nodes),
         initializer_inputs: &options.initializer_inputs,
+        separate_copies: options.separate_copies,
         depth: 0,
     };
     let (inputs, outputs) = importer.main(graph);

@@ -81,6 +81,22 @@ impl Importer<'_, '_> {
         Ok(self.rw.create_one(of_ops::structural::Constant { value }, &[])?)
     }
 
+    /// A constant of its own with the value of an initializer; `None` for other values.
+    pub fn copy_of_initializer(&mut self, v: ValueId) -> Result<Option<ValueId>, ImportError> {
+        let graph = self.rw.graph();
+        let Some(op) = graph.def_op(v) else { return Ok(None) };
+        let loc = graph.op(op).loc.clone();
+        let is_initializer = matches!(&loc, of_diag::Location::Onnx { op, .. } if &**op == "Initializer");
+        let Some(of_ops::structural::Constant { value }) = of_ops::list::as_op(graph, op).filter(|_| is_initializer)
+        else {
+            return Ok(None);
+        };
+        self.rw.set_location(loc);
+        let copy = self.constant(value);
+        self.rw.set_location(self.location.clone());
+        copy.map(Some)
+    }
+
     /// A constant of integers, for shapes and axes.
     pub fn ints(&mut self, values: &[i64]) -> Result<ValueId, ImportError> {
         self.constant(Tensor::from_i64s(values))

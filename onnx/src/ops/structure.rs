@@ -33,8 +33,10 @@ pub(super) fn constant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportR
 }
 
 /// `Identity`: another name for the same value.
-pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
-    Ok(vec![node.input(0)?])
+pub(super) fn identity(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
+    let value = node.input(0)?;
+    let copy = if cx.separate_copies { cx.copy_of_initializer(value)? } else { None };
+    Ok(vec![copy.unwrap_or(value)])
 }
 
 /// `Dropout`. Before 12 it had no training mode, and the ratio was an attribute.

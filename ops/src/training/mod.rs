@@ -4,11 +4,13 @@ mod adagrad;
 mod adam;
 mod gradient;
 mod momentum;
+mod variables;
 
 pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use gradient::Gradient;
 pub use momentum::Momentum;
+pub use variables::{INITIAL_VALUES, InitialValue, VARIABLES, VariableInput, variables};
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText};
+use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText, VariableText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,6 +80,7 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
     )?;
     write_ports(f, "input", &program.inputs)?;
     write_ports(f, "output", &program.outputs)?;
+    program.variables.iter().try_for_each(|variable| write_variable(f, variable))?;
     for thread in &program.threads {
         writeln!(f, "  thread {} on {} stream {} rank {}", thread.id, thread.device, thread.stream, thread.rank)?;
     }
@@ -97,6 +98,18 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
 
 fn write_ports(f: &mut fmt::Formatter<'_>, direction: &str, ports: &[PortText]) -> fmt::Result {
     ports.iter().try_for_each(|port| writeln!(f, "  {direction} {}: {}", port.name, port.type_text))
+}
+
+fn write_variable(f: &mut fmt::Formatter<'_>, variable: &VariableText) -> fmt::Result {
+    write!(f, "  variable {}: {}{:?} at {}", variable.name, variable.dtype, variable.dims, variable.offset)?;
+    match &variable.initial {
+        Some(initial) => write!(f, ", initially {initial}")?,
+        None => write!(f, ", set by the caller")?,
+    }
+    match variable.update {
+        Some(how) => writeln!(f, ", updated ({how})"),
+        None => writeln!(f, ", not updated"),
+    }
 }
 
 fn write_task(f: &mut fmt::Formatter<'_>, position: usize, task: &TaskText) -> fmt::Result {

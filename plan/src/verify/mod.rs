@@ -8,6 +8,7 @@ mod happens_before;
 mod memory;
 mod mesh;
 mod structure;
+mod variables;
 
 pub use finding::{Finding, FindingKind};
 pub(crate) use happens_before::HappensBefore;
@@ -26,6 +27,7 @@ use crate::{Plan, Program, TaskGraph};
 ///   iterations, that the compiler declared for it. The machine code itself is trusted;
 /// - the register tokens cannot deadlock;
 /// - two registers that share memory are never live at the same time;
+/// - each variable has its own memory, is read before it is written, and is written once;
 /// - chunks and blocks fit, and the declared peak memory is right;
 /// - the ranks of a mesh cannot deadlock, and each has the data that others receive from it.
 ///

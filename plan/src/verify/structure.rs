@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::checker::Checker;
 use super::exec::check_exec;
+use super::variables;
 use super::{Finding, FindingKind};
 use crate::task_graph::task_indexes;
 use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Register, Storage, Task, TaskKind};
@@ -46,6 +47,7 @@ impl<'a> Checker<'a> {
             self.task(program, task, &consumers_of);
         }
         self.ports(program);
+        variables::check(self, program);
     }
 
     fn chunks(&mut self, program: &Program) {
@@ -55,7 +57,7 @@ impl<'a> Checker<'a> {
             if chunk.id as usize != number {
                 self.report(FindingKind::Index, &place, format!("its id is {} and must be its index", chunk.id));
             }
-            if MemoryKind::try_from(chunk.memory) != Ok(MemoryKind::Host) {
+            if !matches!(MemoryKind::try_from(chunk.memory), Ok(MemoryKind::Host | MemoryKind::Variables)) {
                 self.report(FindingKind::Reserved, &place, format!("memory kind {} is not supported", chunk.memory));
             }
             if !chunk.align.is_power_of_two() || chunk.align > crate::SECTION_ALIGN {

@@ -17,21 +17,26 @@ pub(crate) struct Arena {
 impl Arena {
     /// Reserves the chunks. Their pages come when they are first touched, and are zero. An error says which failed.
     pub fn new(plan: Arc<PlanFile>, chunks: &[Chunk]) -> Result<Self, (usize, io::Error)> {
-        Self::with(plan, chunks, &|len| Ok(Arc::new(of_plan::zeroed_pages(len)?.into())))
+        Self::with(plan, chunks, &|_, len| Ok(Arc::new(of_plan::zeroed_pages(len)?.into())))
     }
 
-    /// As [`Arena::new`], of memory that `zeroed` gives.
+    /// As [`Arena::new`], of memory that `zeroed` gives for a chunk of so many bytes.
     pub fn with(
         plan: Arc<PlanFile>,
         chunks: &[Chunk],
-        zeroed: &dyn Fn(usize) -> io::Result<Arc<MmapRaw>>,
+        zeroed: &dyn Fn(&Chunk, usize) -> io::Result<Arc<MmapRaw>>,
     ) -> Result<Self, (usize, io::Error)> {
         let reserve = |(index, chunk): (usize, &Chunk)| {
             let len = usize::try_from(chunk.bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory));
-            len.and_then(zeroed).map_err(|error| (index, error))
+            len.and_then(|len| zeroed(chunk, len)).map_err(|error| (index, error))
         };
         let chunks = chunks.iter().enumerate().map(reserve).collect::<Result<_, _>>()?;
         Ok(Self { chunks, plan })
+    }
+
+    /// The memory of a chunk.
+    pub fn memory(&self, chunk: usize) -> Option<Arc<MmapRaw>> {
+        self.chunks.get(chunk).map(Arc::clone)
     }
 
     /// `num` buffers of `len` bytes, `stride` apart, in a chunk; `None` when they do not fit in it.

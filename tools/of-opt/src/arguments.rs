@@ -313,13 +313,19 @@ impl InputFiles {
     /// # Errors
     /// When a standard deviation is not positive, or a mean is not finite.
     pub fn conversion(&self) -> Result<Conversion, Diagnostics> {
-        if self.image_std.iter().any(|s| !s.is_finite() || *s <= 0.0) || self.image_mean.iter().any(|m| !m.is_finite())
-        {
-            return Err(exit::usage("--image-mean takes numbers, and --image-std positive numbers").into());
-        }
-        let image = ImageOptions { mean: self.image_mean.clone(), std: self.image_std.clone() };
-        Ok(Conversion { cast: self.cast, image })
+        Ok(Conversion { cast: self.cast, image: image_options(&self.image_mean, &self.image_std)? })
     }
+}
+
+/// How pixels become numbers.
+///
+/// # Errors
+/// When a standard deviation is not positive, or a mean is not finite.
+pub fn image_options(mean: &[f64], std: &[f64]) -> Result<ImageOptions, Diagnostics> {
+    if std.iter().any(|s| !s.is_finite() || *s <= 0.0) || mean.iter().any(|m| !m.is_finite()) {
+        return Err(exit::usage("--image-mean takes numbers, and --image-std positive numbers").into());
+    }
+    Ok(ImageOptions { mean: mean.to_vec(), std: std.to_vec() })
 }
 
 /// A model file.

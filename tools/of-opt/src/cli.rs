@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
-    man, measure, ops, opt, passes, profile, run, sign, simulate, verify,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -44,6 +44,8 @@ pub enum Command {
     Compile(compile::Compile),
     /// Run a model or plan on given inputs
     Run(run::Run),
+    /// Train a model on data
+    Train(train::Train),
     /// Measure the run time of a model or plan
     Bench(bench::Bench),
     /// Measure each task of a run, and compare kernels with the roofline of this machine

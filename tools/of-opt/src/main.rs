@@ -68,6 +68,7 @@ fn main() -> ExitCode {
             Some(Command::Export(c)) => commands::export::export(&c, console),
             Some(Command::Compile(c)) => commands::compile::compile(&c, console),
             Some(Command::Run(c)) => commands::run::run(&c, console),
+            Some(Command::Train(c)) => commands::train::train(&c, console),
             Some(Command::Bench(c)) => commands::bench::bench(&c, console),
             Some(Command::Profile(c)) => commands::profile::profile(&c, console),
             Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),

@@ -37,6 +37,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-cuda",
             "of-diag",
             "of-files",
+            "of-frontend",
             "of-ir",
             "of-library",
             "of-mlir",

@@ -23,4 +23,5 @@ pub mod profile;
 pub mod run;
 pub mod sign;
 pub mod simulate;
+pub mod train;
 pub mod verify;

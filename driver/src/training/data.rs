@@ -1,0 +1,407 @@
+//! Data sets: samples for the inputs of a model and their labels, held in memory.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use of_diag::{Code, Diagnostics};
+use of_ir::{DType, Dim, Elements, Tensor, Type};
+
+use crate::error::{error, io_error};
+use crate::images::{self, ImageOptions};
+use crate::{npy, tensor_files};
+
+/// A column of a data set: the values of one input for all samples.
+#[derive(Clone, Debug)]
+struct Column {
+    name: String,
+    values: Tensor,
+}
+
+/// Samples, the first axis of every column.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    columns: Vec<Column>,
+    len: usize,
+    /// Names of classes, where folders have given them.
+    pub classes: Vec<String>,
+}
+
+/// What a model takes: the name and type of each input and of the labels.
+#[derive(Clone, Debug)]
+pub struct ColumnSpec {
+    /// Its name.
+    pub name: String,
+    /// Its type; the first axis is the batch.
+    pub ty: Type,
+}
+
+impl Dataset {
+    /// Reads data for `wanted`, in that order, of which the last are the labels. Each file is one of:
+    /// - `NAME=FILE.npy`: the values of one input;
+    /// - `FILE.npz`: arrays by the names of inputs;
+    /// - `FILE.csv`: a table with a header; the column of the labels by its name, all others are the only input;
+    /// - `DIR`: a folder of images for each class, in the order of their names.
+    ///
+    /// Numbers are converted to the element types of the inputs.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is for no input, one is missing, or columns have different lengths.
+    pub fn read(files: &[OsString], wanted: &[ColumnSpec], images: &ImageOptions) -> Result<Dataset, Diagnostics> {
+        let (mut found, mut classes): (Vec<Column>, Vec<String>) = Default::default();
+        for file in files {
+            match source(file, wanted)? {
+                Source::Array { name, path } => {
+                    let value = tensor_files::read(&path, None)?.value;
+                    let of_ops::Value::Tensor(values) = value else { return Err(not_samples(&path)) };
+                    found.push(Column { name, values });
+                }
+                Source::Archive(path) => {
+                    let arrays = npy::read_npz(&path)?;
+                    found.extend(arrays.into_iter().map(|(name, values)| Column { name, values }));
+                }
+                Source::Table(path) => found.extend(table(&path, wanted)?),
+                Source::Images(path) => {
+                    let (columns, names) = image_folders(&path, wanted, images)?;
+                    found.extend(columns);
+                    classes = names;
+                }
+            }
+        }
+        let mut columns = Vec::with_capacity(wanted.len());
+        for spec in wanted {
+            let mut own = found.iter().filter(|column| column.name == spec.name);
+            let Some(column) = own.next() else {
+                let known: Vec<&str> = found.iter().map(|column| column.name.as_str()).collect();
+                let what = format!("the data has no values for '{}', only for {}", spec.name, known.join(", "));
+                return Err(error(Code::INPUT, what).hint("name arrays as inputs, or give NAME=FILE").into());
+            };
+            if own.next().is_some() {
+                return Err(error(Code::INPUT, format!("the data has values for '{}' twice", spec.name)).into());
+            }
+            columns.push(Column { name: spec.name.clone(), values: fitted(column, spec)? });
+        }
+        let len = columns.first().and_then(|column| column.values.dims().first().copied()).unwrap_or(0);
+        if let Some(other) = columns.iter().find(|column| column.values.dims().first() != Some(&len)) {
+            let count = other.values.dims().first().copied().unwrap_or(0);
+            let what = format!("'{}' has {len} samples and '{}' has {count}", columns[0].name, other.name);
+            return Err(error(Code::INPUT, what).into());
+        }
+        if len == 0 {
+            return Err(error(Code::INPUT, "the data has no samples").into());
+        }
+        Ok(Dataset { columns, len, classes })
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The samples of these numbers, as inputs of a run.
+    ///
+    /// # Errors
+    /// When a number is out of range.
+    pub fn batch(&self, samples: &[usize]) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+        let one = |column: &Column| {
+            let damaged = || Diagnostics::from(error(Code::INPUT, format!("'{}' has no such samples", column.name)));
+            let bytes: &[u8] = column.values.bytes().ok_or_else(damaged)?;
+            let each = bytes.len() / self.len;
+            let mut out = Vec::with_capacity(each * samples.len());
+            for sample in samples {
+                let start = sample * each;
+                out.extend_from_slice(bytes.get(start..start + each).ok_or_else(damaged)?);
+            }
+            let mut dims: Vec<i64> = column.values.dims().iter().map(|d| *d as i64).collect();
+            dims[0] = samples.len() as i64;
+            let dtype = of_codegen::physical::element_type(column.values.dtype());
+            let tensor = of_runtime::Tensor::from_bytes(dtype, dims, &out);
+            Ok(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?.into())
+        };
+        self.columns.iter().map(one).collect()
+    }
+
+    /// Two data sets: all samples but every `n`-th, and these.
+    ///
+    /// # Errors
+    /// When one of them would be empty.
+    pub fn split(&self, part: f64) -> Result<(Dataset, Dataset), Diagnostics> {
+        let held_out = (self.len as f64 * part).round() as usize;
+        if held_out == 0 || held_out >= self.len {
+            let what = format!("{part} of {} samples leaves none for training or for validation", self.len);
+            return Err(error(Code::INPUT, what).into());
+        }
+        // Spread evenly, so that sorted data is split like shuffled data.
+        let is_out = |i: usize| (i + 1) * held_out / self.len > i * held_out / self.len;
+        let pick = |out: bool| {
+            let samples: Vec<usize> = (0..self.len).filter(|i| is_out(*i) == out).collect();
+            let column = |column: &Column| {
+                let bytes: &[u8] = column.values.bytes().map_or(&[], |bytes| bytes);
+                let each = bytes.len() / self.len;
+                let own: Vec<u8> =
+                    samples.iter().flat_map(|i| bytes[i * each..(i + 1) * each].iter().copied()).collect();
+                let mut dims = column.values.dims().to_vec();
+                dims[0] = samples.len();
+                let values = Tensor::from_bytes(column.values.dtype(), dims, of_ir::Blob::new(own));
+                let values = values.map_err(|e| Diagnostics::from(error(Code::INPUT, e.to_string())))?;
+                Ok::<_, Diagnostics>(Column { name: column.name.clone(), values })
+            };
+            let columns = self.columns.iter().map(column).collect::<Result<_, _>>()?;
+            Ok::<_, Diagnostics>(Dataset { columns, len: samples.len(), classes: self.classes.clone() })
+        };
+        Ok((pick(false)?, pick(true)?))
+    }
+}
+
+enum Source {
+    Array { name: String, path: PathBuf },
+    Archive(PathBuf),
+    Table(PathBuf),
+    Images(PathBuf),
+}
+
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case(wanted))
+}
+
+fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
+    let text = file.to_string_lossy();
+    if let Some((name, path)) = text.split_once('=')
+        && wanted.iter().any(|spec| spec.name == name)
+    {
+        return Ok(Source::Array { name: name.into(), path: path.into() });
+    }
+    let path = PathBuf::from(file);
+    if has_extension(&path, "npz") {
+        Ok(Source::Archive(path))
+    } else if has_extension(&path, "csv") {
+        Ok(Source::Table(path))
+    } else if path.is_dir() {
+        Ok(Source::Images(path))
+    } else if path.exists() {
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, or a folder with a folder of images for each class";
+        Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
+    } else {
+        Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())
+    }
+}
+
+fn not_samples(path: &Path) -> Diagnostics {
+    error(Code::INPUT, format!("'{}' holds no tensor", path.display())).into()
+}
+
+/// The values of a column in the type of its input.
+fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Tensor, Diagnostics> {
+    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("the data of '{}' {what}", spec.name)));
+    let tensor = spec.ty.as_tensor().ok_or_else(|| wrong(format!("is for an input of type {}", spec.ty)))?;
+    let mut values = column.values.clone();
+    if let Some(shape) = &tensor.shape {
+        let known: Option<Vec<usize>> =
+            shape[1..].iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect();
+        let rows = values.dims().first().copied().unwrap_or(0);
+        // Samples of as many elements may have another shape, such as images as rows of pixels.
+        if let Some(own) = known
+            && rows > 0
+            && own.iter().product::<usize>() * rows == values.len()
+            && values.dims()[1..] != own
+        {
+            let dims = std::iter::once(rows).chain(own).collect();
+            values = values.reshaped(dims).map_err(|e| wrong(e.to_string()))?;
+        }
+        let fits = values.dims().len() == shape.len()
+            && values
+                .dims()
+                .iter()
+                .zip(shape)
+                .skip(1)
+                .all(|(have, want)| want.as_const().is_none_or(|n| n == *have as i64));
+        if !fits {
+            let shape: Vec<String> = shape.iter().map(Dim::to_string).collect();
+            return Err(wrong(format!(
+                "is of shape {:?}, and the input is [{}]",
+                column.values.dims(),
+                shape.join(", ")
+            )));
+        }
+    }
+    if values.dtype() == tensor.dtype {
+        return Ok(values);
+    }
+    let dims = values.dims().to_vec();
+    let elements = if tensor.dtype.is_int() {
+        Elements::Int(
+            values
+                .to_i64s()
+                .ok_or_else(|| wrong(format!("is {}, not {}", values.dtype(), tensor.dtype)))?
+                .into_iter()
+                .map(i128::from)
+                .collect(),
+        )
+    } else {
+        let numbers = values.to_f64s().or_else(|| Some(values.to_i64s()?.into_iter().map(|n| n as f64).collect()));
+        Elements::Float(numbers.ok_or_else(|| wrong(format!("is {}, not {}", values.dtype(), tensor.dtype)))?)
+    };
+    Tensor::from_elements(tensor.dtype, dims, elements).map_err(|e| wrong(e.to_string()))
+}
+
+/// A table: the labels' column, and all others as the only input.
+fn table(path: &Path, wanted: &[ColumnSpec]) -> Result<Vec<Column>, Diagnostics> {
+    let place =
+        |line: usize, what: &str| Diagnostics::from(error(Code::INPUT, format!("{}:{line}: {what}", path.display())));
+    let [input, labels] = wanted else {
+        let what =
+            format!("'{}': a table is for models of one input, and this has {}", path.display(), wanted.len() - 1);
+        return Err(error(Code::INPUT, what).hint("give NAME=FILE.npy for each input").into());
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, header) = lines.next().ok_or_else(|| place(1, "the table is empty"))?;
+    let names: Vec<&str> = header.split(',').map(|name| name.trim().trim_matches('"')).collect();
+    let at = names.iter().position(|name| *name == labels.name).ok_or_else(|| {
+        let what = format!("no column is called '{}'; there are {}", labels.name, names.join(", "));
+        place(1, &what)
+    })?;
+    let (mut features, mut targets, mut rows): (Vec<f64>, Vec<f64>, usize) = Default::default();
+    for (line, row) in lines {
+        let cells: Vec<&str> = row.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
+        if cells.len() != names.len() {
+            return Err(place(line + 1, &format!("{} cells, and the header has {}", cells.len(), names.len())));
+        }
+        for (column, cell) in cells.iter().enumerate() {
+            let number: f64 = cell.parse().map_err(|_| place(line + 1, &format!("'{cell}' is no number")))?;
+            if column == at { targets.push(number) } else { features.push(number) }
+        }
+        rows += 1;
+    }
+    let tensor = |dims: Vec<usize>, values: Vec<f64>| {
+        Tensor::from_elements(DType::F64, dims, Elements::Float(values)).map_err(|e| place(1, &e.to_string()))
+    };
+    let whole = targets.iter().all(|x| x.fract() == 0.0);
+    let labels_are_int = labels.ty.as_tensor().is_some_and(|t| t.dtype.is_int());
+    let values = if labels_are_int && whole {
+        let classes: Vec<i64> = targets.iter().map(|x| *x as i64).collect();
+        Tensor::from_slice(&[rows], &classes).map_err(|e| place(1, &e.to_string()))?
+    } else if labels_are_int {
+        return Err(place(2, &format!("'{}' must be whole numbers, the classes", labels.name)));
+    } else {
+        tensor(vec![rows], targets)?
+    };
+    let width = names.len() - 1;
+    Ok(vec![
+        Column { name: input.name.clone(), values: tensor(vec![rows, width], features)? },
+        Column { name: labels.name.clone(), values },
+    ])
+}
+
+/// A folder of images for each class.
+fn image_folders(
+    path: &Path,
+    wanted: &[ColumnSpec],
+    options: &ImageOptions,
+) -> Result<(Vec<Column>, Vec<String>), Diagnostics> {
+    let [input, labels] = wanted else {
+        let what =
+            format!("'{}': images are for models of one input, and this has {}", path.display(), wanted.len() - 1);
+        return Err(error(Code::INPUT, what).into());
+    };
+    let entries = |folder: &Path| -> Result<Vec<PathBuf>, Diagnostics> {
+        let list = std::fs::read_dir(folder).map_err(|e| io_error(folder, "read", &e))?;
+        let mut list: Vec<PathBuf> = list.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        list.sort();
+        Ok(list)
+    };
+    let folders: Vec<PathBuf> = entries(path)?.into_iter().filter(|p| p.is_dir()).collect();
+    let (mut bytes, mut targets, mut shape, mut names): (Vec<u8>, Vec<i64>, Vec<usize>, Vec<String>) =
+        Default::default();
+    let mut dtype = DType::F32;
+    for (class, folder) in folders.iter().enumerate() {
+        names.push(folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
+        for file in entries(folder)?.into_iter().filter(|file| images::is_image(file)) {
+            let image = images::read(&file, Some(&one_sample(&input.ty)), &input.name, options)?;
+            if !shape.is_empty() && shape != image.dims() {
+                let what = format!("'{}' is {:?}, and the images before are {shape:?}", file.display(), image.dims());
+                return Err(error(Code::INPUT, what).hint("give the model's input fixed height and width").into());
+            }
+            (shape, dtype) = (image.dims().to_vec(), image.dtype());
+            bytes.extend_from_slice(image.bytes().map_or(&[], |bytes| bytes));
+            targets.push(class as i64);
+        }
+    }
+    if targets.is_empty() {
+        let what = format!("'{}' has no folders of images, one for each class", path.display());
+        return Err(error(Code::INPUT, what).into());
+    }
+    let failed = |e: of_ir::TensorError| Diagnostics::from(error(Code::INPUT, e.to_string()));
+    shape[0] = targets.len();
+    let values = Tensor::from_bytes(dtype, shape, of_ir::Blob::new(bytes)).map_err(failed)?;
+    let classes = Tensor::from_slice(&[targets.len()], &targets).map_err(failed)?;
+    let columns =
+        vec![Column { name: input.name.clone(), values }, Column { name: labels.name.clone(), values: classes }];
+    Ok((columns, names))
+}
+
+/// The type of an input for a batch of one.
+fn one_sample(ty: &Type) -> Type {
+    let mut ty = ty.clone();
+    if let Type::Tensor(t) = &mut ty
+        && let Some(first) = t.shape.as_mut().and_then(|shape| shape.first_mut())
+    {
+        *first = Dim::from(1i64);
+    }
+    ty
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> Vec<ColumnSpec> {
+        let dims = |last: i64| vec![Dim::symbol("n"), Dim::from(last)];
+        vec![
+            ColumnSpec { name: "x".into(), ty: Type::tensor(DType::F32, dims(2)) },
+            ColumnSpec { name: "y".into(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) },
+        ]
+    }
+
+    #[test]
+    fn table_gives_features_and_labels() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        std::fs::write(&path, "a,y,b\n1,0,2\n3,1,4.5\n").unwrap();
+        let data = Dataset::read(&[path.clone().into()], &wanted(), &ImageOptions::default()).unwrap();
+        let batch = data.batch(&[1, 0]).unwrap();
+        let x = batch[0].as_tensor().unwrap();
+        assert_eq!((data.len(), x.to_elements::<f32>().unwrap()), (2, vec![3.0, 4.5, 1.0, 2.0]));
+        assert_eq!(batch[1].as_tensor().unwrap().to_elements::<i64>().unwrap(), [1, 0]);
+        for (text, words) in [
+            ("a,y,b\n1,0\n", "t.csv:2: 2 cells, and the header has 3"),
+            ("a,y,b\n1,0,z\n", "t.csv:2: 'z' is no number"),
+            ("a,b,c\n1,0,2\n", "no column is called 'y'; there are a, b, c"),
+            ("a,y,b\n1,0.5,2\n", "'y' must be whole numbers"),
+            ("", "the table is empty"),
+            ("a,y,b\n", "the data has no samples"),
+            ("a,y,b,c\n1,0,2,3\n", "is of shape [1, 3], and the input is [n, 2]"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let e = Dataset::read(&[path.clone().into()], &wanted(), &ImageOptions::default()).unwrap_err();
+            assert!(e.to_string().contains(words), "{text:?}: {e}");
+        }
+    }
+
+    #[test]
+    fn split_takes_every_sample_once() {
+        let values = Tensor::from_slice(&[10, 1], &(0..10).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
+        let columns = vec![Column { name: "x".into(), values }];
+        let data = Dataset { columns, len: 10, classes: Vec::new() };
+        let (train, held) = data.split(0.3).unwrap();
+        assert_eq!((train.len(), held.len()), (7, 3));
+        let mut all: Vec<f64> = [&train, &held].iter().flat_map(|d| d.columns[0].values.to_f64s().unwrap()).collect();
+        all.sort_by(f64::total_cmp);
+        assert_eq!(all, (0..10).map(f64::from).collect::<Vec<_>>());
+        assert!(data.split(0.01).is_err() && data.split(1.0).is_err());
+    }
+}

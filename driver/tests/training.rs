@@ -1,0 +1,305 @@
+//! Training: steps of native code against the interpreter, every optimizer and loss, snapshots, and what is refused.
+
+use std::collections::HashMap;
+
+use of_driver::training::{
+    Clipping, Dataset, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Progress, TrainOptions, Trainer, columns, named,
+    sample_order,
+};
+use of_driver::{CompileOptions, ImageOptions, Model, SessionOptions};
+use of_frontend::training::{RATE, TrainingSpec, training};
+use of_frontend::{Builder, nn};
+use of_ir::{DType, Dim, Func, Module, Tensor, Type};
+use of_ops::elementwise::{Relu, Tanh};
+use of_ops::training::variables;
+use of_ops::{Value, interpret};
+
+const SAMPLES: usize = 24;
+const FEATURES: usize = 6;
+const CLASSES: usize = 3;
+
+/// A perceptron whose parameters have names.
+fn model(seed: u64) -> Module {
+    let mut b = Builder::new("mlp");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(FEATURES as i64)]));
+    let mut init = nn::Init::new(seed);
+    let layers = [(FEATURES, 16), (16, CLASSES)].map(|(from, to)| nn::Linear::new(&mut init, from, to).unwrap());
+    let h = layers[0].apply(&mut b, x).unwrap();
+    let h = b.op(Tanh {}, &[h]).unwrap();
+    let h = b.op(Relu {}, &[h]).unwrap();
+    let y = layers[1].apply(&mut b, h).unwrap();
+    let mut module = b.finish(&[("y", y)]).unwrap();
+    let func = module.funcs.get_mut("main").unwrap();
+    let names = ["a.weight", "a.bias", "b.weight", "b.bias"];
+    let constants: Vec<_> =
+        func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == "of.constant").collect();
+    assert_eq!(constants.len(), names.len());
+    for (op, name) in constants.into_iter().zip(names) {
+        let v = func.graph.op(op).results[0];
+        of_ir::Rewriter::new(&mut func.graph, "test").set_name(v, name);
+    }
+    module
+}
+
+/// Points around the corners of a cube, and their labels for a loss.
+fn data(dir: &std::path::Path, loss: Loss) -> (Tensor, Tensor, std::path::PathBuf) {
+    let mut r = of_ops::sample::Rng::new(9);
+    let (mut x, mut classes) = (Vec::new(), Vec::new());
+    for i in 0..SAMPLES {
+        let class = i % CLASSES;
+        classes.push(class as i64);
+        x.extend((0..FEATURES).map(|f| (if f % CLASSES == class { 1.0 } else { 0.0 }) + r.float(-0.3, 0.3) as f32));
+    }
+    let x = Tensor::from_slice(&[SAMPLES, FEATURES], &x).unwrap();
+    let labels = if loss.has_classes() {
+        Tensor::from_slice(&[SAMPLES], &classes).unwrap()
+    } else {
+        let hot = classes.iter().flat_map(|c| (0..CLASSES).map(move |k| if k as i64 == *c { 1f32 } else { 0.0 }));
+        Tensor::from_slice(&[SAMPLES, CLASSES], &hot.collect::<Vec<_>>()).unwrap()
+    };
+    for (name, tensor) in [("x", &x), ("labels", &labels)] {
+        of_driver::tensor_files::write_npy(&dir.join(format!("{name}.npy")), name, &Value::Tensor(tensor.clone()))
+            .unwrap();
+    }
+    (x, labels, dir.to_owned())
+}
+
+fn options(optimizer: &str, hyperparameters: &Hyperparameters, loss: Loss) -> TrainOptions {
+    TrainOptions {
+        loss,
+        output: None,
+        labels: "labels".into(),
+        optimizer: named(optimizer, hyperparameters).unwrap(),
+        clipping: None,
+        frozen: Vec::new(),
+        batch: SAMPLES,
+    }
+}
+
+fn trainer(module: Module, options: &TrainOptions, rests: &[usize]) -> Trainer {
+    let compile = CompileOptions { cache: of_driver::Cache::none(), ..CompileOptions::default() };
+    let session = SessionOptions { threads: 1, ..SessionOptions::default() };
+    Trainer::new(Model::from_module(module), options, rests, &compile, session, &of_driver::Silent)
+        .unwrap_or_else(|d| panic!("{d}"))
+}
+
+fn dataset(folder: &std::path::Path, module: &Module, options: &TrainOptions) -> Dataset {
+    let wanted = columns(&Model::from_module(module.clone()), options).unwrap();
+    let files = ["x", "labels"].map(|n| format!("{n}={}", folder.join(format!("{n}.npy")).display()).into());
+    Dataset::read(&files, &wanted, &ImageOptions::default()).unwrap_or_else(|d| panic!("{d}"))
+}
+
+/// The training step in the interpreter, which has the gradients as ops.
+struct Interpreted {
+    func: Func,
+    values: HashMap<String, Value>,
+}
+
+impl Interpreted {
+    fn new(module: &Module, options: &TrainOptions) -> Self {
+        let spec = TrainingSpec {
+            loss: options.loss,
+            output: None,
+            labels: "labels".into(),
+            optimizer: &*options.optimizer,
+            is_trained: &|_| true,
+            clipping: options.clipping,
+        };
+        let made = training(module, &spec).unwrap();
+        let mut whole = Module::default();
+        let mut values = HashMap::new();
+        for v in variables(&made.train).unwrap() {
+            let ty = made.train.graph.ty(made.train.graph.args()[v.input]).as_tensor().unwrap();
+            let dims = ty.fixed_dims().unwrap();
+            let value = match v.initial {
+                Some(of_ops::training::InitialValue::Tensor(t)) => t,
+                _ => Tensor::from_slice(&dims, &vec![0f32; dims.iter().product()]).unwrap(),
+            };
+            values.insert(made.train.inputs[v.input].clone(), value.into());
+        }
+        whole.funcs.insert("main".into(), made.train);
+        let manager = of_passes::Manager::parse("differentiate").unwrap();
+        manager.run(&mut whole, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        Self { func: whole.funcs.swap_remove("main").unwrap(), values }
+    }
+
+    fn step(&mut self, x: &Tensor, labels: &Tensor, rate: f64) -> f64 {
+        let given = |name: &String| match name.as_str() {
+            "x" => x.clone().into(),
+            "labels" => labels.clone().into(),
+            RATE => Tensor::scalar(rate as f32).into(),
+            other => self.values[other].clone(),
+        };
+        let inputs: Vec<Value> = self.func.inputs.iter().map(given).collect();
+        let out = interpret::run_graph(&self.func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+        for v in variables(&self.func).unwrap() {
+            if let Some(next) = v.next {
+                self.values.insert(self.func.inputs[v.input].clone(), out[next].clone());
+            }
+        }
+        let Value::Tensor(loss) = &out[0] else { panic!("no loss") };
+        loss.to_f64s().unwrap()[0]
+    }
+}
+
+#[test]
+fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
+    let mut cases: Vec<(String, Hyperparameters, Loss, Option<Clipping>)> = Vec::new();
+    let entropy = Loss::named("cross-entropy").unwrap();
+    for name in OPTIMIZERS {
+        cases.push((name.into(), Hyperparameters::default(), entropy, None));
+    }
+    let heavy = Hyperparameters { momentum: Some(0.9), weight_decay: Some(0.01), ..Hyperparameters::default() };
+    cases.push(("sgd".into(), Hyperparameters { nesterov: true, ..heavy }, entropy, Some(Clipping::Norm(0.1))));
+    cases.push(("rmsprop".into(), heavy, entropy, Some(Clipping::Value(0.05))));
+    for name in LOSSES {
+        cases.push(("sgd".into(), Hyperparameters::default(), Loss::named(name).unwrap(), None));
+    }
+    cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0 }, None));
+    for (optimizer, hyperparameters, loss, clipping) in cases {
+        let what = format!("{optimizer} {hyperparameters:?} {loss:?} {clipping:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let (x, labels, folder) = data(dir.path(), loss);
+        let options = TrainOptions { clipping, ..options(&optimizer, &hyperparameters, loss) };
+        let module = model(4);
+        let data = dataset(&folder, &module, &options);
+        let mut native = trainer(module.clone(), &options, &[]);
+        let mut interpreted = Interpreted::new(&module, &options);
+        let rate = match optimizer.as_str() {
+            "adadelta" => 1.0,
+            "lars" => 0.2,
+            "sgd" => 0.1,
+            _ => 0.02,
+        };
+        let all: Vec<usize> = (0..SAMPLES).collect();
+        let (mut first, mut last) = (0.0, 0.0);
+        for step in 0..8 {
+            let want = interpreted.step(&x, &labels, rate);
+            last = native.step(data.batch(&all).unwrap(), rate).unwrap_or_else(|d| panic!("{what}: {d}"));
+            assert!((want - last).abs() <= 1e-4 * want.abs().max(1e-3), "{what}, step {step}: {last}, not {want}");
+            first = if step == 0 { last } else { first };
+        }
+        assert!(last < first, "{what}: the loss rises from {first} to {last}");
+        for (name, value) in &interpreted.values {
+            let Value::Tensor(want) = value else { panic!("no tensor") };
+            let (want, got) = (want.to_f64s().unwrap(), native.parameter(name).unwrap().to_f64s().unwrap());
+            let largest = want.iter().fold(1e-6, |m: f64, x| m.max(x.abs()));
+            for (w, g) in want.iter().zip(&got) {
+                assert!((w - g).abs() <= 2e-3 * largest, "{what}: {name} is {g}, not {w}");
+            }
+        }
+    }
+}
+
+#[test]
+fn trained_model_gives_what_was_evaluated() {
+    let dir = tempfile::tempdir().unwrap();
+    let loss = Loss::named("cross-entropy").unwrap();
+    let (x, labels, folder) = data(dir.path(), loss);
+    let options = TrainOptions { batch: 10, ..options("adam", &Hyperparameters::default(), loss) };
+    let module = model(5);
+    let data = dataset(&folder, &module, &options);
+    let mut t = trainer(module, &options, &[SAMPLES % 10]);
+    let before = t.evaluate(&data).unwrap();
+    for epoch in 0..40 {
+        let order = sample_order(SAMPLES, 1, epoch);
+        for batch in order.chunks_exact(10) {
+            t.step(data.batch(batch).unwrap(), 0.02).unwrap();
+        }
+    }
+    let after = t.evaluate(&data).unwrap();
+    assert!(after.loss < before.loss / 4.0 && after.accuracy == Some(1.0), "{before:?} {after:?}");
+    let trained = t.trained_model().unwrap();
+    let out = interpret::run_graph(&trained.main().unwrap().graph, &[x.into()]).unwrap();
+    let Value::Tensor(scores) = &out[0] else { panic!("no scores") };
+    let scores = scores.to_f64s().unwrap();
+    let classes = labels.to_i64s().unwrap();
+    let mut sum = 0.0;
+    for (row, class) in scores.chunks_exact(CLASSES).zip(classes) {
+        sum += row.iter().map(|s| s.exp()).sum::<f64>().ln() - row[class as usize];
+    }
+    assert!((sum / SAMPLES as f64 - after.loss).abs() < 1e-5, "{sum} {after:?}");
+}
+
+#[test]
+fn resumed_training_has_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let loss = Loss::named("cross-entropy").unwrap();
+    let (_, _, folder) = data(dir.path(), loss);
+    let options = TrainOptions { batch: 8, ..options("adamw", &Hyperparameters::default(), loss) };
+    let module = model(6);
+    let data = dataset(&folder, &module, &options);
+    let steps = |t: &mut Trainer, from: usize, to: usize| {
+        for step in from..to {
+            let order = sample_order(SAMPLES, 3, step / 3);
+            t.step(data.batch(&order[step % 3 * 8..(step % 3 + 1) * 8]).unwrap(), 0.01).unwrap();
+        }
+    };
+    let mut whole = trainer(module.clone(), &options, &[]);
+    steps(&mut whole, 0, 11);
+    let path = dir.path().join("s.safetensors");
+    let mut first = trainer(module.clone(), &options, &[]);
+    steps(&mut first, 0, 5);
+    first.snapshot(&path, Progress { step: 5, seed: 3 }).unwrap();
+    let mut second = trainer(module.clone(), &options, &[]);
+    assert_eq!(second.restore(&path).unwrap(), Progress { step: 5, seed: 3 });
+    steps(&mut second, 5, 11);
+    for variable in whole.variables().list() {
+        let name = &variable.name;
+        assert_eq!(whole.variables().get(name).unwrap(), second.variables().get(name).unwrap(), "{name}");
+    }
+    // Snapshots of another training, and damaged ones, change nothing.
+    let sgd = TrainOptions { optimizer: named("sgd", &Hyperparameters::default()).unwrap(), ..options };
+    let mut other = trainer(module, &sgd, &[]);
+    let parameters = dir.path().join("p.safetensors");
+    other.write_parameters(&parameters, Progress::default()).unwrap();
+    let before = second.parameter("a.weight").unwrap();
+    let error = second.restore(&parameters).unwrap_err().to_string();
+    assert!(error.contains("it is of another model or optimizer"), "{error}");
+    std::fs::write(&path, b"nothing").unwrap();
+    assert!(second.restore(&path).unwrap_err().to_string().contains("is no snapshot"));
+    assert_eq!(before, second.parameter("a.weight").unwrap());
+    other
+        .restore(&parameters)
+        .map_or_else(|e| assert!(e.to_string().contains("'step'"), "{e}"), |_| panic!("restored"));
+}
+
+#[test]
+fn frozen_parameters_stay_and_wrong_options_are_refused() {
+    let loss = Loss::named("cross-entropy").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, folder) = data(dir.path(), loss);
+    let frozen = |names: &[&str]| TrainOptions {
+        frozen: names.iter().map(|n| (*n).to_string()).collect(),
+        ..options("adam", &Hyperparameters::default(), loss)
+    };
+    let module = model(7);
+    let data = dataset(&folder, &module, &frozen(&[]));
+    let mut t = trainer(module.clone(), &frozen(&["a.*"]), &[]);
+    let before = [t.parameter("a.weight").unwrap(), t.parameter("b.weight").unwrap()];
+    t.step(data.batch(&(0..SAMPLES).collect::<Vec<_>>()).unwrap(), 0.1).unwrap();
+    assert_eq!(before[0], t.parameter("a.weight").unwrap());
+    assert_ne!(before[1], t.parameter("b.weight").unwrap());
+    let refused = |options: &TrainOptions, module: Module| {
+        let compile = CompileOptions::default();
+        let model = Model::from_module(module);
+        let made = Trainer::new(model, options, &[], &compile, SessionOptions::default(), &of_driver::Silent);
+        made.err().expect("it was accepted").to_string()
+    };
+    assert!(
+        refused(&frozen(&["c"]), module.clone()).contains("no parameter is called 'c'; there are a.weight, a.bias")
+    );
+    assert!(refused(&frozen(&["*"]), module.clone()).contains("all parameters are frozen"));
+    let named = |output: Option<&str>, labels: &str| TrainOptions {
+        output: output.map(str::to_owned),
+        labels: labels.into(),
+        ..frozen(&[])
+    };
+    assert!(refused(&named(Some("z"), "labels"), module.clone()).contains("no output 'z'; there are y"));
+    assert!(refused(&named(None, "x"), module.clone()).contains("has an input 'x', which training adds"));
+    let mut b = Builder::new("none");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(2i64)]));
+    let y = b.op(Relu {}, &[x]).unwrap();
+    let bare = b.finish(&[("y", y)]).unwrap();
+    assert!(refused(&frozen(&[]), bare).contains("the model has no parameters"));
+}

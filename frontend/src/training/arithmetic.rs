@@ -1,0 +1,144 @@
+//! Short names for the arithmetic of losses and optimizers.
+
+use of_diag::Diagnostic;
+use of_ir::{DType, Elements, NewOp, Tensor, ValueId};
+use of_ops::elementwise::{Abs, Add, Cast, Div, Mul, Pow, Sqrt, Sub};
+use of_ops::reduction::{ReduceMean, ReduceSum};
+use of_ops::structural::Constant;
+
+use crate::Builder;
+
+pub(super) type ValueResult = Result<ValueId, Diagnostic>;
+
+/// A builder of expressions over floats.
+pub struct Arithmetic<'b> {
+    b: &'b mut Builder,
+}
+
+impl<'b> Arithmetic<'b> {
+    /// Expressions at the end of the function.
+    pub fn new(b: &'b mut Builder) -> Self {
+        Arithmetic { b }
+    }
+
+    /// Any op of one result.
+    ///
+    /// # Errors
+    /// When operands do not fit the op; so for all methods.
+    #[track_caller]
+    pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> ValueResult {
+        self.b.op(op, operands)
+    }
+
+    pub(super) fn dtype(&self, v: ValueId) -> DType {
+        self.b.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
+    }
+
+    /// A number in the element type of `like`.
+    #[track_caller]
+    pub fn number(&mut self, value: f64, like: ValueId) -> ValueResult {
+        let value = Tensor::from_elements(self.dtype(like), Vec::new(), Elements::Float(vec![value]));
+        let value =
+            value.map_err(|e| Diagnostic::error(of_diag::Code::TYPE, of_diag::Location::Unknown, e.to_string()))?;
+        self.b.op(Constant { value }, &[])
+    }
+
+    /// `x + y`.
+    #[track_caller]
+    pub fn add(&mut self, x: ValueId, y: ValueId) -> ValueResult {
+        self.b.op(Add {}, &[x, y])
+    }
+
+    /// `x - y`.
+    #[track_caller]
+    pub fn sub(&mut self, x: ValueId, y: ValueId) -> ValueResult {
+        self.b.op(Sub {}, &[x, y])
+    }
+
+    /// `x * y`.
+    #[track_caller]
+    pub fn mul(&mut self, x: ValueId, y: ValueId) -> ValueResult {
+        self.b.op(Mul {}, &[x, y])
+    }
+
+    /// `x / y`.
+    #[track_caller]
+    pub fn div(&mut self, x: ValueId, y: ValueId) -> ValueResult {
+        self.b.op(Div {}, &[x, y])
+    }
+
+    /// `x * factor`; `x` itself for 1.
+    #[track_caller]
+    pub fn scale(&mut self, x: ValueId, factor: f64) -> ValueResult {
+        if factor == 1.0 {
+            return Ok(x);
+        }
+        let factor = self.number(factor, x)?;
+        self.mul(x, factor)
+    }
+
+    /// `x + summand`.
+    #[track_caller]
+    pub fn plus(&mut self, x: ValueId, summand: f64) -> ValueResult {
+        let summand = self.number(summand, x)?;
+        self.add(x, summand)
+    }
+
+    /// `x * x`.
+    #[track_caller]
+    pub fn square(&mut self, x: ValueId) -> ValueResult {
+        self.mul(x, x)
+    }
+
+    /// The square root.
+    #[track_caller]
+    pub fn sqrt(&mut self, x: ValueId) -> ValueResult {
+        self.b.op(Sqrt {}, &[x])
+    }
+
+    /// The absolute value.
+    #[track_caller]
+    pub fn abs(&mut self, x: ValueId) -> ValueResult {
+        self.b.op(Abs {}, &[x])
+    }
+
+    /// `base` to the power of `x`.
+    #[track_caller]
+    pub fn power_of(&mut self, base: f64, x: ValueId) -> ValueResult {
+        let base = self.number(base, x)?;
+        self.b.op(Pow {}, &[base, x])
+    }
+
+    /// `old * keep + new * (1 - keep)`.
+    #[track_caller]
+    pub fn running(&mut self, old: ValueId, new: ValueId, keep: f64) -> ValueResult {
+        let (old, new) = (self.scale(old, keep)?, self.scale(new, 1.0 - keep)?);
+        self.add(old, new)
+    }
+
+    /// The sum of all elements.
+    #[track_caller]
+    pub fn sum(&mut self, x: ValueId) -> ValueResult {
+        self.b.op(ReduceSum { keepdims: false }, &[x])
+    }
+
+    /// The mean of all elements.
+    #[track_caller]
+    pub fn mean(&mut self, x: ValueId) -> ValueResult {
+        self.b.op(ReduceMean { keepdims: false }, &[x])
+    }
+
+    /// The square root of the sum of squares.
+    #[track_caller]
+    pub fn norm(&mut self, x: ValueId) -> ValueResult {
+        let squares = self.square(x)?;
+        let sum = self.sum(squares)?;
+        self.sqrt(sum)
+    }
+
+    /// `x` in another element type.
+    #[track_caller]
+    pub fn cast(&mut self, x: ValueId, to: DType) -> ValueResult {
+        if self.dtype(x) == to { Ok(x) } else { self.b.op(Cast::to(to), &[x]) }
+    }
+}

@@ -1,0 +1,183 @@
+//! Losses: what a training step makes small.
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{DType, Dim, Shape, Type, ValueId};
+use of_ops::elementwise::{Eq, Log, Max, Min, Select, Softplus};
+use of_ops::list::as_op;
+use of_ops::reduction::{ArgMax, ReduceSum, Softmax};
+
+use super::arithmetic::{Arithmetic, ValueResult};
+use crate::Builder;
+
+/// A loss, the mean over the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// Softmax cross entropy of scores `[N, C, …]` against classes `[N, …]` (i64). Part `smoothing` of each label goes to all
+    /// classes alike. Labels equal to `ignore` do not count.
+    CrossEntropy {
+        /// Label smoothing, 0 to 1.
+        smoothing: f64,
+        /// A label that does not count.
+        ignore: i64,
+    },
+    /// Binary cross entropy of scores, before the sigmoid, against numbers from 0 to 1.
+    BinaryCrossEntropy,
+    /// Mean squared error.
+    Mse,
+    /// Mean absolute error.
+    L1,
+    /// Half the squared error up to `delta`, and linear beyond.
+    Huber {
+        /// Where it becomes linear.
+        delta: f64,
+    },
+}
+
+/// Names of losses on the command line.
+pub const LOSSES: [&str; 5] = ["cross-entropy", "bce", "mse", "l1", "huber"];
+
+impl Loss {
+    /// The loss of this name, with its usual parameters.
+    pub fn named(name: &str) -> Option<Loss> {
+        Some(match name {
+            "cross-entropy" => Loss::CrossEntropy { smoothing: 0.0, ignore: -100 },
+            "bce" => Loss::BinaryCrossEntropy,
+            "mse" => Loss::Mse,
+            "l1" => Loss::L1,
+            "huber" => Loss::Huber { delta: 1.0 },
+            _ => return None,
+        })
+    }
+
+    /// Whether labels are classes.
+    pub fn has_classes(&self) -> bool {
+        matches!(self, Loss::CrossEntropy { .. })
+    }
+
+    /// The type of the labels for an output of the model.
+    ///
+    /// # Errors
+    /// When the output is no tensor of floats of known rank, or has no axis of classes.
+    pub fn label_type(&self, output: &Type) -> Result<Type, Diagnostic> {
+        let wrong =
+            |what: &str| Diagnostic::error(Code::TYPE, of_diag::Location::Unknown, format!("the loss needs {what}"));
+        let tensor = output.as_tensor().filter(|t| t.dtype.is_float());
+        let tensor = tensor.ok_or_else(|| wrong("an output of floats"))?;
+        let shape = tensor.shape.clone().ok_or_else(|| wrong("an output of known rank"))?;
+        if !self.has_classes() {
+            return Ok(Type::tensor(tensor.dtype, shape));
+        }
+        if shape.len() < 2 {
+            return Err(wrong("an output of shape [batch, classes, …]"));
+        }
+        let labels: Shape = shape.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, d)| d.clone()).collect();
+        Ok(Type::tensor(DType::I64, labels))
+    }
+
+    /// The loss of an output against labels. A softmax at the end of a model is left out, because cross entropy has its own.
+    ///
+    /// # Errors
+    /// When the types do not fit.
+    pub(super) fn build(&self, b: &mut Builder, output: ValueId, labels: ValueId) -> ValueResult {
+        match *self {
+            Loss::CrossEntropy { smoothing, ignore } => cross_entropy(b, output, labels, smoothing, ignore),
+            Loss::BinaryCrossEntropy => {
+                // max(x, 0) - x z + log(1 + exp(-|x|)), which does not overflow.
+                let b = &mut Arithmetic::new(b);
+                let zero = b.number(0.0, output)?;
+                let positive = b.op(Max {}, &[output, zero])?;
+                let product = b.mul(output, labels)?;
+                let size = b.abs(output)?;
+                let negative = b.scale(size, -1.0)?;
+                let rest = b.op(Softplus {}, &[negative])?;
+                let difference = b.sub(positive, product)?;
+                let all = b.add(difference, rest)?;
+                b.mean(all)
+            }
+            Loss::Mse => {
+                let b = &mut Arithmetic::new(b);
+                let difference = b.sub(output, labels)?;
+                let square = b.square(difference)?;
+                b.mean(square)
+            }
+            Loss::L1 => {
+                let b = &mut Arithmetic::new(b);
+                let difference = b.sub(output, labels)?;
+                let size = b.abs(difference)?;
+                b.mean(size)
+            }
+            Loss::Huber { delta } => {
+                // With q = min(|d|, delta): q^2 / 2 + delta (|d| - q).
+                let b = &mut Arithmetic::new(b);
+                let difference = b.sub(output, labels)?;
+                let size = b.abs(difference)?;
+                let limit = b.number(delta, size)?;
+                let near = b.op(Min {}, &[size, limit])?;
+                let square = b.square(near)?;
+                let (half, far) = (b.scale(square, 0.5)?, b.sub(size, near)?);
+                let linear = b.scale(far, delta)?;
+                let all = b.add(half, linear)?;
+                b.mean(all)
+            }
+        }
+    }
+}
+
+/// Cross entropy with label smoothing, the mean over labels that count. Source: Szegedy et al., "Rethinking the Inception
+/// Architecture" (2016): `(1 - s) nll + s mean over classes of -log p`.
+fn cross_entropy(b: &mut Builder, output: ValueId, labels: ValueId, smoothing: f64, ignore: i64) -> ValueResult {
+    use of_ops::nn::{NllLoss, SoftmaxCrossEntropyLoss};
+    let scores = scores(b, output);
+    let Some(scores) = scores else {
+        // Probabilities that no softmax at the end of the model makes.
+        let b = &mut Arithmetic::new(b);
+        let logarithms = b.op(Log {}, &[output])?;
+        return b.op(NllLoss { ignore_index: Some(ignore), reduction: "mean".into() }, &[logarithms, labels]);
+    };
+    let entropy = SoftmaxCrossEntropyLoss {
+        ignore_index: Some(ignore),
+        reduction: "mean".into(),
+        return_log_prob: smoothing > 0.0,
+    };
+    let results = b.op_all(entropy, &[scores, labels])?;
+    let &[loss, logarithms] = &results[..] else { return Ok(results[0]) };
+    let classes = b.ty(scores).as_tensor().and_then(|t| t.shape.as_ref()?.get(1).and_then(Dim::as_const));
+    let b = &mut Arithmetic::new(b);
+    let axis = b.op(of_ops::structural::Constant { value: of_ir::Tensor::from_i64s(&[1]) }, &[])?;
+    let sums = b.op(ReduceSum { keepdims: false }, &[logarithms, axis])?;
+    // Labels that do not count have no part in the mean.
+    let none = b.op(of_ops::structural::Constant { value: of_ir::Tensor::scalar(ignore) }, &[])?;
+    let ignored = b.op(Eq {}, &[labels, none])?;
+    let (zero, one) = (b.number(0.0, sums)?, b.number(1.0, sums)?);
+    let counts = b.op(Select {}, &[ignored, zero, one])?;
+    let kept = b.mul(sums, counts)?;
+    let (total, count) = (b.sum(kept)?, b.sum(counts)?);
+    let mean = b.div(total, count)?;
+    let uniform = b.scale(mean, -1.0 / classes.unwrap_or(1).max(1) as f64)?;
+    b.running(loss, uniform, 1.0 - smoothing)
+}
+
+/// The scores of an output: what a final softmax along the classes reads, or the output itself. `None` for other outputs that are
+/// probabilities.
+fn scores(b: &Builder, output: ValueId) -> Option<ValueId> {
+    let g = b.graph();
+    let Some(op) = g.def_op(output) else { return Some(output) };
+    let rank = b.ty(output).as_tensor().and_then(|t| t.shape.as_ref().map(Vec::len)).unwrap_or(2) as i64;
+    match as_op::<Softmax>(g, op) {
+        Some(softmax) if softmax.axis == 1 || softmax.axis + rank == 1 => Some(g.op(op).operands[0]),
+        Some(_) => None,
+        None => Some(output),
+    }
+}
+
+/// The number of labels that are the class of the largest score, as i64. For losses with classes.
+///
+/// # Errors
+/// When the types do not fit.
+pub(super) fn correct(b: &mut Builder, output: ValueId, labels: ValueId) -> ValueResult {
+    let b = &mut Arithmetic::new(b);
+    let best = b.op(ArgMax { axis: 1, keepdims: false, select_last_index: false }, &[output])?;
+    let equal = b.op(Eq {}, &[best, labels])?;
+    let ones = b.cast(equal, DType::I64)?;
+    b.sum(ones)
+}

@@ -1,0 +1,54 @@
+//! Variables: values that a session keeps between runs, such as parameters and the state of an optimizer.
+//!
+//! All variables of a program are in one chunk, which belongs to the session's variables and not to the program. A task
+//! without work produces the register of a variable's value before the run. A task that computes the next value produces a
+//! register in the same place, after all readers of the first.
+
+use crate::format::VALUE_ALIGN;
+
+/// A value that a session keeps between runs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Variable {
+    /// Name, as the model calls it.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Element type.
+    #[prost(enumeration = "crate::dtype::ElementType", tag = "2")]
+    pub dtype: i32,
+    /// Extents.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+    /// Offset in the chunk of variables.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// Its value in a new session. Without one, the caller must set it before the first run.
+    #[prost(oneof = "Initial", tags = "5, 6")]
+    pub initial: Option<Initial>,
+}
+
+/// The value of a variable in a new session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Oneof)]
+pub enum Initial {
+    /// A weight, by index.
+    #[prost(uint32, tag = "5")]
+    Weight(u32),
+    /// Zeros.
+    #[prost(message, tag = "6")]
+    Zeros(Zeros),
+}
+
+/// A value of zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Zeros {}
+
+impl Variable {
+    /// Its bytes; `None` where the type has no size.
+    pub fn bytes(&self) -> Option<u64> {
+        self.dtype().byte_len(&self.dims)
+    }
+
+    /// Bytes of the chunk up to its end; the next variable starts there or later.
+    pub fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.bytes()?)?.checked_next_multiple_of(VALUE_ALIGN)
+    }
+}

@@ -1,0 +1,164 @@
+//! The values of variables, which sessions of one plan may share.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use memmap2::MmapRaw;
+use of_plan::{Initial, PlanFile, Program, Variable};
+
+use crate::device::{Arena, Buffer};
+use crate::io::lock;
+use crate::{RankContext, RunError, SessionError, Tensor};
+
+/// The values of the variables of a plan's programs. Sessions of programs that have equal variables can share them: a run has
+/// them for itself, so runs of such sessions follow one another.
+#[derive(Debug)]
+pub struct Variables {
+    list: Vec<Variable>,
+    arena: Arc<Arena>,
+    buffers: Vec<Buffer>,
+    /// What [`Variables::reset`] restores.
+    initial: Vec<Option<Buffer>>,
+    state: Mutex<State>,
+}
+
+/// What is known of the values.
+#[derive(Debug)]
+struct State {
+    /// Which variables have a value.
+    set: Vec<bool>,
+    /// Variables that a run began to update and did not end; their values may be mixed from two steps.
+    torn: Vec<bool>,
+}
+
+impl Variables {
+    /// Initial values of the variables of a program; `None` where it has none.
+    pub(crate) fn new(
+        plan: &Arc<PlanFile>,
+        program: &Program,
+        rank: Option<&RankContext>,
+    ) -> Result<Option<Self>, SessionError> {
+        let Some(chunk) = program.variable_chunk() else { return Ok(None) };
+        let arena = Arena::with(Arc::clone(plan), std::slice::from_ref(chunk), &|_, len| match rank {
+            Some(rank) => rank.transport.memory(len),
+            None => Ok(Arc::new(of_plan::zeroed_pages(len)?.into())),
+        });
+        let failed = |(_, source)| SessionError::Memory { what: "variables".into(), bytes: chunk.bytes, source };
+        let arena = Arc::new(arena.map_err(failed)?);
+        let bound = program.variables.iter().map(|variable| {
+            let buffer = arena.block(0, variable.offset, variable.bytes()?, 0, 1)?;
+            let initial = match variable.initial {
+                Some(Initial::Weight(weight)) => {
+                    Some(arena.weight(rank.map_or(weight, |rank| rank.weight(weight)), 0)?)
+                }
+                _ => None,
+            };
+            Some((buffer, initial))
+        });
+        let bound: Option<(Vec<_>, Vec<_>)> = bound.collect::<Option<Vec<_>>>().map(|all| all.into_iter().unzip());
+        // A plan that was verified never fails here.
+        let (buffers, initial) = bound.ok_or_else(|| SessionError::Variables("they do not fit their memory".into()))?;
+        let count = buffers.len();
+        let state = Mutex::new(State { set: vec![false; count], torn: vec![false; count] });
+        let variables = Self { list: program.variables.clone(), arena, buffers, initial, state };
+        variables.reset();
+        Ok(Some(variables))
+    }
+
+    /// The variables: names, types, initial values.
+    pub fn list(&self) -> &[Variable] {
+        &self.list
+    }
+
+    /// The value of a variable. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it has no value.
+    pub fn get(&self, name: &str) -> Result<Tensor, RunError> {
+        let index = self.index(name)?;
+        let state = lock(&self.state);
+        self.check(&state, index)?;
+        let Variable { dims, .. } = &self.list[index];
+        let tensor = Tensor::from_bytes(self.list[index].dtype(), dims.as_slice(), self.buffers[index].bytes(0));
+        tensor.map_err(|error| RunError::Variable { name: name.into(), problem: error.to_string() })
+    }
+
+    /// Sets the value of a variable. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When there is no such variable, or the value has another type.
+    pub fn set(&self, name: &str, value: &Tensor) -> Result<(), RunError> {
+        let index = self.index(name)?;
+        let variable = &self.list[index];
+        if value.dtype() != variable.dtype() || value.dims() != variable.dims {
+            let given = format!("{}{:?}", value.dtype(), value.dims());
+            let problem = format!("is {}{:?} and cannot be set to {given}", variable.dtype(), variable.dims);
+            return Err(RunError::Variable { name: name.into(), problem });
+        }
+        let mut state = lock(&self.state);
+        match (value.bytes(), self.buffers[index].bytes_mut(0)) {
+            (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
+            _ => return Err(RunError::Internal(format!("variable `{name}` has other bytes than its type"))),
+        }
+        (state.set[index], state.torn[index]) = (true, false);
+        Ok(())
+    }
+
+    /// Gives every variable its initial value; those without one have none afterwards.
+    pub fn reset(&self) {
+        let mut state = lock(&self.state);
+        for (index, variable) in self.list.iter().enumerate() {
+            let Some(to) = self.buffers[index].bytes_mut(0) else { continue };
+            match &self.initial[index] {
+                Some(from) => to.copy_from_slice(from.bytes(0)),
+                None => to.fill(0),
+            }
+            (state.set[index], state.torn[index]) = (variable.initial.is_some(), false);
+        }
+    }
+
+    /// Begins a run that reads some variables; the lock is the run's.
+    pub(crate) fn begin(&self, reads: &[usize]) -> Result<Run<'_>, RunError> {
+        let state = lock(&self.state);
+        reads.iter().try_for_each(|&index| self.check(&state, index))?;
+        Ok(Run(state))
+    }
+
+    pub(crate) fn memory(&self) -> Option<Arc<MmapRaw>> {
+        self.arena.memory(0)
+    }
+
+    fn index(&self, name: &str) -> Result<usize, RunError> {
+        let found = self.list.iter().position(|variable| variable.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.list.iter().take(8).map(|variable| variable.name.as_str()).collect();
+            let more = if self.list.len() > names.len() { ", …" } else { "" };
+            let problem = format!("does not exist; there are {}{more}", names.join(", "));
+            RunError::Variable { name: name.into(), problem }
+        })
+    }
+
+    fn check(&self, state: &State, index: usize) -> Result<(), RunError> {
+        let problem = match (state.set[index], state.torn[index]) {
+            (true, false) => return Ok(()),
+            (false, _) => "has no value: set it before the run",
+            (true, true) => "is lost, because a run failed while it updated the variables: set it again, or reset all",
+        };
+        Err(RunError::Variable { name: self.list[index].name.clone(), problem: problem.into() })
+    }
+}
+
+/// A run that has the variables for itself.
+pub(crate) struct Run<'a>(MutexGuard<'a, State>);
+
+impl Run<'_> {
+    /// Ends the run. `writes` are the variables that it updates; `begun` says whether it had begun to do so if it failed.
+    pub fn end(mut self, writes: &[usize], succeeded: bool, begun: bool) {
+        for &index in writes {
+            if succeeded {
+                (self.0.set[index], self.0.torn[index]) = (true, false);
+            } else if begun {
+                self.0.torn[index] = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! `of-opt train`: trains a model on data, and writes the trained model.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::builder::PossibleValuesParser;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use of_diag::{Code, Diagnostics};
+use of_driver::training::{
+    Clipping, Dataset, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Progress, Role, Schedule, ScheduleKind, TrainOptions,
+    Trainer, columns, named, sample_order,
+};
+use of_driver::{Observer, SessionOptions, count, error};
+use of_onnx::ExportOptions;
+
+use crate::arguments::{Codegen, ModelFile, image_options};
+use crate::console::Console;
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Train {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
+    /// column for the labels, or a folder that has a folder of images for each class
+    #[arg(long, value_name = "DATA", num_args = 1.., required = true)]
+    pub data: Vec<OsString>,
+    /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
+    #[arg(long, value_name = "DATA|PART", num_args = 1..)]
+    pub validation: Vec<OsString>,
+    /// Mean of each image channel, subtracted from pixels scaled to 0..1: 0.485,0.456,0.406
+    #[arg(long, value_name = "M,…", value_delimiter = ',')]
+    pub image_mean: Vec<f64>,
+    /// Standard deviation of each image channel, which divides pixels after the mean is subtracted: 0.229,0.224,0.225
+    #[arg(long, value_name = "S,…", value_delimiter = ',')]
+    pub image_std: Vec<f64>,
+    /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub output: Vec<PathBuf>,
+    /// What is made small
+    #[arg(long, value_name = "LOSS", default_value = "cross-entropy", value_parser = PossibleValuesParser::new(LOSSES))]
+    pub loss: String,
+    /// Part of each label that goes to all classes alike, for cross-entropy
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub label_smoothing: f64,
+    /// The output that the loss is of [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub loss_of: Option<String>,
+    /// The name of the labels in the data
+    #[arg(long, value_name = "NAME", default_value = "labels")]
+    pub labels: String,
+    /// How parameters change
+    #[arg(long, value_name = "NAME", default_value = "adamw", value_parser = PossibleValuesParser::new(OPTIMIZERS))]
+    pub optimizer: String,
+    /// The learning rate
+    #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
+    pub learning_rate: f64,
+    /// How the learning rate changes
+    #[arg(long, value_enum, value_name = "COURSE", default_value = "cosine")]
+    pub schedule: ScheduleArg,
+    /// Steps during which the learning rate rises from 0
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    pub warmup: usize,
+    /// Momentum of sgd, rmsprop and lars [default: 0, for lars 0.9]
+    #[arg(long, value_name = "X")]
+    pub momentum: Option<f64>,
+    /// Look ahead with sgd's momentum
+    #[arg(long, requires = "momentum")]
+    pub nesterov: bool,
+    /// Weight decay [default: 0, for adamw and lamb 0.01]
+    #[arg(long, value_name = "X")]
+    pub weight_decay: Option<f64>,
+    /// Scale all gradients so that their norm is at most X
+    #[arg(long, value_name = "X", conflicts_with = "clip_value")]
+    pub clip_norm: Option<f64>,
+    /// Limit each element of a gradient to X
+    #[arg(long, value_name = "X")]
+    pub clip_value: Option<f64>,
+    /// Parameters that keep their values, such as 'backbone.*'. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub freeze: Vec<String>,
+    /// Samples of a step
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub batch: usize,
+    /// How often all samples are used
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub epochs: usize,
+    /// Shuffles the data; one seed gives one result on one machine
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Write a snapshot here at the end of each epoch, from which --resume goes on
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub snapshot: Option<PathBuf>,
+    /// Write the snapshot after every N steps as well
+    #[arg(long, value_name = "N", requires = "snapshot", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub snapshot_every: Option<usize>,
+    /// Go on from --snapshot if it exists
+    #[arg(long, requires = "snapshot")]
+    pub resume: bool,
+    /// Print a line of JSON for each epoch
+    #[arg(long)]
+    pub json: bool,
+    /// Code generation.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// Courses of the learning rate.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleArg {
+    /// It stays.
+    Constant,
+    /// It falls linearly to 0.
+    Linear,
+    /// It falls to 0 as half a cosine.
+    Cosine,
+    /// A tenth after each third of the training.
+    Step,
+    /// It rises for 30 % of the training and falls for the rest.
+    OneCycle,
+}
+
+/// Executes the subcommand.
+///
+/// # Errors
+/// When the model cannot be trained, or data or files do not fit.
+pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
+    check_outputs(&c.output)?;
+    let options = options(c)?;
+    let model = of_driver::model::open_for_training(&c.model.model, console)?;
+    let wanted = columns(&model, &options)?;
+    let images = image_options(&c.image_mean, &c.image_std)?;
+    let progress = console.progress("reading data");
+    let (data, validation) = datasets(c, &wanted, &images)?;
+    drop(progress);
+    let steps = data.len() / c.batch;
+    if steps == 0 {
+        let what = format!("the data has {}, fewer than the {} of a step", count(data.len(), "sample"), c.batch);
+        return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
+    }
+    let compile = c.codegen.options()?;
+    let session = SessionOptions { threads: compile.worker_threads(), profile: false, memory: compile.memory };
+    let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
+    let mut trainer = Trainer::new(model, &options, &rests, &compile, session, console)?;
+    describe(&trainer, &data, console);
+    let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
+    let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console)?;
+    for path in &c.output {
+        write(path, &trainer, done, console)?;
+    }
+    Ok(())
+}
+
+impl ScheduleArg {
+    fn kind(self) -> ScheduleKind {
+        match self {
+            ScheduleArg::Constant => ScheduleKind::Constant,
+            ScheduleArg::Linear => ScheduleKind::Linear,
+            ScheduleArg::Cosine => ScheduleKind::Cosine,
+            ScheduleArg::Step => ScheduleKind::Step { period: 1.0 / 3.0, factor: 0.1 },
+            ScheduleArg::OneCycle => ScheduleKind::OneCycle,
+        }
+    }
+}
+
+/// A format that is not known should not wait for the end of a training.
+fn check_outputs(paths: &[PathBuf]) -> Result<(), Diagnostics> {
+    let known = |path: &Path| ["onnx", "safetensors"].iter().any(|e| path.extension().is_some_and(|own| own == *e));
+    match paths.iter().find(|path| !known(path)) {
+        None => Ok(()),
+        Some(path) => {
+            let what = format!("'{}' ends in neither .onnx nor .safetensors", path.display());
+            Err(error(Code::INPUT, what).into())
+        }
+    }
+}
+
+fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
+    let hyperparameters = Hyperparameters {
+        momentum: c.momentum,
+        nesterov: c.nesterov,
+        weight_decay: c.weight_decay,
+        ..Hyperparameters::default()
+    };
+    let unknown = |what: &str| Diagnostics::from(error(Code::INPUT, format!("unknown {what}")));
+    let optimizer = named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?;
+    let mut loss = Loss::named(&c.loss).ok_or_else(|| unknown("loss"))?;
+    match &mut loss {
+        Loss::CrossEntropy { smoothing, .. } => *smoothing = c.label_smoothing,
+        _ if c.label_smoothing != 0.0 => {
+            return Err(error(Code::INPUT, format!("--label-smoothing has no effect on the loss {}", c.loss)).into());
+        }
+        _ => {}
+    }
+    let clipping = c.clip_norm.map(Clipping::Norm).or(c.clip_value.map(Clipping::Value));
+    Ok(TrainOptions {
+        loss,
+        output: c.loss_of.clone(),
+        labels: c.labels.clone(),
+        optimizer,
+        clipping,
+        frozen: c.freeze.clone(),
+        batch: c.batch,
+    })
+}
+
+fn datasets(
+    c: &Train,
+    wanted: &[of_driver::training::ColumnSpec],
+    images: &of_driver::ImageOptions,
+) -> Result<(Dataset, Option<Dataset>), Diagnostics> {
+    let data = Dataset::read(&c.data, wanted, images)?;
+    match &c.validation[..] {
+        [] => Ok((data, None)),
+        [part] if part.to_string_lossy().parse::<f64>().is_ok() => {
+            let part = part.to_string_lossy().parse().unwrap_or(0.0);
+            let (train, held_out) = data.split(part)?;
+            Ok((train, Some(held_out)))
+        }
+        files => Ok((data, Some(Dataset::read(files, wanted, images)?))),
+    }
+}
+
+fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
+    let elements =
+        |role: Role| -> usize { trainer.parameters().iter().filter(|p| p.role == role).map(|p| p.elements).sum() };
+    let more = |role: Role, what: &str| match elements(role) {
+        0 => String::new(),
+        n => format!(", {n} {what}"),
+    };
+    let classes = if data.classes.is_empty() { String::new() } else { format!(" of {} classes", data.classes.len()) };
+    console.note(&format!(
+        "{}{classes}; {} parameters trained{}{}",
+        count(data.len(), "sample"),
+        elements(Role::Trained),
+        more(Role::Frozen, "frozen"),
+        more(Role::Statistic, "running statistics"),
+    ));
+}
+
+/// The steps; returns how far the training is.
+fn run(
+    c: &Train,
+    trainer: &mut Trainer,
+    data: &Dataset,
+    validation: Option<&Dataset>,
+    schedule: &Schedule,
+    console: &Console,
+) -> Result<Progress, Diagnostics> {
+    let steps = data.len() / c.batch;
+    let total = steps * c.epochs;
+    let mut progress = Progress { step: 0, seed: c.seed };
+    if let Some(path) = c.snapshot.as_ref().filter(|path| c.resume && path.exists()) {
+        progress = trainer.restore(path)?;
+        console.note(&format!("resumed from {} at step {} of {total}", path.display(), progress.step));
+    }
+    let start = Instant::now();
+    let first = progress.step;
+    let is_terminal = std::io::stderr().is_terminal() && !console.quiet;
+    while progress.step < total {
+        let epoch = progress.step / steps;
+        let order = sample_order(data.len(), progress.seed, epoch);
+        let (mut sum, mut count, began) = (0.0, 0usize, Instant::now());
+        let line = is_terminal.then(|| console.progress("training"));
+        for step in progress.step % steps..steps {
+            let rate = schedule.rate(progress.step, total);
+            let loss = trainer.step(data.batch(&order[step * c.batch..(step + 1) * c.batch])?, rate)?;
+            if !loss.is_finite() {
+                let what = format!("the loss is {loss} at step {}", progress.step);
+                let hint = "try a smaller --learning-rate, --warmup, or --clip-norm";
+                return Err(error(Code::RUN, what).hint(hint).into());
+            }
+            (sum, count) = (sum + loss, count + 1);
+            progress.step += 1;
+            if let Some(line) = &line {
+                line.reporter().at(
+                    &format!("epoch {}, loss {:.4}", epoch + 1, sum / count as f64),
+                    progress.step,
+                    total,
+                );
+            }
+            let due = c.snapshot_every.is_some_and(|n| progress.step.is_multiple_of(n)) && step + 1 < steps;
+            if let Some(path) = c.snapshot.as_ref().filter(|_| due) {
+                trainer.snapshot(path, progress)?;
+            }
+        }
+        drop(line);
+        let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
+        let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
+        if let Some(path) = &c.snapshot {
+            trainer.snapshot(path, progress)?;
+        }
+        let loss = sum / count.max(1) as f64;
+        if c.json {
+            let line = serde_json::json!({
+                "epoch": epoch + 1, "step": progress.step, "loss": loss, "samples_per_second": rate,
+                "validation_loss": checked.map(|e| e.loss), "accuracy": checked.and_then(|e| e.accuracy),
+            });
+            console.print(&format!("{line}\n"))?;
+            continue;
+        }
+        let done = progress.step - first;
+        let left = start.elapsed().mul_f64((total - progress.step) as f64 / done.max(1) as f64);
+        let validation = checked.map_or_else(String::new, |e| format!("  validation loss {:.4}", e.loss));
+        let accuracy = checked.and_then(|e| e.accuracy).map_or_else(String::new, |a| format!("  accuracy {a:.4}"));
+        let left = if progress.step < total { format!("  {} left", duration(left)) } else { String::new() };
+        let epochs = c.epochs;
+        console.print(&format!(
+            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}  {rate:.0} samples/s{left}\n",
+            epoch + 1
+        ))?;
+    }
+    Ok(progress)
+}
+
+fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+fn write(path: &Path, trainer: &Trainer, progress: Progress, console: &Console) -> Result<(), Diagnostics> {
+    if path.extension().is_some_and(|e| e == "safetensors") {
+        trainer.write_parameters(path, progress)?;
+    } else {
+        of_onnx::export_file(path, &trainer.trained_model()?, &ExportOptions::default())?;
+    }
+    console.note(&format!("{}: written", path.display()));
+    Ok(())
+}
