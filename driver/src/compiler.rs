@@ -25,7 +25,7 @@ use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Tar
 use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
 use crate::training::Job;
-use crate::{input_files, mesh, precision, shapes, tune};
+use crate::{input_files, mesh, precision, shapes, tune, variables};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
 #[derive(Clone)]
@@ -134,6 +134,16 @@ impl<'o> Compiler<'o> {
     /// When the model is invalid, shapes do not fit, or an op or an option is not supported.
     pub fn compile(&self, mut model: Model) -> Result<CompiledModel, Diagnostics> {
         verify(&model.module)?;
+        if !self.options.variables.is_empty() {
+            if self.options.mesh.is_some() {
+                let what = "variables on a mesh are not supported yet";
+                return Err(error(Code::UNSUPPORTED, what).hint("leave out --mesh or the variables").into());
+            }
+            main_func(&model.module)?;
+            if let Some(func) = model.module.main_mut() {
+                variables::declare(func, &self.options.variables)?;
+            }
+        }
         precision::lower(&mut model, &self.options, self.observer)?;
         let (variants, ranges) = self.bindings(main_func(&model.module)?)?;
         let backends = Backends::with_ranges(&self.options, &ranges)?;

@@ -70,6 +70,7 @@ mod sustained_rates;
 pub mod tensor_files;
 pub mod training;
 pub mod tune;
+mod variables;
 pub mod workload;
 
 pub use backends::{Backends, load_libraries};

@@ -33,6 +33,9 @@ pub struct CompileOptions {
     pub calibration: Vec<OsString>,
     /// The mesh of devices to shard the model over; `None` compiles for one rank.
     pub mesh: Option<MeshOptions>,
+    /// Inputs whose values the session keeps: `OUTPUT=INPUT`, the output being the next value, or `OUTPUT=INPUT:zeros` for one
+    /// that is zeros at first.
+    pub variables: Vec<String>,
     /// Which backends execute which ops.
     pub placement: PlacementOptions,
     /// Autotuning of register tiles by measurement: for how long. `Some(Duration::ZERO)` only takes the schedules that
@@ -62,6 +65,7 @@ impl Default for CompileOptions {
             precision: Precision::Model,
             calibration: Vec::new(),
             mesh: None,
+            variables: Vec::new(),
             placement: PlacementOptions::default(),
             tuning: None,
             memory: None,

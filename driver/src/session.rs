@@ -206,6 +206,14 @@ impl Session {
         steps.peek().is_some().then(|| steps.sum())
     }
 
+    /// The values that it keeps between runs; `None` where the plan has no variables.
+    pub fn variables(&self) -> Option<&Arc<Variables>> {
+        match &self.executor {
+            Executor::Single(session) => session.variables(),
+            Executor::Mesh(_) | Executor::Rank(_) => None,
+        }
+    }
+
     /// Names of the inputs.
     pub fn input_names(&self) -> Vec<String> {
         match &self.executor {

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use data::{ColumnSpec, Dataset};
+use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
 pub use of_frontend::training::{
     Clipping, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Optimizer, Parameter, Role, named,
@@ -65,6 +66,7 @@ pub(crate) struct Job {
 pub struct Trainer {
     model: Module,
     parameters: Vec<Parameter>,
+    compiled: Compiled,
     plan: Arc<PlanFile>,
     backends: Backends,
     session: SessionOptions,
@@ -156,6 +158,7 @@ impl Trainer {
         let mut out = Trainer {
             model: model.module,
             parameters: made.parameters,
+            compiled,
             plan,
             backends,
             session,
@@ -185,6 +188,14 @@ impl Trainer {
     /// The plan: programs `train` and `eval`.
     pub fn plan(&self) -> &PlanFile {
         &self.plan
+    }
+
+    /// Writes the plan to a file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_plan(&self, path: &Path) -> Result<(), Diagnostics> {
+        Ok(self.compiled.write(path)?)
     }
 
     /// Samples of a step.

@@ -70,6 +70,15 @@ impl Build<'_, '_> {
         self.op(Range {}, &[zero, end, one])
     }
 
+    /// `len` elements of each axis named, `steps` apart, from the first on.
+    pub fn every(&mut self, x: ValueId, axes: &[usize], len: &[usize], steps: &[usize]) -> BuildResult {
+        let starts = self.ints(&vec![0; axes.len()])?;
+        let ends: Vec<usize> =
+            len.iter().zip(steps).map(|(n, step)| (n.saturating_sub(1)) * step + n.min(&1)).collect();
+        let (ends, axes, steps) = (self.axes(&ends)?, self.axes(axes)?, self.axes(steps)?);
+        self.op(Slice {}, &[x, starts, ends, axes, steps])
+    }
+
     /// The first `len` elements of each axis named.
     pub fn head(&mut self, x: ValueId, axes: &[usize], len: &[usize]) -> BuildResult {
         let starts = self.ints(&vec![0; axes.len()])?;

@@ -9,6 +9,7 @@ use super::pool::PoolGeometry;
 use super::window::{Windows, fixed, notset};
 use crate::GradCx;
 use crate::build::{Build, BuildResult, diagnostic};
+use crate::contraction::MatMul;
 
 type Gradients = Option<Result<Vec<Option<ValueId>>, Diagnostic>>;
 
@@ -75,6 +76,9 @@ fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Bui
     let w = &f.windows;
     let rank = w.input.len();
     let rest: Vec<usize> = (2..rank + 2).collect();
+    if f.group == 1 && w.kernel.iter().all(|k| *k == 1) && w.pads_begin.iter().chain(&w.pads_end).all(|p| *p == 0) {
+        return pointwise_kernel(b, f, big, small);
+    }
     let swap = [&[1, 0], rest.as_slice()].concat();
     let swapped = if f.group == 1 {
         b.transpose(big, &swap)?
@@ -101,6 +105,22 @@ fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Bui
     // Input behind the last window gives positions behind the last kernel element.
     let y = b.head(y, &rest, &w.kernel)?;
     b.transpose(y, &swap)
+}
+
+/// [`kernel`] of a convolution by single elements without padding: a product over all positions of all samples.
+fn pointwise_kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> BuildResult {
+    let w = &f.windows;
+    let rank = w.input.len();
+    let spatial: Vec<usize> = (2..rank + 2).collect();
+    let x = if w.strides.iter().all(|s| *s == 1) { big } else { b.every(big, &spatial, &w.output, &w.strides)? };
+    // [N, C, …] becomes [N, …, C], and [N, K, …] becomes [K, N, …].
+    let channels_last = [&[0], spatial.as_slice(), &[1]].concat();
+    let x = b.transpose(x, &channels_last)?;
+    let x = b.reshape(x, &[-1, f.cin as i64])?;
+    let y = b.transpose(small, &[&[1, 0], spatial.as_slice()].concat())?;
+    let y = b.reshape(y, &[f.cout as i64, -1])?;
+    let product = b.op(MatMul {}, &[y, x])?;
+    b.reshape(product, &[&[f.cout as i64, f.cin as i64], ints(&w.kernel).as_slice()].concat())
 }
 
 /// Gradient of a bias: the sum over everything but the channels.

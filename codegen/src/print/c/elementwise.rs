@@ -18,7 +18,7 @@ use crate::print::{Source, expr, index};
 pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     let (s, length) = schedule(body, dims);
     let rows = length.rows(&s);
-    let vector = vector::vectorizable(body);
+    let vector = vector::fits_lanes(body);
     let mut c = String::new();
     if vector {
         vector::vector_constants(body, &mut c);

@@ -13,7 +13,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::float::{exact_reciprocal, is_float, is_half};
 use crate::print::expr::{comparison, ctype, literal, widened};
 
-/// Whether `body` has a vector form in C.
+/// Whether `body` has a vector form in C in a kernel that may store a value of a row, which is no vector.
 pub fn vectorizable(body: &Body) -> bool {
     fits_lanes(body) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
 }
@@ -107,6 +107,13 @@ pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
         Node::Op(ScalarOp::Cast(to), args) if is_half(*to) && body.nodes[args[0]].dtype == DType::F32 => args[0],
         _ => n,
     };
+    if dtype == DType::Bool {
+        // Masks are 0 and -1, booleans bytes of 0 and 1.
+        return match part {
+            None => format!("store_u8({at}, t{value} & 1);"),
+            Some(n) => format!("store_part_u8({at}, t{value} & 1, {n});"),
+        };
+    }
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
     match part {
         None => format!("store{t}({at}, t{value});"),

@@ -33,6 +33,10 @@ pub struct Compile {
     /// Take the shapes from these inputs
     #[command(flatten)]
     pub inputs: InputFiles,
+    /// Keep an input's value in the session: the output is its value for the next run. With :zeros it is zeros at first, else
+    /// 'run --set' sets it. Comma-separated or repeated
+    #[arg(long, value_name = "OUTPUT=INPUT[:zeros]", value_delimiter = ',', conflicts_with = "mesh")]
+    pub variable: Vec<String>,
     /// Tune the register tiles of products and convolutions by measurement, for at most this time: 30s, 2m. The cache keeps
     /// the result for this machine and number of threads; 0 only reads the cache
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["mesh", "target"], value_parser = quantity::duration)]
@@ -55,7 +59,12 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     if c.codegen.mesh.is_some() && !c.variant.is_empty() {
         return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
     }
-    let options = CompileOptions { tuning: c.tune, recorded_flags: flags(c), ..c.codegen.options()? };
+    let options = CompileOptions {
+        tuning: c.tune,
+        recorded_flags: flags(c),
+        variables: c.variable.clone(),
+        ..c.codegen.options()?
+    };
     let compiler = Compiler::with_options(options)
         .shapes(&c.shapes.shape)
         .variants(&c.variant)

@@ -7,6 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
+use of_driver::session::run_error;
 use of_driver::{Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
 use of_runtime::Transport;
 use serde_json::json;
@@ -38,6 +39,12 @@ pub struct Run {
     /// Comma-separated or repeated
     #[arg(long, value_name = "OUTPUT=INPUT", value_delimiter = ',')]
     pub feed: Vec<String>,
+    /// Set a variable of the plan before the first iteration: NAME=FILE (.npy or .pb). May be repeated
+    #[arg(long, value_name = "NAME=FILE")]
+    pub set: Vec<String>,
+    /// Write a variable of the plan after the last iteration: NAME=FILE.npy. May be repeated
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    pub save: Vec<String>,
     /// Folder for output_0.pb, output_1.pb … in the order of the graph; without it the outputs are printed
     #[arg(long, value_name = "DIR")]
     pub outputs: Option<PathBuf>,
@@ -180,7 +187,9 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
         None => Session::for_inputs(plan, &workload.inputs, &session, &backends)?,
     };
     let names = session.output_names();
+    set_variables(&c.set, &session)?;
     let outputs = iterate(c, &mut session, workload.inputs)?;
+    save_variables(&c.save, &session)?;
     // All ranks have the outputs; the first one reports them.
     if rank.is_some_and(|(rank, _)| rank > 0) {
         return Ok(());
@@ -195,6 +204,45 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let compared = compare::with_folder(dir, &results, Tolerance { relative: c.rtol, absolute: c.atol })?;
     console.print(&if c.json { as_json(&compared) } else { as_text(&compared) })?;
     compare::check(&compared)
+}
+
+/// The variables of a session, and for each text the name and the file.
+fn variable_files<'s>(list: &'s [String], session: &'s Session) -> Result<Vec<(&'s str, &'s str)>, Diagnostics> {
+    let known: Vec<&str> = session.variables().map_or(Vec::new(), |v| v.list().iter().map(|v| &v.name[..]).collect());
+    let split = |item: &'s String| {
+        // Names may hold `=` as well: every split is tried.
+        let split = item
+            .match_indices('=')
+            .find_map(|(at, _)| known.contains(&&item[..at]).then(|| (&item[..at], &item[at + 1..])));
+        split.ok_or_else(|| {
+            let hint = match known.is_empty() {
+                true => "the plan has none; 'compile --variable' makes them".to_string(),
+                false => format!("its variables are {}", known.join(", ")),
+            };
+            error(Code::INPUT, format!("'{item}' names no variable, as NAME=FILE")).hint(hint).into()
+        })
+    };
+    list.iter().map(split).collect()
+}
+
+fn set_variables(list: &[String], session: &Session) -> Result<(), Diagnostics> {
+    for (name, file) in variable_files(list, session)? {
+        let value = tensor_files::to_runtime_all(vec![tensor_files::read(Path::new(file), None)?.value])?.pop();
+        let (Some(of_runtime::Value::Tensor(value)), Some(variables)) = (value, session.variables()) else {
+            return Err(error(Code::INPUT, format!("'{file}' holds no tensor")).into());
+        };
+        variables.set(name, &value).map_err(|e| run_error(&e))?;
+    }
+    Ok(())
+}
+
+fn save_variables(list: &[String], session: &Session) -> Result<(), Diagnostics> {
+    for (name, file) in variable_files(list, session)? {
+        let Some(variables) = session.variables() else { return Ok(()) };
+        let value = variables.get(name).map_err(|e| run_error(&e))?;
+        tensor_files::write_npy(Path::new(file), name, &tensor_files::from_runtime(&value.into())?)?;
+    }
+    Ok(())
 }
 
 /// The outputs of the last of all iterations; each feeds its outputs to inputs of the next.

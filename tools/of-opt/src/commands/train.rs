@@ -101,6 +101,9 @@ pub struct Train {
     /// Go on from --snapshot if it exists
     #[arg(long, requires = "snapshot")]
     pub resume: bool,
+    /// Write the plan of the training, for inspect and profile; its programs are 'train' and 'eval'
+    #[arg(long, value_name = "FILE.plan")]
+    pub plan: Option<PathBuf>,
     /// Print a line of JSON for each epoch
     #[arg(long)]
     pub json: bool,
@@ -146,6 +149,9 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let session = SessionOptions { threads: compile.worker_threads(), profile: false, memory: compile.memory };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
     let mut trainer = Trainer::new(model, &options, &rests, &compile, session, console)?;
+    if let Some(path) = &c.plan {
+        trainer.write_plan(path)?;
+    }
     describe(&trainer, &data, console);
     let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
     let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console)?;

@@ -1,0 +1,143 @@
+//! `of-opt train`, and variables of plans on the command line.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use of_ir::Tensor;
+use of_ops::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn of_opt(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_of-opt")).args(args).current_dir(dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Trains the digits network with further arguments.
+fn train(dir: &Path, args: &[&str]) -> Output {
+    let digits = root().join("examples/digits");
+    let (model, data) = (digits.join("untrained.onnx"), digits.join("train.npz"));
+    let mut all = vec!["train", model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--threads", "1"];
+    all.extend(args);
+    of_opt(dir, &all)
+}
+
+#[test]
+fn network_learns_digits_with_held_out_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = train(
+        dir.path(),
+        &[
+            "--validation",
+            "0.2",
+            "--epochs",
+            "3",
+            "--learning-rate",
+            "0.005",
+            "-o",
+            "m.onnx",
+            "-o",
+            "m.safetensors",
+            "--json",
+        ],
+    );
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let stdout = text(&out.stdout);
+    let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert!(last["accuracy"].as_f64().unwrap() > 0.95, "{stdout}");
+    assert_eq!(last["step"], 3 * (1150 / 32));
+    let test = root().join("examples/digits/test.npz");
+    let digits = root().join("examples/digits/images.npy");
+    assert!(test.is_file());
+    let run = of_opt(dir.path(), &["run", "m.onnx", "--inputs", &format!("image={}", digits.display()), "--top", "1"]);
+    let first: Vec<String> =
+        text(&run.stdout).lines().map(|l| l.split_whitespace().nth(1).unwrap_or("").to_string()).collect();
+    let right = [7, 0, 3, 9, 1, 4, 8, 2].iter().filter(|d| first.contains(&d.to_string())).count();
+    assert!(right >= 7, "{first:?}");
+    assert!(std::fs::metadata(dir.path().join("m.safetensors")).unwrap().len() > 15_498 * 4);
+}
+
+#[test]
+fn resumed_training_writes_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let out = train(dir.path(), args);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+    };
+    let common = ["--optimizer", "sgd", "--momentum", "0.9", "--learning-rate", "0.01", "--schedule", "constant"];
+    let with = |more: &[&str]| run(&[&common[..], more].concat());
+    with(&["--epochs", "2", "-o", "whole.onnx"]);
+    with(&["--epochs", "1", "--snapshot", "s.safetensors", "-o", "half.onnx"]);
+    with(&["--epochs", "2", "--snapshot", "s.safetensors", "--resume", "-o", "resumed.onnx"]);
+    let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(bytes("whole.onnx") == bytes("resumed.onnx"), "the resumed training has another result");
+    assert!(bytes("whole.onnx") != bytes("half.onnx"));
+}
+
+#[test]
+fn wrong_training_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let digits = root().join("examples/digits");
+    for (args, words) in [
+        (&["-o", "m.pt"][..], "'m.pt' ends in neither .onnx nor .safetensors"),
+        (&["-o", "m.onnx", "--batch", "5000"], "the data has 1437 samples, fewer than the 5000 of a step"),
+        (&["-o", "m.onnx", "--labels", "classes"], "the data has no values for 'classes', only for image, labels"),
+        (&["-o", "m.onnx", "--loss", "mse"], "the data of 'labels' is of shape [1437], and the input is"),
+        (&["-o", "m.onnx", "--freeze", "nothing"], "no parameter is called 'nothing'; there are digits."),
+        (&["-o", "m.onnx", "--loss-of", "x"], "the model has no output 'x'; there are scores"),
+        (&["-o", "m.onnx", "--loss", "l1", "--label-smoothing", "0.1"], "--label-smoothing has no effect"),
+        (&["-o", "m.onnx", "--learning-rate", "1e30", "--optimizer", "sgd"], "the loss is"),
+        (&["-o", "m.onnx", "--validation", "none.npz"], "none.npz"),
+        (&["-o", "m.onnx", "--image-std", "0"], "--image-std positive numbers"),
+    ] {
+        let out = train(dir.path(), args);
+        let stderr = text(&out.stderr);
+        assert!(!out.status.success() && stderr.contains(words), "{args:?}: {stderr}");
+    }
+    std::fs::write(dir.path().join("a.plan"), b"x").unwrap();
+    let data = digits.join("train.npz");
+    let out = of_opt(dir.path(), &["train", "a.plan", "--data", data.to_str().unwrap(), "-o", "m.onnx"]);
+    assert!(text(&out.stderr).contains("is a compiled plan; a model is needed"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn variables_stay_in_a_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = r#"func @main(%x: tensor<3xf32> {of.name = "x"}, %s: tensor<3xf32> {of.name = "state"}) -> (tensor<3xf32> {of.name = "y"}, tensor<3xf32> {of.name = "next"}) {
+  %n = of.add %s, %x : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %y = of.neg %n : (tensor<3xf32>) -> tensor<3xf32>
+  of.return %y, %n : (tensor<3xf32>, tensor<3xf32>) -> ()
+}"#;
+    std::fs::write(dir.path().join("m.of"), source).unwrap();
+    for (name, values) in [("x", [1f32, 2.0, 3.0]), ("s", [10.0, 20.0, 30.0])] {
+        let tensor = Value::Tensor(Tensor::from_slice(&[3], &values).unwrap());
+        of_driver::tensor_files::write_npy(&dir.path().join(format!("{name}.npy")), name, &tensor).unwrap();
+    }
+    let run = |args: &str| {
+        let out = of_opt(dir.path(), &args.split(' ').collect::<Vec<_>>());
+        if out.status.success() { text(&out.stdout) } else { text(&out.stderr) }
+    };
+    run("compile m.of -o m.plan --variable next=state");
+    assert!(run("run m.plan --inputs x=x.npy").contains("variable `state` has no value: set it before the run"));
+    let out = run("run m.plan --inputs x=x.npy --set state=s.npy --iterations 2 --save state=t.npy");
+    assert_eq!(out, "y: tensor<3xf32>\n[-12, -24, -36]\n");
+    assert_eq!(run("run m.plan --inputs x=x.npy --set state=t.npy"), "y: tensor<3xf32>\n[-13, -26, -39]\n");
+    run("compile m.of -o z.plan --variable next=state:zeros");
+    assert_eq!(run("run z.plan --inputs x=x.npy --iterations 3"), "y: tensor<3xf32>\n[-3, -6, -9]\n");
+    let inspected = run("inspect z.plan");
+    assert!(inspected.contains("variable state: f32[3] at 0, initially zeros, updated (in place)"), "{inspected}");
+    for (args, words) in [
+        ("compile m.of -o e.plan --variable n=state", "its outputs are y, next; its inputs are x, state"),
+        ("compile m.of -o e.plan --variable next=state,next=x", "that another variable has"),
+        ("run z.plan --inputs x=x.npy --set s=s.npy", "its variables are state"),
+        ("run m.of --inputs x=x.npy state=s.npy --set state=s.npy", "'compile --variable' makes them"),
+    ] {
+        let out = run(args);
+        assert!(out.contains(words), "{args}: {out}");
+    }
+}
