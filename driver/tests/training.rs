@@ -155,7 +155,7 @@ fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
     for name in LOSSES {
         cases.push(("sgd".into(), Hyperparameters::default(), Loss::named(name).unwrap(), None));
     }
-    cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0 }, None));
+    cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0, axis: -1 }, None));
     for (optimizer, hyperparameters, loss, clipping) in cases {
         let what = format!("{optimizer} {hyperparameters:?} {loss:?} {clipping:?}");
         let dir = tempfile::tempdir().unwrap();

@@ -24,6 +24,11 @@ use crate::kernel::{contraction, corrected, extent, few_columns, panels, tile_ch
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 
+/// The fewest rows for which a computed matrix is packed.
+const PACKED_ROWS: u64 = 192;
+/// The fewest elements of a computed matrix that is packed: 512 KiB.
+const PACKED_ELEMENTS: u64 = 1 << 17;
+
 /// The form of packed weights.
 pub(super) enum Panels {
     Floats(ZeroFilled<f32>),
@@ -90,7 +95,7 @@ impl Lowering<'_, '_> {
         if shared && few_columns::pays(&spec, self.isa) {
             spec.rhs = contraction::RhsLayout::FewColumns;
         }
-        let flops = Flops::products(2 * points(&[k]) * points(&dims));
+        let flops = Flops::products(2 * points(std::slice::from_ref(&k)) * points(&dims));
         if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
             let operands = self.fold_transposes(&mut call, [x, w]);
             return Ok((|| {
@@ -98,7 +103,10 @@ impl Lowering<'_, '_> {
                 self.library_call(group, call, operands, b, flops)
             })());
         }
-        let (key, tile) = self.schedule(&spec);
+        // To pack a large matrix that many rows read takes less time than its rows, which are far apart in memory, cost each of them.
+        let many = points(&[spec.inner.0.clone()]) >= PACKED_ROWS && points(&db) >= PACKED_ELEMENTS;
+        let f32s = self.caps.packed_weights && self.dtype(w) == DType::F32;
+        let (key, tile) = self.schedule_computed(&mut spec, constant.is_none() && f32s && shared && many);
         let width = tile.vectors * self.isa.lanes;
         if let Some([.., k, n]) = constant.as_deref() {
             let packed = contraction::panel_elements(&spec, width) * n.div_ceil(width);
@@ -109,9 +117,14 @@ impl Lowering<'_, '_> {
         let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
         Ok((|| {
             let a = self.operand(x)?;
-            let right = match packed {
-                Some(panels) => self.panels(w, panels)?,
-                None => self.operand(w)?,
+            let right = match (packed, &spec.rhs) {
+                (Some(panels), _) => self.panels(w, panels)?,
+                (None, contraction::RhsLayout::Packed) => {
+                    let columns = &spec.columns;
+                    let dims = [columns.div_floor(&width.into()), k, width.into()];
+                    self.rearranged(op, w, &dims, vec![width.into(), columns.clone(), 1usize.into()])?
+                }
+                (None, _) => self.operand(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)?;
             self.add_tunable(key, &spec, tile);
@@ -124,6 +137,19 @@ impl Lowering<'_, '_> {
         let key = Schedules::key(spec, self.isa);
         let tile = self.schedules.get(&key).unwrap_or_else(|| tile_choice::choose_tile(spec, self.isa));
         (key, tile)
+    }
+
+    /// As [`schedule`](Self::schedule). If `packs`, the right operand will be computed in panels where its columns fill them.
+    pub(super) fn schedule_computed(&self, spec: &mut Contraction, packs: bool) -> (String, Tile) {
+        if packs && matches!(spec.rhs, contraction::RhsLayout::RowMajor(_)) {
+            let packed = Contraction { rhs: contraction::RhsLayout::Packed, ..spec.clone() };
+            let (key, tile) = self.schedule(&packed);
+            if spec.columns.is_multiple_of(tile.vectors * self.isa.lanes) {
+                *spec = packed;
+                return (key, tile);
+            }
+        }
+        self.schedule(spec)
     }
 
     /// Records that the last step runs `spec`, and the operand bytes that it rereads.
@@ -243,7 +269,7 @@ impl Lowering<'_, '_> {
         from: Vec<Extent>,
     ) -> Result<Operand, Diagnostic> {
         let (read, dtype) = (self.operand(w)?, self.dtype(w));
-        let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, dims);
+        let slot = self.scratch_slot(format!("{} rearranged", self.constants.name(w)), dtype, dims);
         let none = || Extent::from(0usize);
         let to = (none(), row_major(dims));
         let nest = Nest::Copy {

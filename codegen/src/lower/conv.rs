@@ -254,7 +254,9 @@ impl Lowering<'_, '_> {
         if few_columns::pays(&spec, self.isa) {
             spec.rhs = contraction::RhsLayout::FewColumns;
         }
-        let (key, tile) = self.schedule(&spec);
+        // Filters that are computed are rearranged in any case.
+        let computed = !known && self.caps.packed_weights && self.dtype(w) == DType::F32;
+        let (key, tile) = self.schedule_computed(&mut spec, computed);
         let width = tile.vectors * self.isa.lanes;
         let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
         if image.groups > 1 {
@@ -266,7 +268,8 @@ impl Lowering<'_, '_> {
         }
         let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
         let (border, flops) = (image.border(), image.flops());
-        let filters = [image.groups, area, cin_group, cout_group];
+        let panel = if !known && spec.rhs == contraction::RhsLayout::Packed { width } else { cout_group };
+        let filters = [image.groups, cout_group / panel.max(1), area, cin_group, panel];
         if let Some(call) = self.product_call(op, &spec, &body, &row_axes, &out) {
             return Ok((|| {
                 let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
@@ -301,19 +304,20 @@ impl Lowering<'_, '_> {
     }
 
     /// Filters `[group Cout, Cin, taps]` as right operands of contractions: packed if constant, else computed with extents
-    /// `dims`, `[group, taps, Cin, Cout]`.
+    /// `dims`, `[group, panels, taps, Cin, Cout of a panel]`.
     fn filters(
         &mut self,
         op: OpId,
         w: ValueId,
         packed: Option<Panels>,
-        dims: [usize; 4],
+        dims: [usize; 5],
     ) -> Result<Operand, Diagnostic> {
         if let Some(panels) = packed {
             return self.panels(w, panels);
         }
-        let [_, taps, cin, cout] = dims;
-        let from = [cout * cin * taps, 1, taps, cin * taps].map(Extent::from).to_vec();
+        let [_, panels, taps, cin, width] = dims;
+        let panel = width * cin * taps;
+        let from = [panels * panel, panel, 1, taps, cin * taps].map(Extent::from).to_vec();
         self.rearranged(op, w, &dims.map(Extent::from), from)
     }
 

@@ -86,6 +86,7 @@ mod tests {
             flops: Flops::default(),
             bytes: 0,
             reread: None,
+            in_place: Vec::new(),
         };
         StepGraph { steps: steps.iter().map(step).collect(), ..StepGraph::default() }
     }

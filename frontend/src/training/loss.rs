@@ -4,6 +4,7 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Dim, Shape, Type, ValueId};
 use of_ops::elementwise::{Eq, Log, Max, Min, Select, Softplus};
 use of_ops::list::as_op;
+use of_ops::movement::Transpose;
 use of_ops::reduction::{ArgMax, ReduceSum, Softmax};
 
 use super::arithmetic::{Arithmetic, ValueResult};
@@ -12,13 +13,15 @@ use crate::Builder;
 /// A loss, the mean over the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// Softmax cross entropy of scores `[N, C, …]` against classes `[N, …]` (i64). Part `smoothing` of each label goes to all
-    /// classes alike. Labels equal to `ignore` do not count.
+    /// Softmax cross entropy of scores against classes (i64), whose shape is that of the scores without the axis of classes. Part
+    /// `smoothing` of each label goes to all classes alike. Labels equal to `ignore` do not count.
     CrossEntropy {
         /// Label smoothing, 0 to 1.
         smoothing: f64,
         /// A label that does not count.
         ignore: i64,
+        /// The axis of classes; a negative one counts from the last.
+        axis: i64,
     },
     /// Binary cross entropy of scores, before the sigmoid, against numbers from 0 to 1.
     BinaryCrossEntropy,
@@ -40,7 +43,7 @@ impl Loss {
     /// The loss of this name, with its usual parameters.
     pub fn named(name: &str) -> Option<Loss> {
         Some(match name {
-            "cross-entropy" => Loss::CrossEntropy { smoothing: 0.0, ignore: -100 },
+            "cross-entropy" => Loss::CrossEntropy { smoothing: 0.0, ignore: -100, axis: 1 },
             "bce" => Loss::BinaryCrossEntropy,
             "mse" => Loss::Mse,
             "l1" => Loss::L1,
@@ -64,13 +67,11 @@ impl Loss {
         let tensor = output.as_tensor().filter(|t| t.dtype.is_float());
         let tensor = tensor.ok_or_else(|| wrong("an output of floats"))?;
         let shape = tensor.shape.clone().ok_or_else(|| wrong("an output of known rank"))?;
-        if !self.has_classes() {
-            return Ok(Type::tensor(tensor.dtype, shape));
-        }
-        if shape.len() < 2 {
-            return Err(wrong("an output of shape [batch, classes, …]"));
-        }
-        let labels: Shape = shape.iter().enumerate().filter(|(axis, _)| *axis != 1).map(|(_, d)| d.clone()).collect();
+        let Loss::CrossEntropy { axis, .. } = *self else { return Ok(Type::tensor(tensor.dtype, shape)) };
+        let rank = shape.len();
+        let axis = of_ops::shape::axis(axis, rank).ok().filter(|axis| *axis > 0);
+        let axis = axis.ok_or_else(|| wrong("an output with an axis of classes behind that of the samples"))?;
+        let labels: Shape = (0..rank).filter(|a| *a != axis).map(|a| shape[a].clone()).collect();
         Ok(Type::tensor(DType::I64, labels))
     }
 
@@ -80,7 +81,9 @@ impl Loss {
     /// When the types do not fit.
     pub(super) fn build(&self, b: &mut Builder, output: ValueId, labels: ValueId) -> ValueResult {
         match *self {
-            Loss::CrossEntropy { smoothing, ignore } => cross_entropy(b, output, labels, smoothing, ignore),
+            Loss::CrossEntropy { smoothing, ignore, axis } => {
+                cross_entropy(b, output, labels, (smoothing, ignore, axis))
+            }
             Loss::BinaryCrossEntropy => {
                 // max(x, 0) - x z + log(1 + exp(-|x|)), which does not overflow.
                 let b = &mut Arithmetic::new(b);
@@ -125,13 +128,18 @@ impl Loss {
 
 /// Cross entropy with label smoothing, the mean over labels that count. Source: Szegedy et al., "Rethinking the Inception
 /// Architecture" (2016): `(1 - s) nll + s mean over classes of -log p`.
-fn cross_entropy(b: &mut Builder, output: ValueId, labels: ValueId, smoothing: f64, ignore: i64) -> ValueResult {
+fn cross_entropy(
+    b: &mut Builder,
+    output: ValueId,
+    labels: ValueId,
+    (smoothing, ignore, axis): (f64, i64, i64),
+) -> ValueResult {
     use of_ops::nn::{NllLoss, SoftmaxCrossEntropyLoss};
-    let scores = scores(b, output);
-    let Some(scores) = scores else {
+    let Some(scores) = scores(b, output, axis).map(|scores| classes_second(b, scores, axis)).transpose()? else {
         // Probabilities that no softmax at the end of the model makes.
+        let probabilities = classes_second(b, output, axis)?;
         let b = &mut Arithmetic::new(b);
-        let logarithms = b.op(Log {}, &[output])?;
+        let logarithms = b.op(Log {}, &[probabilities])?;
         return b.op(NllLoss { ignore_index: Some(ignore), reduction: "mean".into() }, &[logarithms, labels]);
     };
     let entropy = SoftmaxCrossEntropyLoss {
@@ -159,25 +167,46 @@ fn cross_entropy(b: &mut Builder, output: ValueId, labels: ValueId, smoothing: f
 
 /// The scores of an output: what a final softmax along the classes reads, or the output itself. `None` for other outputs that are
 /// probabilities.
-fn scores(b: &Builder, output: ValueId) -> Option<ValueId> {
+fn scores(b: &Builder, output: ValueId, axis: i64) -> Option<ValueId> {
     let g = b.graph();
     let Some(op) = g.def_op(output) else { return Some(output) };
-    let rank = b.ty(output).as_tensor().and_then(|t| t.shape.as_ref().map(Vec::len)).unwrap_or(2) as i64;
+    let from_first = |axis: i64| if axis < 0 { axis + rank(b, output) as i64 } else { axis };
     match as_op::<Softmax>(g, op) {
-        Some(softmax) if softmax.axis == 1 || softmax.axis + rank == 1 => Some(g.op(op).operands[0]),
+        Some(softmax) if from_first(softmax.axis) == from_first(axis) => Some(g.op(op).operands[0]),
         Some(_) => None,
         None => Some(output),
     }
+}
+
+fn rank(b: &Builder, v: ValueId) -> usize {
+    b.ty(v).as_tensor().and_then(|t| t.shape.as_ref().map(Vec::len)).unwrap_or(2)
+}
+
+/// A tensor whose axis of classes is the second, as losses of ONNX have it.
+fn classes_second(b: &mut Builder, v: ValueId, axis: i64) -> ValueResult {
+    let rank = rank(b, v);
+    let axis = if axis < 0 { axis + rank as i64 } else { axis };
+    if axis == 1 {
+        return Ok(v);
+    }
+    let mut perm: Vec<i64> = (0..rank as i64).filter(|a| *a != axis).collect();
+    perm.insert(1, axis);
+    b.op(Transpose { perm: Some(perm) }, &[v])
 }
 
 /// The number of labels that are the class of the largest score, as i64. For losses with classes.
 ///
 /// # Errors
 /// When the types do not fit.
-pub(super) fn correct(b: &mut Builder, output: ValueId, labels: ValueId) -> ValueResult {
+pub(super) fn correct(b: &mut Builder, loss: Loss, output: ValueId, labels: ValueId) -> ValueResult {
+    let Loss::CrossEntropy { axis, .. } = loss else { return Err(no_classes()) };
     let b = &mut Arithmetic::new(b);
-    let best = b.op(ArgMax { axis: 1, keepdims: false, select_last_index: false }, &[output])?;
+    let best = b.op(ArgMax { axis, keepdims: false, select_last_index: false }, &[output])?;
     let equal = b.op(Eq {}, &[best, labels])?;
     let ones = b.cast(equal, DType::I64)?;
     b.sum(ones)
+}
+
+fn no_classes() -> Diagnostic {
+    Diagnostic::error(Code::TYPE, of_diag::Location::Unknown, "the loss has no classes")
 }

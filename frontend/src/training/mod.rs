@@ -237,7 +237,7 @@ fn eval_func(module: &Module, func: &Func, index: usize, spec: &TrainingSpec<'_>
     let loss = spec.loss.build(&mut b, output, labels)?;
     let mut outputs = vec![("loss", loss)];
     if spec.loss.has_classes() {
-        outputs.push(("correct", loss::correct(&mut b, output, labels)?));
+        outputs.push(("correct", loss::correct(&mut b, spec.loss, output, labels)?));
     }
     let names = func.outputs.iter().zip(values).filter(|(name, _)| !matches!(name.as_str(), "loss" | "correct"));
     outputs.extend(names.map(|(name, value)| (name.as_str(), value)));

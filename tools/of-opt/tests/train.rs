@@ -90,7 +90,10 @@ fn wrong_training_says_what_to_do() {
         (&["-o", "m.onnx", "--loss", "mse"], "the data of 'labels' is of shape [1437], and the input is"),
         (&["-o", "m.onnx", "--freeze", "nothing"], "no parameter is called 'nothing'; there are digits."),
         (&["-o", "m.onnx", "--loss-of", "x"], "the model has no output 'x'; there are scores"),
-        (&["-o", "m.onnx", "--loss", "l1", "--label-smoothing", "0.1"], "--label-smoothing has no effect"),
+        (
+            &["-o", "m.onnx", "--loss", "l1", "--label-smoothing", "0.1"],
+            "--label-smoothing and --class-axis have no effect",
+        ),
         (&["-o", "m.onnx", "--learning-rate", "1e30", "--optimizer", "sgd"], "the loss is"),
         (&["-o", "m.onnx", "--validation", "none.npz"], "none.npz"),
         (&["-o", "m.onnx", "--image-std", "0"], "--image-std positive numbers"),

@@ -47,6 +47,9 @@ pub struct Train {
     /// Part of each label that goes to all classes alike, for cross-entropy
     #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub label_smoothing: f64,
+    /// The axis of classes of the output, for cross-entropy: -1 for most language models
+    #[arg(long, value_name = "AXIS", default_value_t = 1, allow_negative_numbers = true)]
+    pub class_axis: i64,
     /// The output that the loss is of [default: the first]
     #[arg(long, value_name = "NAME")]
     pub loss_of: Option<String>,
@@ -196,9 +199,10 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
     let optimizer = named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?;
     let mut loss = Loss::named(&c.loss).ok_or_else(|| unknown("loss"))?;
     match &mut loss {
-        Loss::CrossEntropy { smoothing, .. } => *smoothing = c.label_smoothing,
-        _ if c.label_smoothing != 0.0 => {
-            return Err(error(Code::INPUT, format!("--label-smoothing has no effect on the loss {}", c.loss)).into());
+        Loss::CrossEntropy { smoothing, axis, .. } => (*smoothing, *axis) = (c.label_smoothing, c.class_axis),
+        _ if c.label_smoothing != 0.0 || c.class_axis != 1 => {
+            let what = format!("--label-smoothing and --class-axis have no effect on the loss {}", c.loss);
+            return Err(error(Code::INPUT, what).into());
         }
         _ => {}
     }
