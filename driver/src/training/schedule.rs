@@ -78,6 +78,6 @@ mod tests {
         let step = rates(ScheduleKind::Step { period: 0.25, factor: 0.5 }, 0);
         assert_eq!((step[24], step[25], step[99]), (1.0, 0.5, 0.125));
         let cycle = rates(ScheduleKind::OneCycle, 0);
-        assert!(cycle[0] == 0.04 && (cycle[30] - 1.0).abs() < 1e-12 && cycle[100] < 1e-5);
+        assert!((cycle[0] - 0.04).abs() < 1e-12 && (cycle[30] - 1.0).abs() < 1e-12 && cycle[100] < 1e-5);
     }
 }
