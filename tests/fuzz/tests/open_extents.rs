@@ -37,7 +37,6 @@ const NEED_NUMBERS: &[(&str, &str)] = &[
     ("of.resize", "a shape is data-dependent"),
     ("of.rnn", "'of.rnn' has no native code"),
     ("of.rotary_embedding", "'of.rotary_embedding' has no native code"),
-    ("of.rotary_embedding", "a shape is data-dependent"),
     ("of.split", "'of.split' has no native code"),
 ];
 
