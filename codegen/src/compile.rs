@@ -223,10 +223,8 @@ fn programs(
     let mut variables = VariableLayout::default();
     for (_, l) in &mut lowered {
         async_order::order(&mut l.physical);
-        let order = l.physical.place_variables();
-        for tunable in &mut l.tunable {
-            tunable.step = order.iter().position(|step| *step == tunable.step).unwrap_or(tunable.step);
-        }
+        let moved = l.physical.place_variables();
+        l.tunable.iter_mut().for_each(|t| t.step = moved.get(t.step).copied().unwrap_or(t.step));
         variables.add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
     }
     let mut next = blobs.into_iter();

@@ -10,6 +10,7 @@ use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Compiled, Summary};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Type};
+use of_ops::training::VARIABLES;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_tensorrt::Ranges;
@@ -134,14 +135,12 @@ impl<'o> Compiler<'o> {
     /// When the model is invalid, shapes do not fit, or an op or an option is not supported.
     pub fn compile(&self, mut model: Model) -> Result<CompiledModel, Diagnostics> {
         verify(&model.module)?;
-        if !self.options.variables.is_empty() {
-            if self.options.mesh.is_some() {
+        main_func(&model.module)?;
+        if let Some(func) = model.module.main_mut() {
+            variables::declare(func, &self.options.variables)?;
+            if self.options.mesh.is_some() && func.attrs.get(VARIABLES).is_some() {
                 let what = "variables on a mesh are not supported yet";
                 return Err(error(Code::UNSUPPORTED, what).hint("leave out --mesh or the variables").into());
-            }
-            main_func(&model.module)?;
-            if let Some(func) = model.module.main_mut() {
-                variables::declare(func, &self.options.variables)?;
             }
         }
         precision::lower(&mut model, &self.options, self.observer)?;

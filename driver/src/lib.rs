@@ -90,4 +90,5 @@ pub use options::{
     CompileOptions, MeshOptions, PlacementOptions, Precision, Search, SessionOptions, Stages, Target, worker_threads,
 };
 pub use session::{Outputs, Session};
+pub use variables::output_and_input;
 pub use workload::{InputSource, Workload};

@@ -9,6 +9,14 @@ use crate::error::error;
 /// What ends the text of a variable that is zeros in a new session.
 const ZEROS: &str = ":zeros";
 
+/// The positions of the output and the input that `OUTPUT=INPUT` names. Names may hold `=` as well: every split is tried.
+pub fn output_and_input(text: &str, outputs: &[String], inputs: &[String]) -> Option<(usize, usize)> {
+    text.match_indices('=').find_map(|(at, _)| {
+        let output = outputs.iter().position(|name| *name == text[..at])?;
+        Some((output, inputs.iter().position(|name| *name == text[at + 1..])?))
+    })
+}
+
 /// Makes variables of a function's inputs. Each text is `OUTPUT=INPUT`, or `OUTPUT=INPUT:zeros` for a value of zeros in a new session.
 ///
 /// # Errors
@@ -20,12 +28,7 @@ pub(crate) fn declare(func: &mut Func, specs: &[String]) -> Result<(), Diagnosti
     let (mut carried, mut listed, mut initial) = (vec![-1i64; func.outputs.len()], Vec::new(), Vec::new());
     for spec in specs {
         let (names, zeros) = spec.strip_suffix(ZEROS).map_or((spec.as_str(), false), |names| (names, true));
-        // Names may hold `=` as well: every split is tried.
-        let split = names.match_indices('=').find_map(|(at, _)| {
-            let output = func.outputs.iter().position(|name| *name == names[..at])?;
-            Some((output, func.inputs.iter().position(|name| *name == names[at + 1..])?))
-        });
-        let Some((output, input)) = split else {
+        let Some((output, input)) = output_and_input(names, &func.outputs, &func.inputs) else {
             let what = format!("'{spec}' is no output and input of the model, as OUTPUT=INPUT");
             let (outputs, inputs) = (func.outputs.join(", "), func.inputs.join(", "));
             return Err(error(Code::INPUT, what)

@@ -113,10 +113,7 @@ impl Session {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        let threads = worker_count(options, plan.plan().environment.threads);
-        let code = Self::code(&plan)?;
-        let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
-        Self::with(&plan, program, options, Resources::new(pool, code), loaders, None, 0)
+        Self::alone(&plan, program, options, loaders, None)
     }
 
     /// As [`Session::new`], for another program of the plan of a session with variables, which both share.
@@ -127,11 +124,22 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
         variables: &Arc<Variables>,
     ) -> Result<Self, SessionError> {
+        Self::alone(&plan, program, options, loaders, Some(Arc::clone(variables)))
+    }
+
+    /// With workers and a map of the code of its own.
+    fn alone(
+        plan: &Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        variables: Option<Arc<Variables>>,
+    ) -> Result<Self, SessionError> {
         let threads = worker_count(options, plan.plan().environment.threads);
-        let code = Self::code(&plan)?;
+        let code = Self::code(plan)?;
         let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
-        let resources = Resources { variables: Some(Arc::clone(variables)), ..Resources::new(pool, code) };
-        Self::with(&plan, program, options, resources, loaders, None, 0)
+        let resources = Resources { variables, ..Resources::new(pool, code) };
+        Self::with(plan, program, options, resources, loaders, None, 0)
     }
 
     /// The kernels of a plan for one rank, which this processor can run.

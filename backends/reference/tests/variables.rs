@@ -209,6 +209,28 @@ fn update_waits_for_readers_of_the_old_value() {
     (0..4).for_each(|step| case.step(&format!("both values, step {step}"), &mut r));
 }
 
+/// The inputs of a region are its own, whatever their numbers.
+#[test]
+fn control_flow_reads_variables() {
+    const T: &str = "tensor<4x4xf32>";
+    let text = format!(
+        r"func @main(%v: {T}, %c: tensor<i1>) -> ({T}, {T}) {{
+  %y = of.if %c : (tensor<i1>) -> ({T}) {{
+    %a = of.exp %v : ({T}) -> {T}
+    of.yield %a : ({T}) -> ()
+  }}, {{
+    %b = of.matmul %v, %v : ({T}, {T}) -> {T}
+    of.yield %b : ({T}) -> ()
+  }}
+  %n = of.tanh %y : ({T}) -> {T}
+  of.return %y, %n : ({T}, {T}) -> ()
+}}"
+    );
+    let mut case = Case::new(&text, &[-1, 0], 3);
+    let mut r = Rng::new(5);
+    (0..6).for_each(|step| case.step(&format!("step {step}"), &mut r));
+}
+
 /// Random functions of elementwise ops, sums and transposes over several variables, whose next values are random results.
 #[test]
 fn random_functions_keep_their_variables() {

@@ -36,25 +36,22 @@ impl<'g, 'b> Constants<'g, 'b> {
             return Ok(Some(*w));
         }
         let Some(tensor) = self.tensor(v) else { return Ok(None) };
-        let name = self.name(v);
+        let added = self.unchanged(&self.name(v), tensor)?;
+        self.plain.extend(added.map(|w| (v, w)));
+        Ok(added)
+    }
+
+    /// Adds a weight that holds a tensor unchanged; `None` for one without elements in memory.
+    ///
+    /// # Errors
+    /// When the plan cannot hold it.
+    pub fn unchanged(&mut self, name: &str, tensor: &Tensor) -> Result<Option<u32>, Diagnostic> {
         let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
         let bytes = match (tensor.bytes(), tensor.strings()) {
             (Some(shared), _) => shared.clone(),
             (None, Some(s)) => Blob::new(PlanBuilder::encode_strings(s)),
             (None, None) => return Ok(None),
         };
-        let w = self.builder.add_weight(&name, element_type(tensor.dtype()), &dims, bytes).map_err(failed)?;
-        self.plain.insert(v, w);
-        Ok(Some(w))
-    }
-
-    /// The weight that holds the initial value of a variable; `None` for a tensor without bytes.
-    ///
-    /// # Errors
-    /// When the plan cannot hold it.
-    pub fn initial(&mut self, name: &str, tensor: &Tensor) -> Result<Option<u32>, Diagnostic> {
-        let Some(bytes) = tensor.bytes().cloned() else { return Ok(None) };
-        let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
         self.builder.add_weight(name, element_type(tensor.dtype()), &dims, bytes).map(Some).map_err(failed)
     }
 

@@ -121,7 +121,9 @@ impl Lowering<'_, '_> {
         let roles = Roles::of(self.g, region, &values);
         let outer = (mem::replace(&mut self.roles, roles), mem::take(&mut self.out));
         let saved = (mem::take(&mut self.operand_of), mem::take(&mut self.kernel_of));
+        let variables = mem::take(&mut self.variables);
         let result = self.region(region, &inputs, &outputs);
+        self.variables = variables;
         let inner: Lowered = mem::replace(&mut self.out, outer.1);
         self.roles = outer.0;
         (self.operand_of, self.kernel_of) = saved;

@@ -31,7 +31,7 @@ impl Lowering<'_, '_> {
                         format!("the initial value of '{name}' is {}{given:?}, not {dtype}{dims:?}", tensor.dtype());
                     return Err(Diagnostic::error(Code::TYPE, Location::Unknown, what));
                 }
-                self.constants.initial(name, &tensor)?.map(Initial::Weight)
+                self.constants.unchanged(name, &tensor)?.map(Initial::Weight)
             }
         };
         self.out.physical.slots[slot].variable = Some(self.out.physical.variables.len());
@@ -62,6 +62,9 @@ impl Lowering<'_, '_> {
 
     /// Notes for the last step, an elementwise kernel over `space`, which of its slots may share memory.
     pub(super) fn note_in_place(&mut self, body: &Body, space: &[Extent]) {
+        if self.variables.is_empty() {
+            return;
+        }
         let dense = row_major(space);
         // Whether an access goes through memory in the order of the stores.
         let is_dense = |strides: &[Extent]| {

@@ -14,7 +14,8 @@ pub(crate) struct VariableLayout {
 }
 
 impl VariableLayout {
-    /// Adds the variables of a program. The error names one that has another type or initial value elsewhere.
+    /// Adds the variables of a program. Of several initial values the first counts. The error names one that has
+    /// another type elsewhere.
     pub fn add(&mut self, graph: &StepGraph) -> Result<(), String> {
         for VariableSpec { name, slot, initial, .. } in &graph.variables {
             let slot = &graph.slots[*slot];
@@ -58,9 +59,12 @@ impl VariableLayout {
 impl StepGraph {
     /// Gives the next values of variables their places. A step computes a value in the variable's own memory if it can run after
     /// all readers of the current value, and reads that at most element by element. Other values are copied at the end. Returns
-    /// the former position of each step that was there before.
+    /// the new position of each step; nothing where none moved.
     pub(crate) fn place_variables(&mut self) -> Vec<usize> {
-        let order = self.move_updates();
+        if self.variables.is_empty() {
+            return Vec::new();
+        }
+        let moved = self.move_updates();
         let users = Users::of(self);
         let mut copies = Vec::new();
         for k in 0..self.variables.len() {
@@ -92,7 +96,7 @@ impl StepGraph {
         for (k, from) in others.collect::<Vec<_>>().into_iter().chain(saved) {
             self.copy(k, from, Some(k));
         }
-        order
+        moved
     }
 
     /// The slot that holds the next value of variable `k` alone.
@@ -142,7 +146,7 @@ impl StepGraph {
             }
         }
         if moved.is_empty() {
-            return (0..self.steps.len()).collect();
+            return Vec::new();
         }
         moved.values_mut().for_each(|steps| steps.sort_unstable());
         let is_moved: HashSet<usize> = moved.values().flatten().copied().collect();
@@ -155,7 +159,9 @@ impl StepGraph {
         }
         let mut steps: Vec<Option<Step>> = std::mem::take(&mut self.steps).into_iter().map(Some).collect();
         self.steps = order.iter().filter_map(|i| steps[*i].take()).collect();
-        order
+        let mut position = vec![0; order.len()];
+        order.into_iter().enumerate().for_each(|(new, old)| position[old] = new);
+        position
     }
 }
 

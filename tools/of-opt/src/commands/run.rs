@@ -8,7 +8,9 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
 use of_driver::session::run_error;
-use of_driver::{Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, tensor_files};
+use of_driver::{
+    Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, output_and_input, tensor_files,
+};
 use of_runtime::Transport;
 use serde_json::json;
 
@@ -265,12 +267,7 @@ fn iterate(
 fn feeds(list: &[String], outputs: &[String], inputs: &[String]) -> Result<Vec<(usize, usize)>, Diagnostics> {
     let mut out: Vec<(usize, usize)> = Vec::new();
     for item in list {
-        // Names may hold `=` as well: every split is tried.
-        let split = item.match_indices('=').find_map(|(at, _)| {
-            let output = outputs.iter().position(|name| *name == item[..at])?;
-            Some((output, inputs.iter().position(|name| *name == item[at + 1..])?))
-        });
-        let Some((output, input)) = split else {
+        let Some((output, input)) = output_and_input(item, outputs, inputs) else {
             let what = format!("--feed '{item}' is no output and input of the model, as OUTPUT=INPUT");
             let hint = format!("its outputs are {}; its inputs are {}", outputs.join(", "), inputs.join(", "));
             return Err(error(Code::INPUT, what).hint(hint).into());
