@@ -161,7 +161,7 @@ impl Compiled {
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
-    let (mut builder, programs, summary) = programs(funcs, options)?;
+    let (mut builder, programs, summary) = programs(funcs, options, true)?;
     programs.into_iter().for_each(|p| {
         builder.add_program(p);
     });
@@ -175,7 +175,7 @@ pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Resul
 pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
     let funcs: Vec<(String, &Func)> =
         mesh.funcs.iter().enumerate().map(|(i, f)| (format!("{}@{i}", mesh.name), *f)).collect();
-    let (mut builder, mut programs, summary) = programs(&funcs, options)?;
+    let (mut builder, mut programs, summary) = programs(&funcs, options, false)?;
     programs.iter_mut().for_each(|p| p.inner = true);
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
     if programs.len() > funcs.len() {
@@ -199,10 +199,12 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
     Ok(Compiled { builder, summary })
 }
 
-/// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan.
+/// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan. The programs
+/// may share their variables, or each has its own.
 fn programs(
     funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
+    shared_variables: bool,
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = printer(isa.language).environment(isa, options.threads);
@@ -220,12 +222,14 @@ fn programs(
     let mut summary = Summary::default();
     let blobs = kernels(&sources, &|i| origin(&lowered, i), options, &mut summary)?;
     let mut lowered = lowered;
-    let mut variables = VariableLayout::default();
-    for (_, l) in &mut lowered {
+    let mut layouts = vec![VariableLayout::default()];
+    for (i, (_, l)) in lowered.iter_mut().enumerate() {
         async_order::order(&mut l.physical);
         let moved = l.physical.place_variables();
         l.tunable.iter_mut().for_each(|t| t.step = moved.get(t.step).copied().unwrap_or(t.step));
-        variables.add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
+        let at = if shared_variables { 0 } else { i };
+        layouts.resize_with(layouts.len().max(at + 1), VariableLayout::default);
+        layouts[at].add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
     }
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
@@ -240,7 +244,7 @@ fn programs(
             })
             .collect::<Result<_, _>>()?;
         let inner = i >= funcs.len();
-        let variables = if inner { &VariableLayout::default() } else { &variables };
+        let variables = if inner { &VariableLayout::default() } else { &layouts[if shared_variables { 0 } else { i }] };
         programs.push(program(&name, inner, l, &codes, variables, &mut summary));
     }
     summary.kernels = builder.plan().code.len();

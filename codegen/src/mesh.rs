@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
 use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS};
+use of_ops::training::variables;
 use of_plan::{
-    Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, Microbatches, PlanBuilder, Program, Rank,
-    WeightOverride,
+    Arg, ArgSource, AxisLayout, Exec, Initial, LayoutKind, MeshPort, MeshProgram, Microbatches, PlanBuilder, Program,
+    Rank, WeightOverride,
 };
 
 use crate::physical::element_type;
@@ -58,11 +59,15 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
         if t.dtype.bits().is_none_or(|b| b < 8) {
             return Err(unsupported());
         }
+        // The function has a stack of microbatches.
+        let outer =
+            |s: Sbp| if let (Sbp::Split(d), true) = (s, microbatches.is_some()) { Sbp::Split(d.max(1) - 1) } else { s };
         if let Some(t) = microbatches {
+            dims.remove(0);
             dims.iter_mut().skip(t.axis as usize).take(1).for_each(|n| *n *= t.count as usize);
         }
         let mut layout: Vec<AxisLayout> = match &t.sbp {
-            Some(s) => s.axes.iter().copied().map(axis_layout).collect(),
+            Some(s) => s.axes.iter().copied().map(outer).map(axis_layout).collect(),
             None => mesh.shape.iter().map(|_| axis_layout(Sbp::Broadcast)).collect(),
         };
         if let Some(part) = t.sbp.as_ref().and_then(|s| mesh.module.meshes.get(&*s.mesh)?.part) {
@@ -71,27 +76,30 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
         let dims = dims.into_iter().map(|d| d as i64).collect();
         Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, microbatches })
     };
-    // Slices of one microbatched value are concatenated.
     let ports = |names: &[String], values: &[ValueId], microbatches: &str| {
         let cuts: Vec<i64> = mesh.whole.attrs.typed(microbatches).unwrap_or_default();
-        let mut at = 0;
-        let mut out = Vec::new();
-        while at < values.len() {
-            let microbatches = cuts.get(2 * out.len()..2 * out.len() + 2).filter(|c| c[0] > 1);
-            let microbatches = microbatches.map(|c| Microbatches { count: c[0] as u32, axis: c[1] as u32 });
-            let name = names[at].strip_suffix("/0").filter(|_| microbatches.is_some()).unwrap_or(&names[at]);
-            out.push(port(name, mesh.whole.graph.ty(values[at]), microbatches)?);
-            at += microbatches.map_or(1, |t| (t.count as usize).max(1));
-        }
-        Ok::<_, Diagnostic>(out)
+        let one = |(i, (name, v)): (usize, (&String, &ValueId))| {
+            let own = cuts.get(2 * i..2 * i + 2).filter(|c| c[0] > 1);
+            let own = own.map(|c| Microbatches { count: c[0] as u32, axis: c[1] as u32 });
+            port(name, mesh.whole.graph.ty(*v), own)
+        };
+        let all = names.iter().zip(values).enumerate().map(one).collect::<Result<Vec<_>, Diagnostic>>()?;
+        Ok::<_, Diagnostic>(all.into_iter().enumerate())
     };
     let g = &mesh.whole.graph;
+    let kept = variables(mesh.whole)?;
+    let inputs: Vec<_> = ports(&mesh.whole.inputs, g.args(), MICROBATCH_INPUTS)?.collect();
+    let is_variable = |i: &usize| kept.iter().any(|v| v.input == *i);
+    let is_next = |i: &usize| kept.iter().any(|v| v.next == Some(*i));
+    let outputs = ports(&mesh.whole.outputs, g.outputs(), MICROBATCH_OUTPUTS)?;
+    let of_variables = inputs.iter().filter(|(i, _)| is_variable(i)).map(|(_, port)| port.clone()).collect();
     Ok(MeshProgram {
         name: mesh.name.clone(),
         shape: mesh.shape.iter().map(|n| *n as u32).collect(),
-        inputs: ports(&mesh.whole.inputs, g.args(), MICROBATCH_INPUTS)?,
-        outputs: ports(&mesh.whole.outputs, g.outputs(), MICROBATCH_OUTPUTS)?,
+        inputs: inputs.into_iter().filter(|(i, _)| !is_variable(i)).map(|(_, port)| port).collect(),
+        outputs: outputs.filter(|(i, _)| !is_next(i)).map(|(_, port)| port).collect(),
         ranks,
+        variables: of_variables,
     })
 }
 
@@ -111,6 +119,14 @@ pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Op
                 }
                 b.source = a.source;
             }
+        }
+    }
+    for (a, b) in template.variables.iter().zip(&mut own.variables) {
+        if let (Some(Initial::Weight(of)), Some(Initial::Weight(by))) = (a.initial, b.initial) {
+            if *swaps.entry(of).or_insert(by) != by {
+                return None;
+            }
+            b.initial = a.initial;
         }
     }
     let weights = &builder.plan().weights;

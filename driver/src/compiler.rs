@@ -10,7 +10,6 @@ use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Compiled, Summary};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Type};
-use of_ops::training::VARIABLES;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_tensorrt::Ranges;
@@ -138,10 +137,6 @@ impl<'o> Compiler<'o> {
         main_func(&model.module)?;
         if let Some(func) = model.module.main_mut() {
             variables::declare(func, &self.options.variables)?;
-            if self.options.mesh.is_some() && func.attrs.get(VARIABLES).is_some() {
-                let what = "variables on a mesh are not supported yet";
-                return Err(error(Code::UNSUPPORTED, what).hint("leave out --mesh or the variables").into());
-            }
         }
         precision::lower(&mut model, &self.options, self.observer)?;
         let (variants, ranges) = self.bindings(main_func(&model.module)?)?;

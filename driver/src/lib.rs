@@ -89,6 +89,6 @@ pub use of_diag::Diagnostics;
 pub use options::{
     CompileOptions, MeshOptions, PlacementOptions, Precision, Search, SessionOptions, Stages, Target, worker_threads,
 };
-pub use session::{Outputs, Session};
+pub use session::{Outputs, Session, SessionVariables};
 pub use variables::output_and_input;
 pub use workload::{InputSource, Workload};

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use of_diag::{Code, Diagnostics};
 use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{
-    ExecError, LoadError, MeshSession, RankSession, RunError, SessionError, SessionPool, Transport, Value, Variables,
+    ExecError, LoadError, MeshSession, MeshVariables, RankSession, RunError, SessionError, SessionPool, Tensor,
+    Transport, Value, Variables,
 };
 
 use crate::backends::Backends;
@@ -27,6 +28,55 @@ enum Executor {
     Mesh(Box<MeshSession>),
     /// One rank of a mesh, whose others are in processes of their own.
     Rank(Box<RankSession>),
+}
+
+/// The variables of a session: of one program, or of the ranks of a mesh.
+#[derive(Clone, Copy, Debug)]
+pub enum SessionVariables<'s> {
+    /// Those of one program.
+    One(&'s Arc<Variables>),
+    /// Those of a mesh, of which each rank has its part.
+    Ranks(&'s MeshVariables),
+}
+
+impl<'s> SessionVariables<'s> {
+    /// Their names.
+    pub fn names(self) -> Vec<&'s str> {
+        match self {
+            SessionVariables::One(variables) => variables.list().iter().map(|v| v.name.as_str()).collect(),
+            SessionVariables::Ranks(variables) => variables.list().iter().map(|v| v.name.as_str()).collect(),
+        }
+    }
+
+    /// The value of a variable, whole. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it has no value.
+    pub fn get(self, name: &str) -> Result<Tensor, RunError> {
+        match self {
+            SessionVariables::One(variables) => variables.get(name),
+            SessionVariables::Ranks(variables) => variables.get(name),
+        }
+    }
+
+    /// Sets the value of a variable. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When there is no such variable, or the value has another type.
+    pub fn set(self, name: &str, value: &Tensor) -> Result<(), RunError> {
+        match self {
+            SessionVariables::One(variables) => variables.set(name, value),
+            SessionVariables::Ranks(variables) => variables.set(name, value),
+        }
+    }
+
+    /// Gives every variable its initial value; those without one have none afterwards.
+    pub fn reset(self) {
+        match self {
+            SessionVariables::One(variables) => variables.reset(),
+            SessionVariables::Ranks(variables) => variables.reset(),
+        }
+    }
 }
 
 /// The outputs of a run, by name.
@@ -206,11 +256,12 @@ impl Session {
         steps.peek().is_some().then(|| steps.sum())
     }
 
-    /// The values that it keeps between runs; `None` where the plan has no variables.
-    pub fn variables(&self) -> Option<&Arc<Variables>> {
+    /// The values that it keeps between runs; `None` where the plan has no variables, or this process has one rank's parts only.
+    pub fn variables(&self) -> Option<SessionVariables<'_>> {
         match &self.executor {
-            Executor::Single(session) => session.variables(),
-            Executor::Mesh(_) | Executor::Rank(_) => None,
+            Executor::Single(session) => session.variables().map(SessionVariables::One),
+            Executor::Mesh(session) => session.variables().map(SessionVariables::Ranks),
+            Executor::Rank(_) => None,
         }
     }
 

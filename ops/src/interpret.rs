@@ -7,7 +7,9 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Dim, Graph, IdMap, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 
 use crate::elementwise::broadcast_dims;
+use crate::list::as_op;
 use crate::structural::{Constant, NoneValue, Return};
+use crate::time::{Accumulate, Pack, Unpack, pack, unpack};
 use crate::{Evaluated, Inputs, Kind, Op, OpSpec, Value, decl, division, scalar_eval};
 
 /// The results of an op for operands that may be others than the graph's.
@@ -35,13 +37,17 @@ pub fn run_graph_with_hook(graph: &Graph, inputs: &[Value], hook: &EvaluateHook<
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
     let (values, left) = (IdMap::default(), IdMap::default());
-    Frame { graph, hook, values, left, symbols: HashMap::new(), extents: HashMap::new() }.region(graph.entry(), inputs)
+    let microbatches = IdMap::default();
+    let (symbols, extents) = Default::default();
+    Frame { graph, hook, values, microbatches, left, symbols, extents }.region(graph.entry(), inputs)
 }
 
 struct Frame<'g> {
     graph: &'g Graph,
     hook: &'g EvaluateHook<'g>,
     values: IdMap<ValueId, Value>,
+    /// For each value of a microbatch, that of every microbatch.
+    microbatches: IdMap<ValueId, Vec<Value>>,
     /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
     left: IdMap<ValueId, usize>,
     /// The values of symbols, from the extents of computed values.
@@ -91,9 +97,54 @@ impl Frame<'_> {
     }
 
     fn op(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        if self.is_of_microbatches(op) {
+            return self.in_microbatches(op);
+        }
         let operands = self.graph.op(op).operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
         let results = (self.hook)(op, &operands, &mut |operands| self.evaluate(op, operands))?;
         self.keep(op, results)
+    }
+
+    fn is_of_microbatches(&self, op: OpId) -> bool {
+        let data = self.graph.op(op);
+        data.name() == Unpack::NAME || data.operands.iter().any(|v| self.microbatches.contains_key(v))
+    }
+
+    /// Evaluates an op in each microbatch ([`crate::time`]).
+    fn in_microbatches(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let g = self.graph;
+        let data = g.op(op);
+        let failed = |e: OpError| e.at(data.name(), &data.loc);
+        let result = || data.results.first().copied().ok_or_else(|| failed(OpError::eval("it has no result")));
+        if data.name() == Unpack::NAME {
+            let slices = unpack(&self.value(data.operands[0])?).map_err(failed)?;
+            self.microbatches.insert(result()?, slices);
+            return Ok(());
+        }
+        let all = data.operands.first().and_then(|v| self.microbatches.get(v));
+        let combined = match (data.name(), all) {
+            (Pack::NAME, Some(all)) => Some(pack(all)),
+            (Accumulate::NAME, Some(all)) => as_op::<Accumulate>(g, op).map(|own| own.combine(all)),
+            _ => None,
+        };
+        if let Some(combined) = combined {
+            let y = result()?;
+            self.set(y, combined.map_err(failed)?);
+            return Ok(());
+        }
+        let count = data.operands.iter().filter_map(|v| self.microbatches.get(v).map(Vec::len)).min().unwrap_or(0);
+        let mut results: Vec<Vec<Value>> = vec![Vec::new(); data.results.len()];
+        for t in 0..count {
+            let own = |v: &ValueId| match self.microbatches.get(v) {
+                Some(values) => Ok(values[t].clone()),
+                None => self.value(*v),
+            };
+            let operands = data.operands.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+            let made = (self.hook)(op, &operands, &mut |operands| self.evaluate(op, operands))?;
+            results.iter_mut().zip(made).for_each(|(all, value)| all.push(value));
+        }
+        self.microbatches.extend(data.results.iter().copied().zip(results));
+        Ok(())
     }
 
     fn evaluate(&mut self, op: OpId, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {

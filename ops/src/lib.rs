@@ -32,6 +32,7 @@ pub mod reduction;
 pub mod signal;
 pub mod string;
 pub mod structural;
+pub mod time;
 pub mod training;
 pub mod work;
 

@@ -254,6 +254,10 @@ list! {
     crate::structural::ShapeOf,
     crate::structural::Size,
     crate::structural::Yield,
+    // time
+    crate::time::Accumulate,
+    crate::time::Pack,
+    crate::time::Unpack,
     // training
     crate::training::Adagrad,
     crate::training::Adam,

@@ -1,13 +1,10 @@
-//! Memory of pipeline stages: the prediction of the search against the written function.
-//!
-//! `cargo test --release -p of-passes --test stages -- --nocapture` prints both.
+//! Pipeline stages: the joint search, and writing what it finds.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use of_frontend::gpt::{Gpt, training};
+use of_ir::DType;
 use of_ir::text::parse_module;
-use of_ir::{DType, Func, Module};
 use of_passes::Manager;
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, microbatches, stages};
@@ -32,76 +29,6 @@ fn step(layers: usize, rows: usize, width: usize) -> String {
     format!(
         "func @main(%x: {x}, {args}) -> ({ws}) attributes {{of.carried = [{carried}]}} {{\n{body}  of.return {news} : ({ws}) -> ()\n}}\n"
     )
-}
-
-fn parsed(text: &str) -> Module {
-    let mut m = parse_module(text, "step.of", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{:?}", d.0));
-    let passes = Manager::parse("differentiate,simplify").unwrap();
-    passes.run(&mut m, &mut |_| {}).unwrap_or_else(|d| panic!("{:?}", d.0));
-    m
-}
-
-/// Peak bytes of each stage of a written function, in op order. Inputs and constants live throughout, other values from
-/// their producer to their last reader. Sums are accumulated in place.
-fn held(func: &Func) -> Vec<f64> {
-    let g = &func.graph;
-    let order: Vec<_> = g.region_ops(g.entry()).collect();
-    let at: HashMap<_, _> = order.iter().copied().zip(0..).collect();
-    let mut change: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    let made = order.iter().flat_map(|op| g.op(*op).results.iter().copied());
-    for v in g.args().iter().copied().chain(made) {
-        let Some(t) = g.ty(v).as_tensor() else { continue };
-        let Some(sbp) = &t.sbp else { continue };
-        let uses = g.uses(v);
-        let sum = |u: &of_ir::Use| g.op(u.op).name() == "of.add" && u.operand == 0;
-        let (first, until) = match g.def_op(v) {
-            None => (0, order.len()),
-            Some(op) if g.op(op).def.traits().constant => (0, order.len()),
-            Some(op) if uses.len() == 1 && uses.iter().all(sum) => (at[&op], at[&uses[0].op]),
-            Some(op) => (at[&op], uses.iter().map(|u| at[&u.op] + 1).max().unwrap_or(at[&op] + 1)),
-        };
-        let bytes = 4.0 * t.fixed_dims().unwrap().iter().map(|d| *d as f64).product::<f64>();
-        let own = change.entry(sbp.mesh.to_string()).or_insert_with(|| vec![0.0; order.len() + 1]);
-        own[first] += bytes;
-        own[until] -= bytes;
-    }
-    let most = |change: &Vec<f64>| {
-        let sums = change.iter().scan(0.0, |sum, c| {
-            *sum += c;
-            Some(*sum)
-        });
-        sums.fold(0.0, f64::max)
-    };
-    change.values().map(most).collect()
-}
-
-/// Accumulated gradients live from the first microbatch to the last; a value at a cut point is on both sides of it.
-#[test]
-fn predicted_stage_memory_matches_the_written_function() {
-    let effort = Effort::default();
-    println!("layers   rows  width  stages x micro       predicted    written");
-    for (layers, rows, width) in [(4, 64, 512), (4, 4096, 128), (6, 1024, 256)] {
-        for (count, microbatches) in [(2, 2), (2, 8), (3, 4), (1, 4)] {
-            let mesh = MeshSpec::named(&format!("cpu[{count}]")).unwrap();
-            let mut module = parsed(&step(layers, rows, width));
-            let func = module.funcs.get_mut("main").unwrap();
-            let staged =
-                stages::choose(func, &mesh, count, microbatches, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
-            let own = microbatches::Microbatches::of(func, microbatches).unwrap();
-            let names: Vec<String> = (0..count).map(|i| format!("stage{i}")).collect();
-            stages::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
-            let (predicted, written) = (staged.pipeline.memory, held(func).into_iter().fold(0.0, f64::max));
-            println!("{layers:6} {rows:6} {width:6} {count:7} x {microbatches} {predicted:14.0} {written:10.0}");
-            assert!(
-                predicted >= 0.95 * written,
-                "{layers} {rows} {width} {count}x{microbatches}: {predicted} of {written}"
-            );
-            assert!(
-                predicted <= 1.25 * written,
-                "{layers} {rows} {width} {count}x{microbatches}: {predicted} of {written}"
-            );
-        }
-    }
 }
 
 /// Cuts, layouts and recomputation of three blocks, where memory is too short to keep all activations.

@@ -121,8 +121,29 @@ pub struct ProgramText {
     pub peak_bytes: u64,
     pub lower_bound_bytes: u64,
     pub chunks: Vec<ChunkText>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseText>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<TurnText>,
     pub tasks: Vec<TaskText>,
     pub registers: Vec<RegisterText>,
+}
+
+/// A phase: tasks that run several times in a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
+pub struct PhaseText {
+    pub first: u32,
+    pub tasks: u32,
+    pub times: u32,
+}
+
+/// Phases that run one after another.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
+pub struct TurnText {
+    pub phases: Vec<u32>,
+    pub times: u32,
 }
 
 /// An input or output.
@@ -290,6 +311,8 @@ fn program_text(program: &Program, plan: &Plan) -> ProgramText {
         peak_bytes: program.peak_bytes,
         lower_bound_bytes: program.lower_bound_bytes,
         chunks: program.chunks.iter().map(chunk_text).collect(),
+        phases: program.phases.iter().map(|p| PhaseText { first: p.first, tasks: p.tasks, times: p.times }).collect(),
+        turns: program.turns.iter().map(|t| TurnText { phases: t.phases.clone(), times: t.times }).collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code, &program.symbols)).collect(),
         registers: program.registers.iter().map(|register| register_text(register, program, graph.as_ref())).collect(),
     }
@@ -390,7 +413,11 @@ fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
             format!("{kind} {}({}) -> {}", bodies.join(", "), list(&exec.inputs), outputs.join(", "))
         }
         Some(Exec::Copy(exec)) => {
-            format!("copy {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
+            let how = match exec.combine() {
+                LayoutKind::Broadcast => "copy".to_string(),
+                kind => format!("accumulate {}", format!("{kind:?}").to_lowercase()),
+            };
+            format!("{how} {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
         }
         Some(Exec::Boxing(exec)) => {
             format!("{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)

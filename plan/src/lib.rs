@@ -10,6 +10,8 @@
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
 //! registers that share memory are never live at the same time.
 //!
+//! A program may have [`Phase`]s, some of which run once in each microbatch of a step, in the order of its [`Turn`]s.
+//!
 //! A program may have [`Variable`]s: values that a session keeps between runs. They are updated in place.
 //!
 //! A [`MeshProgram`] is an entry point that several ranks run together: each runs a program on its own parts of the
@@ -47,6 +49,7 @@ mod task;
 mod task_graph;
 mod task_id;
 mod transfer;
+mod turns;
 mod variable;
 mod verify;
 mod write;
@@ -77,6 +80,7 @@ pub use task::{
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
 pub use transfer::{BlockTransfer, Group, Runs, Transfer};
+pub use turns::{Phase, Rates, Turn};
 pub use variable::{Initial, Variable, Zeros};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};
 #[doc(hidden)]

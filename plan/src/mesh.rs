@@ -21,9 +21,12 @@ pub struct MeshProgram {
     /// What each rank runs.
     #[prost(message, repeated, tag = "5")]
     pub ranks: Vec<Rank>,
+    /// Variables: whole values, of which each rank keeps its part between runs.
+    #[prost(message, repeated, tag = "6")]
+    pub variables: Vec<MeshPort>,
 }
 
-/// An input or output of all ranks together.
+/// An input, output or variable of all ranks together.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MeshPort {
     /// Name, as the model calls it.
@@ -38,8 +41,8 @@ pub struct MeshPort {
     /// Its layout along each axis of the mesh.
     #[prost(message, repeated, tag = "4")]
     pub layout: Vec<AxisLayout>,
-    /// The microbatches of a pipelined step. Each microbatch is a slice of the tensor with this layout, and a separate input or
-    /// output of the ranks.
+    /// The microbatches of a step. Each microbatch is a slice of the tensor with this layout. The ranks' input or output is their parts
+    /// of all microbatches, one after another along a new first axis.
     #[prost(message, optional, tag = "5")]
     pub microbatches: Option<Microbatches>,
 }
@@ -56,7 +59,7 @@ pub struct Microbatches {
 }
 
 impl MeshPort {
-    /// How many inputs or outputs of a rank belong to it: one for each microbatch.
+    /// The number of microbatches; 1 where there are none.
     pub fn count(&self) -> usize {
         self.microbatches.map_or(1, |t| t.count as usize)
     }
@@ -82,10 +85,9 @@ impl MeshPort {
     }
 }
 
-/// For each input or output of the rank at `coords`: the index in `ports` that it is a part of, and its microbatch.
-pub fn parts(ports: &[MeshPort], coords: &[usize]) -> Vec<(usize, usize)> {
-    let held = ports.iter().enumerate().filter(|(_, p)| holds(&p.layout, coords));
-    held.flat_map(|(i, p)| (0..p.count()).map(move |microbatch| (i, microbatch))).collect()
+/// For each input or output of the rank at `coords`: the index in `ports` that it is a part of.
+pub fn parts(ports: &[MeshPort], coords: &[usize]) -> Vec<usize> {
+    ports.iter().enumerate().filter(|(_, p)| holds(&p.layout, coords)).map(|(i, _)| i).collect()
 }
 
 /// What one rank runs.

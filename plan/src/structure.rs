@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Task, Transfer, Variable};
+use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Phase, Task, Transfer, Turn, Variable};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -174,6 +174,12 @@ pub struct Program {
     /// Variables, in the order of their offsets. Programs of a plan that have equal variables can share their values.
     #[prost(message, repeated, tag = "13")]
     pub variables: Vec<Variable>,
+    /// The phases of a program with microbatches, in the order of their tasks.
+    #[prost(message, repeated, tag = "14")]
+    pub phases: Vec<Phase>,
+    /// The order in which its thread runs the phases.
+    #[prost(message, repeated, tag = "15")]
+    pub turns: Vec<Turn>,
 }
 
 /// An input or output of a program.

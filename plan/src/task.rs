@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, Extent, TaskId, Transfer};
+use crate::{ElementType, Extent, LayoutKind, TaskId, Transfer};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -12,22 +12,24 @@ pub enum TaskKind {
     Copy = 1,
     /// Moves data between layouts on a mesh, iteration by iteration.
     Boxing = 2,
-    /// Gives the same iteration several times. Reserved.
+    /// Gives the same value in each microbatch.
     Repeat = 3,
-    /// Sums several iterations into one. Reserved.
+    /// Combines the values of all microbatches into one.
     Acc = 4,
-    /// Cuts an iteration into several. Reserved.
+    /// Cuts a value into one for each microbatch.
     Unpack = 5,
     /// Passes tokens on and moves no data.
     Tick = 6,
     /// Acts on each input as it comes. Reserved.
     InputWise = 7,
+    /// Puts the values of all microbatches one after another.
+    Pack = 8,
 }
 
 impl TaskKind {
     /// Whether this version's runtime has an act rule for the kind.
     pub fn is_runnable(self) -> bool {
-        matches!(self, TaskKind::Compute | TaskKind::Copy | TaskKind::Boxing | TaskKind::Tick)
+        self != TaskKind::InputWise
     }
 
     /// Name for people.
@@ -41,6 +43,7 @@ impl TaskKind {
             TaskKind::Unpack => "unpack",
             TaskKind::Tick => "tick",
             TaskKind::InputWise => "input-wise",
+            TaskKind::Pack => "pack",
         }
     }
 }
@@ -265,6 +268,15 @@ pub struct CopyExec {
     /// Number of bytes.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    /// How far the source moves in each microbatch: bytes.
+    #[prost(uint64, tag = "4")]
+    pub src_step: u64,
+    /// How far the destination moves in each microbatch: bytes.
+    #[prost(uint64, tag = "5")]
+    pub dst_step: u64,
+    /// How the values of later microbatches combine with what is in the destination; `Broadcast` overwrites it.
+    #[prost(enumeration = "LayoutKind", tag = "6")]
+    pub combine: i32,
 }
 
 /// A feed or a fetch.
@@ -320,6 +332,14 @@ impl Arg {
     /// A buffer in a weight.
     pub fn weight(index: u32, byte_offset: u64) -> Self {
         Self { source: Some(ArgSource::Weight(index)), byte_offset, view: None }
+    }
+
+    /// The register that contains it, if one does.
+    pub fn register_id(&self) -> Option<u32> {
+        match self.source {
+            Some(ArgSource::Register(id)) => Some(id),
+            _ => None,
+        }
     }
 
     /// The same buffer under another type.

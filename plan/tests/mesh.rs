@@ -57,6 +57,7 @@ fn plan(templates: Vec<Program>, ranks: [u32; 2]) -> Plan {
         layout: vec![layout],
     };
     plan.add_mesh(MeshProgram {
+        variables: Vec::new(),
         name: "main".into(),
         shape: vec![2],
         inputs: vec![port("x", AxisLayout::split(0))],

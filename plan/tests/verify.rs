@@ -169,7 +169,7 @@ fn broken_structures() {
     has(FindingKind::Ownership, &|p| p.registers[1].consumers.clear());
     has(FindingKind::Index, &|p| p.tasks[0].produces.push(50));
     has(FindingKind::Duplicate, &|p| p.tasks[0].produces.push(0));
-    has(FindingKind::Reserved, &|p| p.tasks[0].kind = TaskKind::Acc as i32);
+    has(FindingKind::Reserved, &|p| p.tasks[0].kind = TaskKind::InputWise as i32);
     has(FindingKind::Type, &|p| p.tasks[0].kind = 77);
     has(FindingKind::Peak, &|p| p.peak_bytes += 1);
     has(FindingKind::Peak, &|p| p.lower_bound_bytes = p.peak_bytes + 1);

@@ -9,9 +9,12 @@
 //! acknowledgement ([`Msg::Acked`]) returns the credit. So a producer runs ahead of its consumers by at most that many
 //! iterations; this is the back-pressure.
 //!
+//! In a program with microbatches an actor may act several times for one value of a register: it keeps what it read or has begun to
+//! fill until the last of these acts ([`of_plan::Rates`]).
+//!
 //! Messages between two actors must arrive in the order in which they were sent.
 
-use of_plan::{Program, TaskGraph};
+use of_plan::{Program, Rates, TaskGraph};
 
 /// An actor: the index of its task in the program.
 pub type ActorId = u32;
@@ -87,6 +90,8 @@ pub struct ProtocolError {
 struct Input {
     producer: ActorId,
     producer_output: u32,
+    /// How many acts consume one value.
+    period: u64,
     /// Full copies that are not consumed yet.
     full: u32,
     /// Number of iterations that arrived so far.
@@ -100,6 +105,8 @@ struct Output {
     consumers: Vec<Consumer>,
     /// For each copy, consumers that have not acknowledged it yet.
     pending: Vec<u32>,
+    /// How many acts fill one value.
+    period: u64,
 }
 
 /// A consumer of a register.
@@ -112,16 +119,31 @@ struct Consumer {
 }
 
 impl Output {
-    fn copy_of(&self, iteration: u64) -> usize {
+    /// The copy of a value, by its number.
+    fn copy_of(&self, value: u64) -> usize {
         match self.pending.len() {
             1 => 0,
-            num => (iteration % num as u64) as usize,
+            num => (value % num as u64) as usize,
         }
     }
 
-    fn is_free(&self, iteration: u64) -> bool {
-        self.pending[self.copy_of(iteration)] == 0
+    /// Whether an act can fill its value: it has begun to in an earlier act, or the copy is free.
+    fn is_free(&self, act: u64) -> bool {
+        let (value, first) = value_of(act, self.period);
+        !first || self.pending[self.copy_of(value)] == 0
     }
+}
+
+/// The number of the value that an act works on, and whether it is the first act to do so.
+#[inline]
+fn value_of(act: u64, period: u64) -> (u64, bool) {
+    if period == 1 { (act, true) } else { (act / period, act.is_multiple_of(period)) }
+}
+
+/// The number of the value that an act completes, if it does.
+#[inline]
+fn completed(act: u64, period: u64) -> Option<u64> {
+    if period == 1 { Some(act) } else { (act + 1).is_multiple_of(period).then_some(act / period) }
 }
 
 /// The state of one task.
@@ -148,23 +170,25 @@ pub struct Actor {
 impl Actor {
     /// The actors of a program, in the order of its tasks.
     pub fn of_program(program: &Program, graph: &TaskGraph) -> Vec<Actor> {
-        let ids = 0..program.tasks.len() as u32;
-        ids.map(|id| Self::new(program, graph, id)).collect()
+        let (ids, rates) = (0..program.tasks.len() as u32, Rates::of(program, graph));
+        ids.map(|id| Self::new(program, graph, &rates, id)).collect()
     }
 
-    fn new(program: &Program, graph: &TaskGraph, id: ActorId) -> Self {
+    fn new(program: &Program, graph: &TaskGraph, rates: &Rates, id: ActorId) -> Self {
         let task = &program.tasks[id as usize];
+        let period = |register: u32| u64::from(rates.period(id as usize, register));
         let inputs = task.consumes.iter().map(|&register| {
             let producer = graph.producer[register as usize];
             let producer_output = index_of(&program.tasks[producer as usize].produces, register);
-            Input { producer, producer_output, full: 0, received: 0, ended: false }
+            Input { producer, producer_output, period: period(register), full: 0, received: 0, ended: false }
         });
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&register| {
             let input_of = |actor: u32| index_of(&program.tasks[actor as usize].consumes, register);
             let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), at_launch: false };
             let consumers = graph.consumers[register as usize].iter().map(consumer).collect();
-            Output { consumers, pending: vec![0; program.registers[register as usize].copies as usize] }
+            let copies = program.registers[register as usize].copies as usize;
+            Output { consumers, pending: vec![0; copies], period: period(register) }
         });
         let unmet = inputs.len().max(1);
         Self {
@@ -225,7 +249,8 @@ impl Actor {
         output.pending[copy] = output.pending[copy].checked_sub(1)?;
         // While the actor is busy, the current copy is free or held by consumers notified at launch. So only an idle actor can
         // wait for this copy.
-        if !self.busy && output.pending[copy] == 0 && copy == output.copy_of(current) {
+        let (next, first) = value_of(current, output.period);
+        if !self.busy && first && output.pending[copy] == 0 && copy == output.copy_of(next) {
             self.unmet -= 1;
         }
         Some(())
@@ -258,7 +283,7 @@ impl Actor {
             return None;
         }
         let iteration = self.iteration;
-        for output in &mut self.outputs {
+        for output in self.outputs.iter_mut().filter(|output| output.period == 1) {
             let copy = output.copy_of(iteration);
             output.pending[copy] = output.consumers.len() as u32;
             for &Consumer { actor, input, .. } in output.consumers.iter().filter(|c| c.at_launch) {
@@ -278,20 +303,25 @@ impl Actor {
         self.iteration += 1;
         self.unmet = 0;
         for output in &mut self.outputs {
-            if !launched {
-                let copy = output.copy_of(iteration);
-                output.pending[copy] = output.consumers.len() as u32;
-            }
-            for &Consumer { actor, input, .. } in output.consumers.iter().filter(|c| !(launched && c.at_launch)) {
-                sink(Action::Send { to: actor, msg: Msg::Filled { input, iteration } });
+            if let Some(value) = completed(iteration, output.period) {
+                let launched = launched && output.period == 1;
+                if !launched {
+                    let copy = output.copy_of(value);
+                    output.pending[copy] = output.consumers.len() as u32;
+                }
+                for &Consumer { actor, input, .. } in output.consumers.iter().filter(|c| !(launched && c.at_launch)) {
+                    sink(Action::Send { to: actor, msg: Msg::Filled { input, iteration: value } });
+                }
             }
             self.unmet += usize::from(!output.is_free(self.iteration));
         }
         for input in &mut self.inputs {
-            input.full -= 1;
+            if let Some(value) = completed(iteration, input.period) {
+                input.full -= 1;
+                let msg = Msg::Acked { output: input.producer_output, iteration: value };
+                sink(Action::Send { to: input.producer, msg });
+            }
             self.unmet += usize::from(input.full == 0);
-            let msg = Msg::Acked { output: input.producer_output, iteration };
-            sink(Action::Send { to: input.producer, msg });
         }
         if self.inputs.is_empty() {
             self.budget -= 1;
@@ -358,7 +388,7 @@ mod tests {
     /// One register, consumed by actor 1, which is notified at launch, and by actor 2.
     fn producer(num: u32) -> Actor {
         let consumers = [(1, true), (2, false)].map(|(actor, at_launch)| Consumer { actor, input: 0, at_launch });
-        let outputs = vec![Output { consumers: consumers.to_vec(), pending: vec![0; num as usize] }];
+        let outputs = vec![Output { consumers: consumers.to_vec(), pending: vec![0; num as usize], period: 1 }];
         let (inputs, unmet) = (Vec::new(), 1);
         let (iteration, budget) = (0, 0);
         let (stopping, busy, launched, ended, done) = (false, false, false, false, false);

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_plan::{
-    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder,
-    PlanFile, Program, Task,
+    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, LayoutKind,
+    PlanBuilder, PlanFile, Program, Register, Task,
 };
 
 use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
 use crate::boxing::BoxingCall;
+use crate::combine::combine;
 use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::index_operands::index_operands;
@@ -157,7 +158,22 @@ impl<'a> Binder<'a> {
         }
         let buffers = self.buffer(&exec.src).zip(self.buffer(&exec.dst)).zip(usize::try_from(exec.bytes).ok());
         let ((src, dst), bytes) = buffers.ok_or_else(|| broken(task))?;
-        Ok(BoundTask::Copy { src, dst, bytes })
+        let at = self.program.tasks.iter().position(|other| std::ptr::eq(other, task));
+        let count = at.map_or(1, |at| self.program.times(at));
+        if exec.combine() != LayoutKind::Broadcast {
+            let dtype = self.program.registers.get(exec.dst.register_id().unwrap_or(0) as usize).map(Register::dtype);
+            let combine = dtype.and_then(|dtype| combine(dtype, exec.combine()));
+            let combine = combine.ok_or_else(|| SessionError::Combine {
+                task: task.name.clone(),
+                dtype: dtype.unwrap_or(ElementType::Unknown).name(),
+            })?;
+            let (src, dst) = src.truncate(exec.bytes).zip(dst.truncate(exec.bytes)).ok_or_else(|| broken(task))?;
+            return Ok(BoundTask::Accumulate { src, dst, count: u64::from(count), combine });
+        }
+        let moves = exec.src_step > 0 || exec.dst_step > 0;
+        let place = |t: u64| Some((src.clone().skip(t * exec.src_step)?, dst.clone().skip(t * exec.dst_step)?));
+        let places = (0..if moves { u64::from(count) } else { 1 }).map(place).collect::<Option<Vec<_>>>();
+        Ok(BoundTask::Copy { places: places.ok_or_else(|| broken(task))?, bytes })
     }
 
     fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {

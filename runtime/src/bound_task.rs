@@ -7,6 +7,7 @@ use of_plan::Extent;
 use smallvec::SmallVec;
 
 use crate::boxing::BoxingCall;
+use crate::combine::Combine;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
 use crate::index_operands::{IndexOperand, describe};
@@ -26,8 +27,10 @@ pub(crate) enum BoundTask {
     Backend(BackendCall),
     /// Other programs.
     Control(Box<ControlCall>),
-    /// A copy of bytes.
-    Copy { src: Buffer, dst: Buffer, bytes: usize },
+    /// A copy of bytes; in microbatches the source or the destination moves.
+    Copy { places: Vec<(Buffer, Buffer)>, bytes: usize },
+    /// The combination of the values of all microbatches, of which there are `count`.
+    Accumulate { src: Buffer, dst: Buffer, count: u64, combine: Combine },
     /// A copy of a value.
     CopyObject { src: u32, dst: u32 },
     /// A rank's part of a transfer.
@@ -126,10 +129,24 @@ impl BoundTask {
                 let status = call.run(context.iteration, context.pool, context.scratch);
                 status.map_err(|status| context.failed(kernel_error(status, operands, context)))
             }
-            BoundTask::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.iteration) {
-                true => Ok(()),
-                false => Err(context.internal("copies past a buffer")),
-            },
+            BoundTask::Copy { places, bytes } => {
+                let (src, dst) = &places[(context.iteration % places.len() as u64) as usize];
+                match dst.copy_from(src, *bytes, context.iteration) {
+                    true => Ok(()),
+                    false => Err(context.internal("copies past a buffer")),
+                }
+            }
+            BoundTask::Accumulate { src, dst, count, combine } => {
+                let from = src.bytes(context.iteration);
+                let to = dst.bytes_mut(context.iteration).filter(|to| to.len() == from.len());
+                let to = to.ok_or_else(|| context.internal("accumulates into a shorter buffer"))?;
+                if context.iteration.is_multiple_of(*count) {
+                    to.copy_from_slice(from);
+                } else {
+                    (combine.into)(to, from);
+                }
+                Ok(())
+            }
             BoundTask::CopyObject { src, dst } => {
                 let value = context.object(*src)?;
                 context.store(*dst, Some(context.shaped(*dst, value)?))

@@ -34,27 +34,42 @@ pub(crate) fn check_inputs(program: &MeshProgram, inputs: &[Value]) -> Result<()
     })
 }
 
-/// A rank's parts of the inputs. Of a partial input, the first rank has the elements and the others the identity element.
+/// A rank's parts of the inputs.
 pub(crate) fn scatter(program: &MeshProgram, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
-    let mesh = program.extents();
-    let coords = coords(&mesh, rank);
     let ports = &program.inputs;
-    for ((index, microbatch), part) in parts(ports, &coords).into_iter().zip(own) {
+    for (index, part) in parts(ports, &coords(&program.extents(), rank)).into_iter().zip(own) {
         let port = &ports[index];
         let whole = inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
         let Value::Tensor(part) = part else { return Err(odd(port)) };
-        let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
-        let (dims, element) = sizes(port);
-        let block = port.block(&mesh, &coords, microbatch);
-        if first_of_partial(port, &coords) {
-            let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+        scatter_port(program, port, whole, rank, part)?;
+    }
+    Ok(())
+}
+
+/// A rank's part of the value of a port. Of a partial value, the first rank has the elements and the others the identity element.
+pub(crate) fn scatter_port(
+    program: &MeshProgram,
+    port: &MeshPort,
+    whole: &[u8],
+    rank: usize,
+    part: &mut Tensor,
+) -> Result<(), RunError> {
+    let mesh = program.extents();
+    let coords = coords(&mesh, rank);
+    let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
+    let (dims, element) = sizes(port);
+    if first_of_partial(port, &coords) {
+        let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+        let len = (bytes.len() / port.count()).max(1);
+        for (microbatch, bytes) in bytes.chunks_exact_mut(len).enumerate() {
+            let block = port.block(&mesh, &coords, microbatch);
             let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
             if !put(bytes, (&Runs::of(&block, &block), element), &from, None) {
                 return Err(odd(port));
             }
-        } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind)) {
-            bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
         }
+    } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| identity_element(port.dtype(), kind)) {
+        bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
     }
     Ok(())
 }
@@ -65,40 +80,50 @@ pub(crate) fn gather<'a>(
     index: usize,
     part: &dyn Fn(usize, usize) -> Option<&'a [u8]>,
 ) -> Result<Value, RunError> {
-    let ports = &program.outputs;
-    let port = &ports[index];
+    let port = &program.outputs[index];
+    let whole = gather_port(program, port, &|rank| part(rank, gathered(program, rank, index)?))?;
+    Ok(whole.into())
+}
+
+/// The value of a port, whole. `part` gives the bytes of a rank's part.
+pub(crate) fn gather_port<'a>(
+    program: &MeshProgram,
+    port: &MeshPort,
+    part: &dyn Fn(usize) -> Option<&'a [u8]>,
+) -> Result<Tensor, RunError> {
     let mesh = program.extents();
     let (dims, element) = sizes(port);
     let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
     let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
     let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-    for rank in 0..program.ranks.len() {
+    for rank in (0..program.ranks.len()).filter(|rank| contributes(program, port, *rank)) {
         let coords = coords(&mesh, rank);
-        for (position, microbatch) in gathered(program, rank, index) {
-            let from = part(rank, position).ok_or_else(|| odd(port))?;
+        let from = part(rank).ok_or_else(|| odd(port))?;
+        let how = kind.filter(|_| !first_of_partial(port, &coords));
+        let len = (from.len() / port.count()).max(1);
+        for (microbatch, from) in from.chunks_exact(len).enumerate() {
             let own = port.block(&mesh, &coords, microbatch);
             let from = Block { bytes: from, runs: &Runs::of(&own, &own), element };
-            let how = kind.filter(|_| !first_of_partial(port, &coords));
             if !put(&mut bytes, (&Runs::of(&own, &all), element), &from, how) {
                 return Err(odd(port));
             }
         }
     }
-    let dims = port.dims.clone();
-    Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())
+    Tensor::new(port.dtype(), port.dims.clone(), bytes).map_err(|_| odd(port))
 }
 
-/// The outputs of a rank that become part of output `index`: their numbers and microbatches. Of equal copies, only those of
-/// the first rank do.
-pub(crate) fn gathered(program: &MeshProgram, rank: usize, index: usize) -> Vec<(usize, usize)> {
+/// Whether a rank has a part of a port's value that becomes part of the whole. Of equal copies, only that of the first rank does.
+pub(crate) fn contributes(program: &MeshProgram, port: &MeshPort, rank: usize) -> bool {
     let coords = coords(&program.extents(), rank);
-    let port = &program.outputs[index];
     let copy = port.layout.iter().zip(&coords).any(|(l, c)| l.kind() == LayoutKind::Broadcast && *c > 0);
-    if !holds(&port.layout, &coords) || copy {
-        return Vec::new();
-    }
-    let parts = parts(&program.outputs, &coords).into_iter().enumerate();
-    parts.filter(|(_, (of, _))| *of == index).map(|(position, (_, microbatch))| (position, microbatch)).collect()
+    holds(&port.layout, &coords) && !copy
+}
+
+/// The number of a rank's output that becomes part of output `index`.
+pub(crate) fn gathered(program: &MeshProgram, rank: usize, index: usize) -> Option<usize> {
+    let own = contributes(program, &program.outputs[index], rank);
+    let coords = coords(&program.extents(), rank);
+    parts(&program.outputs, &coords).into_iter().position(|of| own && of == index)
 }
 
 /// Zeros of the types of ports, which are tensors.

@@ -12,10 +12,11 @@ use crate::bound_task::panic_text;
 use crate::device::CodeMap;
 use crate::memory_budget::check_memory;
 use crate::mesh_ports::{check_inputs, gather, scatter, verified_mesh, zeros_for};
+use crate::mesh_variables::MeshVariables;
 use crate::session::{code_error, worker_count};
 use crate::shared_memory::SharedMemory;
 use crate::transport::Transport;
-use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value};
+use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value, Variables};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
 /// whole outputs.
@@ -27,6 +28,7 @@ pub struct MeshSession {
     outcomes: Receiver<Outcome>,
     /// For each rank its parts of the inputs and outputs, allocated once.
     buffers: Vec<RankBuffers>,
+    variables: Option<MeshVariables>,
     step: Duration,
     threads: usize,
     poison: Option<String>,
@@ -44,6 +46,9 @@ struct RankBuffers {
     inputs: Vec<Value>,
     outputs: Vec<Value>,
 }
+
+/// What a rank's thread reports when it is ready.
+type Loaded = (RankBuffers, Option<Arc<Variables>>);
 
 enum Job {
     Run(RankBuffers),
@@ -95,7 +100,8 @@ impl MeshSession {
                 let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
                 let part_buffers =
                     RankBuffers { inputs: zeros_for(&session.program().inputs)?, outputs: session.new_outputs() };
-                Ok((session, part_buffers))
+                let variables = session.variables().cloned();
+                Ok((session, (part_buffers, variables)))
             };
             let (loaded, part_buffers) = channel();
             loading.push(part_buffers);
@@ -107,10 +113,13 @@ impl MeshSession {
             loading.into_iter().map(|part_buffers| part_buffers.recv().unwrap_or_else(|_| gone())).collect();
         // A rank that stopped because of another does not know the cause.
         let silent = |e: &SessionError| matches!(e, SessionError::Load { source: LoadError::Stopped, .. });
-        let (mut buffers, mut failure) = (Vec::with_capacity(loaded.len()), None);
+        let (mut buffers, mut variables, mut failure) = (Vec::with_capacity(loaded.len()), Vec::new(), None);
         for part_buffers in loaded {
             match part_buffers {
-                Ok(part_buffers) => buffers.push(part_buffers),
+                Ok((part_buffers, own)) => {
+                    buffers.push(part_buffers);
+                    variables.push(own);
+                }
                 Err(e) if failure.as_ref().is_none_or(silent) => failure = Some(e),
                 Err(_) => {}
             }
@@ -124,6 +133,7 @@ impl MeshSession {
             ranks,
             outcomes,
             buffers,
+            variables: MeshVariables::new(&plan, mesh, variables),
             mesh,
             step: Duration::ZERO,
             threads: threads * desc.ranks.len(),
@@ -141,6 +151,11 @@ impl MeshSession {
     pub fn template(&self, rank: usize) -> Option<&Program> {
         let program = self.program().ranks.get(rank)?.program;
         self.plan.plan().programs.get(program as usize)
+    }
+
+    /// The values that it keeps between runs, where its program has variables.
+    pub fn variables(&self) -> Option<&MeshVariables> {
+        self.variables.as_ref()
     }
 
     /// Threads of all ranks together.
@@ -200,6 +215,7 @@ impl MeshSession {
         }
         self.transport.restart();
         if let Some(error) = failure {
+            self.variables.iter().for_each(MeshVariables::lose);
             return Err(error);
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
@@ -246,8 +262,8 @@ impl Worker {
     /// Starts the thread of the rank at a rank context, which loads its session, reports to `loaded`, and then does its jobs.
     fn start(
         rank_context: RankContext,
-        load: impl FnOnce(&RankContext) -> Result<(Session, RankBuffers), SessionError> + Send + 'static,
-        loaded: Sender<Result<RankBuffers, SessionError>>,
+        load: impl FnOnce(&RankContext) -> Result<(Session, Loaded), SessionError> + Send + 'static,
+        loaded: Sender<Result<Loaded, SessionError>>,
         done: Sender<Outcome>,
     ) -> Result<Self, SessionError> {
         let (jobs, inbox) = channel();

@@ -124,7 +124,7 @@ impl RankSession {
         let mut received: Vec<Vec<(usize, usize, Vec<u8>)>> = vec![Vec::new(); program.outputs.len()];
         for (index, received) in received.iter_mut().enumerate() {
             for rank in 0..ranks {
-                for (position, _) in gathered(program, rank, index) {
+                if let Some(position) = gathered(program, rank, index) {
                     if rank == self.rank {
                         let bytes = self.own_part(position).ok_or_else(|| missing(program, index))?;
                         let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);

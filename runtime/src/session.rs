@@ -24,6 +24,7 @@ use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
+use crate::turns::Turns;
 use crate::value_layout::ValueLayout;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
@@ -50,8 +51,8 @@ pub struct Session {
     shared: Arc<Shared>,
     /// The actors of the plan's first thread, which the caller drives.
     caller: ActorThread,
-    /// All sources, on whatever thread they live.
-    sources: Vec<ActorId>,
+    /// All sources, on whatever thread they live, and how many times they act in a run.
+    sources: Vec<(ActorId, u64)>,
     others: Vec<JoinHandle<()>>,
     checked_inputs: CheckedInputs,
     variables: Option<SessionVariables>,
@@ -234,7 +235,8 @@ impl Session {
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
         let mut actors = Actor::of_program(desc, &graph);
         notifications.enable(desc, &mut actors);
-        let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source()).map(|(_, id)| id).collect();
+        let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source());
+        let sources = sources.map(|(_, id)| (id, u64::from(desc.times(id as usize)))).collect();
         let locals = actors.into_iter().zip(bound_tasks).enumerate();
         let locals = locals
             .map(|(task, (actor, work))| Local {
@@ -393,10 +395,10 @@ impl Session {
     fn run_actors(&mut self) -> Result<(), RunError> {
         let _mode = self.shared.pool.subnormals();
         let caller = &mut self.caller;
-        caller.left = caller.actors.len();
+        caller.left = caller.acts;
         caller.running = self.others.len();
-        for &source in &self.sources {
-            caller.bus.send(source, Msg::Start { iterations: 1 });
+        for &(source, iterations) in &self.sources {
+            caller.bus.send(source, Msg::Start { iterations });
         }
         loop {
             caller.drain()?;
@@ -417,7 +419,7 @@ impl Session {
         if std::mem::replace(&mut self.retired, true) {
             return Ok(());
         }
-        for &source in &self.sources {
+        for &(source, _) in &self.sources {
             self.caller.bus.send(source, Msg::Stop);
         }
         loop {
@@ -541,9 +543,12 @@ fn actor_threads(
         }
         let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
         let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
-        let count = actors.len();
+        let alive = actors.len();
+        // Programs with turns have one thread.
+        let turns = Turns::of(program).filter(|_| number == 0);
+        let acts = if turns.is_some() { program.acts() } else { alive };
         let (shared, in_flight, running) = (Arc::clone(shared), 0, 0);
-        Ok(ActorThread { shared, bus, actors, scratch, left: count, in_flight, running, alive: count })
+        Ok(ActorThread { shared, bus, actors, turns, scratch, acts, left: acts, in_flight, running, alive })
     });
     ends.collect()
 }

@@ -18,6 +18,7 @@ use crate::pool::Pool;
 use crate::profile::Clocks;
 use crate::symbols::Symbols;
 use crate::task_context::Context;
+use crate::turns::Turns;
 use crate::value_layout::ValueLayout;
 
 /// What all threads of a session share.
@@ -56,9 +57,13 @@ impl Shared {
 pub(crate) struct ActorThread {
     pub shared: Arc<Shared>,
     pub bus: Bus,
-    /// In the order of their slots.
+    /// In the order of their slots. A program with turns has one thread, so there the slot is the task's index.
     pub actors: Vec<Local>,
+    /// The order of acts, in a program with microbatches.
+    pub turns: Option<Turns>,
     pub scratch: Scratch,
+    /// Acts of an iteration.
+    pub acts: usize,
     /// Acts that remain in this iteration.
     pub left: usize,
     /// Acts whose work is in flight.
@@ -83,15 +88,26 @@ pub(crate) struct Local {
 impl ActorThread {
     /// Delivers local messages until there are none. In between, handles completions of asynchronous work.
     pub fn drain(&mut self) -> Result<(), RunError> {
-        while let Some((to, msg)) = self.bus.next_local() {
-            self.deliver(to, msg)?;
-            if self.in_flight > 0
-                && let Some(mail) = self.bus.poll()
-            {
-                self.handle(mail)?;
+        loop {
+            while let Some((to, msg)) = self.bus.next_local() {
+                self.deliver(to, msg)?;
+                if self.in_flight > 0
+                    && let Some(mail) = self.bus.poll()
+                {
+                    self.handle(mail)?;
+                }
             }
+            let Some(held) = self.turns.as_mut().and_then(Turns::take_held) else { return Ok(()) };
+            let msg = self.act(held);
+            self.deliver(held as ActorId, msg)?;
         }
-        Ok(())
+    }
+
+    /// Does or launches the work of an actor that was held.
+    fn act(&mut self, slot: usize) -> Msg {
+        let Self { shared, actors, turns, scratch, left, in_flight, .. } = self;
+        let iteration = actors[slot].actor.iterations();
+        work_of(shared, &mut actors[slot], turns, iteration, scratch, (left, in_flight))
     }
 
     /// The next mail, if it comes within some time.
@@ -116,7 +132,7 @@ impl ActorThread {
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self { shared, bus, actors, scratch, left, in_flight, alive, .. } = self;
+        let Self { shared, bus, actors, turns, scratch, left, in_flight, alive, .. } = self;
         let local = &mut actors[bus.slot(to)];
         let mut msg = msg;
         loop {
@@ -132,13 +148,10 @@ impl ActorThread {
                 return Err(RunError::Internal("a thread of the session is gone".into()));
             }
             let Some(iteration) = act else { return Ok(()) };
-            msg = if do_work(shared, local, iteration, scratch) {
-                *in_flight += 1;
-                Msg::Launched
-            } else {
-                *left -= 1;
-                Msg::Acted
-            };
+            if turns.as_mut().is_some_and(|turns| !turns.admits(local.task)) {
+                return Ok(());
+            }
+            msg = work_of(shared, local, turns, iteration, scratch, (left, in_flight));
         }
     }
 
@@ -160,6 +173,7 @@ impl ActorThread {
         acted(&self.shared, *task, iteration);
         self.in_flight -= 1;
         self.left -= 1;
+        self.turns.iter_mut().for_each(Turns::advance);
         self.deliver(to, Msg::Acted)
     }
 
@@ -167,7 +181,6 @@ impl ActorThread {
     pub fn serve(mut self) {
         let pool = Arc::clone(&self.shared.pool);
         let _mode = pool.subnormals();
-        let count = self.actors.len();
         while self.alive > 0 {
             let Some(mail) = self.wait(Duration::from_secs(3600)) else {
                 continue;
@@ -181,11 +194,30 @@ impl ActorThread {
                 return;
             }
             if self.left == 0 {
-                self.left = count;
+                self.left = self.acts;
                 self.bus.send_to_thread(0, ThreadMsg::IterationDone);
             }
         }
     }
+}
+
+/// Does or launches an actor's work, and returns the message that says so. Counts acts that are left and works in flight.
+#[inline]
+fn work_of(
+    shared: &Shared,
+    local: &mut Local,
+    turns: &mut Option<Turns>,
+    iteration: u64,
+    scratch: &Scratch,
+    (left, in_flight): (&mut usize, &mut usize),
+) -> Msg {
+    if do_work(shared, local, iteration, scratch) {
+        *in_flight += 1;
+        return Msg::Launched;
+    }
+    *left -= 1;
+    turns.iter_mut().for_each(Turns::advance);
+    Msg::Acted
 }
 
 fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scratch) -> Context<'a> {

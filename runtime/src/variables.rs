@@ -116,6 +116,11 @@ impl Variables {
         }
     }
 
+    /// Marks all values as lost.
+    pub(crate) fn lose(&self) {
+        lock(&self.state).torn.fill(true);
+    }
+
     /// Begins a run that reads some variables; the lock is the run's.
     pub(crate) fn begin(&self, reads: &[usize]) -> Result<Run<'_>, RunError> {
         let state = lock(&self.state);

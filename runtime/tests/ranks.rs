@@ -74,6 +74,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
         layout: vec![AxisLayout::of(kind); shape.len()],
     };
     plan.add_mesh(MeshProgram {
+        variables: Vec::new(),
         name: "main".into(),
         shape: shape.to_vec(),
         inputs: vec![port("x", input)],
@@ -228,6 +229,7 @@ fn a_pipeline_has_its_bubble() {
             plan.add_program(stage(s, stages, microbatches));
         });
         plan.add_mesh(MeshProgram {
+            variables: Vec::new(),
             name: "main".into(),
             shape: vec![stages, 2],
             ranks: (0..2 * stages).map(|r| Rank { program: r / 2, weight_overrides: Vec::new() }).collect(),

@@ -57,6 +57,11 @@ impl Meshes {
         self.parts.values().map(|(_, p)| (p.axis, p.of)).next()
     }
 
+    /// The stage of a rank with these coordinates on [`Meshes::ranks`].
+    pub fn stage(&self, coords: &[usize]) -> usize {
+        self.stage_axis().and_then(|(axis, _)| coords.get(axis).copied()).unwrap_or(0)
+    }
+
     /// The description of the mesh of this name.
     pub fn spec(&self, name: &str) -> &MeshSpec {
         self.parts.get(name).map_or(&self.whole, |(own, _)| own)

@@ -9,10 +9,12 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Blob, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{Attr, Blob, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{Send, ShardingConstraint, Transfer};
 use of_ops::structural::Constant;
+use of_ops::time::{PIPELINE, TimeShape};
+use of_ops::training::{CARRIED, INITIAL_VALUES, InitialValue, VARIABLES, variables};
 
 use crate::Meshes;
 use crate::layout::{self, Layout};
@@ -34,11 +36,18 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         loc: func.loc.clone(),
     };
     let entry = out.graph.entry();
-    let mut builder =
-        RankBuilder { whole: &func.graph, meshes, coords: meshes.coords(rank), values: HashMap::default() };
+    let time = TimeShape::of(&func.graph, func.graph.entry())?;
+    let coords = meshes.coords(rank);
+    if let Ok(mut pipeline) = func.attrs.typed::<Vec<i64>>(PIPELINE) {
+        pipeline.truncate(2);
+        pipeline.push(meshes.stage(&coords) as i64);
+        out.attrs.set(PIPELINE, Attr::Ints(pipeline));
+    }
+    let mut builder = RankBuilder { whole: &func.graph, meshes, coords, time, values: HashMap::default() };
     let here = |builder: &RankBuilder<'_>, values: &[ValueId], names: &[String]| {
         values.iter().zip(names).filter(|(v, _)| builder.is_here(**v)).map(|(_, n)| n.clone()).collect()
     };
+    local_variables(func, &builder, &mut out)?;
     out.inputs = here(&builder, func.graph.args(), &func.inputs);
     out.outputs = here(&builder, func.graph.outputs(), &func.outputs);
     let mut rw = Rewriter::new(&mut out.graph, "spmd");
@@ -52,6 +61,48 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         builder.op(&mut rw, op, &mut next)?;
     }
     Ok(out)
+}
+
+/// Gives the rank's function the attributes of its variables: the numbers of its own inputs and outputs, and its parts of initial
+/// values.
+fn local_variables(func: &Func, builder: &RankBuilder<'_>, out: &mut Func) -> Result<(), Diagnostic> {
+    let number = |values: &[ValueId]| {
+        let here = values.iter().scan(0, |next, v| {
+            let own = builder.is_here(*v).then_some(*next);
+            *next += i64::from(own.is_some());
+            Some(own)
+        });
+        here.collect::<Vec<Option<i64>>>()
+    };
+    let (inputs, outputs) = (number(func.graph.args()), number(func.graph.outputs()));
+    let input = |i: i64| usize::try_from(i).ok().and_then(|i| inputs.get(i).copied().flatten());
+    if let Ok(carried) = func.attrs.typed::<Vec<i64>>(CARRIED) {
+        let own = carried.iter().zip(&outputs).filter(|(_, output)| output.is_some());
+        out.attrs.set(CARRIED, Attr::Ints(own.map(|(from, _)| input(*from).unwrap_or(-1)).collect()));
+    }
+    if func.attrs.get(VARIABLES).is_none() {
+        return Ok(());
+    }
+    let (mut numbers, mut initial) = (Vec::new(), Vec::new());
+    for variable in variables(func)? {
+        let Some(own) = inputs[variable.input] else { continue };
+        let v = func.graph.args()[variable.input];
+        numbers.push(own);
+        initial.push(match variable.initial {
+            None => Attr::Unit,
+            Some(InitialValue::Zeros) => Attr::Int(0),
+            Some(InitialValue::Tensor(whole)) => match builder.block(v) {
+                Some(block) => Attr::Tensor(slice_constant(&whole, &block).ok_or_else(|| {
+                    let what = format!("the initial value of '{}' cannot be split", func.inputs[variable.input]);
+                    Diagnostic::error(Code::SBP, func.loc.clone(), what)
+                })?),
+                None => Attr::Tensor(whole),
+            },
+        });
+    }
+    out.attrs.set(VARIABLES, Attr::Ints(numbers));
+    out.attrs.set(INITIAL_VALUES, Attr::Array(initial));
+    Ok(())
 }
 
 /// For each rank, the first rank of its stage whose parts of all values have the same extents.
@@ -96,6 +147,8 @@ struct RankBuilder<'a> {
     meshes: &'a Meshes,
     /// Coordinates of the rank on the mesh of all ranks.
     coords: Vec<usize>,
+    /// When the ops run, where there are microbatches.
+    time: Option<TimeShape>,
     values: IdMap<ValueId, ValueId>,
 }
 
@@ -252,7 +305,13 @@ impl RankBuilder<'_> {
             to: self.on_all_ranks(to),
             local_shape: to_i64s(self.part(y)?),
             stage_ranks: Vec::new(),
+            microbatches: self.microbatches(op),
         })
+    }
+
+    /// The number of microbatches and the part of the step in which an op runs, where there are microbatches.
+    fn microbatches(&self, op: OpId) -> Vec<i64> {
+        self.time.as_ref().map(|time| to_i64s(vec![time.count, time.op(op)])).unwrap_or_default()
     }
 
     /// The layout with an entry for every axis of the mesh of all ranks.
@@ -305,6 +364,7 @@ impl RankBuilder<'_> {
             to,
             local_shape: to_i64s(part),
             stage_ranks: to_i64s(vec![a.axis, a.index, b.index]),
+            microbatches: self.microbatches(op),
         };
         let result = rw.create_one(transfer, &[source])?;
         if self.is_here(y) { self.bind_results(rw, op, &[result]) } else { Ok(()) }

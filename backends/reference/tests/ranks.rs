@@ -423,7 +423,12 @@ fn uneven_splits_give_parts_of_different_size() {
 
 /// Layers `tanh(x w)` of 16 rows; with a step of their weights where `training`, and with what that reads of the batch.
 fn layers(count: usize, training: bool) -> Module {
-    let (x, w) = ("tensor<16x12xf32>", "tensor<12x12xf32>");
+    layers_of(count, 16, 12, training)
+}
+
+/// Layers of this width on so many rows.
+fn layers_of(count: usize, rows: usize, width: usize, training: bool) -> Module {
+    let (x, w) = (&format!("tensor<{rows}x{width}xf32>"), &format!("tensor<{width}x{width}xf32>"));
     let list = |f: &dyn Fn(usize) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
     let mut body = String::new();
     for i in 0..count {
@@ -432,10 +437,10 @@ fn layers(count: usize, training: bool) -> Module {
         body += &format!("  %t{i} = of.tanh %a{i} : ({x}) -> {x}\n");
     }
     let last = count - 1;
-    let (mut returned, mut types, mut attrs) = (format!("%t{last}"), x.to_string(), String::new());
+    let (mut returned, mut types, mut attrs) = (format!("%t{last}"), x.clone(), String::new());
     if training {
         let (g, v) = (list(&|i| format!("%g{i}")), list(&|i| format!("%w{i}")));
-        let ws = list(&|_| w.into());
+        let ws = list(&|_| w.clone());
         body += &format!("  {g} = of.gradient %t{last}, {v} : ({x}, {ws}) -> ({ws})\n");
         for i in 0..count {
             body += &format!("  %n{i} = of.sub %w{i}, %g{i} : ({w}, {w}) -> {w}\n");
@@ -454,6 +459,41 @@ fn layers(count: usize, training: bool) -> Module {
     manager.append("differentiate,simplify").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
     module
+}
+
+/// What the search says of the memory of a stage against that of the plan: parameters, data and results of the step, activations of
+/// the microbatches in flight, and accumulated gradients.
+#[test]
+fn predicted_memory_of_stages_matches_the_plan() {
+    for (layers, rows, width) in [(4, 64, 512), (4, 4096, 128), (6, 1024, 256)] {
+        for (count, microbatches) in [(2, 2), (2, 8), (3, 4), (1, 4)] {
+            let mesh = format!("cpu[{count}]");
+            let module = layers_of(layers, rows, width, true);
+            let spec = MeshSpec::named(&mesh).unwrap();
+            let main = module.main().unwrap();
+            let staged = stages::choose(&mut main.clone(), &spec, count, microbatches, &Effort::default());
+            let predicted = staged.unwrap_or_else(|d| panic!("{d}")).pipeline.memory;
+            let (stages, microbatches) = (count as i64, microbatches as i64);
+            let plan = plan_of(module, ShardOptions { mesh, stages, microbatches, ..ShardOptions::default() });
+            let held = plan.plan().programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0) as f64;
+            let what = format!("{layers} layers {rows}x{width}, {stages} x {microbatches}: {predicted} of {held}");
+            println!("{what}");
+            assert!(predicted >= 0.7 * held && predicted <= 1.4 * held, "{what}");
+        }
+    }
+}
+
+/// A plan has the tasks of one microbatch, however many there are.
+#[test]
+fn plans_of_pipelines_do_not_grow_with_the_number_of_microbatches() {
+    let tasks = |microbatches: i64| {
+        let how = ShardOptions { mesh: "cpu[4]".into(), stages: 4, microbatches, ..ShardOptions::default() };
+        let plan = plan_of(layers_of(4, 64, 12, true), how);
+        let programs = &plan.plan().programs;
+        let turns = programs.iter().flat_map(|p| &p.turns).map(|t| t.phases.len());
+        (programs.iter().map(|p| p.tasks.len()).sum::<usize>(), turns.sum::<usize>())
+    };
+    assert_eq!(tasks(16), tasks(32));
 }
 
 /// Stages and microbatches match one device, in the forward pass and in a training step.

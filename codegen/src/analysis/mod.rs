@@ -6,6 +6,7 @@ pub mod constant;
 pub mod indexed;
 pub mod loop_around;
 pub mod movement;
+pub(crate) mod phases;
 pub mod pool;
 pub mod reduction;
 pub mod resize;

@@ -14,6 +14,7 @@ use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::scalar::ScalarOp;
 use of_ops::structural::{Constant, NoneValue, OptimizationBarrier, Return, Yield};
+use of_ops::time::{Accumulate, Pack, Unpack};
 use of_plan::ControlKind;
 
 use crate::analysis::pool::{geometry, is_vectorized};
@@ -320,7 +321,7 @@ fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
             derived(g, op, 1..2)?;
             known(g, op, 3..data.operands.len()).map(|()| Role::Single)
         }
-        Gather::NAME => Ok(Role::Single),
+        Gather::NAME | Unpack::NAME | Pack::NAME | Accumulate::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),
         MatMul::NAME if data.operands.iter().all(|v| floats(*v)) => Ok(Role::Anchor),
         MatMul::NAME => Err("only products of f32, and on GPUs of 16-bit floats, have native code".into()),

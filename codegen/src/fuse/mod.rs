@@ -10,7 +10,7 @@ mod rematerialize;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use of_ir::{Graph, IdMap, IdSet, OpId, RegionId, ValueDef, ValueId};
+use of_ir::{Graph, IdMap, IdSet, OpId, ValueDef, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -90,10 +90,15 @@ pub(crate) const MAX_FUSED_ELEMENTWISE_OPS: usize = 48;
 /// linear in its length.
 const MAX_GROUP_OPS: usize = 256;
 
-/// Partitions the ops of `region`; each of `matrices`, which share no op with others, becomes a group. Groups are in execution
-/// order.
-pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrixMatch>) -> Vec<Group> {
-    let mut order: Vec<OpId> = graph.region_ops(region).collect();
+/// Partitions `ops` of a region, in their order; each of `matrices`, which share no op with others, becomes a group. Groups are in
+/// execution order.
+pub fn fuse(
+    graph: &Graph,
+    ops: impl IntoIterator<Item = OpId>,
+    roles: &Roles,
+    matrices: Vec<ScoreMatrixMatch>,
+) -> Vec<Group> {
+    let mut order: Vec<OpId> = ops.into_iter().collect();
     hoist(graph, roles, &mut order);
     let mut taken: IdMap<OpId, usize> = IdMap::default();
     for (i, t) in matrices.iter().enumerate() {

@@ -12,6 +12,7 @@ mod conv;
 mod pool;
 mod recurrence;
 mod score_matrix;
+mod time;
 mod transfer;
 mod variables;
 
@@ -26,10 +27,12 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
+use of_ops::time::is_in_microbatches;
 use of_ops::training::{VariableInput, variables};
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
+use crate::analysis::phases::{PhaseOps, Phases, Pipeline};
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles, conv_of};
 use crate::analysis::{movement, user_kernel};
@@ -47,7 +50,9 @@ use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::{extent, schedule};
 use crate::lower::body::{Special, body};
 use crate::lower::constants::Constants;
-use crate::physical::{BufferRef, BufferSlot, Flops, Operand, PortSpec, Step, StepGraph, StepKind, dtype_of};
+use crate::physical::{
+    BufferRef, BufferSlot, Flops, Operand, PhaseRange, PortSpec, Step, StepGraph, StepKind, dtype_of,
+};
 use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
 use crate::print::{Capabilities, Source, printer};
 use crate::vendor_libraries::VendorLibraries;
@@ -161,6 +166,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         operand_of: HashMap::default(),
         kernel_of: HashMap::default(),
         variables: variables(func)?,
+        pipeline: Pipeline::of(func),
     };
     l.region(graph.entry(), &inputs, &func.outputs)?;
     Ok(l.out)
@@ -185,6 +191,7 @@ pub(crate) struct Lowering<'g, 'b> {
     kernel_of: HashMap<String, usize>,
     /// Variables among the inputs of the function; none in a region.
     variables: Vec<VariableInput>,
+    pipeline: Pipeline,
 }
 
 impl<'g> Lowering<'g, '_> {
@@ -196,10 +203,27 @@ impl<'g> Lowering<'g, '_> {
         // Score matrices with other readers are materialised anyway.
         let own =
             |t: &crate::analysis::score_matrix::ScoreMatrixMatch| self.caps.recomputed_scores && t.shared.is_empty();
-        let matrices =
+        let mut matrices: Vec<_> =
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
-        for group in &fuse::fuse(self.g, region, &self.roles, matrices) {
-            self.group(group)?;
+        let Some(phases) = Phases::of(self.g, region, self.pipeline)? else {
+            for group in &fuse::fuse(self.g, self.g.region_ops(region), &self.roles, matrices) {
+                self.group(group)?;
+            }
+            return self.fetch(self.g.yields(region), outputs);
+        };
+        let Phases { list, turns } = phases;
+        self.out.physical.time.turns = turns;
+        for (i, PhaseOps { ops, part, times }) in list.into_iter().enumerate() {
+            if is_in_microbatches(part) {
+                self.check_sizes(ops.iter().copied())?;
+            }
+            // What feeds the inputs is of the first phase.
+            let first = if i == 0 { 0 } else { self.out.physical.steps.len() };
+            self.out.physical.time.phases.push(PhaseRange { first, part, times });
+            let own = matrices.extract_if(.., |m| m.ops().iter().all(|op| ops.contains(op))).collect();
+            for group in &fuse::fuse(self.g, ops, &self.roles, own) {
+                self.group(group)?;
+            }
         }
         self.fetch(self.g.yields(region), outputs)
     }
@@ -755,6 +779,7 @@ impl<'g> Lowering<'g, '_> {
                 Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
             _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
+            name if time::is_in_time(name) => return Ok(self.in_time(op)),
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;

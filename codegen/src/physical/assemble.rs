@@ -7,8 +7,9 @@ use of_plan::{
 };
 
 use crate::physical::memory::Buffer;
+use crate::physical::turns::Lifetimes;
 use crate::physical::variables::VariableLayout;
-use crate::physical::{ALIGN, BufferSlot, Operand, PortSpec, Step, StepGraph, StepKind, element_type, memory};
+use crate::physical::{ALIGN, Operand, PortSpec, Step, StepGraph, StepKind, TimeCopy, element_type, memory};
 
 impl StepGraph {
     /// The program of a graph without variables, or of one whose variables no other program has.
@@ -55,15 +56,31 @@ impl StepGraph {
                 step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
             }
         }
-        let own = |slot: &BufferSlot| slot.bytes.is_some() && slot.variable.is_none();
-        let blocks: Vec<usize> = (0..n).filter(|s| own(&self.slots[*s])).collect();
+        let mut lifetimes = Lifetimes { first, last, copies: vec![1; n] };
+        self.extend_lifetimes(&mut lifetimes);
+        let Lifetimes { first, mut last, mut copies } = lifetimes;
+        let slices_of = self.slices_of();
+        for (slot, whole) in slices_of.iter().enumerate() {
+            let Some(whole) = *whole else { continue };
+            last[whole] = last[whole].max(last[slot]);
+            let bytes = |s: usize| self.slots[s].bytes.unwrap_or(1).max(1);
+            copies[slot] = (bytes(whole) / bytes(slot)) as u32;
+        }
+        let own =
+            |s: &usize| self.slots[*s].bytes.is_some() && self.slots[*s].variable.is_none() && slices_of[*s].is_none();
+        let blocks: Vec<usize> = (0..n).filter(own).collect();
         let buffers: Vec<Buffer> = blocks
             .iter()
-            .map(|s| Buffer { bytes: self.slots[*s].bytes.unwrap_or(0).max(1), first: first[*s], last: last[*s] })
+            .map(|s| {
+                let (bytes, first, last) = (self.slots[*s].bytes.unwrap_or(0).max(1), first[*s], last[*s]);
+                let block = Block { bytes, ..Block::default() };
+                Buffer { bytes: block.extent(copies[*s]), first, last }
+            })
             .collect();
         let packing = memory::pack(&buffers, ALIGN);
         let mut offset_of = vec![0u64; n];
         blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
+        slices_of.iter().enumerate().for_each(|(s, whole)| offset_of[s] = whole.map_or(offset_of[s], |w| offset_of[w]));
         let mut chunks = Vec::new();
         if packing.peak > 0 {
             chunks.push(Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 });
@@ -91,16 +108,23 @@ impl StepGraph {
                     name: slot.name.clone(),
                     producer: producer[s],
                     consumers: consumers[s].clone(),
-                    copies: 1,
+                    copies: copies[s],
                     dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
                     dims: slot.dims.clone(),
-                    inplace_of: self.in_place_of(s),
+                    inplace_of: slices_of[s].map_or_else(|| self.in_place_of(s), |whole| vec![whole as u32]),
                     storage: Some(storage),
                     extents: slot.extents.iter().map(|d| self.extent(d)).collect(),
                 }
             })
             .collect();
-        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| self.task(step, *id)).collect();
+        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| match step.kind {
+            // The slices are where the whole is.
+            StepKind::Time { dst, .. } if slices_of[dst].is_some() => {
+                Task { kind: TaskKind::Unpack as i32, ..self.bare_task(step, *id) }
+            }
+            _ => self.task(step, *id),
+        });
+        let tasks = tasks.collect();
         let mut program = Program {
             name: name.to_string(),
             inputs: self.ports(&self.inputs, true),
@@ -113,10 +137,16 @@ impl StepGraph {
             registers,
             tasks,
             pipelined: false,
+            phases: Vec::new(),
+            turns: Vec::new(),
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
             inner: inner || self.steps.iter().any(|s| matches!(s.kind, StepKind::Boxing { .. })),
         };
-        of_plan::chain_threads(&mut program);
+        match self.time.phases.is_empty() {
+            true => of_plan::chain_threads(&mut program),
+            // The turns order the tasks.
+            false => self.write_turns(&mut program),
+        }
         program
     }
 
@@ -197,7 +227,19 @@ impl StepGraph {
             ),
             StepKind::Copy { src, dst } => {
                 let bytes = self.slots[*dst].bytes.unwrap_or(0);
-                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::register(*dst as u32, 0), bytes }))
+                let (src, dst) = (src.arg(), Arg::register(*dst as u32, 0));
+                (TaskKind::Copy, Exec::Copy(CopyExec { src, dst, bytes, ..CopyExec::default() }))
+            }
+            StepKind::Time { copy, src, dst } => {
+                let whole = CopyExec { src: src.arg(), dst: Arg::register(*dst as u32, 0), ..CopyExec::default() };
+                let (kind, exec) = match *copy {
+                    TimeCopy::Unpack { bytes } => (TaskKind::Unpack, CopyExec { bytes, src_step: bytes, ..whole }),
+                    TimeCopy::Pack { bytes } => (TaskKind::Pack, CopyExec { bytes, dst_step: bytes, ..whole }),
+                    TimeCopy::Accumulate { bytes, kind } => {
+                        (TaskKind::Acc, CopyExec { bytes, combine: kind as i32, ..whole })
+                    }
+                };
+                (kind, Exec::Copy(exec))
             }
             StepKind::Boxing { transfer, src, dst } => {
                 let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);

@@ -18,7 +18,11 @@ pub fn order(physical: &mut StepGraph) {
         StepKind::Backend { rendezvous, .. } => !rendezvous.is_empty(),
         _ => false,
     };
-    if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(is_rendezvous) {
+    if !is_async.contains(&true)
+        || !physical.time.phases.is_empty()
+        || !physical.symbols.is_empty()
+        || steps.iter().any(is_rendezvous)
+    {
         return;
     }
     let needs = needs(steps);

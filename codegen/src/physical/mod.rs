@@ -6,14 +6,16 @@
 mod assemble;
 pub mod async_order;
 pub mod memory;
+mod turns;
 mod variables;
 
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Initial, Reread, Transfer};
+use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Initial, LayoutKind, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
+pub use turns::{PhaseRange, PhaseSteps};
 pub(crate) use variables::VariableLayout;
 
 /// Buffers start at multiples of this many bytes.
@@ -145,6 +147,15 @@ pub enum StepKind {
         /// To.
         dst: usize,
     },
+    /// A copy in each microbatch.
+    Time {
+        /// What it copies.
+        copy: TimeCopy,
+        /// From.
+        src: Operand,
+        /// To.
+        dst: usize,
+    },
     /// The share of a rank in a transfer between ranks.
     Boxing {
         /// What is transferred.
@@ -173,6 +184,35 @@ pub enum StepKind {
         /// From.
         src: usize,
     },
+}
+
+/// A copy in each microbatch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeCopy {
+    /// The next so many bytes of the source.
+    Unpack {
+        /// Bytes of a microbatch.
+        bytes: u64,
+    },
+    /// To the next so many bytes of the destination.
+    Pack {
+        /// Bytes of a microbatch.
+        bytes: u64,
+    },
+    /// Combines with what is there, after the first.
+    Accumulate {
+        /// Bytes of a value.
+        bytes: u64,
+        /// How elements combine.
+        kind: LayoutKind,
+    },
+}
+
+impl TimeCopy {
+    /// Whether its destination has one value for all microbatches.
+    pub fn collects(&self) -> bool {
+        !matches!(self, TimeCopy::Unpack { .. })
+    }
 }
 
 /// One step.
@@ -264,6 +304,8 @@ pub struct StepGraph {
     pub symbols: Vec<Arc<str>>,
     /// Whether consecutive transfers may be merged.
     pub merges_collectives: bool,
+    /// Phases and turns, where some steps run in microbatches.
+    pub time: PhaseSteps,
 }
 
 impl Step {
@@ -276,7 +318,9 @@ impl Step {
             StepKind::Backend { inputs, .. } | StepKind::Control { inputs, .. } => {
                 inputs.iter().filter_map(Operand::slot).collect()
             }
-            StepKind::Copy { src, .. } | StepKind::Boxing { src, .. } => src.slot().into_iter().collect(),
+            StepKind::Copy { src, .. } | StepKind::Time { src, .. } | StepKind::Boxing { src, .. } => {
+                src.slot().into_iter().collect()
+            }
             StepKind::Fetch { src, .. } => vec![*src],
             StepKind::Feed { .. } | StepKind::Variable { .. } => Vec::new(),
         };
@@ -291,6 +335,7 @@ impl Step {
             StepKind::Kernel { writes, .. } => writes.clone(),
             StepKind::Backend { outputs, .. } | StepKind::Control { outputs, .. } => outputs.clone(),
             StepKind::Copy { dst, .. }
+            | StepKind::Time { dst, .. }
             | StepKind::Boxing { dst, .. }
             | StepKind::Feed { dst, .. }
             | StepKind::Variable { dst } => vec![*dst],

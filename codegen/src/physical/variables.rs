@@ -141,7 +141,9 @@ impl StepGraph {
             let needed = self.steps[step].writes().iter().flat_map(|s| users.readers[*s].clone()).min();
             let movable = matches!(self.steps[step].kind, StepKind::Kernel { .. });
             // Steps that move as well may be readers; they stay behind this one only if they are not before `last`.
-            if movable && needed.is_none_or(|needed| needed > last) && !by_step.contains_key(&last) {
+            // A step stays in its phase.
+            let near = self.time.phase_of(last) == self.time.phase_of(step);
+            if movable && near && needed.is_none_or(|needed| needed > last) && !by_step.contains_key(&last) {
                 moved.entry(last).or_default().push(step);
             }
         }

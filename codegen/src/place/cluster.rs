@@ -18,13 +18,15 @@ pub(crate) struct Nodes {
     deps: Vec<BTreeSet<usize>>,
     /// The backend of a node, by index.
     on: Vec<Option<usize>>,
+    /// The phase of a node, where ops run in microbatches: nodes of two phases are not merged.
+    phase: Vec<usize>,
     /// Dependencies of each unit, in case its subgraph is dissolved.
     unit_deps: Vec<BTreeSet<usize>>,
 }
 
 impl Nodes {
     /// A node for every unit.
-    pub(super) fn new(g: &Graph, units: &[Unit<'_>], roles: &Roles) -> Nodes {
+    pub(super) fn new(g: &Graph, units: &[Unit<'_>], roles: &Roles, phases: &IdMap<OpId, usize>) -> Nodes {
         let unit_of: IdMap<OpId, usize> =
             units.iter().enumerate().flat_map(|(i, u)| u.ops.iter().map(move |op| (*op, i))).collect();
         let mut needs = Vec::new();
@@ -53,7 +55,9 @@ impl Nodes {
             }))
         };
         let on = units.iter().map(&mut number).collect();
-        Nodes { members: (0..units.len()).map(|i| vec![i]).collect(), deps: needs.clone(), on, unit_deps: needs }
+        let phase = units.iter().map(|u| u.ops.first().and_then(|op| phases.get(op)).copied().unwrap_or(0)).collect();
+        let members = (0..units.len()).map(|i| vec![i]).collect();
+        Nodes { members, deps: needs.clone(), on, phase, unit_deps: needs }
     }
 
     /// Merges adjacent clusters, then unordered clusters of one backend.
@@ -132,7 +136,12 @@ impl Nodes {
     /// Whether both have the same backend, and no path between them goes through a third node.
     fn mergeable(&self, a: usize, b: usize) -> bool {
         let live = |n: usize| self.members.get(n).is_some_and(|m| !m.is_empty());
-        let same = a != b && live(a) && live(b) && self.on[a].is_some() && self.on[a] == self.on[b];
+        let same = a != b
+            && live(a)
+            && live(b)
+            && self.on[a].is_some()
+            && self.on[a] == self.on[b]
+            && self.phase[a] == self.phase[b];
         same && !self.path_around(a, b) && !self.path_around(b, a)
     }
 

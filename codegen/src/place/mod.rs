@@ -20,6 +20,7 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::structural::{Constant, NoneValue};
 
+use crate::analysis::phases::{Phases, Pipeline};
 use crate::analysis::roles;
 use crate::analysis::roles::{Role, Roles, is_rendezvous};
 use crate::backend::Backend;
@@ -216,11 +217,13 @@ fn region(
     let g = &func.graph;
     let roles = Roles::of(g, at, inputs);
     let mut units = Vec::new();
-    for ops in fusion_units(g, at, &roles) {
+    let phases = Phases::of(g, at, Pipeline::of(func))?;
+    for ops in fusion_units(g, at, &roles, phases.as_ref()) {
         units.extend(choose(g, ops, &roles, placing, &mut placement.rejected)?);
     }
+    let phase_of = phases.map(|phases| phases.by_op()).unwrap_or_default();
     placement.ops += units.iter().filter(|u| u.computes).map(|u| u.ops.len()).sum::<usize>();
-    let mut nodes = Nodes::new(g, &units, &roles);
+    let mut nodes = Nodes::new(g, &units, &roles, &phase_of);
     nodes.merge_clusters();
     let mut subgraphs = Vec::new();
     for members in nodes.clusters() {
@@ -262,11 +265,20 @@ fn region(
 }
 
 /// The ops of a region in groups that native code would fuse; constants and the terminator are excluded.
-fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
+fn fusion_units(g: &Graph, at: RegionId, roles: &Roles, phases: Option<&Phases>) -> Vec<Vec<OpId>> {
     // A group composed of groups with separate kernels may be divided.
     let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
-    let mut out: Vec<Vec<OpId>> =
-        fuse::fuse(g, at, roles, Vec::new()).into_iter().flat_map(parts).map(|group| group.ops).collect();
+    // Only ops of one phase are fused.
+    let lists: Vec<Vec<OpId>> = match phases {
+        Some(phases) => phases.list.iter().map(|phase| phase.ops.clone()).collect(),
+        None => vec![g.region_ops(at).collect()],
+    };
+    let mut out: Vec<Vec<OpId>> = lists
+        .into_iter()
+        .flat_map(|ops| fuse::fuse(g, ops, roles, Vec::new()))
+        .flat_map(parts)
+        .map(|g| g.ops)
+        .collect();
     let mut grouped: IdMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
     for op in g.region_ops(at) {
         let data = g.op(op);

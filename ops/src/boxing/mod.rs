@@ -13,7 +13,7 @@ use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 /// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
-/// input was cut, a pair for each. The slices of one input are adjacent.
+/// input was cut, a pair for each. Such an input is the stack of its slices, along a new first axis.
 pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 /// The same of outputs.
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";

@@ -31,6 +31,9 @@ op! {
             /// Between stages: the mesh axis that indexes them, the stage that sends, the stage that receives. Ranks of other
             /// stages have nothing of the tensor; none where all ranks along the axes have a part before and after.
             stage_ranks: Vec<i64>,
+            /// In a step with microbatches: their number, and the part of the step in which it takes place
+            /// ([`crate::time::TimeShape`]).
+            microbatches: Vec<i64>,
         },
     }
     samples: |_seed| None;

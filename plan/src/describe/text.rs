@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText, VariableText};
+use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText, TurnText, VariableText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,6 +91,17 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
     }
     for chunk in &program.chunks {
         writeln!(f, "  chunk {} {} align {}", chunk.id, bytes(chunk.bytes), chunk.align)?;
+    }
+    for (number, phase) in program.phases.iter().enumerate() {
+        let last = phase.first + phase.tasks.max(1) - 1;
+        writeln!(f, "  phase {number} tasks {} to {last}, {} times", phase.first, phase.times)?;
+    }
+    if !program.turns.is_empty() {
+        let turn = |t: &TurnText| {
+            let phases: Vec<String> = t.phases.iter().map(u32::to_string).collect();
+            if t.times == 1 { phases.join(" ") } else { format!("({}) {} times", phases.join(" "), t.times) }
+        };
+        writeln!(f, "  turns   phases {}", program.turns.iter().map(turn).collect::<Vec<_>>().join(", "))?;
     }
     program.tasks.iter().enumerate().try_for_each(|(position, task)| write_task(f, position, task))?;
     program.registers.iter().try_for_each(|register| write_register(f, register))

@@ -4,7 +4,7 @@ use super::FindingKind;
 use super::checker::Checker;
 use crate::{
     Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, DeclaredCall, ElementType, Exec,
-    KernelExec, Plan, PortExec, Program, Task,
+    KernelExec, LayoutKind, Plan, PortExec, Program, Task, TaskKind,
 };
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
@@ -162,12 +162,46 @@ fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) 
     }
     match (target(checker, program, task, &exec.src)?, target(checker, program, task, &exec.dst)?) {
         (Target::Object, Target::Object) if exec.bytes == 0 => Ok(()),
-        (Target::Bytes { left: from, .. }, Target::Bytes { left: to, .. }) if exec.bytes <= from.min(to) => Ok(()),
-        (Target::Bytes { .. }, Target::Bytes { .. }) => {
-            Err((FindingKind::Range, format!("it copies {} bytes past a buffer", exec.bytes)))
+        (Target::Bytes { left: from, .. }, Target::Bytes { left: to, .. }) => {
+            let at = program.tasks.iter().position(|other| std::ptr::eq(other, task));
+            let later = u64::from(at.map_or(1, |at| program.times(at)).saturating_sub(1));
+            let end = |step: u64| step.checked_mul(later).and_then(|start| start.checked_add(exec.bytes));
+            let fits = |step, left| end(step).is_some_and(|end| end <= left);
+            if !fits(exec.src_step, from) || !fits(exec.dst_step, to) {
+                return Err((FindingKind::Range, format!("it copies {} bytes past a buffer", exec.bytes)));
+            }
+            combined(program, task, exec, to)
         }
         _ => Err((FindingKind::Type, "it copies between a buffer and an object, or bytes of an object".into())),
     }
+}
+
+/// What combines with what is there: elements of one type, which the destination starts with.
+fn combined(program: &Program, task: &Task, exec: &CopyExec, left: u64) -> Check {
+    let kind =
+        LayoutKind::try_from(exec.combine).map_err(|_| (FindingKind::Type, "it combines in no way".to_string()))?;
+    let moves = exec.src_step > 0 || exec.dst_step > 0;
+    let of = |kind: TaskKind| task.kind == kind as i32;
+    let fits = match kind {
+        LayoutKind::Broadcast if !moves => true,
+        LayoutKind::Broadcast => of(TaskKind::Unpack) && exec.dst_step == 0 || of(TaskKind::Pack) && exec.src_step == 0,
+        LayoutKind::Sum | LayoutKind::Max | LayoutKind::Min | LayoutKind::Prod => of(TaskKind::Acc) && !moves,
+        LayoutKind::Split | LayoutKind::At => false,
+    };
+    if !fits {
+        return Err((FindingKind::Type, "its steps and combination are not those of its kind".into()));
+    }
+    let Some(ArgSource::Register(to)) = exec.dst.source.filter(|_| kind != LayoutKind::Broadcast) else {
+        return Ok(());
+    };
+    let dtype = program.registers[to as usize].dtype();
+    let element = u64::from(dtype.bits() / 8);
+    let whole = element > 0 && exec.bytes.is_multiple_of(element) && exec.dst.byte_offset == 0 && exec.bytes <= left;
+    let same = match exec.src.source {
+        Some(ArgSource::Register(from)) => program.registers[from as usize].dtype() == dtype,
+        _ => false,
+    };
+    if whole && same { Ok(()) } else { Err((FindingKind::Type, "it combines elements of different types".into())) }
 }
 
 /// How large its parts are depends on the rank: see [`super::mesh`].

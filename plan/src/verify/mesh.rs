@@ -6,15 +6,21 @@
 //! proceed: a rank that is missing there would have to wait at a smaller number. The condition is local to each pair of
 //! successive transfers, so no search for a cycle is needed, and the finding names the pair that breaks the order.
 //!
+//! A program with microbatches runs its transfers in the order of its turns, several times. There the orders of all ranks
+//! together must have no cycle.
+//!
 //! A backend's executable may perform a rank's part of transfers itself, one after another. Then the executables of all
 //! participants do, with the same backend.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use petgraph::algo::toposort;
 
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, HappensBefore};
 use crate::layout::coords;
 use crate::mesh::parts;
+use crate::task_graph::directed;
 use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
 
 /// The most ranks of a mesh.
@@ -49,6 +55,15 @@ fn transfers(program: &Program) -> impl Iterator<Item = (usize, &Transfer, Eleme
     tasks.flat_map(move |(at, task)| program.transfers(task).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
 
+/// The numbers of the transfers of a program in the order in which they take place.
+fn sequence(program: &Program) -> Vec<u32> {
+    let of = |task: usize| program.transfers(&program.tasks[task]).map(|(transfer, _)| transfer.id);
+    match program.turns.is_empty() {
+        true => (0..program.tasks.len()).flat_map(of).collect(),
+        false => program.sequence().flat_map(|phase| program.phases[phase].range()).flat_map(of).collect(),
+    }
+}
+
 /// The use of a transfer by a task of a template.
 #[derive(Clone, Copy)]
 struct TransferUse<'a> {
@@ -58,12 +73,14 @@ struct TransferUse<'a> {
     by: &'a str,
     /// Index of its task.
     task: usize,
+    /// How many times it takes place in a run.
+    times: u32,
 }
 
 impl TransferUse<'_> {
     /// Whether two ranks' uses are one rendezvous.
     fn fits(&self, other: &TransferUse<'_>) -> bool {
-        (self.transfer, self.dtype, self.by) == (other.transfer, other.dtype, other.by)
+        (self.transfer, self.dtype, self.by, self.times) == (other.transfer, other.dtype, other.by, other.times)
     }
 }
 
@@ -111,9 +128,39 @@ impl<'a> Checker<'a> {
             .map(|p| (p, self.template(p)))
             .collect();
         if self.findings.is_empty() {
+            self.turns(&templates);
             for rank in 0..ranks {
                 self.transfers(rank, &templates);
             }
+        }
+    }
+
+    /// Programs with turns: every rank runs its transfers in the order of its turns, and these orders have no cycle.
+    fn turns(&mut self, templates: &BTreeMap<u32, TemplateTransfers<'a>>) {
+        let programs = || templates.keys().map(|index| &self.plan.programs[*index as usize]);
+        if programs().all(|program| program.turns.is_empty()) {
+            return;
+        }
+        let mut numbers: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut edges = Vec::new();
+        for program in programs() {
+            let mut acts: HashMap<u32, u32> = HashMap::new();
+            let mut last = None;
+            for transfer in sequence(program) {
+                let act = acts.entry(transfer).or_default();
+                let next = numbers.len() as u32;
+                let node = *numbers.entry((transfer, *act)).or_insert(next);
+                *act += 1;
+                edges.extend(last.map(|last| (last, node)));
+                last = Some(node);
+            }
+        }
+        let graph = directed(numbers.len(), edges.into_iter());
+        if let Err(cycle) = toposort(&graph, None) {
+            let node = cycle.node_id().index() as u32;
+            let (id, act) = numbers.into_iter().find(|(_, n)| *n == node).map_or((0, 0), |(key, _)| key);
+            let message = format!("ranks run transfer {id} of microbatch {act} and others in orders that contradict");
+            self.report(FindingKind::Deadlock, "", message);
         }
     }
 
@@ -147,15 +194,31 @@ impl<'a> Checker<'a> {
             [(&mesh.inputs, &program.inputs, "inputs"), (&mesh.outputs, &program.outputs, "outputs")]
         {
             let parts = parts(whole, &coords(&mesh.extents(), rank));
-            if parts.len() != own.len() || parts.iter().zip(own).any(|((i, t), o)| !self.fits(&whole[*i], *t, o, rank))
-            {
+            if parts.len() != own.len() || parts.iter().zip(own).any(|(i, o)| !self.fits(&whole[*i], o, rank)) {
                 self.report(FindingKind::Type, &place, format!("its {what} are not its parts of the mesh's"));
             }
         }
+        self.variables(rank, &place);
     }
 
-    /// Whether a rank's port is its part of a slice of the whole one.
-    fn fits(&self, whole: &MeshPort, microbatch: usize, own: &Port, rank: usize) -> bool {
+    /// A rank has its parts of the mesh's variables, and no others.
+    fn variables(&mut self, rank: usize, place: &str) {
+        let (program, mesh) = (self.program(rank), self.mesh);
+        let held = parts(&mesh.variables, &coords(&mesh.extents(), rank));
+        let own = |whole: &MeshPort| program.variables.iter().find(|own| own.name == whole.name);
+        let is_part = |whole: &MeshPort| {
+            own(whole).is_some_and(|own| {
+                let port = Port { dtype: own.dtype, dims: own.dims.clone(), ..Port::default() };
+                whole.microbatches.is_none() && self.fits(whole, &port, rank)
+            })
+        };
+        if held.len() != program.variables.len() || !held.iter().all(|i| is_part(&mesh.variables[*i])) {
+            self.report(FindingKind::Type, place, "its variables are not its parts of the mesh's");
+        }
+    }
+
+    /// Whether a rank's port is its part of the whole one.
+    fn fits(&self, whole: &MeshPort, own: &Port, rank: usize) -> bool {
         let mesh = self.mesh.extents();
         // A port's layout is well formed if the identity transfer of it is.
         let axes = (0..mesh.len() as u32).collect();
@@ -166,8 +229,9 @@ impl<'a> Checker<'a> {
             t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)
         };
         sound && whole.microbatches.is_none_or(cut) && whole.dtype().bits() >= 8 && {
-            let part = whole.block(&mesh, &coords(&mesh, rank), microbatch);
-            let part: Vec<i64> = part.iter().map(|(_, n)| *n as i64).collect();
+            let part = whole.block(&mesh, &coords(&mesh, rank), 0);
+            let stacked = whole.microbatches.map(|t| i64::from(t.count));
+            let part: Vec<i64> = stacked.into_iter().chain(part.iter().map(|(_, n)| *n as i64)).collect();
             !own.object && own.dtype == whole.dtype && own.dims == part
         }
     }
@@ -185,7 +249,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let id = transfer.id;
-            if let Some((before, number)) = last {
+            if let Some((before, number)) = last.filter(|_| program.turns.is_empty()) {
                 // A task performs its own transfers in their listed order.
                 let edge = || order.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
                 if number >= id || !(before == task || edge()) {
@@ -199,7 +263,7 @@ impl<'a> Checker<'a> {
                 Some(Exec::Backend(exec)) => &exec.backend[..],
                 _ => "",
             };
-            out.insert(id, TransferUse { transfer, dtype, by, task });
+            out.insert(id, TransferUse { transfer, dtype, by, task, times: program.times(task) });
         }
         out
     }

@@ -8,6 +8,7 @@ mod happens_before;
 mod memory;
 mod mesh;
 mod structure;
+mod turns;
 mod variables;
 
 pub use finding::{Finding, FindingKind};
@@ -53,6 +54,9 @@ pub(crate) fn verify_program(program: &Program) -> Vec<Finding> {
     };
     if let Some(finding) = deadlock::find(program, &graph) {
         return vec![finding];
+    }
+    if !program.phases.is_empty() || !program.turns.is_empty() {
+        return turns::check(program, &graph);
     }
     memory::check(program, &graph)
 }

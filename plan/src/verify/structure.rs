@@ -160,6 +160,11 @@ impl<'a> Checker<'a> {
                 &place,
                 format!("kind {} is not supported in this version", kind.name()),
             ),
+            Ok(kind) if program.phases.is_empty() && super::turns::needs_turns(kind) => self.report(
+                FindingKind::Type,
+                &place,
+                format!("kind {} needs a program with microbatches", kind.name()),
+            ),
             Ok(_) => {}
         }
         let sound = self.registers(program, task, consumers_of, &place);

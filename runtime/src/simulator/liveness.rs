@@ -1,6 +1,6 @@
 //! Liveness in the simulator: which registers are live, and the invariants of their memory.
 
-use of_plan::{Program, TaskGraph, overlapping_blocks};
+use of_plan::{Program, Rates, TaskGraph, overlapping_blocks};
 
 use super::SimError;
 
@@ -12,6 +12,7 @@ pub(super) struct LiveRegisters<'a> {
     copies: Vec<Vec<Option<Copy>>>,
     /// For each register, those that share memory with it.
     neighbours: &'a [Vec<u32>],
+    rates: Rates,
     /// The iteration that each task works on next.
     next: Vec<u64>,
     bytes: u64,
@@ -40,7 +41,8 @@ impl<'a> LiveRegisters<'a> {
     pub fn new(program: &'a Program, graph: &'a TaskGraph, neighbours: &'a [Vec<u32>]) -> Self {
         let copies = program.registers.iter().map(|register| (0..register.copies).map(|_| None).collect());
         let next = vec![0; program.tasks.len()];
-        Self { program, graph, copies: copies.collect(), neighbours, next, bytes: 0 }
+        let rates = Rates::of(program, graph);
+        Self { program, graph, copies: copies.collect(), neighbours, rates, next, bytes: 0 }
     }
 
     /// Bytes of all live registers.
@@ -56,15 +58,19 @@ impl<'a> LiveRegisters<'a> {
             return Err(order());
         }
         for &register in &desc.consumes {
-            let copy = self.copies[register as usize][self.copy_of(register, iteration)].as_ref();
-            if copy
-                .is_none_or(|copy| copy.iteration != iteration || !copy.full || !copy.readers.contains(&(task as u32)))
-            {
+            let value = iteration / self.period(task, register);
+            let copy = self.copies[register as usize][self.copy_of(register, value)].as_ref();
+            if copy.is_none_or(|copy| copy.iteration != value || !copy.full || !copy.readers.contains(&(task as u32))) {
                 return Err(order());
             }
         }
         for &register in &desc.produces {
-            let copy = self.copy_of(register, iteration);
+            let period = self.period(task, register);
+            let (value, first) = (iteration / period, iteration.is_multiple_of(period));
+            let copy = self.copy_of(register, value);
+            if !first {
+                continue;
+            }
             let destroyed = if self.copies[register as usize][copy].is_some() { Some(register) } else { None };
             if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, register, copy)) {
                 let name = |register: u32| self.program.registers[register as usize].name.clone();
@@ -72,7 +78,7 @@ impl<'a> LiveRegisters<'a> {
                 return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), register, live });
             }
             let readers = self.graph.consumers[register as usize].clone();
-            self.copies[register as usize][copy] = Some(Copy { iteration, full: false, readers });
+            self.copies[register as usize][copy] = Some(Copy { iteration: value, full: false, readers });
             self.bytes += self.size(register);
         }
         Ok(())
@@ -81,15 +87,19 @@ impl<'a> LiveRegisters<'a> {
     /// A task has ended its work.
     pub fn end(&mut self, task: usize, iteration: u64) {
         let desc = &self.program.tasks[task];
-        for &register in &desc.produces {
-            let copy = self.copy_of(register, iteration);
+        let completed = |register: u32| {
+            let period = self.period(task, register);
+            (iteration + 1).is_multiple_of(period).then(|| (register, self.copy_of(register, iteration / period)))
+        };
+        let produced: Vec<_> = desc.produces.iter().filter_map(|register| completed(*register)).collect();
+        let consumed: Vec<_> = desc.consumes.iter().filter_map(|register| completed(*register)).collect();
+        for (register, copy) in produced {
             if let Some(copy) = &mut self.copies[register as usize][copy] {
                 copy.full = true;
             }
             self.free_if_read(register, copy);
         }
-        for &register in &desc.consumes {
-            let copy = self.copy_of(register, iteration);
+        for (register, copy) in consumed {
             if let Some(copy) = &mut self.copies[register as usize][copy] {
                 copy.readers.retain(|&reader| reader != task as u32);
             }
@@ -130,6 +140,11 @@ impl<'a> LiveRegisters<'a> {
 
     fn copy_of(&self, register: u32, iteration: u64) -> usize {
         (iteration % self.copies[register as usize].len().max(1) as u64) as usize
+    }
+
+    /// How many acts of a task work on one value of a register.
+    fn period(&self, task: usize, register: u32) -> u64 {
+        u64::from(self.rates.period(task, register))
     }
 
     fn size(&self, register: u32) -> u64 {

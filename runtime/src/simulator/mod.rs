@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use of_plan::{Program, TaskGraph};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
+use crate::turns::Turns;
 use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
@@ -181,6 +182,7 @@ struct SimThread {
 struct SimRank<'a> {
     template: &'a Template<'a>,
     actors: Vec<Actor>,
+    turns: Option<Turns>,
     threads: Vec<SimThread>,
     live: LiveRegisters<'a>,
     timeline: Timeline,
@@ -199,6 +201,7 @@ impl<'a> SimRank<'a> {
         Self {
             template,
             actors: Actor::of_program(program, &template.graph),
+            turns: Turns::of(program),
             threads: program.threads.iter().map(|_| SimThread::default()).collect(),
             live: LiveRegisters::new(program, &template.graph, &template.neighbours),
             timeline: Timeline::default(),
@@ -275,9 +278,10 @@ impl<'a> Simulator<'a> {
         let own = &mut sim_ranks[sim_rank];
         let iterations = if own.template.program.pipelined { options.iterations } else { 1 };
         let over = own.started == options.iterations;
-        let msg = if over { Msg::Stop } else { Msg::Start { iterations } };
         for source in 0..own.actors.len() {
             if own.actors[source].is_source() {
+                let times = u64::from(own.template.program.times(source));
+                let msg = if over { Msg::Stop } else { Msg::Start { iterations: iterations * times } };
                 queue.send(*now, sim_rank, (u32::MAX, source as ActorId), msg);
             }
         }
@@ -286,16 +290,21 @@ impl<'a> Simulator<'a> {
             return;
         }
         own.started += iterations;
-        own.left = own.actors.len() * iterations as usize;
+        own.left = own.template.program.acts() * iterations as usize;
     }
 
     /// Lets an idle thread handle its inbox until it has work to do.
     fn go_on(&mut self, sim_rank: usize, thread: usize) -> Result<(), SimError> {
         while !self.sim_ranks[sim_rank].threads[thread].busy {
-            let Some((to, msg)) = self.sim_ranks[sim_rank].threads[thread].inbox.pop_front() else {
+            let own = &mut self.sim_ranks[sim_rank];
+            if let Some((to, msg)) = own.threads[thread].inbox.pop_front() {
+                self.handle(sim_rank, to, msg)?;
+            } else if let Some(task) = own.turns.as_mut().and_then(Turns::take_held) {
+                let iteration = own.actors[task].iterations();
+                self.begin(sim_rank, task, iteration)?;
+            } else {
                 break;
-            };
-            self.handle(sim_rank, to, msg)?;
+            }
         }
         Ok(())
     }
@@ -310,7 +319,16 @@ impl<'a> Simulator<'a> {
             Action::Done => {}
         })?;
         let Some(iteration) = act else { return Ok(()) };
-        let task = to as usize;
+        if own.turns.as_mut().is_some_and(|turns| !turns.admits(to as usize)) {
+            return Ok(());
+        }
+        self.begin(sim_rank, to as usize, iteration)
+    }
+
+    /// Begins the work of a task.
+    fn begin(&mut self, sim_rank: usize, task: usize, iteration: u64) -> Result<(), SimError> {
+        let now = self.now;
+        let own = &mut self.sim_ranks[sim_rank];
         own.live.begin(task, iteration, now)?;
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         own.threads[own.template.thread_of[task]].busy = true;
@@ -365,6 +383,7 @@ impl<'a> Simulator<'a> {
         own.live.end(task, iteration);
         let thread = own.template.thread_of[task];
         own.threads[thread].busy = false;
+        own.turns.iter_mut().for_each(Turns::advance);
         self.cores += 1;
         self.handle(sim_rank, task as ActorId, Msg::Acted)?;
         self.sim_ranks[sim_rank].left -= 1;

@@ -19,10 +19,9 @@
 mod cut;
 mod device;
 mod layers;
-mod schedule;
 #[cfg(test)]
 mod tests;
-mod unroll;
+mod write;
 
 use std::ops::Range;
 
@@ -35,7 +34,7 @@ use crate::decide::{self, PreparedDecision};
 use crate::microbatches::Microbatches;
 use crate::model::Model;
 use crate::search::Effort;
-pub use unroll::write;
+pub use write::write;
 
 use cut::{CutSearch, StageBoundCache};
 use layers::Layers;

@@ -210,7 +210,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
 
 /// The variables of a session, and for each text the name and the file.
 fn variable_files<'s>(list: &'s [String], session: &'s Session) -> Result<Vec<(&'s str, &'s str)>, Diagnostics> {
-    let known: Vec<&str> = session.variables().map_or(Vec::new(), |v| v.list().iter().map(|v| &v.name[..]).collect());
+    let known: Vec<&str> = session.variables().map_or(Vec::new(), of_driver::SessionVariables::names);
     let split = |item: &'s String| {
         // Names may hold `=` as well: every split is tried.
         let split = item

@@ -2,11 +2,7 @@
 
 /// Start times of the forward and backward microbatches, by stage and microbatch, and the end time. A backward
 /// microbatch takes twice as long as a forward one.
-pub(super) fn schedule(
-    stages: usize,
-    microbatches: usize,
-    training: bool,
-) -> (Vec<Vec<usize>>, Vec<Vec<usize>>, usize) {
+pub fn schedule(stages: usize, microbatches: usize, training: bool) -> (Vec<Vec<usize>>, Vec<Vec<usize>>, usize) {
     const UNSET: usize = usize::MAX;
     let mut forward = vec![vec![UNSET; microbatches]; stages];
     let mut backward = vec![vec![UNSET; microbatches]; stages];

@@ -1,0 +1,117 @@
+//! When each op of a region runs: once, or in each microbatch.
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{Graph, IdMap, OpId, RegionId, ValueId};
+
+use super::{Accumulate, Pack, Unpack};
+use crate::OpSpec;
+use crate::boxing::Transfer;
+use crate::list::as_op;
+
+/// When the ops of a region run, and how many microbatches there are.
+///
+/// A step is a list of parts. Even parts run once, odd parts in each microbatch: before the microbatches, in them, after them, and so on,
+/// where microbatches need what others accumulated. An op of an odd part runs as late as its readers allow, so that as few
+/// values as possible are kept for all microbatches.
+#[derive(Clone, Debug)]
+pub struct TimeShape {
+    /// The number of microbatches.
+    pub count: usize,
+    parts: IdMap<OpId, usize>,
+}
+
+impl TimeShape {
+    /// The time shape of a region; `None` where no op has one of its own.
+    ///
+    /// # Errors
+    /// When numbers of microbatches differ, or the region returns a value of a microbatch.
+    pub fn of(g: &Graph, region: RegionId) -> Result<Option<TimeShape>, Diagnostic> {
+        let mut count = None;
+        for op in g.region_ops(region) {
+            let Some(own) = own_count(g, op) else { continue };
+            if count.is_some_and(|n| n != own) {
+                let what = format!("'{}' is of {own} microbatches, others of {}", g.op(op).name(), count.unwrap_or(0));
+                return Err(Diagnostic::error(Code::SHAPE, g.op(op).loc.clone(), what));
+            }
+            count = Some(own);
+        }
+        let Some(count) = count else { return Ok(None) };
+        let mut shape = TimeShape { count, parts: IdMap::default() };
+        for op in g.region_ops(region) {
+            shape.add(g, op)?;
+        }
+        shape.delay(g, region);
+        Ok(Some(shape))
+    }
+
+    fn add(&mut self, g: &Graph, op: OpId) -> Result<(), Diagnostic> {
+        let data = g.op(op);
+        let captured = g.captured(op);
+        let reads = || data.operands.iter().chain(&captured).map(|v| self.value(g, *v));
+        let last = reads().max().unwrap_or(0);
+        let varies = own_count(g, op).is_some() || reads().any(is_in_microbatches);
+        if varies && data.def.traits().terminator {
+            let d = Diagnostic::error(Code::SHAPE, data.loc.clone(), "it returns a value of a microbatch");
+            return Err(d.hint("of.accumulate and of.pack end microbatches"));
+        }
+        let earliest = if varies && !is_in_microbatches(last) { last + 1 } else { last };
+        self.parts.insert(op, earliest.max(stated_part(g, op)));
+        Ok(())
+    }
+
+    /// Moves ops of microbatches to the part of their first reader. Ranks agree on transfers, so these stay.
+    fn delay(&mut self, g: &Graph, region: RegionId) {
+        let ops: Vec<OpId> = g.region_ops(region).collect();
+        for op in ops.into_iter().rev() {
+            let data = g.op(op);
+            let moves = is_in_microbatches(self.op(op)) && !collects(g, op) && data.name() != Transfer::NAME;
+            let users = data.results.iter().flat_map(|v| g.uses(*v)).map(|u| self.op(u.op));
+            if let (true, Some(first)) = (moves, users.min()) {
+                self.parts.insert(op, first);
+            }
+        }
+    }
+
+    /// The part in which an op runs.
+    pub fn op(&self, op: OpId) -> usize {
+        self.parts.get(&op).copied().unwrap_or(0)
+    }
+
+    /// The part in which a value is there.
+    fn value(&self, g: &Graph, v: ValueId) -> usize {
+        let Some(op) = g.def_op(v) else { return 0 };
+        self.op(op) + usize::from(collects(g, op))
+    }
+}
+
+/// Whether a part runs in each microbatch.
+pub fn is_in_microbatches(part: usize) -> bool {
+    part % 2 == 1
+}
+
+/// Whether the result of an op is of all microbatches.
+fn collects(g: &Graph, op: OpId) -> bool {
+    matches!(g.op(op).name(), Accumulate::NAME | Pack::NAME)
+}
+
+/// The part that a transfer states.
+fn stated_part(g: &Graph, op: OpId) -> usize {
+    let stated = as_op::<Transfer>(g, op).and_then(|transfer| transfer.microbatches.get(1).copied());
+    stated.and_then(|part| usize::try_from(part).ok()).unwrap_or(0)
+}
+
+/// The number of microbatches that an op states.
+fn own_count(g: &Graph, op: OpId) -> Option<usize> {
+    let data = g.op(op);
+    let count = match data.name() {
+        Unpack::NAME => g.ty(data.operands[0]).as_tensor()?.shape.as_ref()?.first()?.as_const(),
+        Pack::NAME => as_op::<Pack>(g, op).map(|pack| pack.count),
+        Accumulate::NAME => as_op::<Accumulate>(g, op).map(|accumulate| accumulate.count),
+        Transfer::NAME => {
+            let stated = as_op::<Transfer>(g, op).map(|transfer| transfer.microbatches).unwrap_or_default();
+            stated.first().copied().filter(|_| is_in_microbatches(stated_part(g, op)))
+        }
+        _ => None,
+    };
+    count.and_then(|n| usize::try_from(n).ok())
+}

@@ -1,0 +1,101 @@
+//! Time in a program: which tasks run several times in a run, and in which order.
+//!
+//! The tasks of a program with microbatches form phases. A phase is a list of tasks that run one after another, once in a run or
+//! once in each microbatch. The turns are the order in which its thread runs the phases: a static-order schedule of a dataflow
+//! graph with two rates (Lee and Messerschmitt, "Synchronous Data Flow", 1987). A turn is repeated, so that a program does
+//! not grow with the number of microbatches.
+
+use crate::{Program, TaskGraph, TaskKind};
+
+/// Tasks that run one after another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Phase {
+    /// Index of its first task.
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    /// Number of tasks.
+    #[prost(uint32, tag = "2")]
+    pub tasks: u32,
+    /// How many times it runs in a run.
+    #[prost(uint32, tag = "3")]
+    pub times: u32,
+}
+
+/// Phases that run one after another, several times.
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct Turn {
+    /// Indexes of the phases.
+    #[prost(uint32, repeated, tag = "1")]
+    pub phases: Vec<u32>,
+    /// How many times.
+    #[prost(uint32, tag = "2")]
+    pub times: u32,
+}
+
+/// How many times each task of a program runs in a run, and how many values each register has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rates {
+    tasks: Vec<u32>,
+    registers: Vec<u32>,
+}
+
+impl Rates {
+    /// The rates of a program, whose phases are those of its tasks.
+    pub fn of(program: &Program, graph: &TaskGraph) -> Self {
+        let mut tasks = vec![1; program.tasks.len()];
+        for phase in &program.phases {
+            let range = phase.range();
+            tasks[range.start.min(program.tasks.len())..range.end.min(program.tasks.len())].fill(phase.times.max(1));
+        }
+        let rate = |&producer: &u32| {
+            let task = &program.tasks[producer as usize];
+            // What is accumulated or packed is there after the last microbatch.
+            let once = task.kind == TaskKind::Acc as i32 || task.kind == TaskKind::Pack as i32;
+            if once { 1 } else { tasks[producer as usize] }
+        };
+        Self { registers: graph.producer.iter().map(rate).collect(), tasks }
+    }
+
+    /// How many times a task runs in a run.
+    pub fn task(&self, task: usize) -> u32 {
+        self.tasks[task]
+    }
+
+    /// How many values a register has in a run.
+    pub fn register(&self, register: u32) -> u32 {
+        self.registers[register as usize]
+    }
+
+    /// How many times a task runs for one value of a register that it consumes or produces. The verifier proves that it is a
+    /// whole number.
+    pub fn period(&self, task: usize, register: u32) -> u32 {
+        (self.task(task) / self.register(register).max(1)).max(1)
+    }
+}
+
+impl Phase {
+    /// The indexes of its tasks.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.first as usize..self.first as usize + self.tasks as usize
+    }
+}
+
+impl Program {
+    /// The phases in the order in which they run; empty where the program has none.
+    pub fn sequence(&self) -> impl Iterator<Item = usize> + '_ {
+        self.turns.iter().flat_map(|turn| (0..turn.times).flat_map(|_| turn.phases.iter().map(|phase| *phase as usize)))
+    }
+
+    /// How many times a task runs in a run.
+    pub fn times(&self, task: usize) -> u32 {
+        self.phases.iter().find(|phase| phase.range().contains(&task)).map_or(1, |phase| phase.times)
+    }
+
+    /// How many tasks run in a run, each as often as it does.
+    pub fn acts(&self) -> usize {
+        match self.phases.is_empty() {
+            true => self.tasks.len(),
+            false => self.phases.iter().map(|phase| phase.tasks as usize * phase.times as usize).sum(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The variables of a mesh: whole values, of which each rank keeps its part.
+
+use std::sync::Arc;
+
+use of_plan::{MeshPort, MeshProgram, PlanFile, coords, holds};
+
+use crate::mesh_ports::{contributes, gather_port, scatter_port};
+use crate::{RunError, Tensor, Variables};
+
+/// The values of a mesh's variables.
+#[derive(Debug)]
+pub struct MeshVariables {
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    /// For each rank its parts, where it has any.
+    ranks: Vec<Option<Arc<Variables>>>,
+}
+
+impl MeshVariables {
+    /// The parts of all ranks; `None` where the mesh has no variables.
+    pub(crate) fn new(plan: &Arc<PlanFile>, mesh: usize, ranks: Vec<Option<Arc<Variables>>>) -> Option<Self> {
+        let any = !plan.plan().meshes[mesh].variables.is_empty();
+        any.then(|| Self { plan: Arc::clone(plan), mesh, ranks })
+    }
+
+    fn program(&self) -> &MeshProgram {
+        &self.plan.plan().meshes[self.mesh]
+    }
+
+    /// The variables: names, types and layouts.
+    pub fn list(&self) -> &[MeshPort] {
+        &self.program().variables
+    }
+
+    /// The value of a variable, whole.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it has no value.
+    pub fn get(&self, name: &str) -> Result<Tensor, RunError> {
+        let (program, port) = (self.program(), self.port(name)?);
+        let mut own: Vec<Option<Tensor>> = Vec::with_capacity(self.ranks.len());
+        for (rank, variables) in self.ranks.iter().enumerate() {
+            let variables = variables.as_ref().filter(|_| contributes(program, port, rank));
+            own.push(variables.map(|variables| variables.get(name)).transpose()?);
+        }
+        gather_port(program, port, &|rank| own.get(rank)?.as_ref()?.bytes())
+    }
+
+    /// Sets the value of a variable: each rank gets its part.
+    ///
+    /// # Errors
+    /// When there is no such variable, or the value has another type.
+    pub fn set(&self, name: &str, value: &Tensor) -> Result<(), RunError> {
+        let (program, port) = (self.program(), self.port(name)?);
+        let wrong = |problem: String| RunError::Variable { name: name.into(), problem };
+        let whole = value.bytes().filter(|_| value.dtype() == port.dtype() && value.dims() == port.dims);
+        let whole = whole.ok_or_else(|| {
+            let given = format!("{}{:?}", value.dtype(), value.dims());
+            wrong(format!("is {}{:?} and cannot be set to {given}", port.dtype(), port.dims))
+        })?;
+        let mesh = program.extents();
+        for (rank, variables) in self.ranks.iter().enumerate() {
+            let coords = coords(&mesh, rank);
+            let Some(variables) = variables.as_ref().filter(|_| holds(&port.layout, &coords)) else { continue };
+            let dims: Vec<i64> = port.block(&mesh, &coords, 0).iter().map(|(_, n)| *n as i64).collect();
+            let mut part = Tensor::zeros(port.dtype(), dims).map_err(|error| wrong(error.to_string()))?;
+            scatter_port(program, port, whole, rank, &mut part)?;
+            variables.set(name, &part)?;
+        }
+        Ok(())
+    }
+
+    /// Gives every variable its initial value; those without one have none afterwards.
+    pub fn reset(&self) {
+        self.ranks.iter().flatten().for_each(|variables| variables.reset());
+    }
+
+    /// After a run that failed on some rank: the others may be a step ahead, so no variable keeps its value.
+    pub(crate) fn lose(&self) {
+        self.ranks.iter().flatten().for_each(|variables| variables.lose());
+    }
+
+    fn port(&self, name: &str) -> Result<&MeshPort, RunError> {
+        let found = self.list().iter().find(|port| port.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.list().iter().take(8).map(|port| port.name.as_str()).collect();
+            let more = if self.list().len() > names.len() { ", …" } else { "" };
+            let problem = format!("does not exist; there are {}{more}", names.join(", "));
+            RunError::Variable { name: name.into(), problem }
+        })
+    }
+}
