@@ -9,3 +9,4 @@ mod error;
 mod memory;
 mod plan;
 mod session;
+mod variables;

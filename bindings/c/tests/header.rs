@@ -6,8 +6,12 @@ use of_plan::ElementType;
 
 const HEADER: &str = include_str!("../include/of_runtime.h");
 const ABI: &str = include_str!("../src/abi.rs");
-const FUNCTIONS: [&str; 3] =
-    [include_str!("../src/error.rs"), include_str!("../src/plan.rs"), include_str!("../src/session.rs")];
+const FUNCTIONS: [&str; 4] = [
+    include_str!("../src/error.rs"),
+    include_str!("../src/plan.rs"),
+    include_str!("../src/session.rs"),
+    include_str!("../src/variables.rs"),
+];
 
 /// A Rust type in C.
 fn c_type(rust: &str) -> String {

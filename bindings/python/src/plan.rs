@@ -88,6 +88,13 @@ impl Plan {
         Ok(program.outputs.iter().map(|port| Port::of(port, &program)).collect())
     }
 
+    /// The variables, which a session keeps between runs; several programs have the same ones.
+    #[getter]
+    fn variables(&self) -> Vec<Port> {
+        let program = self.file.plan().programs.iter().find(|program| !program.variables.is_empty());
+        program.map_or(Vec::new(), |program| program.variables.iter().map(|v| Port::of_variable(v, program)).collect())
+    }
+
     fn __repr__(&self) -> String {
         let plan = self.file.plan();
         format!("Plan({}, {} bytes)", plan.info.model, self.file.file_len())

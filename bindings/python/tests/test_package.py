@@ -351,9 +351,9 @@ def test_stubs_and_docs_agree_with_the_native_module():
     assert (folder / "py.typed").exists()
     stub = ast.parse((folder / "_native.pyi").read_text())
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
-    assert set(classes) == {"Port", "Plan", "Session", "Module", "Function", "Region", "Op", "Value"}
+    assert set(classes) == {"Port", "Plan", "Session", "Variables", "Module", "Function", "Region", "Op", "Value"}
     for name, node in classes.items():
-        declared = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and item.name != "__init__"}
+        declared = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_")}
         real = {member for member in vars(getattr(_native, name)) if not member.startswith("_")}
         assert declared == real, name
         assert all(getattr(_native, name).__dict__[member].__doc__ for member in real), name
