@@ -8,6 +8,7 @@ mod error;
 mod interrupt;
 mod ir;
 mod model_info;
+mod notebook;
 mod numpy;
 mod plan;
 mod ports;

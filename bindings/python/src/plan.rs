@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::error::raised;
+use crate::notebook::embedded;
 use crate::ports::Port;
 
 /// A compiled model: machine code, weights and memory layout.
@@ -93,6 +94,11 @@ impl Plan {
     fn variables(&self) -> Vec<Port> {
         let program = self.file.plan().programs.iter().find(|program| !program.variables.is_empty());
         program.map_or(Vec::new(), |program| program.variables.iter().map(|v| Port::of_variable(v, program)).collect())
+    }
+
+    /// The interactive page, for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        py.detach(|| embedded(&of_page::plan::page(self.file.plan())))
     }
 
     fn __repr__(&self) -> String {

@@ -71,6 +71,20 @@ def test_plans_are_saved_and_loaded(digits, images, tmp_path):
         digits.save(tmp_path / "none" / "x.plan")
 
 
+def test_notebooks_show_the_interactive_page(digits):
+    module = of_opt.ir.Module.load(DIGITS)
+    for shown, text in ((digits, "Tasks"), (module, "of.conv")):
+        html = shown._repr_html_()
+        assert html.startswith('<iframe sandbox="allow-scripts" ') and html.count("<") == html.count("</iframe>") * 2
+        assert text in html and "&lt;" not in html.split(" srcdoc=")[0]
+    text = "func @main(%v0: tensor<64xf32>) -> (tensor<64xf32>) {\n"
+    text += "".join(f"  %v{i + 1} = of.sin %v{i} : (tensor<64xf32>) -> tensor<64xf32>\n" for i in range(20000))
+    large = of_opt.ir.Module.parse(text + "  of.return %v20000 : (tensor<64xf32>) -> ()\n}\n")
+    summary = large._repr_html_()
+    assert len(summary) < 2000 and "<th>ops</th><td>20001</td>" in summary and "script" not in summary
+    assert "<table>" in of_opt.ir.Module("empty")._repr_html_() or "<iframe" in of_opt.ir.Module("empty")._repr_html_()
+
+
 def test_variants_are_chosen_by_the_inputs(images):
     plan = of_opt.compile(DIGITS, threads=1, variants=[{"N": 1}, {"N": 8}])
     session = of_opt.Session(plan)

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
-    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -52,6 +52,8 @@ pub enum Command {
     Profile(profile::Profile),
     /// Show the contents of a plan or model
     Inspect(inspect::Inspect),
+    /// Show a plan or model in a browser: serves an interactive page on this machine until Ctrl-C
+    View(view::View),
     /// Show the differences between two plans
     Diff(diff::Diff),
     /// Find the first op whose values differ between native code and another runtime, and reduce the model to it

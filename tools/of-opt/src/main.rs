@@ -9,7 +9,7 @@ mod exit;
 mod expected;
 mod logging;
 mod model_file;
-mod page;
+mod page_server;
 mod panics;
 mod placement_report;
 mod progress;
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
             Some(Command::Bench(c)) => commands::bench::bench(&c, console),
             Some(Command::Profile(c)) => commands::profile::profile(&c, console),
             Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
+            Some(Command::View(c)) => commands::view::view(&c, console),
             Some(Command::Diff(c)) => commands::diff::diff(&c, console),
             Some(Command::Debug(c)) => commands::debug::debug(&c, console),
             Some(Command::Verify(c)) => commands::verify::verify(&c, console),

@@ -54,6 +54,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("of-lsp", &["of-diag", "of-ir", "of-ops", "of-passes"]),
+    ("of-page", &["of-ir", "of-passes", "of-plan", "of-sharding"]),
     (
         "of-opt",
         &[
@@ -67,6 +68,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-mlir",
             "of-onnx",
             "of-ops",
+            "of-page",
             "of-passes",
             "of-plan",
             "of-reference",
@@ -90,6 +92,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-ir",
             "of-onnx",
             "of-ops",
+            "of-page",
             "of-passes",
             "of-plan",
             "of-runtime",

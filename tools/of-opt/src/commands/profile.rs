@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use super::bench::Limits;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::page::{self, Event, Kind, Page, Track};
 use crate::show::{self};
 use crate::trace;
 use crate::workload::workload;
 use of_driver::count;
+use of_page::{Event, Kind, Page, Track};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -72,7 +72,7 @@ struct Row {
 impl Row {
     fn new(timing: TaskTiming, program: &Program, plan: &Plan) -> Row {
         let task = &program.tasks[timing.task];
-        let (kind, (flops, bytes)) = (page::plan::kind(task), page::plan::work(task));
+        let (kind, (flops, bytes)) = (of_page::plan::kind(task), of_page::plan::work(task));
         let of = first_operand(task, program, plan);
         Row { timing, thread: task.thread, kind, of, flops, bytes, locations: task.locations.clone() }
     }
@@ -135,7 +135,7 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
         console.note(&format!("the last run is in {}", path.display()));
     }
     if let Some(path) = &c.html {
-        html(&rows, &limits, &plan.plan().info.model).write(path)?;
+        super::inspect::write_page(&html(&rows, &limits, &plan.plan().info.model), path)?;
         console.note(&format!("the page is {}", path.display()));
     }
     if c.in_order {
@@ -293,7 +293,7 @@ fn html(rows: &[Row], limits: &Roofline, model: &str) -> Page {
     let rate = |x: u64, r: &Row| (x > 0).then(|| x as f64 / r.best() / 1e9);
     let row = |r: &Row| {
         let (flops, bytes) = (rate(r.flops, r), rate(r.bytes, r));
-        let from = page::shortened(&r.locations.join(", "));
+        let from = of_page::shortened(&r.locations.join(", "));
         let (share, limit) = (r.mean() / total.max(1e-12), r.of_limit(limits));
         json!([r.timing.task, r.timing.name, r.kind, r.mean(), share, r.best(), limit, flops, bytes, from])
     };

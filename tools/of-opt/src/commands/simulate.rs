@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use super::bench::Limits;
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
-use crate::page::{Event, Kind, Page, Track};
 use crate::show::bytes;
 use crate::{exit, model_file, trace};
 use of_driver::count;
+use of_page::{Event, Kind, Page, Track};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -262,7 +262,7 @@ fn print(
         console.note(&format!("the timeline is in {}", path.display()));
     }
     if let Some(path) = &c.html {
-        predicted.page().write(path)?;
+        super::inspect::write_page(&predicted.page(), path)?;
         console.note(&format!("the page is {}", path.display()));
     }
     if c.json {
