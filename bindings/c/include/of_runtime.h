@@ -38,7 +38,8 @@ enum {
     OF_CANCELLED = 8,        /* of_session_cancel ended the run */
     OF_BUSY = 9,             /* another thread uses the session */
     OF_BUFFER = 10,          /* a result does not fit into the caller's buffer */
-    OF_INTERNAL = 11         /* a bug of the library */
+    OF_INTERNAL = 11,        /* a bug of the library */
+    OF_SIGNATURE = 12        /* the signature of a plan is refused */
 };
 
 /* What was wrong in the last call of this thread that failed, as one sentence; "" if none failed. Valid until the next call
@@ -100,6 +101,11 @@ typedef struct of_plan of_plan;
 /* Opens a plan: a file, which is mapped, or bytes, which are copied. Checksums and structure are verified. */
 of_status of_plan_open(const char *path, of_plan **plan);
 of_status of_plan_open_memory(const void *bytes, size_t len, of_plan **plan);
+
+/* Opens a plan only if the holder of a key signed it (`of-opt sign`). The file is read into memory, and the signature is checked before
+ * anything of the plan is decoded. `key` is a file with a public key in PEM. `signature` is a file; null is PATH.sig. A key that cannot be
+ * used is OF_INVALID_ARGUMENT, a missing file OF_IO. A library built without the feature `signature` gives OF_UNSUPPORTED. */
+of_status of_plan_open_signed(const char *path, const char *signature, const char *key, of_plan **plan);
 
 /* Frees a plan; null is ignored. Its sessions stay valid. */
 void of_plan_free(of_plan *plan);

@@ -91,6 +91,13 @@ public:
         plan_.reset(plan);
     }
 
+    // Opens a plan only if the holder of the public key signed it; the signature is in path + ".sig".
+    static Plan signed_by(const std::string &key, const std::string &path) {
+        of_plan *plan = nullptr;
+        check(of_plan_open_signed(path.c_str(), nullptr, key.c_str(), &plan));
+        return Plan(plan);
+    }
+
     size_t program_count() const {
         size_t count = 0;
         check(of_plan_program_count(get(), &count));
@@ -105,6 +112,8 @@ public:
     const of_plan *get() const noexcept { return plan_.get(); }
 
 private:
+    explicit Plan(of_plan *plan) : plan_(plan) {}
+
     template <class Count, class Get> std::vector<Port> ports(Count count_of, Get get_port, size_t program) const {
         size_t count = 0;
         check(count_of(get(), program, &count));

@@ -33,6 +33,8 @@ pub enum Status {
     Buffer = 10,
     /// A bug of the library.
     Internal = 11,
+    /// The signature of a plan is refused.
+    Signature = 12,
 }
 
 /// A row-major tensor.

@@ -106,7 +106,7 @@ impl Plan {
 ///
 /// # Safety
 /// `plan` is memory for a pointer.
-unsafe fn give(plan: *mut *mut Plan, file: PlanFile) -> Result<(), Error> {
+pub unsafe fn give(plan: *mut *mut Plan, file: PlanFile) -> Result<(), Error> {
     // SAFETY: the caller promises it.
     unsafe { put(plan, "plan", Box::into_raw(Box::new(Plan::new(file)))) }
 }
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn of_plan_open(path: *const c_char, plan: *mut *mut Plan)
 ///
 /// # Safety
 /// `path` is null, or it points to text that lives for `'a`.
-unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Error> {
+pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Error> {
     if path.is_null() {
         return Err(null("path"));
     }

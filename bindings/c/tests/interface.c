@@ -303,6 +303,31 @@ static void cancellation(void) {
     of_session_free(session);
 }
 
+/* A plan that is opened only with a signature: digits.plan.sig was made with the key ed25519.pem. */
+static void signatures(void) {
+    char path[4096], signature[4200], key[4096], other[4096], counter[4096];
+    of_plan *plan = NULL;
+    snprintf(path, sizeof path, "%s/digits.plan", folder);
+    snprintf(signature, sizeof signature, "%s.sig", path);
+    snprintf(key, sizeof key, "%s/ed25519.pub.pem", folder);
+    snprintf(other, sizeof other, "%s/p256.pub.pem", folder);
+    snprintf(counter, sizeof counter, "%s/counter.plan", folder);
+    WORKS(of_plan_open_signed(path, NULL, key, &plan));
+    of_plan_free(plan);
+    plan = NULL;
+    WORKS(of_plan_open_signed(path, signature, key, &plan));
+    of_plan_free(plan);
+    plan = NULL;
+    FAILS(OF_SIGNATURE, "another key", of_plan_open_signed(path, NULL, other, &plan));
+    FAILS(OF_SIGNATURE, "the file is not the signed one", of_plan_open_signed(counter, signature, key, &plan));
+    FAILS(OF_IO, "counter.plan.sig", of_plan_open_signed(counter, NULL, key, &plan));
+    FAILS(OF_IO, "no.pem", of_plan_open_signed(path, NULL, "no.pem", &plan));
+    FAILS(OF_INVALID_ARGUMENT, "no public key", of_plan_open_signed(path, NULL, signature, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`key` is null", of_plan_open_signed(path, NULL, NULL, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_plan_open_signed(path, NULL, key, NULL));
+    EXPECT(plan == NULL);
+}
+
 /* A running sum, and how many vectors were added. */
 static void variables(void) {
     of_plan *plan = plan_of("counter.plan"), *other = plan_of("counter.plan"), *digits = plan_of("digits.plan");
@@ -382,6 +407,7 @@ int main(int argc, char **argv) {
     bounds("digits.plan", 64);
     cancellation();
     variables();
+    signatures();
     puts("all checks passed");
     return 0;
 }

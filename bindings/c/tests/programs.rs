@@ -107,10 +107,22 @@ fn every_wrong_call_gives_an_error_and_buffers_are_used_in_place() {
     compile(model(LOOP), 1, &[], &file("loop.plan"));
     compile(model(INTERPRETED), 1, &[], &file("interpreted.plan"));
     compile_with(model(COUNTER), &["next_sum=sum", "next_count=count:zeros"], &file("counter.plan"));
+    sign(&file("digits.plan"));
     let program = file("interface");
     let source = "bindings/c/tests/interface.c";
     run(build(cc, source, &program).args(["-std=c11", "-D_GNU_SOURCE", "-L"]).arg(built()).arg("-lof_runtime"));
     assert_eq!(run(with_library(&program).arg(folder.path())), "all checks passed\n");
+}
+
+/// Signs a plan, and puts the keys next to it.
+fn sign(plan: &Path) {
+    let keys = root().join("signature/tests/data");
+    for name in ["ed25519.pub.pem", "p256.pub.pem"] {
+        std::fs::copy(keys.join(name), plan.with_file_name(name)).unwrap();
+    }
+    let key = of_signature::private_key(&keys.join("ed25519.pem")).unwrap();
+    let bundle = of_signature::sign(&of_signature::signed_name(plan), &std::fs::read(plan).unwrap(), &key).unwrap();
+    std::fs::write(of_signature::signature_file(plan), bundle).unwrap();
 }
 
 /// An input and an output of open extents.

@@ -71,6 +71,38 @@ def test_plans_are_saved_and_loaded(digits, images, tmp_path):
         digits.save(tmp_path / "none" / "x.plan")
 
 
+def test_plans_are_loaded_only_with_the_signature_that_is_required(digits, tmp_path):
+    keys = ROOT / "signature/tests/data"
+    path = tmp_path / "model.plan"
+    digits.save(path)
+    # Signed with model_signing, which is another program of the same format.
+    subprocess.run(
+        [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", keys / "p256.pem", "--signature", f"{path}.sig", path],
+        check=True,
+        capture_output=True,
+    )
+    plan = of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem")
+    assert plan.to_bytes() == digits.to_bytes()
+    moved = tmp_path / "elsewhere.sig"
+    Path(f"{path}.sig").rename(moved)
+    of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem", signature=moved)
+    with pytest.raises(of_opt.FileError, match=r"E0801.*model\.plan\.sig"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem")
+    with pytest.raises(of_opt.PlanError, match="is refused: it was signed with another key"):
+        of_opt.Plan.load(path, require_signature=keys / "ed25519.pub.pem", signature=moved)
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    path.write_bytes(changed)
+    with pytest.raises(of_opt.PlanError, match="the file is not the signed one"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem", signature=moved)
+    with pytest.raises(of_opt.InputError, match="loaded from a file"):
+        of_opt.Plan.load(bytes(changed), require_signature=keys / "p256.pub.pem")
+    with pytest.raises(of_opt.InputError, match="only with a key"):
+        of_opt.Plan.load(path, signature=moved)
+    with pytest.raises(of_opt.InputError, match="no public key"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pem", signature=moved)
+
+
 def test_notebooks_show_the_interactive_page(digits):
     module = of_opt.ir.Module.load(DIGITS)
     for shown, text in ((digits, "Tasks"), (module, "of.conv")):

@@ -48,6 +48,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-reference",
             "of-runtime",
             "of-sharding",
+            "of-signature",
             "of-stablehlo",
             "of-tensorrt",
             "of-xla",
@@ -81,7 +82,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("of-transport", &["of-plan", "of-runtime"]),
-    ("of-runtime-c", &["of-plan", "of-runtime"]),
+    ("of-runtime-c", &["of-plan", "of-runtime", "of-signature"]),
     (
         "of-python",
         &[

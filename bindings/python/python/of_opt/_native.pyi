@@ -26,12 +26,24 @@ class Plan:
     """A compiled model: machine code, weights and memory layout. :func:`of_opt.compile` makes one."""
 
     @staticmethod
-    def load(source: Union[str, "os.PathLike[str]", bytes]) -> Plan:
+    def load(
+        source: Union[str, "os.PathLike[str]", bytes],
+        *,
+        require_signature: Optional[Union[str, "os.PathLike[str]"]] = None,
+        signature: Optional[Union[str, "os.PathLike[str]"]] = None,
+    ) -> Plan:
         """Opens a plan: a file, which is mapped into memory, or bytes, which are copied.
+
+        Args:
+            source: the file, or the bytes.
+            require_signature: a file with a public key in PEM. The plan is opened only if the holder of this key signed it (``of-opt sign``).
+                The file is read into memory, and the signature is checked before the plan is decoded.
+            signature: the file of the signature; None takes that of the plan with ".sig" behind its name.
 
         Raises:
             FileError: the file cannot be read.
-            PlanError: it is no plan, damaged, or of another version.
+            PlanError: it is no plan, damaged, of another version, or its signature is refused.
+            InputError: there is no such key, or a signature without a key.
         """
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes the plan to a file, which appears whole or not at all.

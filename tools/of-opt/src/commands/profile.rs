@@ -20,8 +20,9 @@ use super::bench::Limits;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::show::{self};
+use crate::signed_plan::Signed;
 use crate::trace;
-use crate::workload::workload;
+use crate::workload::workload_of;
 use of_driver::count;
 use of_page::{Event, Kind, Page, Track};
 
@@ -52,6 +53,9 @@ pub struct Profile {
     /// Write a page for a browser: the last run as a timeline, and the time of each task
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
+    /// Who must have signed the plan.
+    #[command(flatten)]
+    pub signed: Signed,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -101,7 +105,8 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     let threads = options.worker_threads();
     let mut backends = Backends::new(&options)?;
     backends.time_devices(DeviceTiming::Steps);
-    let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
+    let opened = c.signed.open(&c.model, &c.inputs, console)?;
+    let workload = workload_of(opened, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_not_emitted(summary, console);
         super::compile::note_not_native(summary, console);
