@@ -9,6 +9,7 @@ use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
     man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view,
 };
+use crate::limits::LimitOptions;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -28,6 +29,9 @@ pub struct Cli {
     /// Messages.
     #[command(flatten)]
     pub messages: MessageOptions,
+    /// Limits.
+    #[command(flatten)]
+    pub limits: LimitOptions,
     /// A shared library that holds ops, a backend, or both; may be repeated
     #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
     pub library: Vec<PathBuf>,

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
-use crate::{exit, placement_report};
+use crate::{exit, limits, placement_report};
 use of_driver::count;
 use of_page::{Kind, Page, Track};
 
@@ -90,7 +90,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
     add_alternatives(&mut manager, &sharding.search, name)?;
     let activity = console.begin("running passes");
-    manager.checkpoint = checkpoint(&activity, &c.codegen.limits());
+    manager.checkpoint = checkpoint(&activity, &limits::of_compilations());
     let report = manager.run(&mut own, &mut |s| console.ir(s))?;
     drop(activity);
     console.report(&report.warnings);
