@@ -104,7 +104,9 @@ def test_plans_are_loaded_only_with_the_signature_that_is_required(digits, tmp_p
 
 
 def test_notebooks_show_the_interactive_page(digits):
-    module = of_opt.ir.Module.load(DIGITS)
+    from of_opt import ir
+
+    module = ir.Module.load(DIGITS)
     for shown, text in ((digits, "Tasks"), (module, "conv")):
         html = shown._repr_html_()
         start, page = html.split(' srcdoc="')
@@ -113,10 +115,10 @@ def test_notebooks_show_the_interactive_page(digits):
         assert '"' not in page[: -len('"></iframe>')] and text in page and "<!doctype html>" in page
     text = "func @main(%v0: tensor<64xf32>) -> (tensor<64xf32>) {\n"
     text += "".join(f"  %v{i + 1} = of.sin %v{i} : (tensor<64xf32>) -> tensor<64xf32>\n" for i in range(20000))
-    large = of_opt.ir.Module.parse(text + "  of.return %v20000 : (tensor<64xf32>) -> ()\n}\n")
+    large = ir.Module.parse(text + "  of.return %v20000 : (tensor<64xf32>) -> ()\n}\n")
     summary = large._repr_html_()
     assert len(summary) < 2000 and "<th>ops</th><td>20001</td>" in summary and "script" not in summary
-    assert of_opt.ir.Module("empty")._repr_html_().startswith("<iframe")
+    assert ir.Module("empty")._repr_html_().startswith("<iframe")
 
 
 def test_variants_are_chosen_by_the_inputs(images):

@@ -31,6 +31,7 @@ from ._errors import (
 )
 from ._native import Module, Plan, Port, Session, Variables, __version__
 from ._native import compile as _compile
+from ._pool import SessionPool
 
 __all__ = [
     "CancelledError",
@@ -46,6 +47,7 @@ __all__ = [
     "Port",
     "RunError",
     "Session",
+    "SessionPool",
     "UnsupportedError",
     "Variables",
     "compile",
