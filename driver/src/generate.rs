@@ -60,7 +60,7 @@ impl Generator<'_> {
             model: self.model.module.name.clone(),
             flags: self.options.recorded_flags.clone(),
             passes: self.passes(),
-            inputs: self.model.files.clone(),
+            inputs: self.model.hashed_files()?,
             threads: u32::try_from(self.options.worker_threads()).unwrap_or(u32::MAX),
             target: Target {
                 winograd: self.options.winograd,

@@ -65,6 +65,7 @@ pub mod roofline;
 pub mod rounding;
 pub mod session;
 pub mod shapes;
+pub mod signed_plan;
 pub mod simulation;
 mod sustained_rates;
 pub mod tensor_files;

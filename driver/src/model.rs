@@ -21,6 +21,8 @@ pub struct Model {
     pub module: Module,
     /// Names (without folders) and blake3 hashes of the files that the model was read from; a plan records them.
     pub files: Vec<(String, [u8; 32])>,
+    /// Files with data of the model, such as weights; their hashes are taken when a plan is made.
+    pub data_files: Vec<PathBuf>,
 }
 
 /// The content of a file: a model, or a plan.
@@ -90,7 +92,16 @@ impl Model {
 
     /// A model from IR, such as that of `of_frontend`.
     pub fn from_module(module: Module) -> Model {
-        Model { module, files: Vec::new() }
+        Model { module, files: Vec::new(), data_files: Vec::new() }
+    }
+
+    /// The files that a plan records: [`Model::files`], and the data files with their hashes.
+    ///
+    /// # Errors
+    /// When a data file cannot be read any more.
+    pub fn hashed_files(&self) -> Result<Vec<(String, [u8; 32])>, Diagnostics> {
+        let data = self.data_files.iter().map(|path| Ok((file_name(path), hash(path)?)));
+        self.files.iter().cloned().map(Ok).chain(data).collect()
     }
 
     /// The same model; a module without a name gets that of the file.
@@ -174,7 +185,9 @@ pub fn open_for_training(path: &Path, observer: &dyn Observer) -> Result<Model, 
 
 fn import_with(path: &Path, options: &of_onnx::Options, observer: &dyn Observer) -> Result<Model, Diagnostics> {
     let _activity = observer.begin(&format!("importing {}", path.display()));
-    Model::from_module(of_onnx::import_file(path, options)?).named_after(path).read_from(path)
+    let imported = of_onnx::import_file_with_data(path, options)?;
+    let model = Model { data_files: imported.data_files, ..Model::from_module(imported.module) };
+    model.named_after(path).read_from(path)
 }
 
 /// Reads a file of IR text, or a StableHLO module. The module keeps its name, so that printing it gives the text back.

@@ -10,6 +10,11 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
+/// Resident memory of this process without mapped files, in bytes; `None` where the system does not report it.
+pub fn anonymous_bytes() -> Option<u64> {
+    Some(status_kib("RssAnon:")? * 1024)
+}
+
 /// Resets the peak of resident memory, and returns the bytes that are resident now; `None` where the system supports neither.
 ///
 /// Source: proc(5), `clear_refs`.

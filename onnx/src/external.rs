@@ -26,6 +26,13 @@ impl External {
         External { folder, mapped: RefCell::default() }
     }
 
+    /// The files that tensors were in, sorted.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.mapped.borrow().keys().cloned().collect();
+        files.sort_unstable();
+        files
+    }
+
     /// The bytes that an externally stored tensor names.
     pub fn bytes(&self, tensor: &TensorProto) -> Result<Blob, Diagnostic> {
         let entry = |key: &str| entry(&tensor.external_data, key);

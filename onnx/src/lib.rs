@@ -30,6 +30,8 @@ mod types;
 
 pub use export::{ExportOptions, Exported, OLDEST_WRITTEN, export_bytes, export_file, export_model};
 pub use import::{Imported, NEWEST_OPSET, OLDEST_OPSET};
-pub use load::{ModelInput, import_bytes, import_file, import_with_warnings, model_inputs, read_model};
+pub use load::{
+    ModelInput, import_bytes, import_file, import_file_with_data, import_with_warnings, model_inputs, read_model,
+};
 pub use ops::{Operator, Support, operators};
 pub use options::Options;

@@ -19,6 +19,14 @@ use crate::{Imported, Options, import};
 /// # Errors
 /// Everything that is wrong with the model or not supported, in the order of its nodes.
 pub fn import_file(path: &Path, options: &Options) -> Result<Module, Diagnostics> {
+    Ok(import_file_with_data(path, options)?.module)
+}
+
+/// As [`import_file`], with the files of external data.
+///
+/// # Errors
+/// As [`import_file`].
+pub fn import_file_with_data(path: &Path, options: &Options) -> Result<Imported, Diagnostics> {
     let folder = match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
         _ => PathBuf::from("."),
@@ -32,7 +40,8 @@ pub fn import_file(path: &Path, options: &Options) -> Result<Module, Diagnostics
         }
         all
     })?;
-    log(imported)
+    log(&imported);
+    Ok(imported)
 }
 
 /// How messages about the bytes begin; who knows the file's name puts it there.
@@ -43,7 +52,9 @@ const THE_FILE: &str = "the file";
 /// # Errors
 /// As [`import_file`].
 pub fn import_bytes(model: impl Into<Bytes>, options: &Options) -> Result<Module, Diagnostics> {
-    log(import_with_warnings(model.into(), options)?)
+    let imported = import_with_warnings(model.into(), options)?;
+    log(&imported);
+    Ok(imported.module)
 }
 
 /// An input of an ONNX model.
@@ -86,11 +97,10 @@ pub fn import_with_warnings(model: Bytes, options: &Options) -> Result<Imported,
     import::model(&model, options)
 }
 
-fn log(imported: Imported) -> Result<Module, Diagnostics> {
+fn log(imported: &Imported) {
     for w in &imported.warnings.0 {
         tracing::warn!("{w}");
     }
-    Ok(imported.module)
 }
 
 /// A file as bytes that are not copied.

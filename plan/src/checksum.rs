@@ -4,6 +4,7 @@
 //! page faults bound the time to read a mapped file. Checksums detect damage by a disk or a transfer; they are no
 //! signature.
 
+#[cfg(feature = "parallel")]
 use rayon::prelude::*;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -14,7 +15,10 @@ const LEAF: usize = 1 << 20;
 
 /// The checksum of bytes in memory.
 pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+    #[cfg(feature = "parallel")]
     let leaves: Vec<Checksum> = bytes.par_chunks(LEAF).map(leaf).collect();
+    #[cfg(not(feature = "parallel"))]
+    let leaves: Vec<Checksum> = bytes.chunks(LEAF).map(leaf).collect();
     leaf(leaves.as_flattened())
 }
 

@@ -28,6 +28,7 @@ mod control_edges;
 #[allow(unsafe_code, reason = "a system call that the standard library does not have")]
 pub mod cpu;
 mod declared_call;
+#[cfg(feature = "describe")]
 mod describe;
 mod dtype;
 mod error;
@@ -58,6 +59,7 @@ pub use builder::PlanBuilder;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
 pub use control_edges::{chain_threads, order_reuse};
 pub use declared_call::{DeclaredArg, DeclaredCall};
+#[cfg(feature = "describe")]
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};

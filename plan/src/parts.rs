@@ -102,6 +102,22 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
+/// Copies bytes to the beginnings of slices, on all cores.
+#[cfg(feature = "parallel")]
+fn copy_all(copies: Vec<(&mut [u8], &[u8])>) {
+    rayon::scope(|workers| {
+        for (to, from) in copies {
+            workers.spawn(move |_| to[..from.len()].copy_from_slice(from));
+        }
+    });
+}
+
+/// Copies bytes to the beginnings of slices.
+#[cfg(not(feature = "parallel"))]
+fn copy_all(copies: Vec<(&mut [u8], &[u8])>) {
+    copies.into_iter().for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
+}
+
 /// The same blobs, at addresses that are multiples of the alignment of values.
 fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
     let is_aligned = |blob: &&Blob<'_>| (blob.bytes().as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize);
@@ -109,15 +125,13 @@ fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
     let room = |blob: &Blob<'_>| align_up(blob.bytes().len() as u64, VALUE_ALIGN) as usize;
     let mut memory = zeroed_pages(others.iter().map(|blob| room(blob)).sum())?;
     let mut rest = &mut memory[..];
-    rayon::scope(|workers| {
-        for blob in &others {
-            let (to, later) = std::mem::take(&mut rest).split_at_mut(room(blob));
-            for (to, from) in to.chunks_mut(COPIED).zip(blob.bytes().chunks(COPIED)) {
-                workers.spawn(move |_| to[..from.len()].copy_from_slice(from));
-            }
-            rest = later;
-        }
-    });
+    let mut copies = Vec::new();
+    for blob in &others {
+        let (to, later) = std::mem::take(&mut rest).split_at_mut(room(blob));
+        copies.extend(to.chunks_mut(COPIED).zip(blob.bytes().chunks(COPIED)));
+        rest = later;
+    }
+    copy_all(copies);
     let (memory, mut at) = (Arc::new(MappedBytes::from(memory.make_read_only()?)), 0);
     let place = |blob: &Blob<'static>| {
         if is_aligned(&blob) {

@@ -127,6 +127,7 @@ impl MeshSession {
         if let Some(error) = failure {
             return Err(error);
         }
+        #[cfg(feature = "tracing")]
         tracing::debug!(mesh = %desc.name, ranks = ranks.len(), threads, "session of ranks");
         Ok(Self {
             transport,

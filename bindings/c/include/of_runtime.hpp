@@ -91,6 +91,13 @@ public:
         plan_.reset(plan);
     }
 
+    // Opens a plan only if the holder of the public key signed it; the signature is in path + ".sig".
+    static Plan signed_by(const std::string &key, const std::string &path) {
+        of_plan *plan = nullptr;
+        check(of_plan_open_signed(path.c_str(), nullptr, key.c_str(), &plan));
+        return Plan(plan);
+    }
+
     size_t program_count() const {
         size_t count = 0;
         check(of_plan_program_count(get(), &count));
@@ -98,10 +105,15 @@ public:
     }
     std::vector<Port> inputs(size_t program = 0) const { return ports(of_plan_input_count, of_plan_input, program); }
     std::vector<Port> outputs(size_t program = 0) const { return ports(of_plan_output_count, of_plan_output, program); }
+    std::vector<Port> variables(size_t program = 0) const {
+        return ports(of_plan_variable_count, of_plan_variable, program);
+    }
 
     const of_plan *get() const noexcept { return plan_.get(); }
 
 private:
+    explicit Plan(of_plan *plan) : plan_(plan) {}
+
     template <class Count, class Get> std::vector<Port> ports(Count count_of, Get get_port, size_t program) const {
         size_t count = 0;
         check(count_of(get(), program, &count));
@@ -125,6 +137,13 @@ public:
     explicit Session(const Plan &plan, const of_session_options &options = of_session_options{0, 0, 0}) {
         of_session *session = nullptr;
         check(of_session_new(plan.get(), &options, &session));
+        session_.reset(session);
+    }
+
+    // Shares the variables of another session of the same plan.
+    Session(const Plan &plan, const Session &other, const of_session_options &options = of_session_options{0, 0, 0}) {
+        of_session *session = nullptr;
+        check(of_session_new_sharing(plan.get(), &options, other.get(), &session));
         session_.reset(session);
     }
 
@@ -159,6 +178,22 @@ public:
     template <class T> void set_output(size_t index, T *data, size_t count) {
         check(of_session_set_output(get(), index, data, count * sizeof(T)));
     }
+
+    // Copies the value of a variable of so many elements.
+    template <class T> std::vector<T> variable(size_t index, size_t count) const {
+        std::vector<T> values(count);
+        check(of_session_get_variable(get(), index, values.data(), count * sizeof(T)));
+        return values;
+    }
+    // Sets a variable; its elements are copied.
+    template <class T> void set_variable(size_t index, const T *data, const std::vector<int64_t> &dims) {
+        size_t count = 1;
+        for (int64_t dim : dims) count *= static_cast<size_t>(dim);
+        of_tensor tensor{ElementType<T>::value, static_cast<uint32_t>(dims.size()), dims.data(), const_cast<T *>(data),
+                         count * sizeof(T)};
+        check(of_session_set_variable(get(), index, &tensor));
+    }
+    void reset_variables() { check(of_session_reset_variables(get())); }
 
     void run() { check(of_session_run(get())); }
 

@@ -33,6 +33,9 @@ pub enum Status {
     Buffer = 10,
     /// A bug of the library.
     Internal = 11,
+    /// The signature of a plan is refused.
+    #[cfg_attr(not(feature = "signature"), expect(dead_code, reason = "this build opens no signed plans"))]
+    Signature = 12,
 }
 
 /// A row-major tensor.

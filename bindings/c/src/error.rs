@@ -113,6 +113,7 @@ impl From<RunError> for Error {
         let status = match &e {
             RunError::InputCount { .. }
             | RunError::Input { .. }
+            | RunError::Variable { .. }
             | RunError::Task { source: ExecError::Input(_), .. } => Status::Input,
             RunError::Task { source: ExecError::Unsupported(_), .. } => Status::Unsupported,
             RunError::Task { source: ExecError::Memory(_), .. } => Status::Memory,

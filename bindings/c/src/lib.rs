@@ -9,3 +9,5 @@ mod error;
 mod memory;
 mod plan;
 mod session;
+mod signed;
+mod variables;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use of_plan::{InputDims, PlanFile, Program};
+use of_plan::{InputDims, PlanFile, Program, Variable};
 
 use crate::abi::{Port, Status, Tensor};
 use crate::error::{Error, guarded, null, unknown};
@@ -25,10 +25,11 @@ pub struct EntryPoint {
     pub program: usize,
     inputs: Vec<PortText>,
     outputs: Vec<PortText>,
+    pub variables: Vec<PortText>,
 }
 
 /// What a [`Port`] points to.
-struct PortText {
+pub struct PortText {
     name: CString,
     dtype: u32,
     /// `None` for any rank.
@@ -63,7 +64,8 @@ impl PortText {
         }
     }
 
-    fn port(&self) -> Port {
+    /// The port for C.
+    pub fn port(&self) -> Port {
         Port {
             name: self.name.as_ptr(),
             dtype: self.dtype,
@@ -79,7 +81,16 @@ impl Plan {
     fn new(file: PlanFile) -> Self {
         let entry_point = |(program, desc): (usize, &Program)| {
             let ports = |ports: &[of_plan::Port]| ports.iter().map(|port| PortText::new(port, desc)).collect();
-            (!desc.inner).then(|| EntryPoint { program, inputs: ports(&desc.inputs), outputs: ports(&desc.outputs) })
+            let variable = |v: &Variable| {
+                let (name, dims) = (v.name.clone(), v.dims.clone());
+                PortText::new(&of_plan::Port { name, dtype: v.dtype, dims, ..of_plan::Port::default() }, desc)
+            };
+            (!desc.inner).then(|| EntryPoint {
+                program,
+                inputs: ports(&desc.inputs),
+                outputs: ports(&desc.outputs),
+                variables: desc.variables.iter().map(variable).collect(),
+            })
         };
         let entry_points = file.plan().programs.iter().enumerate().filter_map(entry_point).collect();
         Self { file: Arc::new(file), entry_points }
@@ -95,7 +106,7 @@ impl Plan {
 ///
 /// # Safety
 /// `plan` is memory for a pointer.
-unsafe fn give(plan: *mut *mut Plan, file: PlanFile) -> Result<(), Error> {
+pub unsafe fn give(plan: *mut *mut Plan, file: PlanFile) -> Result<(), Error> {
     // SAFETY: the caller promises it.
     unsafe { put(plan, "plan", Box::into_raw(Box::new(Plan::new(file)))) }
 }
@@ -119,7 +130,7 @@ pub unsafe extern "C" fn of_plan_open(path: *const c_char, plan: *mut *mut Plan)
 ///
 /// # Safety
 /// `path` is null, or it points to text that lives for `'a`.
-unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Error> {
+pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Error> {
     if path.is_null() {
         return Err(null("path"));
     }

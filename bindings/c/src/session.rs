@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use of_plan::ElementType;
-use of_runtime::{Canceller, Options, RunError, Tensor as OwnTensor, Value};
+use of_plan::{ElementType, PlanFile};
+use of_runtime::{Canceller, Options, RunError, Tensor as OwnTensor, Value, Variables};
 
 use crate::abi::{SessionOptions, Status, Tensor};
 use crate::error::{Error, error, guarded, null, unknown};
@@ -14,11 +14,15 @@ use crate::plan::Plan;
 
 /// A session with the values of its inputs and outputs. One thread at a time uses it.
 pub struct Session {
+    /// The plan, whose sessions may share variables.
+    plan: Arc<PlanFile>,
+    /// The values that stay between runs; `None` where the program has no variables.
+    pub variables: Option<Arc<Variables>>,
     canceller: Arc<Canceller>,
     state: Mutex<State>,
 }
 
-struct State {
+pub struct State {
     session: of_runtime::Session,
     inputs: Vec<Value>,
     /// For each input, whether it is set.
@@ -42,7 +46,8 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Session {
-    fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
+    /// The state, which is this call's until it ends.
+    pub fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
         match self.state.try_lock() {
             Ok(state) => Ok(state),
             Err(TryLockError::WouldBlock) => Err(error(Status::Busy, "another thread uses the session")),
@@ -167,28 +172,51 @@ pub unsafe extern "C" fn of_session_new(
     options: *const SessionOptions,
     session: *mut *mut Session,
 ) -> Status {
-    guarded(|| {
-        if session.is_null() {
-            return Err(null("session"));
-        }
-        // SAFETY: the caller passes a plan, and options or null.
-        let (plan, given) = unsafe { (reference(plan, "plan")?, options.as_ref().copied().unwrap_or_default()) };
-        let program = match plan.file.plan().meshes.is_empty() {
-            true => plan.entry_point(given.program)?.program,
-            // Refused, with the reason.
-            false => 0,
-        };
-        let options = Options {
-            threads: given.threads as usize,
-            memory: Some(given.memory).filter(|&bytes| bytes > 0),
-            ..Options::default()
-        };
-        let opened = of_runtime::Session::new(Arc::clone(&plan.file), program, options, &[])?;
-        let canceller = Arc::clone(opened.canceller());
-        let made = Box::new(Session { canceller, state: Mutex::new(State::new(opened)) });
-        // SAFETY: the caller passes memory for a pointer.
-        unsafe { put(session, "session", Box::into_raw(made)) }
-    })
+    // SAFETY: the caller passes a plan, and options or null.
+    guarded(|| unsafe { give_session(plan, options, None, session) })
+}
+
+/// Gives the caller a session, which shares the variables of another one if that is given.
+///
+/// # Safety
+/// The pointers are null, or a plan, options, and memory for a pointer.
+pub unsafe fn give_session(
+    plan: *const Plan,
+    options: *const SessionOptions,
+    other: Option<&Session>,
+    session: *mut *mut Session,
+) -> Result<(), Error> {
+    if session.is_null() {
+        return Err(null("session"));
+    }
+    // SAFETY: the caller promises it.
+    let (plan, given) = unsafe { (reference(plan, "plan")?, options.as_ref().copied().unwrap_or_default()) };
+    let program = match plan.file.plan().meshes.is_empty() {
+        true => plan.entry_point(given.program)?.program,
+        // Refused, with the reason.
+        false => 0,
+    };
+    let options = Options {
+        threads: given.threads as usize,
+        memory: Some(given.memory).filter(|&bytes| bytes > 0),
+        ..Options::default()
+    };
+    if other.is_some_and(|other| !Arc::ptr_eq(&other.plan, &plan.file)) {
+        return Err(error(Status::InvalidArgument, "`other` is a session of another plan"));
+    }
+    let file = Arc::clone(&plan.file);
+    let opened = match other.and_then(|other| other.variables.as_ref()) {
+        Some(shared) => of_runtime::Session::sharing(file, program, options, &[], shared)?,
+        None => of_runtime::Session::new(file, program, options, &[])?,
+    };
+    let made = Box::new(Session {
+        plan: Arc::clone(&plan.file),
+        variables: opened.variables().cloned(),
+        canceller: Arc::clone(opened.canceller()),
+        state: Mutex::new(State::new(opened)),
+    });
+    // SAFETY: the caller promises it.
+    unsafe { put(session, "session", Box::into_raw(made)) }
 }
 
 /// `of_session_free`.

@@ -6,8 +6,13 @@ use of_plan::ElementType;
 
 const HEADER: &str = include_str!("../include/of_runtime.h");
 const ABI: &str = include_str!("../src/abi.rs");
-const FUNCTIONS: [&str; 3] =
-    [include_str!("../src/error.rs"), include_str!("../src/plan.rs"), include_str!("../src/session.rs")];
+const FUNCTIONS: [&str; 5] = [
+    include_str!("../src/error.rs"),
+    include_str!("../src/plan.rs"),
+    include_str!("../src/session.rs"),
+    include_str!("../src/signed.rs"),
+    include_str!("../src/variables.rs"),
+];
 
 /// A Rust type in C.
 fn c_type(rust: &str) -> String {
@@ -129,7 +134,7 @@ fn numbers_agree() {
         assert!(in_enum(&header, &format!("OF_{name} = {number}")), "OF_{name} = {number}");
         count += 1;
     }
-    assert!(count == 12 && !header.contains("= 12}of_status"));
+    assert!(count == 13 && !header.contains("= 13}of_status"));
     for dtype in ElementType::ALL {
         let expected = format!("OF_TYPE_{} = {}", dtype.name().to_uppercase(), *dtype as i32);
         assert!(in_enum(&header, &expected), "{expected}");

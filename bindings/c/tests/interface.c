@@ -303,6 +303,98 @@ static void cancellation(void) {
     of_session_free(session);
 }
 
+/* A plan that is opened only with a signature: digits.plan.sig was made with the key ed25519.pem. */
+static void signatures(void) {
+    char path[4096], signature[4200], key[4096], other[4096], counter[4096];
+    of_plan *plan = NULL;
+    snprintf(path, sizeof path, "%s/digits.plan", folder);
+    snprintf(signature, sizeof signature, "%s.sig", path);
+    snprintf(key, sizeof key, "%s/ed25519.pub.pem", folder);
+    snprintf(other, sizeof other, "%s/p256.pub.pem", folder);
+    snprintf(counter, sizeof counter, "%s/counter.plan", folder);
+    WORKS(of_plan_open_signed(path, NULL, key, &plan));
+    of_plan_free(plan);
+    plan = NULL;
+    WORKS(of_plan_open_signed(path, signature, key, &plan));
+    of_plan_free(plan);
+    plan = NULL;
+    FAILS(OF_SIGNATURE, "another key", of_plan_open_signed(path, NULL, other, &plan));
+    FAILS(OF_SIGNATURE, "the file is not the signed one", of_plan_open_signed(counter, signature, key, &plan));
+    FAILS(OF_IO, "counter.plan.sig", of_plan_open_signed(counter, NULL, key, &plan));
+    FAILS(OF_IO, "no.pem", of_plan_open_signed(path, NULL, "no.pem", &plan));
+    FAILS(OF_INVALID_ARGUMENT, "no public key", of_plan_open_signed(path, NULL, signature, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`key` is null", of_plan_open_signed(path, NULL, NULL, &plan));
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_plan_open_signed(path, NULL, key, NULL));
+    EXPECT(plan == NULL);
+}
+
+/* A running sum, and how many vectors were added. */
+static void variables(void) {
+    of_plan *plan = plan_of("counter.plan"), *other = plan_of("counter.plan"), *digits = plan_of("digits.plan");
+    of_session *first = NULL, *second = NULL, *refused = NULL;
+    size_t count = 9;
+    of_port port;
+    WORKS(of_plan_variable_count(digits, 0, &count));
+    EXPECT(count == 0);
+    WORKS(of_plan_variable_count(plan, 0, &count));
+    EXPECT(count == 2);
+    WORKS(of_plan_input_count(plan, 0, &count));
+    EXPECT(count == 1);
+    WORKS(of_plan_variable(plan, 0, 0, &port));
+    EXPECT(strcmp(port.name, "sum") == 0 && port.dtype == OF_TYPE_F32 && port.rank == 1 && port.dims[0] == 4);
+    EXPECT(strcmp(port.type_text, "f32[4]") == 0 && port.dim_names[0] == NULL);
+    FAILS(OF_INVALID_ARGUMENT, "no variable number 2; there are 2", of_plan_variable(plan, 0, 2, &port));
+    FAILS(OF_INVALID_ARGUMENT, "no program number 3", of_plan_variable_count(plan, 3, &count));
+
+    const int64_t dims[] = {4};
+    float x[] = {1, 2, 3, 4}, sum[4];
+    int64_t added = -1;
+    of_tensor tensor = {OF_TYPE_F32, 1, dims, x, sizeof x};
+    WORKS(of_session_new(plan, NULL, &first));
+    WORKS(of_session_new_sharing(plan, NULL, first, &second));
+    FAILS(OF_INVALID_ARGUMENT, "of another plan", of_session_new_sharing(other, NULL, first, &refused));
+    FAILS(OF_INVALID_ARGUMENT, "`other` is null", of_session_new_sharing(plan, NULL, NULL, &refused));
+    EXPECT(refused == NULL);
+    WORKS(of_session_set_input(first, 0, &tensor));
+    WORKS(of_session_set_input(second, 0, &tensor));
+
+    /* The sum has no value in a new session. */
+    FAILS(OF_INPUT, "variable `sum` has no value", of_session_run(first));
+    FAILS(OF_INPUT, "has no value", of_session_get_variable(first, 0, sum, sizeof sum));
+    WORKS(of_session_set_variable(first, 0, &tensor));
+    WORKS(of_session_run(first));
+    WORKS(of_session_run(second));
+    WORKS(of_session_get_variable(second, 0, sum, sizeof sum));
+    WORKS(of_session_get_variable(first, 1, &added, sizeof added));
+    EXPECT(sum[0] == 3 && sum[3] == 12 && added == 2);
+    /* What is read is a copy. */
+    sum[0] = 100;
+    WORKS(of_session_run(first));
+    WORKS(of_session_get_variable(first, 0, sum, sizeof sum));
+    EXPECT(sum[0] == 4);
+
+    FAILS(OF_BUFFER, "has 16 bytes, and its buffer 15", of_session_get_variable(first, 0, sum, 15));
+    FAILS(OF_INVALID_ARGUMENT, "`data` is null", of_session_get_variable(first, 0, NULL, sizeof sum));
+    FAILS(OF_INVALID_ARGUMENT, "no variable number 2", of_session_get_variable(first, 2, sum, sizeof sum));
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_get_variable(NULL, 0, sum, sizeof sum));
+    FAILS(OF_INPUT, "is i64[] and cannot be set to f32[4]", of_session_set_variable(first, 1, &tensor));
+    FAILS(OF_INVALID_ARGUMENT, "`tensor` is null", of_session_set_variable(first, 1, NULL));
+    tensor.bytes -= 1;
+    FAILS(OF_INVALID_ARGUMENT, "holds 16 bytes, not 15", of_session_set_variable(first, 0, &tensor));
+
+    WORKS(of_session_reset_variables(second));
+    WORKS(of_session_get_variable(first, 1, &added, sizeof added));
+    EXPECT(added == 0);
+    FAILS(OF_INPUT, "has no value", of_session_run(first));
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_reset_variables(NULL));
+    of_session_free(first);
+    WORKS(of_session_get_variable(second, 1, &added, sizeof added));
+    of_session_free(second);
+    of_plan_free(digits);
+    of_plan_free(other);
+    of_plan_free(plan);
+}
+
 int main(int argc, char **argv) {
     EXPECT(argc == 2);
     folder = argv[1];
@@ -314,6 +406,8 @@ int main(int argc, char **argv) {
     bounds("rows.plan", 4);
     bounds("digits.plan", 64);
     cancellation();
+    variables();
+    signatures();
     puts("all checks passed");
     return 0;
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{compile, compiler, digits, library, model, root, run};
+use common::{compile, compile_with, compiler, digits, library, model, root, run};
 use of_test_support::component::{CC, PYTHON, require};
 use tempfile::TempDir;
 
@@ -73,6 +73,19 @@ fn the_example_in_cpp_recognizes_digits_on_two_threads() {
 }
 
 #[test]
+fn variables_stay_in_sessions_of_cpp() {
+    let Some(cpp) = compiler(&CC, "c++") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, plan) = (folder.path().join("variables"), folder.path().join("counter.plan"));
+    compile_with(model(COUNTER), &["next_sum=sum", "next_count=count:zeros"], &plan);
+    let source = "bindings/c/tests/variables.cpp";
+    run(build(cpp, source, &program).args(["-std=c++17", "-L"]).arg(built()).arg("-lof_runtime"));
+    let refused = "refused: variable `sum` has no value: set it before the run\n";
+    let expected = format!("variable sum: f32[4]\nvariable count: i64[]\n{refused}sum 12 of 2, after a reset of 0\n");
+    assert_eq!(run(with_library(&program).arg(&plan)), expected);
+}
+
+#[test]
 fn python_calls_the_library_without_a_package() {
     let python = Command::new("python3").arg("--version").output().map(|_| "python3");
     let Some(python) = require(&PYTHON, python) else { return };
@@ -93,10 +106,23 @@ fn every_wrong_call_gives_an_error_and_buffers_are_used_in_place() {
     compile(model(TEXT), 1, &[], &file("text.plan"));
     compile(model(LOOP), 1, &[], &file("loop.plan"));
     compile(model(INTERPRETED), 1, &[], &file("interpreted.plan"));
+    compile_with(model(COUNTER), &["next_sum=sum", "next_count=count:zeros"], &file("counter.plan"));
+    sign(&file("digits.plan"));
     let program = file("interface");
     let source = "bindings/c/tests/interface.c";
     run(build(cc, source, &program).args(["-std=c11", "-D_GNU_SOURCE", "-L"]).arg(built()).arg("-lof_runtime"));
     assert_eq!(run(with_library(&program).arg(folder.path())), "all checks passed\n");
+}
+
+/// Signs a plan, and puts the keys next to it.
+fn sign(plan: &Path) {
+    let keys = root().join("signature/tests/data");
+    for name in ["ed25519.pub.pem", "p256.pub.pem"] {
+        std::fs::copy(keys.join(name), plan.with_file_name(name)).unwrap();
+    }
+    let key = of_signature::private_key(&keys.join("ed25519.pem")).unwrap();
+    let bundle = of_signature::sign(&of_signature::signed_name(plan), &std::fs::read(plan).unwrap(), &key).unwrap();
+    std::fs::write(of_signature::signature_file(plan), bundle).unwrap();
 }
 
 /// An input and an output of open extents.
@@ -123,6 +149,16 @@ const LOOP: &str = "func @main(%n: tensor<i64>, %x: tensor<1024xf32>) -> (tensor
   of.return %last : (tensor<1024xf32>) -> ()
 }
 ";
+
+/// Two variables: a sum, and the number of vectors in it.
+const COUNTER: &str = r#"func @main(%sum: tensor<4xf32>, %count: tensor<i64>, %x: tensor<4xf32>) -> (tensor<4xf32> {of.name = "next_sum"}, tensor<i64> {of.name = "next_count"}, tensor<4xf32> {of.name = "double"}) {
+  %one = of.constant {value = dense<1> : tensor<i64>}
+  %next = of.add %sum, %x
+  %more = of.add %count, %one
+  %double = of.add %next, %next
+  of.return %next, %more, %double
+}
+"#;
 
 /// An op without native code, whose backend is not part of the library.
 const INTERPRETED: &str = "func @main(%m: tensor<65x65xf32>) -> (tensor<f32>) {

@@ -45,6 +45,7 @@ pub struct Options {
     time_limit: Option<f64>,
     memory_limit: Option<u64>,
     tune: Option<f64>,
+    variables: Vec<String>,
 }
 
 /// What a compilation reports.
@@ -256,6 +257,7 @@ fn compile_options(given: &Options, cancelled: Arc<AtomicBool>) -> Result<Compil
         calibration: given.calibration.clone(),
         tuning: given.tune.map(|limit| seconds("tune", limit)).transpose()?,
         memory: given.memory,
+        variables: given.variables.clone(),
         limits: Limits::new(Instant::now(), time, given.memory_limit).cancelled_by(cancelled),
         ..CompileOptions::default()
     };

@@ -8,11 +8,13 @@ mod error;
 mod interrupt;
 mod ir;
 mod model_info;
+mod notebook;
 mod numpy;
 mod plan;
 mod ports;
 mod session;
 mod values;
+mod variables;
 
 use pyo3::prelude::*;
 
@@ -24,6 +26,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<plan::Plan>()?;
     module.add_class::<ports::Port>()?;
     module.add_class::<session::Session>()?;
+    module.add_class::<variables::Variables>()?;
     module.add_class::<array::Memory>()?;
     module.add_class::<ir::Module>()?;
     module.add_class::<ir::Function>()?;

@@ -1,12 +1,12 @@
 //! Inputs and outputs of a plan, as Python sees them.
 
-use of_plan::{Port as PlanPort, Program};
+use of_plan::{Port as PlanPort, Program, Variable};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::numpy;
 
-/// An input or output: name, dtype, shape.
+/// An input, output or variable: name, dtype, shape.
 #[pyclass(frozen, module = "of_opt", skip_from_py_object)]
 #[derive(Clone)]
 pub struct Port {
@@ -44,6 +44,12 @@ impl Port {
             type_text: port.type_text(program),
             shape: (!any_rank).then(|| port.dims.iter().enumerate().map(extent).collect()),
         }
+    }
+
+    /// A variable of a program.
+    pub fn of_variable(variable: &Variable, program: &Program) -> Port {
+        let Variable { name, dtype, dims, .. } = variable.clone();
+        Port::of(&PlanPort { name, dtype, dims, ..PlanPort::default() }, program)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use of_diag::Diagnostics;
-use of_driver::session::{entry_point, find_program, program_session, run_error};
+use of_driver::session::{entry_point, find_program, program_session, run_error, sharing_session};
 use of_driver::{Backends, SessionOptions, error};
 use of_plan::{PlanFile, Program};
 use of_runtime::{RunError, Tensor, Value};
@@ -19,6 +19,7 @@ use crate::interrupt::{Interrupt, is_main_thread};
 use crate::numpy::{self, Numpy};
 use crate::plan::Plan;
 use crate::values::{from_value, to_value};
+use crate::variables::Variables;
 
 /// Executes a plan any number of times.
 #[pyclass(frozen, module = "of_opt")]
@@ -27,6 +28,8 @@ pub struct Session {
     options: SessionOptions,
     backends: Backends,
     interrupt: Arc<Interrupt>,
+    /// What its programs keep between runs; `None` where the plan has no variables.
+    variables: Option<Arc<of_runtime::Variables>>,
     /// One run at a time.
     executors: Mutex<Executors>,
     /// The names of the inputs.
@@ -52,7 +55,10 @@ enum Room {
 impl Session {
     /// Opens a program, whose runs this session's interruption ends.
     fn open(&self, number: usize) -> Result<of_runtime::Session, Diagnostics> {
-        let session = program_session(Arc::clone(&self.plan), number, &self.options, &self.backends)?;
+        let session = match &self.variables {
+            Some(shared) => sharing_session(&self.plan, number, &self.options, &self.backends, shared),
+            None => program_session(Arc::clone(&self.plan), number, &self.options, &self.backends),
+        }?;
         let interrupt = Arc::clone(&self.interrupt);
         session.canceller().poll_with(Box::new(move || interrupt.ends_run()));
         Ok(session)
@@ -196,20 +202,30 @@ impl From<Diagnostics> for Failure {
 impl Session {
     /// Opens a session of a plan.
     #[new]
-    #[pyo3(signature = (plan, *, threads = 0, memory = None))]
-    fn new(py: Python<'_>, plan: &Bound<'_, Plan>, threads: usize, memory: Option<u64>) -> PyResult<Session> {
+    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None))]
+    fn new(
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        threads: usize,
+        memory: Option<u64>,
+        variables: Option<&Bound<'_, Variables>>,
+    ) -> PyResult<Session> {
         let plan = Arc::clone(&plan.get().file);
         let options = SessionOptions { threads, memory, ..SessionOptions::default() };
         let names = entry_point(&plan).map_err(|e| raised(py, &e))?.inputs.iter().map(|p| p.name.clone()).collect();
         let (backends, interrupt, executors) = (Backends::builtin(), Arc::default(), Mutex::default());
-        let session = Session { plan, options, backends, interrupt, executors, names };
-        // A plan that this machine cannot execute is an error now and not in the first run.
-        if session.plan.plan().meshes.is_empty()
-            && let [only] =
-                &session.plan.plan().programs.iter().enumerate().filter(|p| !p.1.inner).collect::<Vec<_>>()[..]
-        {
-            let opened = py.detach(|| session.open(only.0)).map_err(|e| raised(py, &e))?;
-            session.executors.lock().unwrap_or_else(PoisonError::into_inner).programs.insert(only.0, opened);
+        let variables = match variables.map(Bound::get) {
+            Some(shared) if !Arc::ptr_eq(&shared.plan, &plan) => {
+                let hint = "make both sessions from one Plan object";
+                return Err(input_error(py, "the variables are those of another plan", Some(hint)));
+            }
+            shared => shared.and_then(|shared| shared.values.clone()),
+        };
+        let mut session = Session { plan, options, backends, interrupt, variables, executors, names };
+        if let Some(program) = session.opened_first() {
+            let opened = py.detach(|| session.open(program)).map_err(|e| raised(py, &e))?;
+            session.variables = opened.variables().cloned();
+            session.executors.lock().unwrap_or_else(PoisonError::into_inner).programs.insert(program, opened);
         }
         Ok(session)
     }
@@ -286,6 +302,12 @@ impl Session {
         made.collect()
     }
 
+    /// The values that stay in the session between runs, by name.
+    #[getter]
+    fn variables(&self) -> Variables {
+        Variables { plan: Arc::clone(&self.plan), values: self.variables.clone() }
+    }
+
     /// Ends the runs of this session that are in progress, from another thread.
     fn cancel(&self) {
         self.interrupt.cancel();
@@ -293,6 +315,15 @@ impl Session {
 }
 
 impl Session {
+    /// The program that a new session opens. A plan of one program that this machine cannot execute is an error then and not
+    /// in the first run. Where there are variables, all programs share those of the first.
+    fn opened_first(&self) -> Option<usize> {
+        let plan = self.plan.plan();
+        let mut entry_points = plan.programs.iter().enumerate().filter(|(_, program)| !program.inner);
+        let (first, program) = entry_points.next().filter(|_| plan.meshes.is_empty())?;
+        (entry_points.next().is_none() || !program.variables.is_empty()).then_some(first)
+    }
+
     /// The exception for a failed run.
     fn exception(&self, py: Python<'_>, failure: Failure) -> PyErr {
         match failure {

@@ -71,6 +71,56 @@ def test_plans_are_saved_and_loaded(digits, images, tmp_path):
         digits.save(tmp_path / "none" / "x.plan")
 
 
+def test_plans_are_loaded_only_with_the_signature_that_is_required(digits, tmp_path):
+    keys = ROOT / "signature/tests/data"
+    path = tmp_path / "model.plan"
+    digits.save(path)
+    # Signed with model_signing, which is another program of the same format.
+    subprocess.run(
+        [sys.executable, "-m", "model_signing", "sign", "key", "--private_key", keys / "p256.pem", "--signature", f"{path}.sig", path],
+        check=True,
+        capture_output=True,
+    )
+    plan = of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem")
+    assert plan.to_bytes() == digits.to_bytes()
+    moved = tmp_path / "elsewhere.sig"
+    Path(f"{path}.sig").rename(moved)
+    of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem", signature=moved)
+    with pytest.raises(of_opt.FileError, match=r"E0801.*model\.plan\.sig"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem")
+    with pytest.raises(of_opt.PlanError, match="is refused: it was signed with another key"):
+        of_opt.Plan.load(path, require_signature=keys / "ed25519.pub.pem", signature=moved)
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    path.write_bytes(changed)
+    with pytest.raises(of_opt.PlanError, match="the file is not the signed one"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pub.pem", signature=moved)
+    with pytest.raises(of_opt.InputError, match="loaded from a file"):
+        of_opt.Plan.load(bytes(changed), require_signature=keys / "p256.pub.pem")
+    with pytest.raises(of_opt.InputError, match="only with a key"):
+        of_opt.Plan.load(path, signature=moved)
+    with pytest.raises(of_opt.InputError, match="no public key"):
+        of_opt.Plan.load(path, require_signature=keys / "p256.pem", signature=moved)
+
+
+def test_notebooks_show_the_interactive_page(digits):
+    from of_opt import ir
+
+    module = ir.Module.load(DIGITS)
+    for shown, text in ((digits, "Tasks"), (module, "conv")):
+        html = shown._repr_html_()
+        start, page = html.split(' srcdoc="')
+        assert start.startswith('<iframe sandbox="allow-scripts" ') and page.endswith('"></iframe>')
+        # No quote of the page ends the attribute.
+        assert '"' not in page[: -len('"></iframe>')] and text in page and "<!doctype html>" in page
+    text = "func @main(%v0: tensor<64xf32>) -> (tensor<64xf32>) {\n"
+    text += "".join(f"  %v{i + 1} = of.sin %v{i} : (tensor<64xf32>) -> tensor<64xf32>\n" for i in range(20000))
+    large = ir.Module.parse(text + "  of.return %v20000 : (tensor<64xf32>) -> ()\n}\n")
+    summary = large._repr_html_()
+    assert len(summary) < 2000 and "<th>ops</th><td>20001</td>" in summary and "script" not in summary
+    assert ir.Module("empty")._repr_html_().startswith("<iframe")
+
+
 def test_variants_are_chosen_by_the_inputs(images):
     plan = of_opt.compile(DIGITS, threads=1, variants=[{"N": 1}, {"N": 8}])
     session = of_opt.Session(plan)
@@ -351,9 +401,9 @@ def test_stubs_and_docs_agree_with_the_native_module():
     assert (folder / "py.typed").exists()
     stub = ast.parse((folder / "_native.pyi").read_text())
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
-    assert set(classes) == {"Port", "Plan", "Session", "Module", "Function", "Region", "Op", "Value"}
+    assert set(classes) == {"Port", "Plan", "Session", "Variables", "Module", "Function", "Region", "Op", "Value"}
     for name, node in classes.items():
-        declared = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and item.name != "__init__"}
+        declared = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_")}
         real = {member for member in vars(getattr(_native, name)) if not member.startswith("_")}
         assert declared == real, name
         assert all(getattr(_native, name).__dict__[member].__doc__ for member in real), name

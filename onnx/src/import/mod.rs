@@ -14,6 +14,7 @@ mod report;
 mod scope;
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 
 use indexmap::IndexMap;
 use of_diag::{Diagnostics, Location};
@@ -45,6 +46,8 @@ pub struct Imported {
     pub module: Module,
     /// Warnings, e.g. declared shapes that inference contradicts.
     pub warnings: Diagnostics,
+    /// The files of external data that the model's tensors were in.
+    pub data_files: Vec<PathBuf>,
 }
 
 /// A function of the model: domain, name, overload.

@@ -55,7 +55,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     module.funcs.insert("main".into(), func);
     // Ops were checked one by one; what the model declares of sizes was not.
     of_ir::verify_module(&module)?;
-    Ok(Imported { module, warnings })
+    Ok(Imported { module, warnings, data_files: external.files() })
 }
 
 /// Only an initializer that is an input may be given by a run.

@@ -13,6 +13,7 @@ mod navigation;
 mod params;
 mod queue;
 mod run_pass;
+mod semantic_tokens;
 mod server;
 mod text;
 mod transport;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use of_ir::text::Span;
 use serde_json::{Value, json};
 
 use crate::analysis::{self, Analysis, Found, Job, Work};
@@ -16,6 +17,7 @@ use crate::navigation;
 use crate::params;
 use crate::queue::Queue;
 use crate::run_pass::{self, Arguments, RUN_PASS, Target};
+use crate::semantic_tokens::{self, semantic_tokens};
 use crate::text::{Encoding, Text};
 use crate::transport::{self, Answer, ErrorCode, Failure, Message, Output, answer};
 
@@ -302,6 +304,11 @@ impl Server {
                 "codeActionProvider": {"codeActionKinds": ["refactor.rewrite"]},
                 "completionProvider": {"triggerCharacters": [".", "%", "@", "{", ","]},
                 "executeCommandProvider": {"commands": [RUN_PASS]},
+                "semanticTokensProvider": {
+                    "legend": {"tokenTypes": semantic_tokens::TYPES, "tokenModifiers": semantic_tokens::MODIFIERS},
+                    "full": true,
+                    "range": true,
+                },
             },
         }))
     }
@@ -315,6 +322,8 @@ impl Server {
             | "textDocument/documentHighlight"
             | "textDocument/documentSymbol"
             | "textDocument/codeAction"
+            | "textDocument/semanticTokens/full"
+            | "textDocument/semanticTokens/range"
             | "textDocument/completion" => self.in_document(request),
             "workspace/executeCommand" => self.command(request),
             method => {
@@ -345,6 +354,12 @@ impl Server {
         };
         if request.method == "textDocument/documentSymbol" {
             return answer(&navigation::symbols_of(&a)).map(Some);
+        }
+        if request.method.starts_with("textDocument/semanticTokens/") {
+            let whole = Span { start: 0, end: a.text.as_str().len() };
+            let part = params::as_range(&p["range"]);
+            let part = part.map_or(whole, |r| Span { start: a.text.offset(r.start), end: a.text.offset(r.end) });
+            return answer(&semantic_tokens(&a, part)).map(Some);
         }
         let place = if request.method == "textDocument/codeAction" { "/range/start" } else { "/position" };
         let at = a.text.offset(params::position(p, place)?);

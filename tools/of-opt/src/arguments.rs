@@ -3,18 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::input_files::Conversion;
 use of_driver::{
-    Cache, CompileOptions, CpuCode, ImageOptions, Limits, MeshOptions, PlacementOptions, Precision, Search, Stages,
-    Target, error,
+    Cache, CompileOptions, CpuCode, ImageOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target,
+    error,
 };
 
-use crate::{exit, quantity};
+use crate::{exit, limits, quantity};
 
 /// When the program started: a time limit counts from here.
 pub static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -113,14 +113,6 @@ pub struct Codegen {
     /// Neither read nor write the kernel cache
     #[arg(long)]
     pub no_cache: bool,
-    /// End a compilation that takes longer than this from the program's start: 90s, 2m. Checked between passes and kernels;
-    /// the C compiler is killed at once
-    #[arg(long, value_name = "DURATION", help_heading = "Limits", value_parser = quantity::duration)]
-    pub time_limit: Option<Duration>,
-    /// The compiler's own memory: end a compilation for which this process holds more than this in addition: 300MB, 4GiB.
-    /// Checked between passes and kernels; mapped files and the C compiler do not count. --memory is for the plan
-    #[arg(long, value_name = "SIZE", help_heading = "Limits", value_parser = quantity::size)]
-    pub memory_limit: Option<u64>,
     /// The plan's memory budget: refuse a plan, and a run, whose values take more than this: 300MB, 4GiB. Checked when the
     /// plan is made, when it is loaded, and for each value whose size is known only then [default: this machine's memory,
     /// or what its control group grants; for 'explain', that of a device of the mesh]
@@ -168,15 +160,10 @@ impl Codegen {
                 min_ops: self.min_subgraph_size,
             },
             memory: self.memory,
-            limits: self.limits(),
+            limits: limits::of_compilations(),
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()
         })
-    }
-
-    /// The limits of --time-limit and --memory-limit.
-    pub fn limits(&self) -> Limits {
-        Limits::new(*STARTED, self.time_limit, self.memory_limit)
     }
 
     /// The mesh of --mesh, with --joint-search, --stages and --microbatches.
@@ -225,8 +212,6 @@ impl Codegen {
             ("--backend", !self.backend.is_empty()),
             ("--pin", !self.pin.is_empty()),
             ("--min-subgraph-size", self.min_subgraph_size.is_some()),
-            ("--time-limit", self.time_limit.is_some()),
-            ("--memory-limit", self.memory_limit.is_some()),
         ];
         match flags.into_iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
             Some((flag, _)) => {

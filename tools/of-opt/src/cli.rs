@@ -7,8 +7,9 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
-    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view,
 };
+use crate::limits::LimitOptions;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -28,6 +29,9 @@ pub struct Cli {
     /// Messages.
     #[command(flatten)]
     pub messages: MessageOptions,
+    /// Limits.
+    #[command(flatten)]
+    pub limits: LimitOptions,
     /// A shared library that holds ops, a backend, or both; may be repeated
     #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
     pub library: Vec<PathBuf>,
@@ -52,6 +56,8 @@ pub enum Command {
     Profile(profile::Profile),
     /// Show the contents of a plan or model
     Inspect(inspect::Inspect),
+    /// Show a plan or model in a browser: serves an interactive page on this machine until Ctrl-C
+    View(view::View),
     /// Show the differences between two plans
     Diff(diff::Diff),
     /// Find the first op whose values differ between native code and another runtime, and reduce the model to it

@@ -7,9 +7,10 @@ mod console;
 mod error_page;
 mod exit;
 mod expected;
+mod limits;
 mod logging;
 mod model_file;
-mod page;
+mod page_server;
 mod panics;
 mod placement_report;
 mod progress;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     LazyLock::force(&arguments::STARTED);
     panics::install();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Cli { command, opt, messages, library } = match Cli::try_parse_from(&arguments) {
+    let Cli { command, opt, messages, limits, library } = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(e) => return wrong_command_line(&e, &arguments),
     };
@@ -58,37 +59,36 @@ fn main() -> ExitCode {
     signals::install();
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
-    let result =
-        check_paths(&arguments).and_then(|()| of_driver::load_libraries(&library)).and_then(|()| match command {
-            None => commands::opt::opt(&opt, Cli::command(), console),
-            Some(_) if opt.is_given() => {
-                Err(exit::usage("a command and a file to run passes on were both given").into())
-            }
-            Some(Command::Import(c)) => commands::import::import(&c, console),
-            Some(Command::Export(c)) => commands::export::export(&c, console),
-            Some(Command::Compile(c)) => commands::compile::compile(&c, console),
-            Some(Command::Run(c)) => commands::run::run(&c, console),
-            Some(Command::Train(c)) => commands::train::train(&c, console),
-            Some(Command::Bench(c)) => commands::bench::bench(&c, console),
-            Some(Command::Profile(c)) => commands::profile::profile(&c, console),
-            Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
-            Some(Command::Diff(c)) => commands::diff::diff(&c, console),
-            Some(Command::Debug(c)) => commands::debug::debug(&c, console),
-            Some(Command::Verify(c)) => commands::verify::verify(&c, console),
-            Some(Command::Sign(c)) => commands::sign::sign(&c, console),
-            Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
-            Some(Command::Explain(c)) => commands::explain::explain(&c, console),
-            Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
-            Some(Command::Measure(c)) => commands::measure::measure(&c, console),
-            Some(Command::Passes(c)) => commands::passes::passes(&c, console),
-            Some(Command::Ops(c)) => commands::ops::ops(&c, console),
-            Some(Command::Lsp(c)) => commands::lsp::lsp(&c),
-            Some(Command::ExplainError(c)) => commands::explain_error::explain_error(&c, console),
-            Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
-            Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
-            Some(Command::Cache(c)) => commands::cache::cache(&c, console),
-            Some(Command::Backends(c)) => commands::backends::backends(&c, console),
-        });
+    let started = limits::install(&limits, &messages).and_then(|()| check_paths(&arguments));
+    let result = started.and_then(|()| of_driver::load_libraries(&library)).and_then(|()| match command {
+        None => commands::opt::opt(&opt, Cli::command(), console),
+        Some(_) if opt.is_given() => Err(exit::usage("a command and a file to run passes on were both given").into()),
+        Some(Command::Import(c)) => commands::import::import(&c, console),
+        Some(Command::Export(c)) => commands::export::export(&c, console),
+        Some(Command::Compile(c)) => commands::compile::compile(&c, console),
+        Some(Command::Run(c)) => commands::run::run(&c, console),
+        Some(Command::Train(c)) => commands::train::train(&c, console),
+        Some(Command::Bench(c)) => commands::bench::bench(&c, console),
+        Some(Command::Profile(c)) => commands::profile::profile(&c, console),
+        Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
+        Some(Command::View(c)) => commands::view::view(&c, console),
+        Some(Command::Diff(c)) => commands::diff::diff(&c, console),
+        Some(Command::Debug(c)) => commands::debug::debug(&c, console),
+        Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+        Some(Command::Sign(c)) => commands::sign::sign(&c, console),
+        Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
+        Some(Command::Explain(c)) => commands::explain::explain(&c, console),
+        Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
+        Some(Command::Measure(c)) => commands::measure::measure(&c, console),
+        Some(Command::Passes(c)) => commands::passes::passes(&c, console),
+        Some(Command::Ops(c)) => commands::ops::ops(&c, console),
+        Some(Command::Lsp(c)) => commands::lsp::lsp(&c),
+        Some(Command::ExplainError(c)) => commands::explain_error::explain_error(&c, console),
+        Some(Command::Completions(c)) => commands::completions::completions(&c, Cli::command(), console),
+        Some(Command::Man(c)) => commands::man::man(&c, Cli::command(), console),
+        Some(Command::Cache(c)) => commands::cache::cache(&c, console),
+        Some(Command::Backends(c)) => commands::backends::backends(&c, console),
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(errors) => {

@@ -3,29 +3,10 @@
 use of_diag::Diagnostics;
 use of_driver::{Backends, InputSource, ModelOrPlan, Workload};
 
-use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, Shapes};
 use crate::console::Console;
-use crate::model_file;
 
-/// Opens the plan, or compiles the model for the shapes of its inputs. With `random`, inputs are random where there are no
-/// files.
-///
-/// # Errors
-/// When a file cannot be read, the inputs do not fit, or an op is not supported.
-pub fn workload(
-    model: &ModelFile,
-    files: &InputFiles,
-    shapes: &Shapes,
-    random: bool,
-    codegen: &Codegen,
-    backends: &Backends,
-    console: &Console,
-) -> Result<Workload, Diagnostics> {
-    let opened = model_file::open_for(model, &files.inputs, console)?;
-    workload_of(opened, files, shapes, random, codegen, backends, console)
-}
-
-/// As [`workload`], for a model or plan that is open.
+/// The plan, or the model compiled for the shapes of its inputs. With `random`, inputs are random where there are no files.
 ///
 /// # Errors
 /// When a file cannot be read, the inputs do not fit, or an op is not supported.

@@ -167,3 +167,37 @@ fn models_are_refused_with_a_hint() {
     assert!(said.contains("is a model") && said.contains("of-opt compile"), "{said}");
     assert_eq!(of_opt(dir.path(), &["diff", "a.plan", "none.plan"]).status.code(), Some(2));
 }
+
+#[test]
+fn plans_record_the_hashes_of_external_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let ok = |args: &[&str]| {
+        let out = of_opt(dir.path(), args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    std::fs::write(dir.path().join("m.of"), MODEL).unwrap();
+    ok(&["export", "m.of", "-o", "m.onnx", "--external-data"]);
+    let data = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let data: Vec<_> = data.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("m.onnx.")).collect();
+    let [data] = &data[..] else { panic!("{data:?}") };
+    ok(&[&["compile", "m.onnx", "-o", "a.plan"], &BASE[..]].concat());
+    let hash = |path: &Path| blake3_of(&std::fs::read(path).unwrap());
+    let name = data.file_name().unwrap().to_str().unwrap();
+    let inspected = ok(&["inspect", "a.plan"]);
+    for (name, path) in [("m.onnx", &dir.path().join("m.onnx")), (name, data)] {
+        let line = format!("made from    {name} blake3 {}\n", hash(path));
+        assert!(inspected.contains(&line), "{line}{inspected}");
+    }
+    // The model's own file stays the same; only its data changes.
+    let mut bytes = std::fs::read(data).unwrap();
+    bytes[3] ^= 1;
+    std::fs::write(data, bytes).unwrap();
+    ok(&[&["compile", "m.onnx", "-o", "b.plan"], &BASE[..]].concat());
+    let line = format!("made from    {name} blake3 {}\n", hash(data));
+    assert!(ok(&["inspect", "b.plan"]).contains(&line), "{line}");
+}
+
+fn blake3_of(bytes: &[u8]) -> String {
+    of_driver::model::hash_of_bytes(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

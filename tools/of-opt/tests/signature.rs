@@ -37,7 +37,7 @@ fn path(dir: &TempDir, name: &str) -> PathBuf {
     dir.path().join(name)
 }
 
-/// What `verify-signature` and `run --require-signature` say, which agree.
+/// What `verify-signature` and the commands with `--require-signature` say, which agree.
 fn check(dir: &TempDir, public: &str, more: &[&str]) -> (i32, String) {
     let public = key(public);
     let (code, _, said) = of_opt(dir, &[&["verify-signature", "m.plan", "--key", &public], more].concat());
@@ -45,6 +45,12 @@ fn check(dir: &TempDir, public: &str, more: &[&str]) -> (i32, String) {
     let (ran, out, said_too) = of_opt(dir, &[&run[..], more].concat());
     assert_eq!((code, &said), (ran, &said_too));
     assert_eq!(out.is_empty(), code != 0, "{out}");
+    for command in ["bench", "profile"] {
+        let command = [command, "m.plan", "--max-seconds", "0.01", "--json", "--require-signature", &public];
+        let (ran, out, said_too) = of_opt(dir, &[&command[..], more].concat());
+        assert_eq!((code, out.is_empty()), (ran, code != 0), "{said_too}");
+        assert!(code == 0 || said == said_too, "{said_too}");
+    }
     (code, said)
 }
 

@@ -48,12 +48,14 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-reference",
             "of-runtime",
             "of-sharding",
+            "of-signature",
             "of-stablehlo",
             "of-tensorrt",
             "of-xla",
         ],
     ),
     ("of-lsp", &["of-diag", "of-ir", "of-ops", "of-passes"]),
+    ("of-page", &["of-ir", "of-passes", "of-plan", "of-sharding"]),
     (
         "of-opt",
         &[
@@ -67,6 +69,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-mlir",
             "of-onnx",
             "of-ops",
+            "of-page",
             "of-passes",
             "of-plan",
             "of-reference",
@@ -79,7 +82,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("of-transport", &["of-plan", "of-runtime"]),
-    ("of-runtime-c", &["of-plan", "of-runtime"]),
+    ("of-runtime-c", &["of-plan", "of-runtime", "of-signature"]),
     (
         "of-python",
         &[
@@ -90,6 +93,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-ir",
             "of-onnx",
             "of-ops",
+            "of-page",
             "of-passes",
             "of-plan",
             "of-runtime",

@@ -34,6 +34,14 @@ pub fn compile(model: Model, threads: usize, shapes: &[(&str, usize)], to: &Path
     compiler.compile(model).and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// Compiles a model with variables.
+pub fn compile_with(model: Model, variables: &[&str], to: &Path) {
+    let variables = variables.iter().map(|text| (*text).to_owned()).collect();
+    let options = CompileOptions { cpu_code: CpuCode::Machine, threads: 1, variables, ..CompileOptions::default() };
+    let compiled = Compiler::with_options(options).compile(model);
+    compiled.and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
+}
+
 /// The model of examples/digits.
 pub fn digits() -> Model {
     Model::open(root().join("examples/digits/digits.onnx")).unwrap()

@@ -29,8 +29,9 @@ from ._errors import (
     RunError,
     UnsupportedError,
 )
-from ._native import Module, Plan, Port, Session, __version__
+from ._native import Module, Plan, Port, Session, Variables, __version__
 from ._native import compile as _compile
+from ._pool import SessionPool
 
 __all__ = [
     "CancelledError",
@@ -46,7 +47,9 @@ __all__ = [
     "Port",
     "RunError",
     "Session",
+    "SessionPool",
     "UnsupportedError",
+    "Variables",
     "compile",
 ]
 
@@ -58,6 +61,7 @@ def compile(
     *,
     shapes: Optional[Shapes] = None,
     variants: Iterable[Shapes] = (),
+    variables: Union[Mapping[str, str], Iterable[str]] = (),
     threads: int = 0,
     precision: str = "model",
     calibration: Iterable[Union[str, "os.PathLike[str]"]] = (),
@@ -82,6 +86,9 @@ def compile(
         shapes: numbers for open dimensions, ``{"batch": 8}``, or shapes of inputs, ``{"x": (1, 3, 224, 224)}``. A dimension without
             a number stays open: the plan serves every legal extent.
         variants: further programs in the plan, each for other ``shapes``. A run takes the one that accepts its inputs.
+        variables: inputs whose values a session keeps, ``{"present": "past"}``: the output "present" is the value of the input "past" in
+            the next run. ``{"present": "past:zeros"}`` makes it zeros in a new session; otherwise it is set before the first run
+            (:attr:`Session.variables`). Their shapes have numbers.
         threads: workers that the plan is scheduled for; 0 takes all cores.
         precision: "model", or "int8", "bf16", "f16" for products and convolutions.
         calibration: folders with sets of inputs, on which "int8" observes ranges.
@@ -130,6 +137,7 @@ def compile(
         "time_limit": time_limit,
         "memory_limit": memory_limit,
         "tune": tune,
+        "variables": _variables(variables),
     }
     plan, remarks = _compile(_source(model), options)
     for text, _ in remarks:
@@ -146,6 +154,15 @@ def _source(model: Any) -> Any:
     if hasattr(model, "SerializeToString"):
         return model.SerializeToString()
     return os.fspath(model)
+
+
+def _variables(variables: Union[Mapping[str, str], Iterable[str]]) -> list:
+    """Variables as the command line takes them: ``present=past:zeros``."""
+    if isinstance(variables, str):
+        return [variables]
+    if isinstance(variables, Mapping):
+        return [f"{output}={input}" for output, input in variables.items()]
+    return list(variables)
 
 
 def _shapes(shapes: Optional[Shapes]) -> list:

@@ -1,12 +1,12 @@
 import os
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
 __version__: str
 
 class Port:
-    """An input or output of a plan."""
+    """An input, output or variable of a plan."""
 
     @property
     def name(self) -> str:
@@ -26,12 +26,24 @@ class Plan:
     """A compiled model: machine code, weights and memory layout. :func:`of_opt.compile` makes one."""
 
     @staticmethod
-    def load(source: Union[str, "os.PathLike[str]", bytes]) -> Plan:
+    def load(
+        source: Union[str, "os.PathLike[str]", bytes],
+        *,
+        require_signature: Optional[Union[str, "os.PathLike[str]"]] = None,
+        signature: Optional[Union[str, "os.PathLike[str]"]] = None,
+    ) -> Plan:
         """Opens a plan: a file, which is mapped into memory, or bytes, which are copied.
+
+        Args:
+            source: the file, or the bytes.
+            require_signature: a file with a public key in PEM. The plan is opened only if the holder of this key signed it (``of-opt sign``).
+                The file is read into memory, and the signature is checked before the plan is decoded.
+            signature: the file of the signature; None takes that of the plan with ".sig" behind its name.
 
         Raises:
             FileError: the file cannot be read.
-            PlanError: it is no plan, damaged, or of another version.
+            PlanError: it is no plan, damaged, of another version, or its signature is refused.
+            InputError: there is no such key, or a signature without a key.
         """
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes the plan to a file, which appears whole or not at all.
@@ -58,6 +70,9 @@ class Plan:
     @property
     def outputs(self) -> List[Port]:
         """The outputs, in the order of the model."""
+    @property
+    def variables(self) -> List[Port]:
+        """The variables, whose values a session keeps between runs."""
 
 class Session:
     """Executes a plan any number of times.
@@ -69,13 +84,23 @@ class Session:
         plan: the plan. Sessions share its code and weights.
         threads: workers, the calling thread included; 0 takes as many as the plan was compiled for.
         memory: the most bytes that values may take; None is this machine's memory.
+        variables: those of another session of the same plan, which both sessions then share: their runs follow one another. Without it
+            the session has its own.
 
     Raises:
+        InputError: the variables are those of another plan.
         UnsupportedError: this machine cannot execute the plan.
         LimitError: the values take more memory than they may.
     """
 
-    def __init__(self, plan: Plan, *, threads: int = 0, memory: Optional[int] = None) -> None: ...
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        threads: int = 0,
+        memory: Optional[int] = None,
+        variables: Optional[Variables] = None,
+    ) -> None: ...
     def run(
         self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
     ) -> Dict[str, Any]:
@@ -110,8 +135,46 @@ class Session:
         Returns:
             For each output None, or the capsule of what the run made.
         """
+    @property
+    def variables(self) -> Variables:
+        """The values that stay in the session between runs, by name; empty if the plan has no variables."""
     def cancel(self) -> None:
         """Ends the runs of this session that are in progress, from another thread."""
+
+class Variables:
+    """The variables of a session: a mapping from names to current values.
+
+    A run that is under way ends before a value is read or set. After a run that failed while it updated variables, their values are
+    lost: reading them is an error until they are set again or reset.
+    """
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A copy of the current value.
+
+        Raises:
+            KeyError: there is no such variable.
+            InputError: it has no value yet.
+        """
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Sets the value, which is copied: an array of the exact dtype and shape, or numbers and lists, which are converted.
+
+        Raises:
+            KeyError: there is no such variable.
+            InputError: the value has another dtype or shape.
+        """
+    def __contains__(self, name: object) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def keys(self) -> List[str]:
+        """The names."""
+    def items(self) -> List[Tuple[str, np.ndarray]]:
+        """Names and copies of the current values.
+
+        Raises:
+            InputError: one has no value yet.
+        """
+    def reset(self) -> None:
+        """Gives every variable its value in a new session; those without one have none afterwards."""
 
 class Module:
     """A module of the IR: functions under their names. Constants share memory with the arrays that they were made from."""

@@ -14,6 +14,7 @@ use pyo3::types::PyDict;
 
 use crate::compile::Sources;
 use crate::error::{exception, input_error};
+use crate::notebook::embedded;
 
 use super::constants::to_tensor;
 use super::function::Function;
@@ -167,6 +168,11 @@ impl Module {
 
     fn __str__(&self, py: Python<'_>) -> String {
         self.text(py, false, false, true)
+    }
+
+    /// The interactive page, for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> String {
+        py.detach(|| embedded(&of_page::model::page(&self.shared.detached().module)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -15,7 +15,8 @@ use serde_json::json;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::exit;
-use crate::workload::workload;
+use crate::signed_plan::Signed;
+use crate::workload::workload_of;
 use of_driver::count;
 
 /// Flags.
@@ -42,6 +43,9 @@ pub struct Bench {
     /// Report how long GPUs computed, by their own clocks, without transfers from and to the host
     #[arg(long)]
     pub device_time: bool,
+    /// Who must have signed the plan.
+    #[command(flatten)]
+    pub signed: Signed,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -76,7 +80,8 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     if c.device_time {
         backends.time_devices(DeviceTiming::Whole);
     }
-    let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
+    let opened = c.signed.open(&c.model, &c.inputs, console)?;
+    let workload = workload_of(opened, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = workload.summary.as_ref().filter(|_| !c.json) {
         super::compile::note_summary(summary, workload.plan.plan(), console);
     }

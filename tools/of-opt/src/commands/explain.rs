@@ -19,9 +19,9 @@ use serde_json::json;
 use crate::arguments::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model_file;
-use crate::page::{self, Kind, Page, Track};
-use crate::{exit, placement_report};
+use crate::{exit, limits, placement_report};
 use of_driver::count;
+use of_page::{Kind, Page, Track};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -90,7 +90,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
     add_alternatives(&mut manager, &sharding.search, name)?;
     let activity = console.begin("running passes");
-    manager.checkpoint = checkpoint(&activity, &c.codegen.limits());
+    manager.checkpoint = checkpoint(&activity, &limits::of_compilations());
     let report = manager.run(&mut own, &mut |s| console.ir(s))?;
     drop(activity);
     console.report(&report.warnings);
@@ -112,7 +112,8 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         let mut chosen = own.clone();
         chosen.funcs.insert("main".into(), func.clone());
         let (tracks, step) = super::simulate::predicted_tracks(&chosen, &source, &mesh, name, console)?;
-        return layout_page(&source.module.name, name, &model, &decision, &tracks, step).write(path);
+        let page = layout_page(&source.module.name, name, &model, &decision, &tracks, step);
+        return super::inspect::write_page(&page, path);
     }
     if c.json {
         return console.print(&as_json(name, &model, &decision));
@@ -151,8 +152,8 @@ fn layout_page(
                 sum of the cost model, which knows neither fusion nor the overhead of tasks.";
     page.timeline("Timeline of a step", note, tracks);
     page.memory("Memory of a rank", tracks, Some(model.mesh.memory));
-    page::layouts::add(&mut page, model, d);
-    page::model::add(&mut page, model.func);
+    of_page::layouts::add(&mut page, model, d);
+    of_page::model::add(&mut page, model.func);
     page
 }
 

@@ -1,20 +1,19 @@
 //! `of-opt inspect`: what is in a plan or model.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use of_diag::Diagnostics;
-use of_ir::{Func, Graph, Module};
+use of_ir::Module;
+use of_page::{Facts, Page};
 use serde_json::{Value, json};
 
 use crate::arguments::ModelFile;
 use crate::console::Console;
 use crate::model_file;
-use crate::page::{self, Kind, Page};
 use crate::show::bytes;
-use of_driver::ModelOrPlan;
+use of_driver::{ModelOrPlan, io_error};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -37,7 +36,7 @@ pub struct Inspect {
 pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
     let opened = model_file::open(&c.model, console)?;
     if let Some(path) = &c.html {
-        return html(&opened).write(path);
+        return write_page(&page(&opened), path);
     }
     let text = match opened {
         ModelOrPlan::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
@@ -50,77 +49,20 @@ pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
     console.print(&text)
 }
 
-/// The page of `--html`.
-fn html(opened: &ModelOrPlan) -> Page {
+/// The page of a model or plan.
+pub fn page(opened: &ModelOrPlan) -> Page {
     match opened {
-        ModelOrPlan::Plan(plan) => {
-            let mut page = Page::new(&plan.plan().info.model);
-            page::plan::add(&mut page, plan.plan());
-            page
-        }
-        ModelOrPlan::Model(source) => {
-            let mut page = Page::new(&source.module.name);
-            let facts: Vec<Facts> = source.module.funcs.iter().map(|(n, f)| Facts::of(n, f)).collect();
-            page.fact("functions", Kind::Number, facts.len(), "");
-            page.fact("ops", Kind::Number, facts.iter().flat_map(|f| f.ops.values()).sum::<usize>(), "");
-            page.fact("constants", Kind::Bytes, facts.iter().map(|f| f.constant_bytes).sum::<u64>(), "");
-            let ports = facts.iter().flat_map(|f| {
-                let list = |what: &'static str, ports: &[(String, String)]| {
-                    ports.iter().map(|(name, ty)| json!([f.name, what, name, ty])).collect::<Vec<_>>()
-                };
-                [list("input", &f.inputs), list("output", &f.outputs)].concat()
-            });
-            let columns = [("function", Kind::Text), ("kind", Kind::Group), ("name", Kind::Text), ("type", Kind::Text)];
-            page.table("Inputs and outputs", "", &columns, ports);
-            source.module.funcs.values().for_each(|f| page::model::add(&mut page, f));
-            page
-        }
+        ModelOrPlan::Plan(plan) => of_page::plan::page(plan.plan()),
+        ModelOrPlan::Model(source) => of_page::model::page(&source.module),
     }
 }
 
-/// What is worth knowing of a function.
-struct Facts {
-    name: String,
-    inputs: Vec<(String, String)>,
-    outputs: Vec<(String, String)>,
-    symbols: Vec<String>,
-    ops: BTreeMap<&'static str, usize>,
-    constants: usize,
-    constant_bytes: u64,
-}
-
-impl Facts {
-    fn of(name: &str, f: &Func) -> Facts {
-        let typed = |names: &[String], types: Vec<of_ir::Type>| {
-            names.iter().cloned().zip(types.iter().map(ToString::to_string)).collect()
-        };
-        let mut ops = BTreeMap::new();
-        for op in f.graph.walk() {
-            *ops.entry(f.graph.op(op).name()).or_insert(0) += 1;
-        }
-        let (constants, constant_bytes) = constants(&f.graph);
-        Facts {
-            name: name.into(),
-            inputs: typed(&f.inputs, f.input_types()),
-            outputs: typed(&f.outputs, f.output_types()),
-            symbols: of_passes::specialize::open_symbols(f),
-            ops,
-            constants,
-            constant_bytes,
-        }
-    }
-}
-
-fn constants(g: &Graph) -> (usize, u64) {
-    let mut total = (0, 0);
-    for op in g.walk() {
-        let data = g.op(op);
-        if let Some(t) = data.def.constant(&data.attrs) {
-            total.0 += 1;
-            total.1 += t.bytes().map_or(0, |b| b.len() as u64);
-        }
-    }
-    total
+/// Writes a page to a file.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_page(page: &Page, path: &Path) -> Result<(), Diagnostics> {
+    of_files::write(path, page.to_html()).map_err(|e| io_error(path, "written", &e).into())
 }
 
 fn as_text(module: &Module, facts: &[Facts]) -> String {

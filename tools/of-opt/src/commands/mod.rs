@@ -25,3 +25,4 @@ pub mod sign;
 pub mod simulate;
 pub mod train;
 pub mod verify;
+pub mod view;

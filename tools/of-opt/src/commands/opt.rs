@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use of_diag::{Diagnostics, Location, closest};
 use of_driver::prepare::verify;
-use of_driver::{Observer, error, io_error, model};
+use of_driver::{Activity, Observer, checkpoint, error, io_error, model};
 use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module, write_module};
 use of_passes::{Manager, PIPELINE_FILE, Settings};
 
 use crate::console::{Console, goes_to_terminal, is_dash};
 use crate::expected;
-use crate::{exit, model_file};
+use crate::{exit, limits, model_file};
 
 /// Flags of the pass runner.
 #[derive(Args, Debug, Default)]
@@ -129,6 +129,7 @@ fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagno
     // The pipeline first: a typing error in it should not wait for a large file.
     let mut manager = Manager::parse(text)?;
     manager.settings = o.settings();
+    manager.checkpoint = checkpoint(&Activity::default(), &limits::of_compilations());
     check_names("--print-before", &o.print_before)?;
     check_names("--print-after", &o.print_after)?;
     let mut module = match input.extension().and_then(|e| e.to_str()) {

@@ -19,11 +19,12 @@ use serde_json::{Value, json};
 use super::bench::Limits;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::page::{self, Event, Kind, Page, Track};
 use crate::show::{self};
+use crate::signed_plan::Signed;
 use crate::trace;
-use crate::workload::workload;
+use crate::workload::workload_of;
 use of_driver::count;
+use of_page::{Event, Kind, Page, Track};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -52,6 +53,9 @@ pub struct Profile {
     /// Write a page for a browser: the last run as a timeline, and the time of each task
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
+    /// Who must have signed the plan.
+    #[command(flatten)]
+    pub signed: Signed,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -72,7 +76,7 @@ struct Row {
 impl Row {
     fn new(timing: TaskTiming, program: &Program, plan: &Plan) -> Row {
         let task = &program.tasks[timing.task];
-        let (kind, (flops, bytes)) = (page::plan::kind(task), page::plan::work(task));
+        let (kind, (flops, bytes)) = (of_page::plan::kind(task), of_page::plan::work(task));
         let of = first_operand(task, program, plan);
         Row { timing, thread: task.thread, kind, of, flops, bytes, locations: task.locations.clone() }
     }
@@ -101,7 +105,8 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     let threads = options.worker_threads();
     let mut backends = Backends::new(&options)?;
     backends.time_devices(DeviceTiming::Steps);
-    let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
+    let opened = c.signed.open(&c.model, &c.inputs, console)?;
+    let workload = workload_of(opened, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_not_emitted(summary, console);
         super::compile::note_not_native(summary, console);
@@ -135,7 +140,7 @@ pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
         console.note(&format!("the last run is in {}", path.display()));
     }
     if let Some(path) = &c.html {
-        html(&rows, &limits, &plan.plan().info.model).write(path)?;
+        super::inspect::write_page(&html(&rows, &limits, &plan.plan().info.model), path)?;
         console.note(&format!("the page is {}", path.display()));
     }
     if c.in_order {
@@ -293,7 +298,7 @@ fn html(rows: &[Row], limits: &Roofline, model: &str) -> Page {
     let rate = |x: u64, r: &Row| (x > 0).then(|| x as f64 / r.best() / 1e9);
     let row = |r: &Row| {
         let (flops, bytes) = (rate(r.flops, r), rate(r.bytes, r));
-        let from = page::shortened(&r.locations.join(", "));
+        let from = of_page::shortened(&r.locations.join(", "));
         let (share, limit) = (r.mean() / total.max(1e-12), r.of_limit(limits));
         json!([r.timing.task, r.timing.name, r.kind, r.mean(), share, r.best(), limit, flops, bytes, from])
     };

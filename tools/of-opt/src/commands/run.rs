@@ -8,9 +8,7 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
 use of_driver::session::run_error;
-use of_driver::{
-    Backends, Cache, ModelOrPlan, Session, SessionOptions, count, error, io_error, output_and_input, tensor_files,
-};
+use of_driver::{Backends, Cache, Session, SessionOptions, count, error, io_error, output_and_input, tensor_files};
 use of_runtime::Transport;
 use serde_json::json;
 
@@ -19,8 +17,9 @@ use crate::console::{Console, is_dash};
 use crate::ranks::{self, RankOptions, Role};
 use crate::sandbox::Access;
 use crate::show::{self, Labels};
+use crate::signed_plan::Signed;
 use crate::workload::workload_of;
-use crate::{exit, model_file, sandbox, signed_plan};
+use crate::{exit, sandbox};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -71,13 +70,9 @@ pub struct Run {
     /// Print the comparison of --expect as JSON
     #[arg(long, requires = "expect")]
     pub json: bool,
-    /// Run only a plan that the holder of this key signed: a public key in PEM. The signature is checked before the plan is
-    /// decoded
-    #[arg(long, value_name = "PUB.pem")]
-    pub require_signature: Option<PathBuf>,
-    /// The signature for --require-signature [default: MODEL.sig]
-    #[arg(long, value_name = "FILE.sig", requires = "require_signature")]
-    pub signature: Option<PathBuf>,
+    /// Who must have signed the plan.
+    #[command(flatten)]
+    pub signed: Signed,
     /// Give up all rights that the run does not need before the model is opened, for models of strangers: no other programs, no
     /// network, and only the files that this command line names. Kernels are compiled in process, without the cache
     #[arg(long)]
@@ -131,10 +126,10 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
         access.read.extend(files.filter_map(|file| std::str::from_utf8(file).ok()).map(PathBuf::from));
         access.read.push(input.into());
     }
-    let named = [&c.labels, &c.expect, &c.require_signature, &c.signature].into_iter().flatten();
+    let named = [&c.labels, &c.expect, &c.signed.require_signature, &c.signed.signature].into_iter().flatten();
     access.read.extend(named.chain(libraries).cloned());
-    if c.require_signature.is_some() {
-        access.read.push(signed_plan::signature_file(model));
+    if c.signed.require_signature.is_some() {
+        access.read.push(of_signature::signature_file(model));
     }
     sandbox::enter(&access)
 }
@@ -158,16 +153,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     }
     let backends = Backends::new(&options)?;
     let random = !c.shapes.shape.is_empty();
-    let opened = match &c.require_signature {
-        Some(key) => {
-            if !c.model.initializer_input.is_empty() {
-                return Err(exit::usage("--initializer-input has no effect on a signed plan").into());
-            }
-            let plan = signed_plan::open(&c.model.model, c.signature.as_deref(), key)?;
-            ModelOrPlan::Plan(Box::new(plan))
-        }
-        None => model_file::open_for(&c.model, &c.inputs.inputs, console)?,
-    };
+    let opened = c.signed.open(&c.model, &c.inputs, console)?;
     let workload = workload_of(opened, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_not_emitted(summary, console);

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
+use of_driver::signed_plan::{self, file_error};
 use of_driver::{Observer, error, io_error};
+use of_signature::{private_key, public_key, signature_file, signed_name};
 
 use crate::console::Console;
-use crate::signed_plan;
 
 /// Flags of `sign`.
 #[derive(Args, Debug)]
@@ -42,11 +43,11 @@ pub struct VerifySignature {
 /// # Errors
 /// When a file cannot be read or written, the key is of another kind, or the plan does not verify.
 pub fn sign(c: &Sign, console: &Console) -> Result<(), Diagnostics> {
-    let key = signed_plan::private_key(&c.key)?;
+    let key = private_key(&c.key).map_err(|e| file_error(&e))?;
     let plan = of_driver::model::open_plan(&c.plan)?;
     super::verify::prove(&plan)?;
-    let output = c.output.clone().unwrap_or_else(|| signed_plan::signature_file(&c.plan));
-    let bundle = of_signature::sign(&signed_plan::name(&c.plan), &plan.bytes(), &key);
+    let output = c.output.clone().unwrap_or_else(|| signature_file(&c.plan));
+    let bundle = of_signature::sign(&signed_name(&c.plan), &plan.bytes(), &key);
     let bundle = bundle.map_err(|e| error(Code::INPUT, e.to_string()))?;
     of_files::write(&output, bundle.as_bytes()).map_err(|e| io_error(&output, "written", &e))?;
     console.note(&format!("{}: signed, {}", c.plan.display(), output.display()));
@@ -59,7 +60,7 @@ pub fn sign(c: &Sign, console: &Console) -> Result<(), Diagnostics> {
 /// When a file cannot be read, or the signature is refused.
 pub fn verify_signature(c: &VerifySignature, console: &Console) -> Result<(), Diagnostics> {
     signed_plan::open(&c.plan, c.signature.as_deref(), &c.key)?;
-    let fingerprint = signed_plan::public_key(&c.key)?.fingerprint();
+    let fingerprint = public_key(&c.key).map_err(|e| file_error(&e))?.fingerprint();
     let fingerprint = fingerprint.map_err(|e| error(Code::INPUT, e.to_string()))?;
     console.print(&format!("{}: signed with the key {fingerprint}\n", c.plan.display()))
 }

@@ -23,12 +23,13 @@ use of_sharding::MeshSpec;
 use serde_json::{Value, json};
 
 use super::bench::Limits;
-use crate::arguments::{Codegen, ModelFile, Shapes};
+use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::page::{Event, Kind, Page, Track};
 use crate::show::bytes;
-use crate::{exit, model_file, trace};
+use crate::signed_plan::Signed;
+use crate::{exit, trace};
 use of_driver::count;
+use of_page::{Event, Kind, Page, Track};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -60,6 +61,9 @@ pub struct Simulate {
     /// How long to run it.
     #[command(flatten)]
     pub limits: Limits,
+    /// Who must have signed the plan.
+    #[command(flatten)]
+    pub signed: Signed,
     /// Code generation, and the mesh.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -84,7 +88,7 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
     let before = process::restart_peak();
-    match model_file::open(&c.model, console)? {
+    match c.signed.open(&c.model, &InputFiles::default(), console)? {
         ModelOrPlan::Plan(plan) => {
             c.codegen.check_no_compile_flags(&["--mesh"])?;
             let plan: Arc<PlanFile> = Arc::from(plan);
@@ -262,7 +266,7 @@ fn print(
         console.note(&format!("the timeline is in {}", path.display()));
     }
     if let Some(path) = &c.html {
-        predicted.page().write(path)?;
+        super::inspect::write_page(&predicted.page(), path)?;
         console.note(&format!("the page is {}", path.display()));
     }
     if c.json {

@@ -14,6 +14,8 @@ pub struct Client {
     child: Child,
     input: Option<ChildStdin>,
     messages: Receiver<(Instant, Value)>,
+    /// What the server said that it can.
+    pub capabilities: Value,
     /// Messages that were not waited for.
     pub others: Vec<Value>,
     last_id: i64,
@@ -41,7 +43,15 @@ impl Client {
                 }
             }
         });
-        Client { child, input, messages, others: Vec::new(), last_id: 0, arrived: Instant::now() }
+        Client {
+            child,
+            input,
+            messages,
+            capabilities: Value::Null,
+            others: Vec::new(),
+            last_id: 0,
+            arrived: Instant::now(),
+        }
     }
 
     /// Starts the program and initializes it with the given client capabilities.
@@ -49,6 +59,7 @@ impl Client {
         let mut c = Client::start();
         let answer = c.request("initialize", json!({"processId": null, "rootUri": null, "capabilities": capabilities}));
         assert_eq!(answer["serverInfo"]["name"], "of-opt");
+        c.capabilities = answer["capabilities"].clone();
         c.notify("initialized", json!({}));
         c
     }

@@ -47,6 +47,8 @@ fn requests_on_a_large_module_are_fast() {
     let last = text.lines().count() - 2;
     let mut ranged = line(middle, 10);
     ranged["range"] = json!({"start": {"line": middle, "character": 10}, "end": {"line": middle, "character": 10}});
+    let mut window = line(middle, 0);
+    window["range"] = json!({"start": {"line": middle, "character": 0}, "end": {"line": middle + 100, "character": 0}});
     let requests = [
         ("hover", line(middle, 10)),
         ("hover", line(last, 6)),
@@ -57,6 +59,7 @@ fn requests_on_a_large_module_are_fast() {
         ("documentHighlight", line(0, text.find("%eps").unwrap_or_default() + 1)),
         ("references", line(0, 7)),
         ("documentSymbol", line(0, 0)),
+        ("semanticTokens/range", window),
         ("codeAction", ranged),
         ("completion", line(middle, 20)),
     ];
@@ -72,6 +75,9 @@ fn requests_on_a_large_module_are_fast() {
         println!("{method}: {least:?}, {bytes} bytes");
         assert!(cfg!(debug_assertions) || least < LIMIT, "{method} takes {least:?}");
     }
+    let started = Instant::now();
+    let all = c.request("textDocument/semanticTokens/full", line(0, 0));
+    println!("semanticTokens/full: {:?}, {} tokens", c.arrived - started, all["data"].as_array().unwrap().len() / 5);
     // A change of one line, then a request that needs the new text.
     let change = json!({"range": {"start": {"line": middle, "character": 0}, "end": {"line": middle, "character": 0}}, "text": " "});
     for version in 2..6 {

@@ -88,6 +88,71 @@ fn hover_shows_types_layouts_constants_and_origins() {
     c.exit();
 }
 
+/// Tokens of an answer: the word, its type, and its modifiers.
+fn semantic_tokens(c: &Client, text: &str, answer: &Value) -> Vec<String> {
+    let legend = &c.capabilities["semanticTokensProvider"]["legend"];
+    let numbers: Vec<usize> = answer["data"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+    let (mut line, mut character) = (0, 0);
+    let tokens = numbers.chunks(5).map(|token| {
+        let &[lines, characters, length, kind, bits] = token else { panic!("{token:?}") };
+        (line, character) = (line + lines, if lines > 0 { characters } else { character + characters });
+        let units: Vec<u16> = text.lines().nth(line).unwrap().encode_utf16().collect();
+        let word = String::from_utf16(&units[character..character + length]).unwrap();
+        let names = legend["tokenModifiers"].as_array().unwrap().iter().enumerate();
+        let modifiers: String =
+            names.filter(|(i, _)| bits >> i & 1 == 1).map(|(_, m)| format!(" {}", m.as_str().unwrap())).collect();
+        format!("{word} {}{modifiers}", legend["tokenTypes"][kind].as_str().unwrap())
+    });
+    tokens.collect()
+}
+
+#[test]
+fn semantic_tokens_tell_arguments_constants_and_definitions_apart() {
+    let mut c = Client::with(json!({}));
+    let text = text();
+    c.open(URI, &text);
+    let document = json!({"textDocument": {"uri": URI}});
+    let all = c.request("textDocument/semanticTokens/full", document.clone());
+    let expected = [
+        "of.mesh namespace declaration",
+        "@main function declaration",
+        "%x parameter declaration",
+        "%n parameter declaration",
+        "%w variable declaration readonly",
+        "of.constant method",
+        "%y variable declaration",
+        "of.matmul method",
+        "%x parameter",
+        "%w variable readonly",
+        "%z variable declaration",
+        "of.relu method",
+        "%y variable",
+        "of.return method",
+        "%z variable",
+    ];
+    assert_eq!(semantic_tokens(&c, &text, &all), expected);
+    // A part of the text, which begins inside of a line and inside of an op.
+    let mut part = document.clone();
+    part["range"] = json!({"start": position(&text, "of.matmul", 0, 0), "end": position(&text, "%y", 1, 2)});
+    let found = c.request("textDocument/semanticTokens/range", part);
+    assert_eq!(semantic_tokens(&c, &text, &found), expected[7..13]);
+
+    // The text changes by a range, and so do the tokens. The op without a name that is known has none.
+    let relu = position(&text, "of.relu", 0, 3);
+    let end = position(&text, "of.relu", 0, 7);
+    let change = json!({"range": {"start": relu, "end": end}, "text": "none_such"});
+    let changed = json!({"uri": URI, "version": 2});
+    c.notify("textDocument/didChange", json!({"textDocument": changed, "contentChanges": [change]}));
+    let text = text.replace("of.relu", "of.none_such");
+    let found = c.request("textDocument/semanticTokens/full", document);
+    let found = semantic_tokens(&c, &text, &found);
+    assert!(
+        found.contains(&"of.matmul method".into()) && !found.iter().any(|t| t.starts_with("of.none_such")),
+        "{found:?}"
+    );
+    c.exit();
+}
+
 #[test]
 fn navigation_finds_definitions_uses_and_symbols() {
     let mut c = Client::with(json!({}));

@@ -1,9 +1,28 @@
 //! Sections about the ops of a function.
 
-use of_ir::{Func, IdMap, OpId, Type};
+use of_ir::{Func, IdMap, Module, OpId, Type};
 use serde_json::json;
 
-use super::{Kind, Names, Page, bounded, shortened};
+use crate::{Facts, Kind, Names, Page, bounded, shortened};
+
+/// The page of a module: facts, inputs and outputs, and each function.
+pub fn page(module: &Module) -> Page {
+    let mut page = Page::new(&module.name);
+    let facts: Vec<Facts> = module.funcs.iter().map(|(n, f)| Facts::of(n, f)).collect();
+    page.fact("functions", Kind::Number, facts.len(), "");
+    page.fact("ops", Kind::Number, facts.iter().flat_map(|f| f.ops.values()).sum::<usize>(), "");
+    page.fact("constants", Kind::Bytes, facts.iter().map(|f| f.constant_bytes).sum::<u64>(), "");
+    let ports = facts.iter().flat_map(|f| {
+        let list = |what: &'static str, ports: &[(String, String)]| {
+            ports.iter().map(|(name, ty)| json!([f.name, what, name, ty])).collect::<Vec<_>>()
+        };
+        [list("input", &f.inputs), list("output", &f.outputs)].concat()
+    });
+    let columns = [("function", Kind::Text), ("kind", Kind::Group), ("name", Kind::Text), ("type", Kind::Text)];
+    page.table("Inputs and outputs", "", &columns, ports);
+    module.funcs.values().for_each(|f| add(&mut page, f));
+    page
+}
 
 /// Adds the graph of a function and the table of its ops.
 pub fn add(page: &mut Page, func: &Func) {

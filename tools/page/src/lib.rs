@@ -2,15 +2,17 @@
 //!
 //! A page is one file, which loads nothing: the data as JSON, and a script that renders what is in view of it.
 
+#![forbid(unsafe_code)]
+
+mod facts;
 pub mod layouts;
 pub mod model;
 pub mod plan;
 
-use std::collections::HashMap;
-use std::path::Path;
+pub use facts::Facts;
 
-use of_diag::Diagnostics;
-use of_driver::io_error;
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -152,12 +154,36 @@ impl Page {
         }
     }
 
+    /// A table of the facts and the sizes of the sections, without a script: for where the page is too large.
+    pub fn to_summary(&self) -> String {
+        let text = |value: &Value| match value {
+            Value::String(text) => escaped(text),
+            other => escaped(&other.to_string()),
+        };
+        let row = |name: String, value: String| format!("<tr><th>{name}</th><td>{value}</td></tr>");
+        let facts = self.facts.iter().map(|fact| {
+            let unit = match fact["kind"].as_str() {
+                Some("bytes") => " B",
+                Some("seconds") => " s",
+                _ => "",
+            };
+            row(text(&fact["name"]), text(&fact["value"]) + unit)
+        });
+        let tables = self.sections.iter().filter_map(|section| {
+            let rows = section["rows"].as_array()?.len() as u64 + section["left_out"].as_u64().unwrap_or(0);
+            Some(row(text(&section["title"]), format!("{rows} rows")))
+        });
+        let rows: String = facts.chain(tables).collect();
+        let hint = "<p>The interactive page is large: <code>of-opt view</code> shows it.</p>";
+        format!("<table><caption>{}</caption>{rows}</table>{hint}", escaped(&self.title))
+    }
+
     /// The text of the page.
     pub fn to_html(&self) -> String {
         let data = json!({"title": self.title, "facts": self.facts, "sections": self.sections}).to_string();
         // No text of a model can end the script element or begin a comment in it.
         let data = data.replace('<', "\\u003c");
-        let title = self.title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let title = escaped(&self.title);
         let mut out = String::new();
         for part in TEMPLATE.split(['{', '}']) {
             out += match part {
@@ -170,14 +196,11 @@ impl Page {
         }
         out
     }
+}
 
-    /// Writes the page to a file.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
-        of_files::write(path, self.to_html()).map_err(|e| io_error(path, "written", &e).into())
-    }
+/// Text as the content of an element.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Texts that occur often, each once.
@@ -238,6 +261,17 @@ mod tests {
         assert_eq!(html.matches("<script").count(), 2);
         assert_eq!(html.matches("</script").count(), 2);
         assert_eq!(html.matches("</title").count(), 1);
+    }
+
+    #[test]
+    fn a_summary_has_facts_and_sizes_as_text() {
+        let mut page = Page::new("<b>");
+        page.fact("weights", Kind::Bytes, 12, "");
+        page.fact("name", Kind::Text, "<img>", "");
+        page.table("Ops & more", "", &[("a", Kind::Text)], [json!(["x"]), json!(["y"])]);
+        let expected = "<table><caption>&lt;b&gt;</caption><tr><th>weights</th><td>12 B</td></tr><tr><th>name</th><td>&lt;img&gt;</td></tr>\
+                        <tr><th>Ops &amp; more</th><td>2 rows</td></tr></table>";
+        assert!(page.to_summary().starts_with(expected), "{}", page.to_summary());
     }
 
     #[test]

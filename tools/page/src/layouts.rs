@@ -6,7 +6,7 @@ use of_sharding::value_names::value_names;
 use of_sharding::{Layout, Model};
 use serde_json::{Value, json};
 
-use super::{Kind, Page};
+use crate::{Kind, Page};
 
 /// Adds the facts, transfers and layouts of a decision.
 pub fn add(page: &mut Page, model: &Model<'_>, d: &Decision) {

@@ -3,7 +3,14 @@
 use of_plan::{Exec, Plan, Program, Task};
 use serde_json::{Value, json};
 
-use super::{Kind, Page, shortened};
+use crate::{Kind, Page, shortened};
+
+/// The page of a plan: its programs and their tasks.
+pub fn page(plan: &Plan) -> Page {
+    let mut page = Page::new(&plan.info.model);
+    add(&mut page, plan);
+    page
+}
 
 /// What a task runs, in one word.
 pub fn kind(task: &Task) -> &'static str {
