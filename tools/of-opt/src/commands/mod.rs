@@ -24,4 +24,5 @@ pub mod run;
 pub mod sign;
 pub mod simulate;
 pub mod train;
+pub mod train_config;
 pub mod verify;
