@@ -59,6 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("accuracy {:.3}", trainer.evaluate(&test)?.accuracy.unwrap_or(0.0));
-    of_onnx::export_file("digits.onnx".as_ref(), &trainer.trained_model()?, &of_onnx::ExportOptions::default())?;
+    let path = std::env::temp_dir().join("digits.onnx");
+    of_onnx::export_file(&path, &trainer.trained_model()?, &of_onnx::ExportOptions::default())?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, BaseStorage, LoraSpec, add_adapters};
-use of_ir::{Attr, Module, Rewriter};
+use of_ir::Module;
 
 use super::patterns::any_matches;
 use super::{Trainer, snapshot};
@@ -54,16 +54,10 @@ impl Trainer {
     pub fn merged_model(&self) -> Result<Module, Diagnostics> {
         let lora = self.lora.as_ref().ok_or_else(|| error(Code::INPUT, "the training has no adapters to merge"))?;
         let mut module = self.base.clone();
-        let Some(func) = module.main_mut() else { return Err(error(Code::NAME, "the model has no function").into()) };
-        for op in func.graph.walk() {
-            let result = func.graph.op(op).results.first().copied();
-            let name = result.and_then(|v| func.graph.name(v)).map(|name| name.to_string());
-            let adapter = self.adapters.iter().find(|adapter| Some(&adapter.weight) == name.as_ref());
-            let Some(adapter) = adapter.filter(|_| func.graph.op(op).name() == "of.constant") else { continue };
-            let (a, b) = (self.evaluated(&adapter.a)?, self.evaluated(&adapter.b)?);
-            let merged = adapter.merged(&a, &b, lora.scale())?;
-            Rewriter::new(&mut func.graph, "train").set_attr(op, "value", Attr::Tensor(merged));
-        }
+        self.set_parameters(&mut module, |name| match self.adapters.iter().find(|adapter| adapter.weight == name) {
+            Some(adapter) => adapter.merged(&self.evaluated(&adapter.a)?, &self.evaluated(&adapter.b)?, lora.scale()),
+            None => self.evaluated(name),
+        })?;
         Ok(module)
     }
 

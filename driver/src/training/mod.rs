@@ -327,19 +327,27 @@ impl Trainer {
     /// When a parameter has no value, because a step failed.
     pub fn trained_model(&self) -> Result<Module, Diagnostics> {
         let mut module = self.model.clone();
-        let Some(func) = module.main_mut() else { return Err(error(Code::NAME, "the model has no function").into()) };
-        let ops: Vec<_> = func.graph.walk();
-        for op in ops {
-            let result = func.graph.op(op).results.first().copied();
-            let name = result.and_then(|v| func.graph.name(v)).map(|name| name.to_string());
-            let Some(parameter) = self.parameters.iter().find(|p| Some(&p.name) == name.as_ref()) else { continue };
-            if func.graph.op(op).name() != "of.constant" {
-                continue;
-            }
-            let value = self.parameter(&parameter.evaluated)?;
-            of_ir::Rewriter::new(&mut func.graph, "train").set_attr(op, "value", Attr::Tensor(value));
-        }
+        self.set_parameters(&mut module, |name| self.evaluated(name))?;
         Ok(module)
+    }
+
+    /// Sets the parameters of a model to values by their names.
+    fn set_parameters(
+        &self,
+        module: &mut Module,
+        value: impl Fn(&str) -> Result<Tensor, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let func = module.main_mut().ok_or_else(|| error(Code::NAME, "the model has no function"))?;
+        for op in func.graph.walk() {
+            let result = func.graph.op(op).results.first().copied();
+            let Some(name) = result.and_then(|v| func.graph.name(v)).map(|name| name.to_string()) else { continue };
+            let known =
+                self.parameters.iter().any(|p| p.name == name) || self.adapters.iter().any(|a| a.weight == name);
+            if known && func.graph.op(op).name() == "of.constant" {
+                of_ir::Rewriter::new(&mut func.graph, "train").set_attr(op, "value", Attr::Tensor(value(&name)?));
+            }
+        }
+        Ok(())
     }
 
     /// The number of pruned weights, and of all weights of pruned tensors.

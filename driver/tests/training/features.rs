@@ -339,3 +339,28 @@ fn dropout_is_random_in_steps_alone() {
     let kept: f64 = w(&t).iter().map(|w| (1.0 - w) / (4.0 / 3.0)).sum::<f64>() / (4.0 * 4096.0);
     assert!((kept - 0.75).abs() < 0.02, "{kept}");
 }
+
+#[test]
+fn merged_model_has_the_statistics_of_its_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let (x, _, folder) = data(dir.path(), entropy());
+    let mut init = nn::Init::new(12);
+    let network = nn::Sequential::new()
+        .named("a", nn::Linear::new(&mut init, FEATURES, 16).unwrap())
+        .named("norm", nn::BatchNorm::new(16).unwrap())
+        .then(nn::Activation::Relu)
+        .named("b", nn::Linear::new(&mut init, 16, CLASSES).unwrap());
+    let mut b = Builder::new("normalized");
+    let input = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(FEATURES as i64)]));
+    let y = network.apply(&mut b, input).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    let lora = Lora { rank: 2, alpha: 2.0, targets: Vec::new(), base: BaseStorage::Model, seed: 1 };
+    let with = TrainOptions { lora: Some(lora), ..options("adam", &Hyperparameters::default(), entropy()) };
+    let samples = dataset(&folder, &module, &with);
+    let mut t = trainer(module, &with, &[]);
+    steps(&mut t, &samples, SAMPLES, 10, 0.02);
+    let loss = t.evaluate(&samples).unwrap().loss;
+    for model in [t.trained_model().unwrap(), t.merged_model().unwrap()] {
+        assert!((cross_entropy(&model, &x) - loss).abs() < 1e-5);
+    }
+}
