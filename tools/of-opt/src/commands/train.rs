@@ -124,16 +124,9 @@ pub struct Train {
     /// Weights of products that get adapters [default: all]. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "lora", help_heading = "Adapters")]
     pub lora_target: Vec<String>,
-    /// How weights below adapters are stored
-    #[arg(
-        long,
-        value_enum,
-        value_name = "TYPE",
-        default_value = "model",
-        requires = "lora",
-        help_heading = "Adapters"
-    )]
-    pub lora_base: LoraBaseArg,
+    /// How weights below adapters are stored [default: model]
+    #[arg(long, value_enum, value_name = "TYPE", requires = "lora", help_heading = "Adapters")]
+    pub lora_base: Option<LoraBaseArg>,
     /// Write the model with the adapters added to its weights, instead of separate
     #[arg(long, requires = "lora", help_heading = "Adapters")]
     pub merge: bool,
@@ -308,9 +301,9 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         alpha,
         targets: c.lora_target.clone(),
         base: match c.lora_base {
-            LoraBaseArg::Model => BaseStorage::Model,
-            LoraBaseArg::Int8 => BaseStorage::Int8,
-            LoraBaseArg::Int4 => BaseStorage::Int4,
+            None | Some(LoraBaseArg::Model) => BaseStorage::Model,
+            Some(LoraBaseArg::Int8) => BaseStorage::Int8,
+            Some(LoraBaseArg::Int4) => BaseStorage::Int4,
         },
         seed: c.seed,
     });
