@@ -72,10 +72,13 @@ fn parameters_are_called_by_their_place() {
     assert_eq!(names(&b.finish(&[("y", y)]).unwrap()), ["weight", "bias", "weight_1", "bias_1"]);
 }
 
+/// A layer, the extents of a sample, and those of the result for two.
+type Case = (Box<dyn Layer>, Vec<usize>, Vec<usize>);
+
 #[test]
 fn layers_have_the_shapes_of_torch() {
     let init = &mut Init::new(2);
-    let cases: Vec<(Box<dyn Layer>, Vec<usize>, Vec<usize>)> = vec![
+    let cases: Vec<Case> = vec![
         (Box::new(Conv::new(init, 3, 5, &[3]).unwrap()), vec![3, 8], vec![2, 5, 6]),
         (Box::new(Conv::new(init, 3, 5, &[3, 1, 2]).unwrap().stride(2)), vec![3, 7, 4, 4], vec![2, 5, 3, 2, 2]),
         (Box::new(Conv::grouped(init, 4, 4, &[3, 3], 4).unwrap().padding(1)), vec![4, 5, 5], vec![2, 4, 5, 5]),
