@@ -162,7 +162,8 @@ fn wrong_training_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let digits = root().join("examples/digits");
     for (args, words) in [
-        (&["-o", "m.pt"][..], "'m.pt' ends in neither .onnx nor .safetensors"),
+        (&[][..], "--output is needed, on the command line or in a configuration"),
+        (&["-o", "m.pt"], "'m.pt' ends in neither .onnx nor .safetensors"),
         (&["-o", "m.onnx", "--batch", "5000"], "the data has 1437 samples, fewer than the 5000 of a step"),
         (&["-o", "m.onnx", "--labels", "classes"], "the data has no values for 'classes', only for image, labels"),
         (&["-o", "m.onnx", "--loss", "mse"], "the data of 'labels' is of shape [1437], and the input is"),

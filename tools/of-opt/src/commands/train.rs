@@ -31,7 +31,7 @@ pub struct Train {
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
     /// column for the labels, or a folder that has a folder of images for each class
-    #[arg(long, value_name = "DATA", num_args = 1.., required = true)]
+    #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
     #[arg(long, value_name = "DATA|PART", num_args = 1..)]
@@ -43,7 +43,7 @@ pub struct Train {
     #[arg(long, value_name = "S,…", value_delimiter = ',')]
     pub image_std: Vec<f64>,
     /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// What is made small
     #[arg(long, value_name = "LOSS", default_value = "cross-entropy", value_parser = PossibleValuesParser::new(LOSSES))]
@@ -213,6 +213,11 @@ fn lora(text: &str) -> Result<(usize, f64), String> {
 /// # Errors
 /// When the model cannot be trained, or data or files do not fit.
 pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
+    for (flag, given) in [("--data", !c.data.is_empty()), ("--output", !c.output.is_empty())] {
+        if !given {
+            return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
+        }
+    }
     check_outputs(&c.output)?;
     let mut options = options(c)?;
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
