@@ -21,7 +21,7 @@ pub use adapters::Lora;
 pub use data::{ColumnSpec, Dataset};
 pub use events::EventWriter;
 use of_codegen::Compiled;
-use of_diag::{Code, Diagnostics};
+use of_diag::{Code, Diagnostics, Location};
 use of_frontend::training::{Adapter, TrainingSpec, prune, training};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
@@ -37,14 +37,14 @@ pub use snapshot::Progress;
 
 use crate::backends::Backends;
 use crate::compiler::compile_jobs;
-use crate::error::error;
+use crate::error::{count, error};
 use crate::model::Model;
 use crate::observer::Observer;
 use crate::options::{CompileOptions, Precision, SessionOptions};
 use crate::prepare::{main_func, module_of, verify};
 use crate::session::run_error;
 use crate::tensor_files;
-use patterns::{any_matches, check_known};
+use patterns::{any_matches, check_known, matches};
 
 /// What a model is trained for, and how.
 pub struct TrainOptions {
@@ -68,6 +68,8 @@ pub struct TrainOptions {
     pub average: Option<f64>,
     /// Steps whose mean gradient makes one update.
     pub accumulate: usize,
+    /// Products that stay f32 in a training of 16 bits: names or operators of ONNX nodes; `*` stands for any text.
+    pub keep_f32: Vec<String>,
     /// Gives the random numbers of dropouts.
     pub seed: u64,
     /// Which weights are zero throughout the training.
@@ -92,6 +94,7 @@ impl TrainOptions {
             no_decay: Vec::new(),
             average: None,
             accumulate: 1,
+            keep_f32: Vec::new(),
             seed: 0,
             pruning: None,
             lora: None,
@@ -217,7 +220,7 @@ impl Trainer {
         sizes.dedup();
         let extents = bindings(func, options.batch, &options.extents)?;
         let train = Job { name: "train".into(), func: made.train, bindings: extents };
-        let mut jobs = vec![in_precision(train, &model.module, compile.precision, observer)?];
+        let mut jobs = vec![in_precision(train, &model.module, compile.precision, &options.keep_f32, observer)?];
         for samples in &sizes {
             let name = if *samples == options.batch { "eval".to_string() } else { format!("eval {samples}") };
             jobs.push(Job { name, func: made.eval.clone(), bindings: bindings(func, *samples, &options.extents)? });
@@ -420,7 +423,13 @@ fn check_supported(compile: &CompileOptions) -> Result<(), Diagnostics> {
 
 /// The training step with the operands and results of products, forward and backward, rounded to 16 bits. Parameters, sums and all
 /// other ops stay as they are. Source: Micikevicius et al., "Mixed Precision Training" (2018).
-fn in_precision(job: Job, module: &Module, precision: Precision, observer: &dyn Observer) -> Result<Job, Diagnostics> {
+fn in_precision(
+    job: Job,
+    module: &Module,
+    precision: Precision,
+    keep_f32: &[String],
+    observer: &dyn Observer,
+) -> Result<Job, Diagnostics> {
     let dtype = match precision {
         Precision::Bf16 => DType::BF16,
         Precision::F16 => DType::F16,
@@ -433,12 +442,32 @@ fn in_precision(job: Job, module: &Module, precision: Precision, observer: &dyn 
     manager.run(&mut single, &mut |s| observer.ir(s))?;
     let mut func =
         single.funcs.swap_remove("main").ok_or_else(|| error(Code::NAME, "the training step has no function"))?;
-    let products = quantize::round_contractions(&mut func, dtype)?;
+    let mut used = vec![0usize; keep_f32.len()];
+    let mut is_kept = |loc: &Location| {
+        let named = |pattern: &String| {
+            loc.roots().iter().any(|root| match root {
+                Location::Onnx { node, op, .. } => matches(pattern, node) || matches(pattern, op),
+                _ => false,
+            })
+        };
+        let found = keep_f32.iter().position(named);
+        found.into_iter().for_each(|i| used[i] += 1);
+        found.is_some()
+    };
+    let products = quantize::round_contractions_except(&mut func, dtype, &mut is_kept)?;
+    if let Some(i) = used.iter().position(|n| *n == 0) {
+        let what = format!("no product is of a node or operator '{}', which is to stay f32", keep_f32[i]);
+        return Err(error(Code::NAME, what).into());
+    }
     if products == 0 {
         let what = format!("{dtype}: the training has no products or convolutions of f32 with more than a few terms");
         return Err(error(Code::UNSUPPORTED, what).into());
     }
-    observer.note(&format!("{dtype}: {} of forward and backward pass", crate::error::count(products, "product")));
+    let kept = match used.iter().sum::<usize>() {
+        0 => String::new(),
+        n => format!(", {n} kept in f32"),
+    };
+    observer.note(&format!("{dtype}: {} of forward and backward pass{kept}", count(products, "product")));
     Ok(Job { name, func, bindings: Bindings::new() })
 }
 

@@ -23,7 +23,7 @@ pub fn check_known(patterns: &[String], parameters: &[Parameter]) -> Result<(), 
 }
 
 /// Whether a name is that of a pattern, in which `*` stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
+pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -121,6 +121,7 @@ json = true
 fn options_of_training_learn_digits() {
     for args in [
         &["--precision", "bf16"][..],
+        &["--precision", "bf16", "--keep-f32", "Gemm"],
         &["--precision", "f16", "--accumulate", "2", "--batch", "16"],
         &["--prune", "2:4", "--ema", "0.9"],
         &["--lora", "4:8", "--merge", "--learning-rate", "0.05"],
@@ -130,6 +131,7 @@ fn options_of_training_learn_digits() {
         let rate = if args.contains(&"--learning-rate") { &[][..] } else { &["--learning-rate", "0.005"] };
         let out = train(dir.path(), &[&common, rate, args].concat());
         assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stderr).contains(" kept in f32"), args.contains(&"--keep-f32"), "{}", text(&out.stderr));
         let stdout = text(&out.stdout);
         let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
         // Adapters change the last layer alone, of features that are random.
@@ -174,6 +176,7 @@ fn wrong_training_says_what_to_do() {
             "--label-smoothing and --class-axis have no effect",
         ),
         (&["-o", "m.onnx", "--precision", "int8", "--calibration", "x"], "--calibration has no effect on a training"),
+        (&["-o", "m.onnx", "--precision", "bf16", "--keep-f32", "x"], "no product is of a node or operator 'x'"),
         (&["-o", "m.onnx", "--mesh", "cpu[2]"], "training runs on one rank"),
         (&["-o", "m.onnx", "--prune", "4:2"], "'4:2' is no pruning"),
         (&["-o", "m.onnx", "--lora", "0"], "a rank is needed, or RANK:ALPHA"),

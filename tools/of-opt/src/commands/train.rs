@@ -130,6 +130,9 @@ pub struct Train {
     /// Write the model with the adapters added to its weights, instead of separate
     #[arg(long, requires = "lora", help_heading = "Adapters")]
     pub merge: bool,
+    /// Products that --precision leaves in f32: names or operators of ONNX nodes, such as '/head/*'. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
+    pub keep_f32: Vec<String>,
     /// Samples of a step
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub batch: usize,
@@ -320,6 +323,7 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         no_decay: c.no_decay.clone(),
         average: c.ema,
         accumulate: c.accumulate,
+        keep_f32: c.keep_f32.clone(),
         seed: c.seed,
         pruning: c.prune,
         lora: adapters,
