@@ -1,19 +1,37 @@
-//! The program that README and the book show runs.
+//! The programs that README and the book show run.
 
+use std::path::Path;
 use std::process::Command;
+
+/// What an example prints.
+fn run(example: &str, dir: &Path) -> String {
+    // As the test was built, so that cargo has built it already. It finds its configuration in the folder of the repository.
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut run = Command::new(cargo);
+    run.args(["run", "--quiet", "--offline", "--profile", profile, "--package", "of-driver", "--example", example]);
+    run.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let out = run.env("TMPDIR", dir).env("OF_CACHE_DIR", dir.join("cache")).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    said
+}
 
 #[test]
 fn a_model_is_compiled_and_its_plan_deployed() {
     let dir = tempfile::tempdir().unwrap();
-    // As the test was built, so that cargo has built it already.
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut run = Command::new(cargo);
-    run.args(["run", "--quiet", "--offline", "--profile", profile, "--package", "of-driver"]);
-    run.args(["--example", "compile_and_deploy"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let out = run.env("TMPDIR", dir.path()).env("OF_CACHE_DIR", dir.path().join("cache")).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    let said = run("compile_and_deploy", dir.path());
     assert_eq!(said.matches("compiled: Some([").count(), 3, "{said}");
     assert!(said.contains("deployed: Some([") && dir.path().join("digits.plan").is_file(), "{said}");
+}
+
+#[test]
+fn a_network_is_built_and_learns_digits() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = run("train_digits", dir.path());
+    // PyTorch reaches 0.986 to 1.000 with this network and these settings, over five seeds.
+    let accuracy: f64 = said.trim().strip_prefix("accuracy ").unwrap().parse().unwrap();
+    assert!(accuracy >= 0.98, "{said}");
+    let model = of_driver::Model::open(dir.path().join("digits.onnx")).unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!(model.module.main().unwrap().outputs, ["scores"]);
 }

@@ -1,22 +1,30 @@
 //! The graph builder: makes one function op by op.
 
+use std::collections::HashSet;
 use std::panic::Location as Caller;
 
 use of_diag::{Diagnostic, Diagnostics, Location};
-use of_ir::{Attrs, Func, Graph, Module, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
-use of_ops::structural::{Constant, Return};
+use of_ir::{Attrs, DType, Func, Graph, Module, NewOp, OpId, RegionId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ops::control::Scan;
+use of_ops::structural::{Constant, Return, Yield};
 
 /// Builds the function `main` of a module.
 pub struct Builder {
     name: String,
     graph: Graph,
     inputs: Vec<String>,
+    /// The region that ops are added to.
+    region: RegionId,
+    /// Names of what is being built, from the outside: the path of parameters.
+    path: Vec<String>,
+    /// Names of parameters.
+    parameters: HashSet<String>,
 }
 
 impl Builder {
     /// An empty function in a module called `name`.
     pub fn new(name: impl Into<String>) -> Builder {
-        Builder { name: name.into(), graph: Graph::new(), inputs: Vec::new() }
+        Builder::continuing(name.into(), Graph::new(), Vec::new())
     }
 
     /// Continues a finished function: returns a builder at its end, and the values of its outputs.
@@ -27,7 +35,11 @@ impl Builder {
         if let Some(terminator) = last {
             Rewriter::new(&mut graph, "build").erase(terminator);
         }
-        (Builder { name: name.into(), graph, inputs }, outputs)
+        (Builder::continuing(name.into(), graph, inputs), outputs)
+    }
+
+    fn continuing(name: String, graph: Graph, inputs: Vec<String>) -> Builder {
+        Builder { name, region: graph.entry(), graph, inputs, path: Vec::new(), parameters: HashSet::new() }
     }
 
     /// The graph so far.
@@ -72,6 +84,35 @@ impl Builder {
         self.op(Constant { value }, &[])
     }
 
+    /// Builds a part: the parameters in it have names that begin with that of the part and a dot.
+    pub fn within<R>(&mut self, part: impl Into<String>, build: impl FnOnce(&mut Builder) -> R) -> R {
+        self.path.push(part.into());
+        let out = build(self);
+        self.path.pop();
+        out
+    }
+
+    /// Adds a parameter: a constant that training changes. Its name is the path of [`Builder::within`] and `name`; a name that another
+    /// parameter has gets a number.
+    ///
+    /// # Errors
+    /// None in practice; the same signature as [`Builder::op`].
+    #[track_caller]
+    pub fn parameter(&mut self, name: &str, value: Tensor) -> Result<ValueId, Diagnostic> {
+        let v = self.constant(value)?;
+        let whole = self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".");
+        let taken = |name: &String| self.parameters.contains(name);
+        let mut own = whole.clone();
+        let mut number = 1;
+        while taken(&own) {
+            own = format!("{whole}_{number}");
+            number += 1;
+        }
+        self.parameters.insert(own.clone());
+        Rewriter::new(&mut self.graph, "build").set_name(v, own);
+        Ok(v)
+    }
+
     /// Adds an op and returns its first result.
     ///
     /// # Errors
@@ -92,6 +133,52 @@ impl Builder {
         let mut rw = self.at(caller);
         let id = rw.create(op, operands)?;
         Ok(rw.graph().op(id).results.to_vec())
+    }
+
+    /// Carries states along the axis 1 of `slices`: `step` gets the states and one slice of each, and returns the next states.
+    /// Returns the last states.
+    ///
+    /// # Errors
+    /// When slices have no axis 1, or the next states have other types than the first.
+    #[track_caller]
+    pub fn scan(
+        &mut self,
+        first: &[ValueId],
+        slices: &[ValueId],
+        step: impl FnOnce(&mut Builder, &[ValueId], &[ValueId]) -> Result<Vec<ValueId>, Diagnostic>,
+    ) -> Result<Vec<ValueId>, Diagnostic> {
+        let caller = Caller::caller();
+        let slice = |v: &ValueId| {
+            let mut t = self.ty(*v).as_tensor().cloned().unwrap_or(TensorType::unranked(DType::F32));
+            if let Some(s) = t.shape.as_mut().filter(|s| s.len() > 1) {
+                s.remove(1);
+            }
+            Type::Tensor(t)
+        };
+        let types: Vec<Type> = first.iter().map(|v| self.ty(*v).clone()).chain(slices.iter().map(slice)).collect();
+        let outer = self.region;
+        let (region, args) = {
+            let mut rw = self.at(caller);
+            let region = rw.new_region();
+            let args: Vec<ValueId> = types.into_iter().map(|ty| rw.add_arg(region, ty, None)).collect();
+            (region, args)
+        };
+        self.region = region;
+        let (states, now) = args.split_at(first.len());
+        let next = step(self, states, now).and_then(|next| self.at(caller).create(Yield {}, &next));
+        self.region = outer;
+        next?;
+        let scan = Scan {
+            num_scan_inputs: slices.len() as i64,
+            scan_input_axes: Some(vec![1; slices.len()]),
+            scan_input_directions: None,
+            scan_output_axes: None,
+            scan_output_directions: None,
+        };
+        let operands: Vec<ValueId> = first.iter().chain(slices).copied().collect();
+        let mut rw = self.at(caller);
+        let op = rw.create_with_regions(scan, &operands, &[region])?;
+        Ok(rw.graph().op(op).results.to_vec())
     }
 
     /// The type of a value.
@@ -117,9 +204,9 @@ impl Builder {
     }
 
     fn at(&mut self, caller: &Caller<'_>) -> Rewriter<'_> {
-        let entry = self.graph.entry();
+        let region = self.region;
         let mut rw = Rewriter::new(&mut self.graph, "build");
-        rw.at_end(entry);
+        rw.at_end(region);
         rw.set_location(location(caller));
         rw
     }

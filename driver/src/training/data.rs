@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Dim, Elements, Tensor, Type};
+use of_passes::specialize::Bindings;
 
+use super::{example, idx};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -37,12 +39,15 @@ pub struct ColumnSpec {
 
 impl Dataset {
     /// Reads data for `wanted`, in that order, of which the last are the labels. Each file is one of:
-    /// - `NAME=FILE.npy`: the values of one input;
+    /// - `NAME=FILE.npy`, or an IDX file as MNIST's: the values of one input;
     /// - `FILE.npz`: arrays by the names of inputs;
     /// - `FILE.csv`: a table with a header; the column of the labels by its name, all others are the only input;
+    /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
+    /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
     /// - `DIR`: a folder of images for each class, in the order of their names.
     ///
-    /// Numbers are converted to the element types of the inputs.
+    /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
+    /// where a mean or standard deviation is given.
     ///
     /// # Errors
     /// When a file cannot be read or is for no input, one is missing, or columns have different lengths.
@@ -50,6 +55,28 @@ impl Dataset {
         let (mut found, mut classes): (Vec<Column>, Vec<String>) = Default::default();
         for file in files {
             match source(file, wanted)? {
+                Source::Array { name, path } if idx::is_idx(&path) => {
+                    let values = idx::read_idx(&path)?;
+                    let scales = values.dtype() == DType::U8 && values.dims().len() > 1;
+                    let scales = scales && (!images.mean.is_empty() || !images.std.is_empty());
+                    let values = if scales { pixels(&values, images)? } else { values };
+                    found.push(Column { name, values });
+                }
+                Source::Cifar(path) => {
+                    let [input, labels] = wanted else {
+                        let what = format!("'{}': images are for models of one input", path.display());
+                        return Err(error(Code::INPUT, what).into());
+                    };
+                    let (values, classes) = idx::read_cifar(&path)?;
+                    join(&mut found, &input.name, pixels(&values, images)?)?;
+                    join(&mut found, &labels.name, classes)?;
+                }
+                Source::Records(path) => {
+                    let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
+                    for (name, values) in example::read(&path, &names)? {
+                        join(&mut found, &name, values)?;
+                    }
+                }
                 Source::Array { name, path } => {
                     let value = tensor_files::read(&path, None)?.value;
                     let of_ops::Value::Tensor(values) = value else { return Err(not_samples(&path)) };
@@ -100,6 +127,28 @@ impl Dataset {
     /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The extents of open dimensions other than the batch, which are those of the data.
+    ///
+    /// # Errors
+    /// When a dimension has different extents in two inputs.
+    pub fn extents(&self, wanted: &[ColumnSpec]) -> Result<Bindings, Diagnostics> {
+        let mut out = Bindings::new();
+        for (spec, column) in wanted.iter().zip(&self.columns) {
+            let Some(shape) = spec.ty.as_tensor().and_then(|t| t.shape.as_ref()) else { continue };
+            for (dim, extent) in shape.iter().zip(column.values.dims()).skip(1) {
+                let Some(symbol) = dim.as_symbol() else { continue };
+                let extent = *extent as i64;
+                let before = *out.entry(symbol.to_string()).or_insert(extent);
+                if before != extent {
+                    let what =
+                        format!("dimension '{symbol}' is {extent} in the data of '{}', and {before} before", spec.name);
+                    return Err(error(Code::INPUT, what).into());
+                }
+            }
+        }
+        Ok(out)
     }
 
     /// The samples of these numbers, as inputs of a run.
@@ -162,6 +211,51 @@ enum Source {
     Archive(PathBuf),
     Table(PathBuf),
     Images(PathBuf),
+    Cifar(PathBuf),
+    Records(PathBuf),
+}
+
+/// Adds samples behind those of the same input.
+fn join(found: &mut Vec<Column>, name: &str, values: Tensor) -> Result<(), Diagnostics> {
+    let Some(column) = found.iter_mut().find(|column| column.name == name) else {
+        found.push(Column { name: name.to_owned(), values });
+        return Ok(());
+    };
+    let (before, after) = (column.values.dims(), values.dims());
+    if column.values.dtype() != values.dtype() || before.get(1..) != after.get(1..) {
+        let what = format!("the samples of '{name}' are {before:?} in one file and {after:?} in another");
+        return Err(error(Code::INPUT, what).into());
+    }
+    let mut dims = before.to_vec();
+    dims[0] += after[0];
+    let bytes = |t: &Tensor| t.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default();
+    let all = of_ir::Blob::new([bytes(&column.values), bytes(&values)].concat());
+    column.values = Tensor::from_bytes(values.dtype(), dims, all).map_err(|e| error(Code::INPUT, e.to_string()))?;
+    Ok(())
+}
+
+/// Pixels of u8, `[n, channels, h, w]` or `[n, h, w]`, as `(p / 255 - mean) / std`.
+fn pixels(values: &Tensor, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
+    let dims = values.dims().to_vec();
+    let channels = if dims.len() == 4 { dims[1] } else { 1 };
+    let each = dims.iter().skip(1).product::<usize>() / channels.max(1);
+    let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
+        0 => Ok(vec![otherwise; channels]),
+        1 => Ok(vec![list[0]; channels]),
+        n if n == channels => Ok(list.to_vec()),
+        n => {
+            let what = format!("--image-{what} has {n} numbers, and the images have {channels} channels");
+            Err(Diagnostics::from(error(Code::INPUT, what)))
+        }
+    };
+    let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
+    let scale = |(i, p): (usize, i64)| {
+        let channel = i / each.max(1) % channels.max(1);
+        (p as f64 / 255.0 - mean[channel]) / std[channel]
+    };
+    let scaled = values.to_i64s().unwrap_or_default().into_iter().enumerate().map(scale).collect();
+    Tensor::from_elements(DType::F32, dims, Elements::Float(scaled))
+        .map_err(|e| error(Code::INPUT, e.to_string()).into())
 }
 
 fn has_extension(path: &Path, wanted: &str) -> bool {
@@ -180,10 +274,14 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
         Ok(Source::Archive(path))
     } else if has_extension(&path, "csv") {
         Ok(Source::Table(path))
+    } else if path.is_file() && idx::is_cifar(&path) {
+        Ok(Source::Cifar(path))
+    } else if path.is_file() && (has_extension(&path, "tfrecord") || has_extension(&path, "tfrecords")) {
+        Ok(Source::Records(path))
     } else if path.is_dir() {
         Ok(Source::Images(path))
     } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, or a folder with a folder of images for each class";
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
         Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
     } else {
         Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())
@@ -390,6 +488,40 @@ mod tests {
             let e = Dataset::read(&[path.clone().into()], &wanted(), &ImageOptions::default()).unwrap_err();
             assert!(e.to_string().contains(words), "{text:?}: {e}");
         }
+    }
+
+    #[test]
+    fn files_of_images_and_records_are_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = |dims: &[i64]| ColumnSpec {
+            name: "x".into(),
+            ty: Type::tensor(
+                DType::F32,
+                std::iter::once(Dim::symbol("n")).chain(dims.iter().map(|d| Dim::from(*d))).collect(),
+            ),
+        };
+        let labels = ColumnSpec { name: "y".into(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) };
+        let read = |files: &[String], dims: &[i64], images: &ImageOptions| {
+            let files: Vec<OsString> = files.iter().map(OsString::from).collect();
+            let data = Dataset::read(&files, &[image(dims), labels.clone()], images).unwrap_or_else(|d| panic!("{d}"));
+            let batch = data.batch(&[data.len() - 1]).unwrap();
+            let x = batch[0].as_tensor().unwrap().to_elements::<f32>().unwrap();
+            (data.len(), x, batch[1].as_tensor().unwrap().to_elements::<i64>().unwrap())
+        };
+        let idx = ["x", "y"].map(|name| (name, dir.path().join(format!("{name}-ubyte"))));
+        std::fs::write(&idx[0].1, [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 51, 255]).unwrap();
+        std::fs::write(&idx[1].1, [0, 0, 8, 1, 0, 0, 0, 2, 4, 9]).unwrap();
+        let files = idx.map(|(name, path)| format!("{name}={}", path.display()));
+        assert_eq!(read(&files, &[1, 1, 2], &ImageOptions::default()), (2, vec![51.0, 255.0], vec![9]));
+        let scaled = ImageOptions { mean: vec![0.2], std: vec![0.5] };
+        assert_eq!(read(&files, &[1, 1, 2], &scaled), (2, vec![0.0, 1.6], vec![9]));
+        let cifar: Vec<u8> = std::iter::once(6).chain((0..3072).map(|i| (i / 1024 * 51) as u8)).collect();
+        let files = ["a.bin", "b.bin"].map(|name| {
+            std::fs::write(dir.path().join(name), &cifar).unwrap();
+            dir.path().join(name).display().to_string()
+        });
+        let (len, x, y) = read(&files, &[3, 32, 32], &ImageOptions::default());
+        assert_eq!((len, x[0], x[1024], x[3071], y), (2, 0.0, 0.2, 0.4, vec![6]));
     }
 
     #[test]

@@ -3,22 +3,33 @@
 //! A [`Trainer`] compiles the training step and the evaluation of a model to one plan whose programs share variables: parameters and
 //! the state of the optimizer. They stay in the session from step to step, so a step takes a batch and gives its loss.
 
+mod adapters;
 mod data;
+mod events;
+mod example;
+mod idx;
+mod patterns;
 mod schedule;
 mod snapshot;
+mod tfrecord;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use adapters::Lora;
 pub use data::{ColumnSpec, Dataset};
+pub use events::EventWriter;
 use of_codegen::Compiled;
-use of_diag::{Code, Diagnostics};
+use of_diag::{Code, Diagnostics, Location};
+use of_frontend::training::{Adapter, TrainingSpec, prune, training};
 pub use of_frontend::training::{
-    Clipping, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Optimizer, Parameter, Role, named,
+    BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
+    Pruning, Role, named,
 };
-use of_frontend::training::{TrainingSpec, training};
-use of_ir::{Attr, Func, Module, Tensor, Type};
+use of_ir::{Attr, DType, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;
+use of_passes::{Manager, PRIMITIVES_PIPELINE, quantize};
 use of_plan::PlanFile;
 use of_runtime::{Value, Variables};
 pub use schedule::{Schedule, ScheduleKind};
@@ -26,13 +37,14 @@ pub use snapshot::Progress;
 
 use crate::backends::Backends;
 use crate::compiler::compile_jobs;
-use crate::error::error;
+use crate::error::{count, error};
 use crate::model::Model;
 use crate::observer::Observer;
-use crate::options::{CompileOptions, SessionOptions};
-use crate::prepare::{main_func, verify};
+use crate::options::{CompileOptions, Precision, SessionOptions};
+use crate::prepare::{main_func, module_of, verify};
 use crate::session::run_error;
 use crate::tensor_files;
+use patterns::{any_matches, check_known, matches};
 
 /// What a model is trained for, and how.
 pub struct TrainOptions {
@@ -50,6 +62,45 @@ pub struct TrainOptions {
     pub frozen: Vec<String>,
     /// Samples of a step.
     pub batch: usize,
+    /// Names of parameters that weight decay does not apply to; `*` stands for any text.
+    pub no_decay: Vec<String>,
+    /// Decay of the running averages of parameters, which evaluations and trained models use.
+    pub average: Option<f64>,
+    /// Steps whose mean gradient makes one update.
+    pub accumulate: usize,
+    /// Products that stay f32 in a training of 16 bits: names or operators of ONNX nodes; `*` stands for any text.
+    pub keep_f32: Vec<String>,
+    /// Gives the random numbers of dropouts.
+    pub seed: u64,
+    /// Which weights are zero throughout the training.
+    pub pruning: Option<Pruning>,
+    /// Adapters, which are trained instead of the parameters.
+    pub lora: Option<Lora>,
+    /// Extents of dimensions that only the data gives, such as the length of texts ([`Dataset::extents`]).
+    pub extents: Bindings,
+}
+
+impl TrainOptions {
+    /// A training of all parameters by the labels `labels`, without any of the options.
+    pub fn new(loss: Loss, optimizer: Box<dyn Optimizer>, batch: usize) -> TrainOptions {
+        TrainOptions {
+            loss,
+            output: None,
+            labels: "labels".into(),
+            optimizer,
+            clipping: None,
+            frozen: Vec::new(),
+            batch,
+            no_decay: Vec::new(),
+            average: None,
+            accumulate: 1,
+            keep_f32: Vec::new(),
+            seed: 0,
+            pruning: None,
+            lora: None,
+            extents: Bindings::new(),
+        }
+    }
 }
 
 /// A program of a plan that has several.
@@ -64,7 +115,13 @@ pub(crate) struct Job {
 
 /// Trains a model.
 pub struct Trainer {
+    /// The model with its adapters.
     model: Module,
+    /// The model without adapters.
+    base: Module,
+    adapters: Vec<Adapter>,
+    lora: Option<Lora>,
+    pruned: (usize, usize),
     parameters: Vec<Parameter>,
     compiled: Compiled,
     plan: Arc<PlanFile>,
@@ -123,32 +180,53 @@ impl Trainer {
         observer: &dyn Observer,
     ) -> Result<Trainer, Diagnostics> {
         verify(&model.module)?;
-        let is_trained = |name: &str| !options.frozen.iter().any(|pattern| matches(pattern, name));
+        check_supported(compile)?;
+        let mut model = model;
+        let base = model.module.clone();
+        let adapters = match &options.lora {
+            Some(lora) => lora.add_to(&mut model.module)?,
+            None => Vec::new(),
+        };
+        let is_trained = |name: &str| match adapters.is_empty() {
+            true => !any_matches(&options.frozen, name),
+            false => adapters.iter().any(|adapter| adapter.a == name || adapter.b == name),
+        };
+        let masks = match options.pruning {
+            Some(pruning) => prune(&mut model.module, pruning, &is_trained)?,
+            None => HashMap::new(),
+        };
         let spec = TrainingSpec {
-            loss: options.loss,
             output: options.output.clone(),
             labels: options.labels.clone(),
-            optimizer: &*options.optimizer,
             is_trained: &is_trained,
             clipping: options.clipping,
+            is_decayed: &|name| !any_matches(&options.no_decay, name),
+            average: options.average,
+            accumulate: options.accumulate,
+            seed: options.seed,
+            loss_scale: (compile.precision == Precision::F16).then(LossScale::default),
+            ..TrainingSpec::new(options.loss, &*options.optimizer, &masks)
         };
         let made = training(&model.module, &spec)?;
-        for pattern in &options.frozen {
-            if !made.parameters.iter().any(|parameter| matches(pattern, &parameter.name)) {
-                let known: Vec<&str> = made.parameters.iter().take(8).map(|p| p.name.as_str()).collect();
-                let what = format!("no parameter is called '{pattern}'; there are {}", known.join(", "));
-                return Err(error(Code::NAME, what).into());
-            }
-        }
+        check_known(&options.frozen, &made.parameters)?;
+        check_known(&options.no_decay, &made.parameters)?;
+        let pruned = masks.values().fold((0, 0), |(zeros, all), mask| {
+            let kept: i64 = mask.to_i64s().unwrap_or_default().iter().sum();
+            (zeros + mask.len() - kept.unsigned_abs() as usize, all + mask.len())
+        });
         let func = main_func(&model.module)?;
         let mut sizes = vec![options.batch];
         sizes.extend(rests.iter().copied().filter(|rest| *rest > 0 && *rest != options.batch));
         sizes.dedup();
-        let mut jobs = vec![Job { name: "train".into(), func: made.train, bindings: bindings(func, options.batch)? }];
+        let extents = bindings(func, options.batch, &options.extents)?;
+        let train = Job { name: "train".into(), func: made.train, bindings: extents };
+        let mut jobs = vec![in_precision(train, &model.module, compile.precision, &options.keep_f32, observer)?];
         for samples in &sizes {
             let name = if *samples == options.batch { "eval".to_string() } else { format!("eval {samples}") };
-            jobs.push(Job { name, func: made.eval.clone(), bindings: bindings(func, *samples)? });
+            jobs.push(Job { name, func: made.eval.clone(), bindings: bindings(func, *samples, &options.extents)? });
         }
+        // The jobs are in their precision already.
+        let compile = &CompileOptions { precision: Precision::Model, ..compile.clone() };
         let backends = Backends::new(compile)?;
         let compiled = compile_jobs(&model, &jobs, compile, &backends, observer)?;
         let plan = Arc::new(compiled.open()?);
@@ -157,6 +235,10 @@ impl Trainer {
             Arc::clone(train.variables().ok_or_else(|| error(Code::PLAN, "a training plan has no variables"))?);
         let mut out = Trainer {
             model: model.module,
+            base,
+            adapters,
+            lora: options.lora.clone(),
+            pruned,
             parameters: made.parameters,
             compiled,
             plan,
@@ -248,19 +330,38 @@ impl Trainer {
     /// When a parameter has no value, because a step failed.
     pub fn trained_model(&self) -> Result<Module, Diagnostics> {
         let mut module = self.model.clone();
-        let Some(func) = module.main_mut() else { return Err(error(Code::NAME, "the model has no function").into()) };
-        let ops: Vec<_> = func.graph.walk();
-        for op in ops {
-            let result = func.graph.op(op).results.first().copied();
-            let name = result.and_then(|v| func.graph.name(v)).map(|name| name.to_string());
-            let Some(parameter) = self.parameters.iter().find(|p| Some(&p.name) == name.as_ref()) else { continue };
-            if func.graph.op(op).name() != "of.constant" {
-                continue;
-            }
-            let value = self.parameter(&parameter.name)?;
-            of_ir::Rewriter::new(&mut func.graph, "train").set_attr(op, "value", Attr::Tensor(value));
-        }
+        self.set_parameters(&mut module, |name| self.evaluated(name))?;
         Ok(module)
+    }
+
+    /// Sets the parameters of a model to values by their names.
+    fn set_parameters(
+        &self,
+        module: &mut Module,
+        value: impl Fn(&str) -> Result<Tensor, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let func = module.main_mut().ok_or_else(|| error(Code::NAME, "the model has no function"))?;
+        for op in func.graph.walk() {
+            let result = func.graph.op(op).results.first().copied();
+            let Some(name) = result.and_then(|v| func.graph.name(v)).map(|name| name.to_string()) else { continue };
+            let known =
+                self.parameters.iter().any(|p| p.name == name) || self.adapters.iter().any(|a| a.weight == name);
+            if known && func.graph.op(op).name() == "of.constant" {
+                of_ir::Rewriter::new(&mut func.graph, "train").set_attr(op, "value", Attr::Tensor(value(&name)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of pruned weights, and of all weights of pruned tensors.
+    pub fn pruned(&self) -> (usize, usize) {
+        self.pruned
+    }
+
+    /// The value of a parameter that evaluation uses.
+    fn evaluated(&self, name: &str) -> Result<Tensor, Diagnostics> {
+        let known = self.parameters.iter().find(|parameter| parameter.name == name);
+        self.parameter(known.map_or(name, |parameter| &parameter.evaluated))
     }
 
     /// The value of a variable: a parameter, or a state of the optimizer.
@@ -296,7 +397,8 @@ impl Trainer {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_parameters(&self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        let names: Vec<String> = self.parameters.iter().map(|parameter| parameter.name.clone()).collect();
+        let names: Vec<(String, String)> =
+            self.parameters.iter().map(|p| (p.name.clone(), p.evaluated.clone())).collect();
         snapshot::write(path, &self.variables, Some(&names), progress)
     }
 
@@ -306,9 +408,72 @@ impl Trainer {
     }
 }
 
-/// The extents of the dimensions that a batch gives.
-fn bindings(func: &Func, samples: usize) -> Result<Bindings, Diagnostics> {
-    let mut out = Bindings::new();
+/// Rejects what a training does not do.
+fn check_supported(compile: &CompileOptions) -> Result<(), Diagnostics> {
+    if compile.mesh.is_some() {
+        let what = "training runs on one rank; a mesh is for graphs that hold a training step";
+        return Err(error(Code::UNSUPPORTED, what).hint("leave out --mesh").into());
+    }
+    if compile.precision == Precision::Int8 {
+        let what = "products of a training step are in f32, bf16 or f16, not in int8";
+        return Err(error(Code::UNSUPPORTED, what).hint("train first, then compile with --precision int8").into());
+    }
+    Ok(())
+}
+
+/// The training step with the operands and results of products, forward and backward, rounded to 16 bits. Parameters, sums and all
+/// other ops stay as they are. Source: Micikevicius et al., "Mixed Precision Training" (2018).
+fn in_precision(
+    job: Job,
+    module: &Module,
+    precision: Precision,
+    keep_f32: &[String],
+    observer: &dyn Observer,
+) -> Result<Job, Diagnostics> {
+    let dtype = match precision {
+        Precision::Bf16 => DType::BF16,
+        Precision::F16 => DType::F16,
+        Precision::Model | Precision::Int8 => return Ok(job),
+    };
+    let Job { name, func, bindings } = job;
+    let mut single = module_of(func, module);
+    let mut manager = Manager::default();
+    manager.add::<of_passes::Specialize>(bindings).append(PRIMITIVES_PIPELINE)?;
+    manager.run(&mut single, &mut |s| observer.ir(s))?;
+    let mut func =
+        single.funcs.swap_remove("main").ok_or_else(|| error(Code::NAME, "the training step has no function"))?;
+    let mut used = vec![0usize; keep_f32.len()];
+    let mut is_kept = |loc: &Location| {
+        let named = |pattern: &String| {
+            loc.roots().iter().any(|root| match root {
+                Location::Onnx { node, op, .. } => matches(pattern, node) || matches(pattern, op),
+                _ => false,
+            })
+        };
+        let found = keep_f32.iter().position(named);
+        found.into_iter().for_each(|i| used[i] += 1);
+        found.is_some()
+    };
+    let products = quantize::round_contractions_except(&mut func, dtype, &mut is_kept)?;
+    if let Some(i) = used.iter().position(|n| *n == 0) {
+        let what = format!("no product is of a node or operator '{}', which is to stay f32", keep_f32[i]);
+        return Err(error(Code::NAME, what).into());
+    }
+    if products == 0 {
+        let what = format!("{dtype}: the training has no products or convolutions of f32 with more than a few terms");
+        return Err(error(Code::UNSUPPORTED, what).into());
+    }
+    let kept = match used.iter().sum::<usize>() {
+        0 => String::new(),
+        n => format!(", {n} kept in f32"),
+    };
+    observer.note(&format!("{dtype}: {} of forward and backward pass{kept}", count(products, "product")));
+    Ok(Job { name, func, bindings: Bindings::new() })
+}
+
+/// The extents of the dimensions that a batch gives, and those that are known.
+fn bindings(func: &Func, samples: usize, known: &Bindings) -> Result<Bindings, Diagnostics> {
+    let mut out = known.clone();
     for (name, ty) in func.inputs.iter().zip(func.input_types()) {
         let Type::Tensor(tensor) = ty else {
             return Err(
@@ -345,26 +510,6 @@ fn number(value: &Value) -> Result<f64, Diagnostics> {
     single.or_else(double).ok_or_else(|| error(Code::RUN, "the loss is no f32 or f64").into())
 }
 
-/// Whether a name is that of a pattern, in which `*` stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else { return false };
-    let mut last = None;
-    for part in parts {
-        if let Some(between) = last.replace(part) {
-            match rest.find(between) {
-                Some(at) => rest = &rest[at + between.len()..],
-                None => return false,
-            }
-        }
-    }
-    match last {
-        None => rest.is_empty(),
-        Some(end) => rest.ends_with(end),
-    }
-}
-
 /// The order of samples in an epoch: the same for one seed on every machine.
 pub fn sample_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
@@ -375,22 +520,6 @@ pub fn sample_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_names() {
-        for (pattern, name, expected) in [
-            ("fc.weight", "fc.weight", true),
-            ("fc.weight", "fc.weight2", false),
-            ("*.bias", "fc.bias", true),
-            ("*.bias", "fc.bias.x", false),
-            ("layer*", "layer1.w", true),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c-b", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn sample_order_depends_on_seed_and_epoch_alone() {

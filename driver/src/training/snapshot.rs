@@ -58,33 +58,46 @@ fn dtype(of: ElementType) -> Option<Dtype> {
     })
 }
 
-/// Writes variables to a file, which appears whole or not at all. `names` chooses some; `None` writes all.
+/// Writes variables to a file, which appears whole or not at all. `names` chooses some: the name in the file, and that of the
+/// variable; `None` writes all.
 ///
 /// # Errors
 /// When the file cannot be written, or a variable has no value or a type that safetensors lacks.
 pub fn write(
     path: &Path,
     variables: &Variables,
-    names: Option<&[String]>,
+    names: Option<&[(String, String)]>,
     progress: Progress,
 ) -> Result<(), Diagnostics> {
-    let wanted = |name: &str| names.is_none_or(|names| names.iter().any(|n| n == name));
+    let all = || variables.list().iter().map(|variable| (variable.name.clone(), variable.name.clone())).collect();
     let mut values = Vec::new();
-    for variable in variables.list().iter().filter(|variable| wanted(&variable.name)) {
-        values.push((variable.name.clone(), variables.get(&variable.name).map_err(|e| run_error(&e))?));
-    }
-    let mut stored = Vec::with_capacity(values.len());
-    for (name, value) in &values {
-        let dtype = dtype(value.dtype()).ok_or_else(|| {
-            error(Code::UNSUPPORTED, format!("variable '{name}' is {}, which safetensors lacks", value.dtype()))
-        })?;
-        stored.push((name.as_str(), Stored(value, value.dims().iter().map(|d| *d as usize).collect(), dtype)));
+    for (stored, variable) in names.map_or_else(all, <[_]>::to_vec) {
+        values.push((stored, variables.get(&variable).map_err(|e| run_error(&e))?));
     }
     let metadata = HashMap::from([
         ("format".to_string(), "of-opt".to_string()),
         ("step".to_string(), progress.step.to_string()),
         ("seed".to_string(), progress.seed.to_string()),
     ]);
+    write_tensors(path, &values, metadata)
+}
+
+/// Writes tensors with their names.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_tensors(
+    path: &Path,
+    values: &[(String, Tensor)],
+    metadata: HashMap<String, String>,
+) -> Result<(), Diagnostics> {
+    let mut stored = Vec::with_capacity(values.len());
+    for (name, value) in values {
+        let dtype = dtype(value.dtype()).ok_or_else(|| {
+            error(Code::UNSUPPORTED, format!("variable '{name}' is {}, which safetensors lacks", value.dtype()))
+        })?;
+        stored.push((name.as_str(), Stored(value, value.dims().iter().map(|d| *d as usize).collect(), dtype)));
+    }
     let bytes = serialize(stored, Some(metadata)).map_err(|e| error(Code::IO, format!("{}: {e}", path.display())))?;
     of_files::write(path, &bytes).map_err(|e| io_error(path, "written", &e).into())
 }

@@ -43,6 +43,12 @@ impl<'b> Arithmetic<'b> {
         self.b.op(Constant { value }, &[])
     }
 
+    /// An integer, i64.
+    #[track_caller]
+    pub fn integer(&mut self, value: i64) -> ValueResult {
+        self.b.op(Constant { value: Tensor::scalar(value) }, &[])
+    }
+
     /// `x + y`.
     #[track_caller]
     pub fn add(&mut self, x: ValueId, y: ValueId) -> ValueResult {

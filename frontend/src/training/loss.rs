@@ -2,7 +2,7 @@
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Dim, Shape, Type, ValueId};
-use of_ops::elementwise::{Eq, Log, Max, Min, Select, Softplus};
+use of_ops::elementwise::{Eq, Log, Max, Min, Pow, Select, Sigmoid, Softplus};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 use of_ops::reduction::{ArgMax, ReduceSum, Softmax};
@@ -34,10 +34,33 @@ pub enum Loss {
         /// Where it becomes linear.
         delta: f64,
     },
+    /// Binary cross entropy of scores in which what is predicted well counts less.
+    Focal {
+        /// Weight of label 1; that of label 0 is `1 - alpha`. `None` weighs both alike.
+        alpha: Option<f64>,
+        /// How much less: the power of the error.
+        gamma: f64,
+    },
+    /// Connectionist temporal classification of scores `[N, T, C]` against labels `[N, S]`, in which negative ones are padding.
+    Ctc {
+        /// The class that stands for no label.
+        blank: i64,
+    },
+    /// Embeddings `[N, D]` of one label, `[N]`, become similar, and others different.
+    Contrastive {
+        /// What similarities are divided by.
+        temperature: f64,
+    },
+    /// Pairs of embeddings `[N, 2, D]` become similar for label 1, `[N]`, and different for label -1.
+    CosineEmbedding {
+        /// The similarity below which a pair is different enough.
+        margin: f64,
+    },
 }
 
 /// Names of losses on the command line.
-pub const LOSSES: [&str; 5] = ["cross-entropy", "bce", "mse", "l1", "huber"];
+pub const LOSSES: [&str; 9] =
+    ["cross-entropy", "bce", "mse", "l1", "huber", "focal", "ctc", "contrastive", "cosine-embedding"];
 
 impl Loss {
     /// The loss of this name, with its usual parameters.
@@ -48,6 +71,10 @@ impl Loss {
             "mse" => Loss::Mse,
             "l1" => Loss::L1,
             "huber" => Loss::Huber { delta: 1.0 },
+            "focal" => Loss::Focal { alpha: Some(0.25), gamma: 2.0 },
+            "ctc" => Loss::Ctc { blank: 0 },
+            "contrastive" => Loss::Contrastive { temperature: 0.5 },
+            "cosine-embedding" => Loss::CosineEmbedding { margin: 0.0 },
             _ => return None,
         })
     }
@@ -67,8 +94,21 @@ impl Loss {
         let tensor = output.as_tensor().filter(|t| t.dtype.is_float());
         let tensor = tensor.ok_or_else(|| wrong("an output of floats"))?;
         let shape = tensor.shape.clone().ok_or_else(|| wrong("an output of known rank"))?;
-        let Loss::CrossEntropy { axis, .. } = *self else { return Ok(Type::tensor(tensor.dtype, shape)) };
         let rank = shape.len();
+        let axis = match *self {
+            Loss::CrossEntropy { axis, .. } => axis,
+            Loss::Ctc { .. } if rank == 3 => {
+                return Ok(Type::tensor(DType::I64, vec![shape[0].clone(), Dim::symbol(LABEL_LENGTH)]));
+            }
+            Loss::Ctc { .. } => return Err(wrong("an output of scores [samples, steps, classes]")),
+            Loss::Contrastive { .. } if rank == 2 => return Ok(Type::tensor(DType::I64, vec![shape[0].clone()])),
+            Loss::Contrastive { .. } => return Err(wrong("an output of embeddings [samples, size]")),
+            Loss::CosineEmbedding { .. } if rank == 3 && shape[1].as_const() == Some(2) => {
+                return Ok(Type::tensor(tensor.dtype, vec![shape[0].clone()]));
+            }
+            Loss::CosineEmbedding { .. } => return Err(wrong("an output of pairs of embeddings [samples, 2, size]")),
+            _ => return Ok(Type::tensor(tensor.dtype, shape)),
+        };
         let axis = of_ops::shape::axis(axis, rank).ok().filter(|axis| *axis > 0);
         let axis = axis.ok_or_else(|| wrong("an output with an axis of classes behind that of the samples"))?;
         let labels: Shape = (0..rank).filter(|a| *a != axis).map(|a| shape[a].clone()).collect();
@@ -85,17 +125,17 @@ impl Loss {
                 cross_entropy(b, output, labels, (smoothing, ignore, axis))
             }
             Loss::BinaryCrossEntropy => {
-                // max(x, 0) - x z + log(1 + exp(-|x|)), which does not overflow.
                 let b = &mut Arithmetic::new(b);
-                let zero = b.number(0.0, output)?;
-                let positive = b.op(Max {}, &[output, zero])?;
-                let product = b.mul(output, labels)?;
-                let size = b.abs(output)?;
-                let negative = b.scale(size, -1.0)?;
-                let rest = b.op(Softplus {}, &[negative])?;
-                let difference = b.sub(positive, product)?;
-                let all = b.add(difference, rest)?;
+                let all = binary_cross_entropy(b, output, labels)?;
                 b.mean(all)
+            }
+            Loss::Focal { alpha, gamma } => focal(&mut Arithmetic::new(b), output, labels, (alpha, gamma)),
+            Loss::Ctc { blank } => super::ctc::ctc(b, output, labels, blank),
+            Loss::Contrastive { temperature } => {
+                super::contrastive::contrastive(&mut Arithmetic::new(b), output, labels, temperature)
+            }
+            Loss::CosineEmbedding { margin } => {
+                super::contrastive::cosine_embedding(&mut Arithmetic::new(b), output, labels, margin)
             }
             Loss::Mse => {
                 let b = &mut Arithmetic::new(b);
@@ -124,6 +164,46 @@ impl Loss {
             }
         }
     }
+}
+
+/// The extent of the labels of a sample, where the model does not give it.
+pub const LABEL_LENGTH: &str = "label_length";
+
+/// Binary cross entropy of each score: `max(x, 0) - x z + log(1 + exp(-|x|))`, which does not overflow.
+fn binary_cross_entropy(b: &mut Arithmetic<'_>, output: ValueId, labels: ValueId) -> ValueResult {
+    let zero = b.number(0.0, output)?;
+    let positive = b.op(Max {}, &[output, zero])?;
+    let product = b.mul(output, labels)?;
+    let size = b.abs(output)?;
+    let negative = b.scale(size, -1.0)?;
+    let rest = b.op(Softplus {}, &[negative])?;
+    let difference = b.sub(positive, product)?;
+    b.add(difference, rest)
+}
+
+/// Focal loss. Source: Lin et al., "Focal Loss for Dense Object Detection" (2017), as torchvision's `sigmoid_focal_loss`:
+/// `alpha_t (1 - p_t)^gamma` times binary cross entropy, where `p_t` is the probability of the label.
+fn focal(b: &mut Arithmetic<'_>, output: ValueId, labels: ValueId, (alpha, gamma): (Option<f64>, f64)) -> ValueResult {
+    let entropy = binary_cross_entropy(b, output, labels)?;
+    let p = b.op(Sigmoid {}, &[output])?;
+    // 1 - p_t = p + t - 2 p t.
+    let sum = b.add(p, labels)?;
+    let product = b.mul(p, labels)?;
+    let product = b.scale(product, -2.0)?;
+    let error = b.add(sum, product)?;
+    let weight = if gamma == 2.0 {
+        b.square(error)?
+    } else {
+        let gamma = b.number(gamma, error)?;
+        b.op(Pow {}, &[error, gamma])?
+    };
+    let mut all = b.mul(entropy, weight)?;
+    if let Some(alpha) = alpha {
+        let weight = b.scale(labels, 2.0 * alpha - 1.0)?;
+        let weight = b.plus(weight, 1.0 - alpha)?;
+        all = b.mul(all, weight)?;
+    }
+    b.mean(all)
 }
 
 /// Cross entropy with label smoothing, the mean over labels that count. Source: Szegedy et al., "Rethinking the Inception

@@ -27,6 +27,12 @@ pub trait Optimizer: Debug {
     /// Names of the state of each parameter; each is a tensor like the parameter, of zeros at first.
     fn states(&self) -> &'static [&'static str];
 
+    /// The same rule without weight decay, for parameters such as biases; it has the same states. `None` where the rule has no
+    /// such form.
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        None
+    }
+
     /// The next value of a parameter and of its states.
     ///
     /// # Errors
@@ -117,6 +123,10 @@ impl Optimizer for Sgd {
         "sgd"
     }
 
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Sgd { decay: 0.0, ..*self }))
+    }
+
     fn states(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["momentum"] }
     }
@@ -185,6 +195,10 @@ impl Optimizer for Adam {
         if self.decoupled { "adamw" } else { "adam" }
     }
 
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Adam { decay: 0.0, ..*self }))
+    }
+
     fn states(&self) -> &'static [&'static str] {
         &["mean", "square"]
     }
@@ -213,6 +227,10 @@ pub struct RmsProp {
 impl Optimizer for RmsProp {
     fn name(&self) -> &'static str {
         "rmsprop"
+    }
+
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(RmsProp { decay: 0.0, ..*self }))
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -247,6 +265,10 @@ impl Optimizer for Adagrad {
         "adagrad"
     }
 
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Adagrad { decay: 0.0, ..*self }))
+    }
+
     fn states(&self) -> &'static [&'static str] {
         &["squares"]
     }
@@ -276,6 +298,10 @@ pub struct Adadelta {
 impl Optimizer for Adadelta {
     fn name(&self) -> &'static str {
         "adadelta"
+    }
+
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Adadelta { decay: 0.0, ..*self }))
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -327,6 +353,10 @@ impl Optimizer for Lamb {
         "lamb"
     }
 
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Lamb { decay: 0.0, ..*self }))
+    }
+
     fn states(&self) -> &'static [&'static str] {
         &["mean", "square"]
     }
@@ -357,6 +387,10 @@ pub struct Lars {
 impl Optimizer for Lars {
     fn name(&self) -> &'static str {
         "lars"
+    }
+
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Lars { decay: 0.0, ..*self }))
     }
 
     fn states(&self) -> &'static [&'static str] {
@@ -393,6 +427,10 @@ pub struct Ftrl {
 impl Optimizer for Ftrl {
     fn name(&self) -> &'static str {
         "ftrl"
+    }
+
+    fn without_decay(&self) -> Option<Box<dyn Optimizer>> {
+        Some(Box::new(Ftrl { l2: 0.0, ..*self }))
     }
 
     fn states(&self) -> &'static [&'static str] {

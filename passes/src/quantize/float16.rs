@@ -24,10 +24,22 @@ const MIN_TERMS: usize = 8;
 /// # Errors
 /// When a weight is out of the range of `dtype`.
 pub fn round_contractions(func: &mut Func, dtype: DType) -> Result<usize, Diagnostics> {
+    round_contractions_except(func, dtype, &mut |_| false)
+}
+
+/// As [`round_contractions`], without those that `is_kept` says stay f32 by their locations.
+///
+/// # Errors
+/// As [`round_contractions`].
+pub fn round_contractions_except(
+    func: &mut Func,
+    dtype: DType,
+    is_kept: &mut dyn FnMut(&Location) -> bool,
+) -> Result<usize, Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize");
     let mut count = 0;
     for op in rw.graph().walk() {
-        if !is_worth_it(rw.graph(), op) {
+        if !is_worth_it(rw.graph(), op) || is_kept(&rw.graph().op(op).loc) {
             continue;
         }
         for i in 0..rw.graph().op(op).operands.len() {

@@ -19,7 +19,7 @@ use of_ops::structural::{Constant, NoneValue};
 use crate::matchers::dims;
 use crate::quantize_contractions::commutes_with_dequantize;
 
-pub use float16::round_contractions;
+pub use float16::{round_contractions, round_contractions_except};
 pub use range::{Histogram, Range};
 
 /// Most terms of a sum: products of bytes must not overflow 32 bits.

@@ -39,6 +39,7 @@ pub struct Cli {
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one value, made once")]
 pub enum Command {
     /// Turn an ONNX model into IR text
     Import(import::Import),

@@ -42,7 +42,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     LazyLock::force(&arguments::STARTED);
     panics::install();
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = match commands::train_config::expand(std::env::args_os().collect(), &Cli::command()) {
+        Ok(arguments) => arguments,
+        Err(errors) => {
+            Console::new(&arguments::MessageOptions::default()).report(&errors);
+            return exit::code(&errors);
+        }
+    };
     let Cli { command, opt, messages, limits, library } = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(e) => return wrong_command_line(&e, &arguments),
@@ -67,6 +73,9 @@ fn main() -> ExitCode {
         Some(Command::Export(c)) => commands::export::export(&c, console),
         Some(Command::Compile(c)) => commands::compile::compile(&c, console),
         Some(Command::Run(c)) => commands::run::run(&c, console),
+        Some(Command::Train(c)) if c.print_config => {
+            commands::train_config::print(&arguments, Cli::command(), console)
+        }
         Some(Command::Train(c)) => commands::train::train(&c, console),
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
         Some(Command::Profile(c)) => commands::profile::profile(&c, console),

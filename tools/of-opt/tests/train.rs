@@ -63,6 +63,86 @@ fn network_learns_digits_with_held_out_data() {
 }
 
 #[test]
+fn configuration_is_the_flags_as_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let digits = root().join("examples/digits");
+    let config = format!(
+        r#"model = "{0}/untrained.onnx"
+data = "{0}/train.npz"
+validation = ["{0}/test.npz"]
+epochs = 2
+learning-rate = 0.005
+no-decay = ["*.bias"]
+ema = 0.9
+output = ["a.onnx"]
+json = true
+"#,
+        digits.display()
+    );
+    std::fs::write(dir.path().join("c.toml"), &config).unwrap();
+    let run = |args: &[&str]| {
+        let out = of_opt(dir.path(), args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    // A flag overrides the file, and the printed configuration is the same training.
+    let printed = run(&["train", "c.toml", "--epochs", "1", "-o", "b.onnx", "--print-config"]);
+    let table: toml::Table = printed.parse().unwrap();
+    assert_eq!((table["epochs"].as_integer(), table["learning-rate"].as_float()), (Some(1), Some(0.005)));
+    assert_eq!(table["output"].as_array().unwrap()[0].as_str(), Some("b.onnx"));
+    assert_eq!(table["loss"].as_str(), Some("cross-entropy"));
+    assert!(!table.contains_key("print-config") && !dir.path().join("b.onnx").exists());
+    std::fs::write(dir.path().join("d.toml"), &printed).unwrap();
+    assert_eq!(printed, run(&["train", "d.toml", "--print-config"]));
+    let (first, second) =
+        (run(&["train", "c.toml", "--epochs", "1", "-o", "b.onnx"]), run(&["train", "d.toml", "-o", "e.onnx"]));
+    let loss = |out: &str| serde_json::from_str::<serde_json::Value>(out.trim()).unwrap()["validation_loss"].clone();
+    assert_eq!(loss(&first), loss(&second));
+    let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(bytes("b.onnx") == bytes("e.onnx"));
+    for (name, text_of, words) in [
+        ("x.toml", "learning_rate = 0.1", "unknown key 'learning_rate'\n  hint: did you mean 'learning-rate'?"),
+        ("x.toml", "epochs = 1", "the key 'model' is needed"),
+        ("x.toml", "epochs = ", "'x.toml': TOML parse error"),
+        ("x.toml", "model = 'm.onnx'\nnesterov = 3", "key 'nesterov' takes true or false"),
+        ("x.toml", "model = 'm.onnx'\nepochs = { a = 1 }", "takes text, a number or a list"),
+        ("none.toml", "", "'none.toml' cannot be read"),
+    ] {
+        if name == "x.toml" {
+            std::fs::write(dir.path().join(name), text_of).unwrap();
+        }
+        let out = of_opt(dir.path(), &["train", name, "--data", "x.npz", "-o", "m.onnx"]);
+        let stderr = text(&out.stderr);
+        assert!(!out.status.success() && stderr.contains(words), "{text_of}: {stderr}");
+    }
+}
+
+#[test]
+fn options_of_training_learn_digits() {
+    for args in [
+        &["--precision", "bf16"][..],
+        &["--precision", "bf16", "--keep-f32", "Gemm"],
+        &["--precision", "f16", "--accumulate", "2", "--batch", "16"],
+        &["--prune", "2:4", "--ema", "0.9"],
+        &["--lora", "4:8", "--merge", "--learning-rate", "0.05"],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let common = ["--validation", "0.2", "--epochs", "2", "-o", "m.onnx", "--json", "--log-dir", "logs"];
+        let rate = if args.contains(&"--learning-rate") { &[][..] } else { &["--learning-rate", "0.005"] };
+        let out = train(dir.path(), &[&common, rate, args].concat());
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stderr).contains(" kept in f32"), args.contains(&"--keep-f32"), "{}", text(&out.stderr));
+        let stdout = text(&out.stdout);
+        let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+        // Adapters change the last layer alone, of features that are random.
+        let least = if args[0] == "--lora" { 0.7 } else { 0.95 };
+        assert!(last["accuracy"].as_f64().unwrap() > least, "{args:?}: {stdout}");
+        let events = std::fs::read_dir(dir.path().join("logs")).unwrap().next().unwrap().unwrap();
+        assert!(events.metadata().unwrap().len() > 1000);
+    }
+}
+
+#[test]
 fn resumed_training_writes_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
@@ -84,7 +164,8 @@ fn wrong_training_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let digits = root().join("examples/digits");
     for (args, words) in [
-        (&["-o", "m.pt"][..], "'m.pt' ends in neither .onnx nor .safetensors"),
+        (&[][..], "--output is needed, on the command line or in a configuration"),
+        (&["-o", "m.pt"], "'m.pt' ends in neither .onnx nor .safetensors"),
         (&["-o", "m.onnx", "--batch", "5000"], "the data has 1437 samples, fewer than the 5000 of a step"),
         (&["-o", "m.onnx", "--labels", "classes"], "the data has no values for 'classes', only for image, labels"),
         (&["-o", "m.onnx", "--loss", "mse"], "the data of 'labels' is of shape [1437], and the input is"),
@@ -94,6 +175,13 @@ fn wrong_training_says_what_to_do() {
             &["-o", "m.onnx", "--loss", "l1", "--label-smoothing", "0.1"],
             "--label-smoothing and --class-axis have no effect",
         ),
+        (&["-o", "m.onnx", "--precision", "int8", "--calibration", "x"], "--calibration has no effect on a training"),
+        (&["-o", "m.onnx", "--precision", "bf16", "--keep-f32", "x"], "no product is of a node or operator 'x'"),
+        (&["-o", "m.onnx", "--mesh", "cpu[2]"], "training runs on one rank"),
+        (&["-o", "m.onnx", "--prune", "4:2"], "'4:2' is no pruning"),
+        (&["-o", "m.onnx", "--lora", "0"], "a rank is needed, or RANK:ALPHA"),
+        (&["-o", "m.onnx", "--merge"], "--lora <RANK[:ALPHA]>"),
+        (&["-o", "m.onnx", "--lora", "2", "--lora-target", "x"], "no weight of a product has a name for an adapter"),
         (&["-o", "m.onnx", "--learning-rate", "1e30", "--optimizer", "sgd"], "the loss is"),
         (&["-o", "m.onnx", "--validation", "none.npz"], "none.npz"),
         (&["-o", "m.onnx", "--image-std", "0"], "--image-std positive numbers"),

@@ -24,5 +24,6 @@ pub mod run;
 pub mod sign;
 pub mod simulate;
 pub mod train;
+pub mod train_config;
 pub mod verify;
 pub mod view;

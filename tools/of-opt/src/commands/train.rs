@@ -10,24 +10,28 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Clipping, Dataset, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Progress, Role, Schedule, ScheduleKind, TrainOptions,
-    Trainer, columns, named, sample_order,
+    BaseStorage, Clipping, Dataset, EventWriter, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS, Progress, Pruning,
+    Role, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named, sample_order,
 };
 use of_driver::{Observer, SessionOptions, count, error};
 use of_onnx::ExportOptions;
 
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
+use crate::exit;
 
 /// Flags.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "MODEL may be a configuration, CONFIG.toml: the key `model`, and keys that are called as the flags. Flags override it."
+)]
 pub struct Train {
     /// The model.
     #[command(flatten)]
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
     /// column for the labels, or a folder that has a folder of images for each class
-    #[arg(long, value_name = "DATA", num_args = 1.., required = true)]
+    #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
     #[arg(long, value_name = "DATA|PART", num_args = 1..)]
@@ -39,7 +43,7 @@ pub struct Train {
     #[arg(long, value_name = "S,…", value_delimiter = ',')]
     pub image_std: Vec<f64>,
     /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// What is made small
     #[arg(long, value_name = "LOSS", default_value = "cross-entropy", value_parser = PossibleValuesParser::new(LOSSES))]
@@ -50,6 +54,21 @@ pub struct Train {
     /// The axis of classes of the output, for cross-entropy: -1 for most language models
     #[arg(long, value_name = "AXIS", default_value_t = 1, allow_negative_numbers = true)]
     pub class_axis: i64,
+    /// Weight of label 1 in the focal loss; that of label 0 is 1 - X
+    #[arg(long, value_name = "X", default_value_t = 0.25)]
+    pub focal_alpha: f64,
+    /// Power of the error in the focal loss
+    #[arg(long, value_name = "X", default_value_t = 2.0)]
+    pub focal_gamma: f64,
+    /// The class that stands for no label, for ctc
+    #[arg(long, value_name = "CLASS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    pub ctc_blank: i64,
+    /// What similarities are divided by, for contrastive
+    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = positive)]
+    pub temperature: f64,
+    /// The similarity below which a pair is different enough, for cosine-embedding
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub margin: f64,
     /// The output that the loss is of [default: the first]
     #[arg(long, value_name = "NAME")]
     pub loss_of: Option<String>,
@@ -77,6 +96,9 @@ pub struct Train {
     /// Weight decay [default: 0, for adamw and lamb 0.01]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f64>,
+    /// Parameters without weight decay, such as '*.bias'. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub no_decay: Vec<String>,
     /// Scale all gradients so that their norm is at most X
     #[arg(long, value_name = "X", conflicts_with = "clip_value")]
     pub clip_norm: Option<f64>,
@@ -86,13 +108,38 @@ pub struct Train {
     /// Parameters that keep their values, such as 'backbone.*'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub freeze: Vec<String>,
+    /// Average parameters over steps with this decay, such as 0.999; evaluation and the trained model use the averages
+    #[arg(long, value_name = "DECAY", value_parser = part)]
+    pub ema: Option<f64>,
+    /// Update parameters after every K steps, by the mean of their gradients
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub accumulate: usize,
+    /// Weights that are zero throughout: 0.5 is a part of each tensor, global:0.5 of all together, by magnitude; 2:4 keeps
+    /// two of four neighbours
+    #[arg(long, value_name = "PART|N:M")]
+    pub prune: Option<Pruning>,
+    /// Train low-rank adapters of this rank instead of the parameters; ALPHA / RANK scales them [default: RANK]
+    #[arg(long, value_name = "RANK[:ALPHA]", value_parser = lora, conflicts_with_all = ["prune", "freeze"], help_heading = "Adapters")]
+    pub lora: Option<(usize, f64)>,
+    /// Weights of products that get adapters [default: all]. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "lora", help_heading = "Adapters")]
+    pub lora_target: Vec<String>,
+    /// How weights below adapters are stored [default: model]
+    #[arg(long, value_enum, value_name = "TYPE", requires = "lora", help_heading = "Adapters")]
+    pub lora_base: Option<LoraBaseArg>,
+    /// Write the model with the adapters added to its weights, instead of separate
+    #[arg(long, requires = "lora", help_heading = "Adapters")]
+    pub merge: bool,
+    /// Products that --precision leaves in f32: names or operators of ONNX nodes, such as '/head/*'. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
+    pub keep_f32: Vec<String>,
     /// Samples of a step
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub batch: usize,
     /// How often all samples are used
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub epochs: usize,
-    /// Shuffles the data; one seed gives one result on one machine
+    /// Shuffles the data, and gives random numbers; one seed gives one result on one machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Write a snapshot here at the end of each epoch, from which --resume goes on
@@ -107,9 +154,15 @@ pub struct Train {
     /// Write the plan of the training, for inspect and profile; its programs are 'train' and 'eval'
     #[arg(long, value_name = "FILE.plan")]
     pub plan: Option<PathBuf>,
+    /// Write loss, learning rate, throughput and validation here, as events of TensorBoard
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
     /// Print a line of JSON for each epoch
     #[arg(long)]
     pub json: bool,
+    /// Print the configuration that file and flags give, as TOML, and end
+    #[arg(long)]
+    pub print_config: bool,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -130,13 +183,46 @@ pub enum ScheduleArg {
     OneCycle,
 }
 
+/// How weights below adapters are stored.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoraBaseArg {
+    /// As the model has them.
+    Model,
+    /// 8-bit integers with a scale for every 64.
+    Int8,
+    /// 4-bit integers with a scale for every 64.
+    Int4,
+}
+
+/// A positive number.
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(|| "a positive number is needed".into())
+}
+
+/// A number between 0 and 1.
+fn part(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x| *x > 0.0 && *x < 1.0).ok_or_else(|| "a number between 0 and 1 is needed".into())
+}
+
+/// `RANK` or `RANK:ALPHA`.
+fn lora(text: &str) -> Result<(usize, f64), String> {
+    let (rank, alpha) = text.split_once(':').unwrap_or((text, text));
+    let rank: Option<usize> = rank.parse().ok().filter(|rank| (1..=65536).contains(rank));
+    rank.zip(positive(alpha).ok()).ok_or_else(|| "a rank is needed, or RANK:ALPHA, such as 8:16".into())
+}
+
 /// Executes the subcommand.
 ///
 /// # Errors
 /// When the model cannot be trained, or data or files do not fit.
 pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
+    for (flag, given) in [("--data", !c.data.is_empty()), ("--output", !c.output.is_empty())] {
+        if !given {
+            return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
+        }
+    }
     check_outputs(&c.output)?;
-    let options = options(c)?;
+    let mut options = options(c)?;
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
     let wanted = columns(&model, &options)?;
     let images = image_options(&c.image_mean, &c.image_std)?;
@@ -147,6 +233,10 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     if steps == 0 {
         let what = format!("the data has {}, fewer than the {} of a step", count(data.len(), "sample"), c.batch);
         return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
+    }
+    options.extents = data.extents(&wanted)?;
+    if !c.codegen.calibration.is_empty() {
+        return Err(exit::usage("--calibration has no effect on a training").into());
     }
     let compile = c.codegen.options()?;
     let session = SessionOptions { threads: compile.worker_threads(), profile: false, memory: compile.memory };
@@ -159,7 +249,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
     let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console)?;
     for path in &c.output {
-        write(path, &trainer, done, console)?;
+        write(c, path, &trainer, done, console)?;
     }
     Ok(())
 }
@@ -199,6 +289,13 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
     let optimizer = named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?;
     let mut loss = Loss::named(&c.loss).ok_or_else(|| unknown("loss"))?;
     match &mut loss {
+        Loss::Focal { alpha, gamma } => (*alpha, *gamma) = (Some(c.focal_alpha), c.focal_gamma),
+        Loss::Ctc { blank } => *blank = c.ctc_blank,
+        Loss::Contrastive { temperature } => *temperature = c.temperature,
+        Loss::CosineEmbedding { margin } => *margin = c.margin,
+        _ => {}
+    }
+    match &mut loss {
         Loss::CrossEntropy { smoothing, axis, .. } => (*smoothing, *axis) = (c.label_smoothing, c.class_axis),
         _ if c.label_smoothing != 0.0 || c.class_axis != 1 => {
             let what = format!("--label-smoothing and --class-axis have no effect on the loss {}", c.loss);
@@ -207,14 +304,30 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         _ => {}
     }
     let clipping = c.clip_norm.map(Clipping::Norm).or(c.clip_value.map(Clipping::Value));
+    let adapters = c.lora.map(|(rank, alpha)| Lora {
+        rank,
+        alpha,
+        targets: c.lora_target.clone(),
+        base: match c.lora_base {
+            None | Some(LoraBaseArg::Model) => BaseStorage::Model,
+            Some(LoraBaseArg::Int8) => BaseStorage::Int8,
+            Some(LoraBaseArg::Int4) => BaseStorage::Int4,
+        },
+        seed: c.seed,
+    });
     Ok(TrainOptions {
-        loss,
         output: c.loss_of.clone(),
         labels: c.labels.clone(),
-        optimizer,
         clipping,
         frozen: c.freeze.clone(),
-        batch: c.batch,
+        no_decay: c.no_decay.clone(),
+        average: c.ema,
+        accumulate: c.accumulate,
+        keep_f32: c.keep_f32.clone(),
+        seed: c.seed,
+        pruning: c.prune,
+        lora: adapters,
+        ..TrainOptions::new(loss, optimizer, c.batch)
     })
 }
 
@@ -250,6 +363,10 @@ fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
         more(Role::Frozen, "frozen"),
         more(Role::Statistic, "running statistics"),
     ));
+    let (zeros, all) = trainer.pruned();
+    if all > 0 {
+        console.note(&format!("{zeros} of {all} weights pruned"));
+    }
 }
 
 /// The steps; returns how far the training is.
@@ -268,6 +385,7 @@ fn run(
         progress = trainer.restore(path)?;
         console.note(&format!("resumed from {} at step {} of {total}", path.display(), progress.step));
     }
+    let mut events = c.log_dir.as_ref().map(|folder| EventWriter::new(folder)).transpose()?;
     let start = Instant::now();
     let first = progress.step;
     let is_terminal = std::io::stderr().is_terminal() && !console.quiet;
@@ -286,6 +404,9 @@ fn run(
             }
             (sum, count) = (sum + loss, count + 1);
             progress.step += 1;
+            if let Some(events) = &mut events {
+                events.scalars(progress.step, &[("train/loss", loss), ("train/learning_rate", rate)])?;
+            }
             if let Some(line) = &line {
                 line.reporter().at(
                     &format!("epoch {}, loss {:.4}", epoch + 1, sum / count as f64),
@@ -303,6 +424,12 @@ fn run(
         let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
         if let Some(path) = &c.snapshot {
             trainer.snapshot(path, progress)?;
+        }
+        if let Some(events) = &mut events {
+            let mut scalars = vec![("train/samples_per_second", rate)];
+            scalars.extend(checked.map(|e| ("validation/loss", e.loss)));
+            scalars.extend(checked.and_then(|e| e.accuracy).map(|a| ("validation/accuracy", a)));
+            events.scalars(progress.step, &scalars)?;
         }
         let loss = sum / count.max(1) as f64;
         if c.json {
@@ -336,11 +463,15 @@ fn duration(time: Duration) -> String {
     }
 }
 
-fn write(path: &Path, trainer: &Trainer, progress: Progress, console: &Console) -> Result<(), Diagnostics> {
+fn write(c: &Train, path: &Path, trainer: &Trainer, progress: Progress, console: &Console) -> Result<(), Diagnostics> {
     if path.extension().is_some_and(|e| e == "safetensors") {
-        trainer.write_parameters(path, progress)?;
+        match c.lora {
+            Some(_) => trainer.write_adapters(path, &c.model.model.to_string_lossy())?,
+            None => trainer.write_parameters(path, progress)?,
+        }
     } else {
-        of_onnx::export_file(path, &trainer.trained_model()?, &ExportOptions::default())?;
+        let model = if c.merge { trainer.merged_model()? } else { trainer.trained_model()? };
+        of_onnx::export_file(path, &model, &ExportOptions::default())?;
     }
     console.note(&format!("{}: written", path.display()));
     Ok(())

@@ -1,14 +1,19 @@
 //! Training: steps of native code against the interpreter, every optimizer and loss, snapshots, and what is refused.
 
+mod features;
+mod losses;
+
 use std::collections::HashMap;
 
+use of_diag::Diagnostics;
 use of_driver::training::{
     Clipping, Dataset, Hyperparameters, LOSSES, Loss, OPTIMIZERS, Progress, TrainOptions, Trainer, columns, named,
     sample_order,
 };
-use of_driver::{CompileOptions, ImageOptions, Model, SessionOptions};
+use of_driver::{CompileOptions, ImageOptions, Model, Precision, SessionOptions};
+use of_frontend::Builder;
+use of_frontend::nn::{self, Layer};
 use of_frontend::training::{RATE, TrainingSpec, training};
-use of_frontend::{Builder, nn};
 use of_ir::{DType, Dim, Func, Module, Tensor, Type};
 use of_ops::elementwise::{Relu, Tanh};
 use of_ops::training::variables;
@@ -18,25 +23,45 @@ const SAMPLES: usize = 24;
 const FEATURES: usize = 6;
 const CLASSES: usize = 3;
 
-/// A perceptron whose parameters have names.
-fn model(seed: u64) -> Module {
+/// A perceptron whose parameters have names. Its output has the shape that the loss takes.
+fn model(seed: u64, loss: Loss) -> Module {
+    let shape: &[i64] = match loss {
+        Loss::Ctc { .. } => &[0, 2, CLASSES as i64],
+        Loss::CosineEmbedding { .. } => &[0, 2, 2],
+        _ => &[0, CLASSES as i64],
+    };
+    perceptron(seed, &[FEATURES, 16, shape[1..].iter().product::<i64>() as usize], shape)
+}
+
+/// A perceptron with a wider hidden layer, c, between.
+fn wide(seed: u64) -> Module {
+    perceptron(seed, &[FEATURES, 16, 16, CLASSES], &[0, CLASSES as i64])
+}
+
+fn perceptron(seed: u64, widths: &[usize], shape: &[i64]) -> Module {
     let mut b = Builder::new("mlp");
     let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(FEATURES as i64)]));
     let mut init = nn::Init::new(seed);
-    let layers = [(FEATURES, 16), (16, CLASSES)].map(|(from, to)| nn::Linear::new(&mut init, from, to).unwrap());
-    let h = layers[0].apply(&mut b, x).unwrap();
-    let h = b.op(Tanh {}, &[h]).unwrap();
-    let h = b.op(Relu {}, &[h]).unwrap();
-    let y = layers[1].apply(&mut b, h).unwrap();
+    let mut y = x;
+    let layers: Vec<_> = widths.windows(2).map(|w| nn::Linear::new(&mut init, w[0], w[1]).unwrap()).collect();
+    for (i, layer) in layers.iter().enumerate() {
+        y = layer.apply(&mut b, y).unwrap();
+        if i + 1 < layers.len() {
+            y = b.op(Tanh {}, &[y]).unwrap();
+            y = b.op(Relu {}, &[y]).unwrap();
+        }
+    }
+    let shape = b.constant(Tensor::from_i64s(shape)).unwrap();
+    let y = b.op(of_ops::movement::Reshape { allowzero: false }, &[y, shape]).unwrap();
     let mut module = b.finish(&[("y", y)]).unwrap();
     let func = module.funcs.get_mut("main").unwrap();
-    let names = ["a.weight", "a.bias", "b.weight", "b.bias"];
+    let names = ["a.weight", "a.bias", "b.weight", "b.bias", "c.weight", "c.bias"];
     let constants: Vec<_> =
         func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == "of.constant").collect();
-    assert_eq!(constants.len(), names.len());
-    for (op, name) in constants.into_iter().zip(names) {
+    assert_eq!(constants.len(), 2 * layers.len() + 1);
+    for (op, name) in constants.into_iter().zip(&names[..2 * layers.len()]) {
         let v = func.graph.op(op).results[0];
-        of_ir::Rewriter::new(&mut func.graph, "test").set_name(v, name);
+        of_ir::Rewriter::new(&mut func.graph, "test").set_name(v, *name);
     }
     module
 }
@@ -51,8 +76,15 @@ fn data(dir: &std::path::Path, loss: Loss) -> (Tensor, Tensor, std::path::PathBu
         x.extend((0..FEATURES).map(|f| (if f % CLASSES == class { 1.0 } else { 0.0 }) + r.float(-0.3, 0.3) as f32));
     }
     let x = Tensor::from_slice(&[SAMPLES, FEATURES], &x).unwrap();
-    let labels = if loss.has_classes() {
+    let labels = if loss.has_classes() || matches!(loss, Loss::Contrastive { .. }) {
         Tensor::from_slice(&[SAMPLES], &classes).unwrap()
+    } else if let Loss::Ctc { .. } = loss {
+        // No label, one, or two that differ.
+        let words = classes.iter().flat_map(|c| [[-1, -1], [1, -1], [2, 1]][*c as usize]);
+        Tensor::from_slice(&[SAMPLES, 2], &words.collect::<Vec<i64>>()).unwrap()
+    } else if let Loss::CosineEmbedding { .. } = loss {
+        let signs = classes.iter().map(|c| if *c == 0 { 1f32 } else { -1.0 });
+        Tensor::from_slice(&[SAMPLES], &signs.collect::<Vec<_>>()).unwrap()
     } else {
         let hot = classes.iter().flat_map(|c| (0..CLASSES).map(move |k| if k as i64 == *c { 1f32 } else { 0.0 }));
         Tensor::from_slice(&[SAMPLES, CLASSES], &hot.collect::<Vec<_>>()).unwrap()
@@ -65,22 +97,26 @@ fn data(dir: &std::path::Path, loss: Loss) -> (Tensor, Tensor, std::path::PathBu
 }
 
 fn options(optimizer: &str, hyperparameters: &Hyperparameters, loss: Loss) -> TrainOptions {
-    TrainOptions {
-        loss,
-        output: None,
-        labels: "labels".into(),
-        optimizer: named(optimizer, hyperparameters).unwrap(),
-        clipping: None,
-        frozen: Vec::new(),
-        batch: SAMPLES,
+    let mut options = TrainOptions::new(loss, named(optimizer, hyperparameters).unwrap(), SAMPLES);
+    if let Loss::Ctc { .. } = loss {
+        options.extents.insert(of_driver::training::LABEL_LENGTH.into(), 2);
     }
+    options
 }
 
 fn trainer(module: Module, options: &TrainOptions, rests: &[usize]) -> Trainer {
-    let compile = CompileOptions { cache: of_driver::Cache::none(), ..CompileOptions::default() };
+    trainer_in(module, options, rests, Precision::Model).unwrap_or_else(|d| panic!("{d}"))
+}
+
+fn trainer_in(
+    module: Module,
+    options: &TrainOptions,
+    rests: &[usize],
+    precision: Precision,
+) -> Result<Trainer, Diagnostics> {
+    let compile = CompileOptions { cache: of_driver::Cache::none(), precision, ..CompileOptions::default() };
     let session = SessionOptions { threads: 1, ..SessionOptions::default() };
     Trainer::new(Model::from_module(module), options, rests, &compile, session, &of_driver::Silent)
-        .unwrap_or_else(|d| panic!("{d}"))
 }
 
 fn dataset(folder: &std::path::Path, module: &Module, options: &TrainOptions) -> Dataset {
@@ -97,15 +133,16 @@ struct Interpreted {
 
 impl Interpreted {
     fn new(module: &Module, options: &TrainOptions) -> Self {
-        let spec = TrainingSpec {
-            loss: options.loss,
-            output: None,
-            labels: "labels".into(),
-            optimizer: &*options.optimizer,
-            is_trained: &|_| true,
-            clipping: options.clipping,
-        };
-        let made = training(module, &spec).unwrap();
+        Self::with(module, options, |_| ())
+    }
+
+    /// The training with changes of its specification.
+    fn with(module: &Module, options: &TrainOptions, change: impl FnOnce(&mut TrainingSpec<'_>)) -> Self {
+        let masks = HashMap::new();
+        let mut spec = TrainingSpec::new(options.loss, &*options.optimizer, &masks);
+        spec.clipping = options.clipping;
+        change(&mut spec);
+        let made = training(module, &spec).unwrap_or_else(|d| panic!("{d}"));
         let mut whole = Module::default();
         let mut values = HashMap::new();
         for v in variables(&made.train).unwrap() {
@@ -118,7 +155,8 @@ impl Interpreted {
             values.insert(made.train.inputs[v.input].clone(), value.into());
         }
         whole.funcs.insert("main".into(), made.train);
-        let manager = of_passes::Manager::parse("differentiate").unwrap();
+        let mut manager = of_passes::Manager::default();
+        manager.add::<of_passes::Specialize>(options.extents.clone()).append("differentiate").unwrap();
         manager.run(&mut whole, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
         Self { func: whole.funcs.swap_remove("main").unwrap(), values }
     }
@@ -161,7 +199,7 @@ fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
         let dir = tempfile::tempdir().unwrap();
         let (x, labels, folder) = data(dir.path(), loss);
         let options = TrainOptions { clipping, ..options(&optimizer, &hyperparameters, loss) };
-        let module = model(4);
+        let module = model(4, loss);
         let data = dataset(&folder, &module, &options);
         let mut native = trainer(module.clone(), &options, &[]);
         let mut interpreted = Interpreted::new(&module, &options);
@@ -197,7 +235,7 @@ fn trained_model_gives_what_was_evaluated() {
     let loss = Loss::named("cross-entropy").unwrap();
     let (x, labels, folder) = data(dir.path(), loss);
     let options = TrainOptions { batch: 10, ..options("adam", &Hyperparameters::default(), loss) };
-    let module = model(5);
+    let module = model(5, loss);
     let data = dataset(&folder, &module, &options);
     let mut t = trainer(module, &options, &[SAMPLES % 10]);
     let before = t.evaluate(&data).unwrap();
@@ -227,7 +265,7 @@ fn resumed_training_has_the_same_bits() {
     let loss = Loss::named("cross-entropy").unwrap();
     let (_, _, folder) = data(dir.path(), loss);
     let options = TrainOptions { batch: 8, ..options("adamw", &Hyperparameters::default(), loss) };
-    let module = model(6);
+    let module = model(6, loss);
     let data = dataset(&folder, &module, &options);
     let steps = |t: &mut Trainer, from: usize, to: usize| {
         for step in from..to {
@@ -273,7 +311,7 @@ fn frozen_parameters_stay_and_wrong_options_are_refused() {
         frozen: names.iter().map(|n| (*n).to_string()).collect(),
         ..options("adam", &Hyperparameters::default(), loss)
     };
-    let module = model(7);
+    let module = model(7, loss);
     let data = dataset(&folder, &module, &frozen(&[]));
     let mut t = trainer(module.clone(), &frozen(&["a.*"]), &[]);
     let before = [t.parameter("a.weight").unwrap(), t.parameter("b.weight").unwrap()];

@@ -1,0 +1,162 @@
+//! TFRecord files of `tf.train.Example`: named lists of numbers for each sample.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use of_diag::{Code, Diagnostics};
+use of_ir::{DType, Elements, Tensor};
+use prost::Message;
+
+use super::tfrecord;
+use crate::error::{error, io_error};
+
+/// Source: TensorFlow, `tensorflow/core/example/example.proto` and `feature.proto`.
+#[derive(Clone, PartialEq, Message)]
+struct Example {
+    #[prost(message, optional, tag = "1")]
+    features: Option<Features>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Features {
+    #[prost(map = "string, message", tag = "1")]
+    feature: HashMap<String, Feature>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Feature {
+    #[prost(oneof = "Kind", tags = "1, 2, 3")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    Bytes(BytesList),
+    #[prost(message, tag = "2")]
+    Floats(FloatList),
+    #[prost(message, tag = "3")]
+    Ints(Int64List),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BytesList {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    value: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FloatList {
+    #[prost(float, repeated, tag = "1")]
+    value: Vec<f32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Int64List {
+    #[prost(int64, repeated, tag = "1")]
+    value: Vec<i64>,
+}
+
+/// Reads the features of these names from a file: `[samples, numbers of a sample]` each. Bytes are one string of values of u8.
+///
+/// # Errors
+/// When the file cannot be read or is damaged, or a sample lacks a feature or has it in another length or type than the first.
+pub fn read(path: &Path, names: &[&str]) -> Result<Vec<(String, Tensor)>, Diagnostics> {
+    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
+    let bytes = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
+    let records = tfrecord::read(&bytes).map_err(wrong)?;
+    let mut columns: Vec<(Option<DType>, usize, Elements)> =
+        names.iter().map(|_| (None, 0, Elements::Int(Vec::new()))).collect();
+    for (number, record) in records.iter().enumerate() {
+        let example =
+            Example::decode(*record).map_err(|e| wrong(format!("record {number} is no tf.train.Example: {e}")))?;
+        let features = example.features.unwrap_or_default().feature;
+        for (name, (dtype, length, all)) in names.iter().zip(&mut columns) {
+            let Some(kind) = features.get(*name).and_then(|feature| feature.kind.clone()) else {
+                let mut known: Vec<&str> = features.keys().map(String::as_str).collect();
+                known.sort_unstable();
+                return Err(wrong(format!("record {number} has no feature '{name}', only {}", known.join(", "))));
+            };
+            let (own, values) = match kind {
+                Kind::Floats(list) => (DType::F32, Elements::Float(list.value.into_iter().map(f64::from).collect())),
+                Kind::Ints(list) => (DType::I64, Elements::Int(list.value.into_iter().map(i128::from).collect())),
+                Kind::Bytes(list) => {
+                    (DType::U8, Elements::Int(list.value.concat().into_iter().map(i128::from).collect()))
+                }
+            };
+            let count = match &values {
+                Elements::Float(v) => v.len(),
+                Elements::Int(v) => v.len(),
+                _ => 0,
+            };
+            if number == 0 {
+                (*dtype, *length, *all) = (Some(own), count, values);
+                continue;
+            }
+            if *dtype != Some(own) || *length != count {
+                let what = format!("feature '{name}' of record {number} has {count} values of {own}");
+                let first =
+                    dtype.map_or_else(String::new, |first| format!(", and that of record 0 {length} of {first}"));
+                return Err(wrong(what + &first));
+            }
+            match (all, values) {
+                (Elements::Float(all), Elements::Float(more)) => all.extend(more),
+                (Elements::Int(all), Elements::Int(more)) => all.extend(more),
+                _ => {}
+            }
+        }
+    }
+    let column = |(name, (dtype, length, values)): (&&str, (Option<DType>, usize, Elements))| {
+        let tensor = Tensor::from_elements(dtype.unwrap_or(DType::F32), vec![records.len(), length], values);
+        tensor.map(|tensor| ((*name).to_owned(), tensor)).map_err(|e| wrong(format!("feature '{name}': {e}")))
+    };
+    names.iter().zip(columns).map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(features: &[(&str, Kind)]) -> Vec<u8> {
+        let feature = features.iter().map(|(n, k)| ((*n).to_string(), Feature { kind: Some(k.clone()) })).collect();
+        Example { features: Some(Features { feature }) }.encode_to_vec()
+    }
+
+    fn floats(value: &[f32]) -> Kind {
+        Kind::Floats(FloatList { value: value.to_vec() })
+    }
+
+    fn ints(value: &[i64]) -> Kind {
+        Kind::Ints(Int64List { value: value.to_vec() })
+    }
+
+    #[test]
+    fn features_become_columns() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.tfrecord");
+        let write = |records: &[Vec<u8>]| {
+            let mut file = Vec::new();
+            records.iter().for_each(|r| tfrecord::write(&mut file, r).unwrap());
+            std::fs::write(&path, file).unwrap();
+        };
+        let bytes = Kind::Bytes(BytesList { value: vec![vec![1, 255]] });
+        let sample = |x: f32, y: i64| record(&[("x", floats(&[x, 2.0])), ("y", ints(&[y])), ("raw", bytes.clone())]);
+        write(&[sample(0.5, -1), sample(1.5, 7)]);
+        let columns = read(&path, &["x", "y", "raw"]).unwrap();
+        assert_eq!((columns[0].1.dims(), columns[0].1.to_f64s().unwrap()), (&[2, 2][..], vec![0.5, 2.0, 1.5, 2.0]));
+        assert_eq!((columns[1].1.dtype(), columns[1].1.to_i64s().unwrap()), (DType::I64, vec![-1, 7]));
+        assert_eq!((columns[2].1.dtype(), columns[2].1.to_i64s().unwrap()), (DType::U8, vec![1, 255, 1, 255]));
+        for (records, words) in [
+            (
+                vec![sample(0.0, 1), record(&[("x", floats(&[1.0]))])],
+                "feature 'x' of record 1 has 1 values of f32, and that of record 0 2",
+            ),
+            (vec![record(&[("x", ints(&[1]))])], "record 0 has no feature 'y', only x"),
+            (vec![b"\xff\xff".to_vec()], "record 0 is no tf.train.Example"),
+        ] {
+            write(&records);
+            let e = read(&path, &["x", "y"]).unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        }
+    }
+}

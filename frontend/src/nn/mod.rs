@@ -1,0 +1,43 @@
+//! Layers: ops and their parameters.
+//!
+//! A layer holds the first values of its parameters, and [`Layer::apply`] adds its ops to a function. Parameters get their names there:
+//! the path of [`Builder::within`] and the name in the layer, such as `features.0.weight`. Layers of a [`Sequential`] are within their
+//! names, so the names are those of PyTorch's modules of the same structure.
+//!
+//! Dropout does nothing until [`crate::training`] makes a training step, in which it is random.
+
+mod attention;
+mod conv;
+mod init;
+mod linear;
+mod norm;
+mod pool;
+mod recurrent;
+mod sequential;
+
+pub use attention::MultiHeadAttention;
+pub use conv::{Conv, ConvTranspose};
+pub use init::{Init, Initializer};
+pub use linear::{Embedding, Linear};
+pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
+pub use pool::{AvgPool, GlobalAvgPool, MaxPool};
+pub use recurrent::{Gru, Lstm};
+pub use sequential::{Activation, Dropout, Flatten, Sequential};
+
+use of_diag::Diagnostic;
+use of_ir::ValueId;
+
+use crate::Builder;
+
+/// A layer with one input and one output.
+pub trait Layer {
+    /// Adds the layer's ops to a function, and returns its output for the input `x`.
+    ///
+    /// # Errors
+    /// When `x` has a type that the layer does not take.
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic>;
+}
+
+#[cfg(test)]
+mod tests;

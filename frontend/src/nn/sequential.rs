@@ -1,0 +1,109 @@
+//! Layers one after the other, and layers without parameters.
+
+use of_diag::Diagnostic;
+use of_ir::{Tensor, ValueId};
+use of_ops::elementwise::{Elu, Gelu, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish, Tanh};
+
+use super::Layer;
+use crate::Builder;
+
+/// Layers one after the other, each within its name.
+#[derive(Default)]
+pub struct Sequential {
+    layers: Vec<(String, Box<dyn Layer>)>,
+}
+
+impl Sequential {
+    /// No layers.
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+
+    /// With one more layer, called by its number.
+    #[must_use]
+    pub fn then(self, layer: impl Layer + 'static) -> Sequential {
+        let name = self.layers.len().to_string();
+        self.named(name, layer)
+    }
+
+    /// With one more layer of this name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>, layer: impl Layer + 'static) -> Sequential {
+        self.layers.push((name.into(), Box::new(layer)));
+        self
+    }
+}
+
+impl Layer for Sequential {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        self.layers.iter().try_fold(x, |x, (name, layer)| b.within(name, |b| layer.apply(b, x)))
+    }
+}
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `max(x, 0)`.
+    Relu,
+    /// `x`, below 0 times this slope.
+    LeakyRelu(f64),
+    /// `exp(x) - 1` below 0, times this.
+    Elu(f64),
+    /// `x` times the normal distribution function of `x`, exactly.
+    Gelu,
+    /// `x sigmoid(x)`.
+    Silu,
+    /// `x` times a piecewise linear sigmoid.
+    HardSwish,
+    /// `x tanh(softplus(x))`.
+    Mish,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `log(1 + exp(x))`.
+    Softplus,
+}
+
+impl Layer for Activation {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        match *self {
+            Activation::Relu => b.op(Relu {}, &[x]),
+            Activation::LeakyRelu(alpha) => b.op(LeakyRelu { alpha }, &[x]),
+            Activation::Elu(alpha) => b.op(Elu { alpha }, &[x]),
+            Activation::Gelu => b.op(Gelu { tanh: false }, &[x]),
+            Activation::Silu => b.op(Swish { alpha: 1.0 }, &[x]),
+            Activation::HardSwish => b.op(HardSwish {}, &[x]),
+            Activation::Mish => b.op(Mish {}, &[x]),
+            Activation::Tanh => b.op(Tanh {}, &[x]),
+            Activation::Sigmoid => b.op(Sigmoid {}, &[x]),
+            Activation::Softplus => b.op(Softplus {}, &[x]),
+        }
+    }
+}
+
+/// Sets elements to zero with this probability in a training step, and scales the others so that the mean stays. Otherwise it does
+/// nothing. Source: Srivastava et al. (2014).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout(pub f64);
+
+impl Layer for Dropout {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        let ratio = b.constant(Tensor::scalar(self.0 as f32))?;
+        b.op(of_ops::nn::Dropout { return_mask: false, seed: 0 }, &[x, ratio])
+    }
+}
+
+/// All axes but the first as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flatten;
+
+impl Layer for Flatten {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        b.op(of_ops::movement::Flatten { axis: 1 }, &[x])
+    }
+}

@@ -1,0 +1,149 @@
+//! The functions of a training: the step and the evaluation.
+
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Attr, DType, Func, Module, Type, ValueId};
+use of_ops::list::as_op;
+use of_ops::nn::{BatchNorm, BatchNormTraining};
+use of_ops::training::{CARRIED, Gradient, INITIAL_VALUES, VARIABLES};
+
+use super::dropout::{randomize, replace};
+use super::parameters::{Variable, parameter_inputs, statistics};
+use super::update::{Trained, Updates, average_name};
+use super::{Parameter, RATE, Role, TrainingSpec, plain};
+use crate::Builder;
+
+/// What changes the parameter of a name.
+fn role(name: &str, statistics: &[String], spec: &TrainingSpec<'_>) -> Role {
+    match (statistics.iter().any(|known| known == name), (spec.is_trained)(name)) {
+        (true, _) => Role::Statistic,
+        (false, true) => Role::Trained,
+        (false, false) => Role::Frozen,
+    }
+}
+
+/// The variable that evaluation reads for a parameter.
+fn evaluated(name: &str, role: Role, spec: &TrainingSpec<'_>) -> String {
+    match (role, spec.average) {
+        (Role::Trained, Some(_)) => average_name(name),
+        _ => name.to_owned(),
+    }
+}
+
+pub(super) fn train_func(
+    module: &Module,
+    func: &Func,
+    index: usize,
+    spec: &TrainingSpec<'_>,
+) -> Result<(Func, Vec<Parameter>), Diagnostics> {
+    let (mut b, mut outputs) = Builder::reopen(&module.name, func.clone());
+    let statistics = statistics(&b);
+    let inputs = parameter_inputs(&mut b, str::to_owned);
+    let (mut variables, mut described, mut trained) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, variable, value) in inputs {
+        let role = role(&name, &statistics, spec);
+        let evaluated = evaluated(&name, role, spec);
+        described.push(Parameter { name: name.clone(), elements: value.len(), role, evaluated });
+        if role == Role::Trained {
+            trained.push(Trained { name, index: variables.len(), value });
+        }
+        variables.push(variable);
+    }
+    if trained.is_empty() {
+        let all: Vec<_> = described.iter().take(8).map(|p| p.name.as_str()).collect();
+        let what = match all.is_empty() {
+            true => "the model has no parameters: no float initializers".to_string(),
+            false => format!("all parameters are frozen: {}", all.join(", ")),
+        };
+        return Err(plain(Code::UNSUPPORTED, what).into());
+    }
+    normalize_by_batch(&mut b, &mut outputs, &mut variables)?;
+    let labels = spec.loss.label_type(b.ty(outputs[index]))?;
+    let labels = b.input(&spec.labels, labels);
+    let rate = b.input(RATE, Type::fixed(DType::F32, &[]));
+    let mut updates = Updates::new(&mut b, spec, rate, &mut variables)?;
+    let counts: Vec<ValueId> = std::iter::once(updates.before).chain(updates.accumulated).collect();
+    randomize(&mut b, &mut outputs, &counts, spec.seed)?;
+    let loss = spec.loss.build(&mut b, outputs[index], labels)?;
+    let scaled = updates.scaled_loss(&mut b, loss)?;
+    let operands: Vec<ValueId> =
+        std::iter::once(scaled).chain(trained.iter().map(|t| variables[t.index].value)).collect();
+    let gradients = b.op_all(Gradient {}, &operands)?;
+    let gradients = updates.begin(&mut b, &trained, gradients, &mut variables)?;
+    for (parameter, gradient) in trained.iter().zip(gradients) {
+        updates.update(&mut b, parameter, gradient, &mut variables)?;
+    }
+    Ok((finish(b, &variables, &[("loss", loss)])?, described))
+}
+
+pub(super) fn eval_func(
+    module: &Module,
+    func: &Func,
+    index: usize,
+    spec: &TrainingSpec<'_>,
+) -> Result<Func, Diagnostics> {
+    let (mut b, values) = Builder::reopen(&module.name, func.clone());
+    let statistics = statistics(&b);
+    let inputs = parameter_inputs(&mut b, |name| evaluated(name, role(name, &statistics, spec), spec));
+    let variables: Vec<Variable> = inputs.into_iter().map(|(_, variable, _)| variable).collect();
+    let output = values[index];
+    let labels = spec.loss.label_type(b.ty(output))?;
+    let labels = b.input(&spec.labels, labels);
+    let loss = spec.loss.build(&mut b, output, labels)?;
+    let mut outputs = vec![("loss", loss)];
+    if spec.loss.has_classes() {
+        outputs.push(("correct", super::loss::correct(&mut b, spec.loss, output, labels)?));
+    }
+    let names = func.outputs.iter().zip(values).filter(|(name, _)| !matches!(name.as_str(), "loss" | "correct"));
+    outputs.extend(names.map(|(name, value)| (name.as_str(), value)));
+    finish(b, &variables, &outputs)
+}
+
+/// The function, with its variables.
+fn finish(b: Builder, variables: &[Variable], outputs: &[(&str, ValueId)]) -> Result<Func, Diagnostics> {
+    let position = |v: ValueId| b.graph().args().iter().position(|arg| *arg == v).map_or(-1, |i| i as i64);
+    let listed: Vec<i64> = variables.iter().map(|variable| position(variable.value)).collect();
+    let initial: Vec<Attr> = variables.iter().map(|variable| variable.initial.clone()).collect();
+    let mut carried: Vec<i64> = vec![-1; outputs.len()];
+    let mut all: Vec<(String, ValueId)> = outputs.iter().map(|(name, v)| ((*name).to_string(), *v)).collect();
+    for (variable, input) in variables.iter().zip(&listed) {
+        let Some(next) = variable.next else { continue };
+        let name = b.graph().name(variable.value).map_or_else(String::new, |name| name.to_string());
+        all.push((format!("{name}.next"), next));
+        carried.push(*input);
+    }
+    let all: Vec<(&str, ValueId)> = all.iter().map(|(name, v)| (name.as_str(), *v)).collect();
+    let mut module = b.finish(&all)?;
+    let mut func = module.funcs.swap_remove("main").ok_or_else(|| plain(Code::NAME, "no function was built".into()))?;
+    func.attrs.set(CARRIED, Attr::Ints(carried));
+    func.attrs.set(VARIABLES, Attr::Ints(listed));
+    func.attrs.set(INITIAL_VALUES, Attr::Array(initial));
+    Ok(func)
+}
+
+/// Makes batch normalisations use the statistics of the batch, and update the running ones.
+fn normalize_by_batch(b: &mut Builder, outputs: &mut [ValueId], variables: &mut [Variable]) -> Result<(), Diagnostic> {
+    let norms = b.graph().walk().into_iter().filter_map(|op| Some((op, as_op::<BatchNorm>(b.graph(), op)?)));
+    for (op, norm) in norms.collect::<Vec<_>>() {
+        let loc = b.graph().op(op).loc.clone();
+        if norm.channels_last {
+            let what = "batch normalisation of the last axis cannot be trained";
+            return Err(Diagnostic::error(Code::UNSUPPORTED, loc, what));
+        }
+        let operands = b.graph().op(op).operands.to_vec();
+        // PyTorch's default keeps nine tenths of the running statistics.
+        let training = BatchNormTraining { epsilon: norm.epsilon, momentum: 0.9 };
+        let results = b.op_before(op, training, &operands)?;
+        for (operand, next) in operands[3..5].iter().zip(&results[1..]) {
+            let variable = variables.iter_mut().find(|variable| variable.value == *operand);
+            // The old op and the new one read it, and no other.
+            let alone = b.graph().uses(*operand).len() == 2;
+            let variable = variable.filter(|variable| variable.next.is_none() && alone).ok_or_else(|| {
+                let what = "the statistics of this batch normalisation are computed, or shared with another one";
+                Diagnostic::error(Code::UNSUPPORTED, loc.clone(), what).hint("export the model in training mode")
+            })?;
+            variable.next = Some(*next);
+        }
+        replace(b, op, &results[..1], outputs);
+    }
+    Ok(())
+}
