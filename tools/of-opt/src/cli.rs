@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::arguments::MessageOptions;
+#[cfg(feature = "serve")]
+use crate::commands::serve;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
     man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify,
@@ -58,6 +60,9 @@ pub enum Command {
     Debug(debug::Debug),
     /// Verify a plan or model without running it
     Verify(verify::Verify),
+    /// Serve models and plans over HTTP and gRPC
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     /// Sign a plan with a private key
     Sign(sign::Sign),
     /// Check who signed a plan

@@ -55,7 +55,14 @@ fn main() -> ExitCode {
         console.report(&errors);
         return exit::code(&errors);
     }
-    signals::install();
+    // The server ends by itself, after the requests that it has accepted.
+    #[cfg(feature = "serve")]
+    let ends_itself = matches!(command, Some(Command::Serve(_)));
+    #[cfg(not(feature = "serve"))]
+    let ends_itself = false;
+    if !ends_itself {
+        signals::install();
+    }
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
     let result =
@@ -75,6 +82,8 @@ fn main() -> ExitCode {
             Some(Command::Diff(c)) => commands::diff::diff(&c, console),
             Some(Command::Debug(c)) => commands::debug::debug(&c, console),
             Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+            #[cfg(feature = "serve")]
+            Some(Command::Serve(c)) => commands::serve::serve(&c, console),
             Some(Command::Sign(c)) => commands::sign::sign(&c, console),
             Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
             Some(Command::Explain(c)) => commands::explain::explain(&c, console),

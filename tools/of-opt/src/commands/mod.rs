@@ -21,6 +21,8 @@ pub mod opt;
 pub mod passes;
 pub mod profile;
 pub mod run;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod sign;
 pub mod simulate;
 pub mod train;
