@@ -21,6 +21,7 @@ mod frames;
 pub mod grpc;
 pub mod http;
 pub mod infer;
+pub mod load;
 pub mod metrics;
 pub mod model;
 mod pbtxt;

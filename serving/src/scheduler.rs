@@ -300,6 +300,8 @@ impl Instance {
                     return Some(jobs);
                 }
             };
+            let deadline = queue.jobs.values().filter_map(|job| job.deadline).min();
+            let wait = deadline.map_or(wait, |at| wait.min(at.saturating_duration_since(now)));
             queue = self.inner.arrived.wait_timeout(queue, wait).map_or_else(|e| e.into_inner().0, |(queue, _)| queue);
         }
     }

@@ -84,6 +84,8 @@ fn main() -> ExitCode {
             Some(Command::Verify(c)) => commands::verify::verify(&c, console),
             #[cfg(feature = "serve")]
             Some(Command::Serve(c)) => commands::serve::serve(&c, console),
+            #[cfg(feature = "serve")]
+            Some(Command::Load(c)) => commands::load::load(&c, console),
             Some(Command::Sign(c)) => commands::sign::sign(&c, console),
             Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
             Some(Command::Explain(c)) => commands::explain::explain(&c, console),

@@ -12,6 +12,8 @@ pub mod explain_error;
 pub mod export;
 pub mod import;
 pub mod inspect;
+#[cfg(feature = "serve")]
+pub mod load;
 pub mod lsp;
 pub mod man;
 pub mod measure;

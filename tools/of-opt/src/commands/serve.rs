@@ -189,7 +189,10 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
 }
 
 /// The token in a file, without the line break at its end.
-fn token(path: &Path) -> Result<String, Diagnostics> {
+///
+/// # Errors
+/// When the file cannot be read, or holds none.
+pub fn token(path: &Path) -> Result<String, Diagnostics> {
     let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
     let token = text.trim_end().to_owned();
     match token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
