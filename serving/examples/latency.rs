@@ -21,7 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for elements in [256_usize, 150_528] {
         let text = format!(
             "func @main(%x: tensor<?(N)x{elements}xf32>) -> (tensor<?(N)xf32>) {{
-                %y = of.reduce_mean %x {{axes = [1], keepdims = false}} : (tensor<?(N)x{elements}xf32>) -> tensor<?(N)xf32>
+                %axes = of.constant {{value = dense<[1]> : tensor<1xi64>}} : () -> tensor<1xi64>
+                %y = of.reduce_mean %x, %axes {{keepdims = false}} : (tensor<?(N)x{elements}xf32>, tensor<1xi64>) -> tensor<?(N)xf32>
                 of.return %y : (tensor<?(N)xf32>)
             }}"
         );

@@ -1,4 +1,4 @@
-//! The body of an HTTP request as the network delivers it: frames that are joined only where a tensor lies in several.
+//! The body of an HTTP request as the network delivers it: frames that are joined only where a tensor spans several.
 
 use std::collections::VecDeque;
 

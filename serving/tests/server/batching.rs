@@ -75,7 +75,8 @@ fn rows_that_depend_on_one_another_end_batching() {
     let dir = tempfile::tempdir().unwrap();
     // The mean of all rows is subtracted from each.
     let text = "func @main(%image: tensor<?(N)x1x8x8xf32>) -> (tensor<?(N)x1x8x8xf32>) {
-        %mean = of.reduce_mean %image {axes = [0], keepdims = true} : (tensor<?(N)x1x8x8xf32>) -> tensor<1x1x8x8xf32>
+        %axes = of.constant {value = dense<[0]> : tensor<1xi64>} : () -> tensor<1xi64>
+        %mean = of.reduce_mean %image, %axes {keepdims = true} : (tensor<?(N)x1x8x8xf32>, tensor<1xi64>) -> tensor<1x1x8x8xf32>
         %y = of.sub %image, %mean : (tensor<?(N)x1x8x8xf32>, tensor<1x1x8x8xf32>) -> tensor<?(N)x1x8x8xf32>
         of.return %y : (tensor<?(N)x1x8x8xf32>)
     }";

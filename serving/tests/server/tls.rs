@@ -1,5 +1,5 @@
-//! TLS, and clients that must have a certificate. The certificates of `data/` are valid for a hundred years; nobody has the key
-//! that signed them.
+//! TLS, and clients that must have a certificate. The certificates of `data/` are valid for a hundred years; the key
+//! that signed them was not kept.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
