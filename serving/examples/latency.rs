@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "func @main(%x: tensor<?(N)x{elements}xf32>) -> (tensor<?(N)xf32>) {{
                 %axes = of.constant {{value = dense<[1]> : tensor<1xi64>}} : () -> tensor<1xi64>
                 %y = of.reduce_mean %x, %axes {{keepdims = false}} : (tensor<?(N)x{elements}xf32>, tensor<1xi64>) -> tensor<?(N)xf32>
-                of.return %y : (tensor<?(N)xf32>)
+                of.return %y : (tensor<?(N)xf32>) -> ()
             }}"
         );
         let model = Model::from_text(&text, "mean", None)?;

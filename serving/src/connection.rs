@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -44,6 +44,8 @@ pub enum Phase {
 
 /// How long an idle connection over HTTP/1.1 is kept when the server drains.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
+/// How long a listener waits for connections when the server drains.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes of a stream that are on their way at most, and of a connection.
@@ -78,7 +80,7 @@ pub struct Listener {
 /// Accepts connections until the server drains.
 pub async fn accept(listener: TcpListener, shared: Listener) {
     let mut phase = shared.phase.clone();
-    loop {
+    while *phase.borrow() < Phase::Draining {
         let Ok(permit) = Arc::clone(&shared.permits).acquire_owned().await else { return };
         let stream = tokio::select! {
             biased;
@@ -94,9 +96,11 @@ pub async fn accept(listener: TcpListener, shared: Listener) {
             }
         }
     }
-    // Clients whose connection the system has accepted have perhaps sent a request already.
+    // Clients whose connection the system has accepted have perhaps sent a request already. The listener closes as soon as there is
+    // none, after a moment for those that are on their way.
+    let begun = Instant::now();
     while let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
-        match timeout(Duration::from_millis(1), listener.accept()).await {
+        match timeout(BACKLOG_PAUSE.saturating_sub(begun.elapsed()), listener.accept()).await {
             Ok(Ok((stream, _))) => spawn(stream, permit, &shared),
             _ => return,
         }
@@ -201,7 +205,7 @@ async fn grpc(
     mut service: GrpcInferenceServiceServer<Service>,
     request: Request<Incoming>,
 ) -> Result<Response<tonic::body::Body>, Infallible> {
-    let arrival = std::time::Instant::now();
+    let arrival = Instant::now();
     let path = request.uri().path();
     let is_open = path.ends_with("/ServerLive") || path.ends_with("/ServerReady");
     let token = request.headers().get(header::AUTHORIZATION).map(|v| v.as_bytes());

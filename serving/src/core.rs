@@ -16,13 +16,21 @@ pub struct Limits {
     pub time: Duration,
     /// Connections of all clients.
     pub connections: usize,
+    /// Whether clients may name shared memory of this machine.
+    pub shared_memory: bool,
     /// How long accepted requests may take after a signal to end.
     pub drain: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: 256 << 20, time: Duration::from_secs(60), connections: 1024, drain: Duration::from_secs(30) }
+        Self {
+            body: 256 << 20,
+            time: Duration::from_secs(60),
+            connections: 1024,
+            shared_memory: true,
+            drain: Duration::from_secs(30),
+        }
     }
 }
 

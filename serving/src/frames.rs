@@ -8,15 +8,34 @@ use bytes::Bytes;
 #[derive(Debug, Default)]
 pub struct Frames {
     frames: VecDeque<Bytes>,
+    /// Small frames at the end, joined: a client may send each byte in a frame of its own, which takes many times its size.
+    small: Vec<u8>,
     len: usize,
 }
+
+/// Smaller frames are joined.
+const SMALL: usize = 1024;
+/// Joined frames are no longer than this.
+const JOINED: usize = 64 << 10;
 
 impl Frames {
     /// Adds a frame at the end.
     pub fn push(&mut self, frame: Bytes) {
-        if !frame.is_empty() {
-            self.len += frame.len();
+        self.len += frame.len();
+        if frame.len() >= SMALL {
+            self.flush();
             self.frames.push_back(frame);
+            return;
+        }
+        self.small.extend_from_slice(&frame);
+        if self.small.len() >= JOINED {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.small.is_empty() {
+            self.frames.push_back(std::mem::take(&mut self.small).into());
         }
     }
 
@@ -31,6 +50,7 @@ impl Frames {
         if len > self.len {
             return None;
         }
+        self.flush();
         self.len -= len;
         if let Some(first) = self.frames.front_mut()
             && first.len() >= len
@@ -62,14 +82,25 @@ mod tests {
     #[test]
     fn bytes_are_copied_only_across_frames() {
         let mut frames = Frames::default();
-        let first = Bytes::from(vec![1, 2, 3]);
+        let first = Bytes::from(vec![1; SMALL]);
         frames.push(first.clone());
         frames.push(Bytes::new());
-        frames.push(Bytes::from(vec![4, 5]));
-        assert_eq!(frames.take(2, 1).unwrap().as_ptr(), first.as_ptr());
-        assert_eq!((frames.take(2, 1).unwrap()[..].to_vec(), frames.len()), (vec![3, 4], 1));
-        assert_eq!((frames.take(2, 1), frames.take(1, 1).unwrap()[..].to_vec()), (None, vec![5]));
+        frames.push(Bytes::from(vec![2; SMALL]));
+        assert_eq!(frames.take(SMALL - 1, 1).unwrap().as_ptr(), first.as_ptr());
+        assert_eq!((frames.take(2, 1).unwrap()[..].to_vec(), frames.len()), (vec![1, 2], SMALL - 1));
+        assert_eq!((frames.take(SMALL, 1), frames.take(SMALL - 1, 1).unwrap().len()), (None, SMALL - 1));
         assert_eq!(frames.take(0, 1).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn small_frames_are_joined() {
+        let mut frames = Frames::default();
+        (0..JOINED + 10).for_each(|i| frames.push(Bytes::from(vec![i as u8])));
+        assert_eq!((frames.frames.len(), frames.small.len(), frames.len()), (1, 10, JOINED + 10));
+        frames.push(Bytes::from(vec![0; SMALL]));
+        assert_eq!(frames.frames.len(), 3, "in their order");
+        let all = frames.take(JOINED + 10, 1).unwrap();
+        assert!(all.iter().enumerate().all(|(i, byte)| *byte == i as u8));
     }
 
     #[test]

@@ -317,9 +317,8 @@ impl Repository {
         tracing::info!(model = name, "unloaded");
     }
 
-    /// Ends all models, after their accepted requests.
+    /// Ends all models, after their accepted requests. Does not wait for a model that is being compiled.
     pub fn close(&self) {
-        let _one = lock(&self.changing);
         let names: Vec<String> = read(&self.models).keys().cloned().collect();
         names.iter().for_each(|name| self.unload_found(name));
     }

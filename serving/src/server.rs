@@ -93,7 +93,7 @@ impl Server {
         let (http_tls, grpc_tls) = (tls(b"http/1.1")?, tls(b"h2")?);
         let core = Arc::new(Core {
             repository: Repository::new(options.repository, opener),
-            regions: Regions::default(),
+            regions: Regions::new(options.limits.shared_memory),
             limits: options.limits.clone(),
             token: options.token,
             draining: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -28,8 +28,10 @@ pub struct Region {
 }
 
 /// The registered regions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Regions {
+    /// Whether clients may register any.
+    allowed: bool,
     regions: RwLock<BTreeMap<String, Region>>,
 }
 
@@ -37,11 +39,20 @@ pub struct Regions {
 const MAX_REGIONS: usize = 4096;
 
 impl Regions {
+    /// None yet, and whether clients may register any.
+    pub fn new(allowed: bool) -> Regions {
+        Regions { allowed, regions: RwLock::default() }
+    }
+
     /// Registers a region.
     ///
     /// # Errors
-    /// When the name is taken, there is no such object, or it is too small.
+    /// When clients may not, the name is taken, there is no such object, or it is too small.
     pub fn register(&self, name: &str, key: &str, offset: u64, len: u64) -> Result<(), ServeError> {
+        if !self.allowed {
+            let what = "clients may not use shared memory; start the server with --allow-shared-memory true";
+            return Err(ServeError::unsupported(what));
+        }
         let file = key.strip_prefix('/').unwrap_or(key);
         if file.is_empty() || file.contains('/') || file == "." || file == ".." {
             return Err(ServeError::invalid(format!("'{}' is no key of shared memory", key.escape_debug())));
@@ -59,6 +70,10 @@ impl Regions {
             return Err(ServeError::invalid(what));
         }
         let file = Arc::new(OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?);
+        let opened = file.metadata().map_err(failed)?;
+        if (opened.dev(), opened.ino()) != (metadata.dev(), metadata.ino()) {
+            return Err(ServeError::invalid(format!("'{}' changed while it was opened", key.escape_debug())));
+        }
         let mut regions = write(&self.regions);
         if regions.contains_key(name) {
             return Err(ServeError::invalid(format!(
@@ -157,7 +172,8 @@ mod tests {
         let key = format!("/of-serving-test-{}", std::process::id());
         let path = format!("{FOLDER}{key}");
         std::fs::write(&path, [0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
-        let regions = Regions::default();
+        assert!(Regions::new(false).register("r", &key, 2, 4).is_err());
+        let regions = Regions::new(true);
         regions.register("r", &key, 2, 4).unwrap();
         let range = |offset, len| SharedRange { region: "r".into(), offset, len };
         assert_eq!(regions.read(&range(1, 2)).unwrap()[..], [3, 4]);

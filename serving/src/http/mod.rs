@@ -27,6 +27,9 @@ use crate::frames::Frames;
 /// The length of the JSON header of a body with binary tensors.
 const HEADER_LENGTH: &str = "inference-header-content-length";
 
+/// Most bytes of the JSON of a request: a number takes many times its text when it is read.
+const LARGEST_JSON: usize = 32 << 20;
+
 /// What handlers get.
 type Shared = State<Arc<Core>>;
 /// What handlers give.
@@ -291,6 +294,11 @@ fn header_of(headers: &HeaderMap, frames: &mut Frames) -> Result<Bytes, ServeErr
             value.to_str().ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)?
         }
     };
+    if len > LARGEST_JSON {
+        let what =
+            format!("the JSON of the request has {len} bytes, and at most {LARGEST_JSON}; send tensors as binary data");
+        return Err(ServeError::new(ErrorKind::TooLarge, what));
+    }
     let short = || ServeError::invalid(format!("the request has fewer bytes than {HEADER_LENGTH} says"));
     frames.take(len, 1).ok_or_else(short)
 }

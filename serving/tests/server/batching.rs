@@ -78,7 +78,7 @@ fn rows_that_depend_on_one_another_end_batching() {
         %axes = of.constant {value = dense<[0]> : tensor<1xi64>} : () -> tensor<1xi64>
         %mean = of.reduce_mean %image, %axes {keepdims = true} : (tensor<?(N)x1x8x8xf32>, tensor<1xi64>) -> tensor<1x1x8x8xf32>
         %y = of.sub %image, %mean : (tensor<?(N)x1x8x8xf32>, tensor<1x1x8x8xf32>) -> tensor<?(N)x1x8x8xf32>
-        of.return %y : (tensor<?(N)x1x8x8xf32>)
+        of.return %y : (tensor<?(N)x1x8x8xf32>) -> ()
     }";
     put(dir.path(), "mean.plan", &text_plan(text));
     let server = start(batching(dir.path()));

@@ -23,7 +23,7 @@ fn client(path: &std::path::Path) -> Client {
     wait_for("the models", || repository.is_ready());
     let core = Core {
         repository,
-        regions: Regions::default(),
+        regions: Regions::new(true),
         limits: Limits::default(),
         token: None,
         draining: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Client, binary_request, digits_plan, example, options, put, repository, start, wait_for};
 use of_driver::{Compiler, Model};
 use of_serving::ControlMode;
+use of_serving::load::{Arrivals, LoadOptions};
 use serde_json::json;
 
 const LENGTH: &str = "inference-header-content-length";
@@ -134,4 +135,28 @@ fn clients_load_and_unload_models_where_they_may() {
     let server = start(options(&[dir.path()]));
     let refused = Client::new(&server).post("/v2/repository/models/digits/unload", b"");
     assert!(refused.status == 501 && refused.text().contains("--model-control-mode explicit"), "{}", refused.text());
+}
+
+#[test]
+fn the_load_generator_counts_what_was_answered_and_refused() {
+    let dir = repository();
+    let server = start(options(&[dir.path()]));
+    let mut load = LoadOptions {
+        address: server.addresses().http.unwrap(),
+        model: "digits".into(),
+        shapes: vec![("image".into(), vec![2, 1, 8, 8])],
+        rate: 400.0,
+        duration: Duration::from_secs(1),
+        arrivals: Arrivals::Constant,
+        connections: 4,
+        seed: 1,
+        token: None,
+    };
+    let report = of_serving::load::run(&load).unwrap();
+    assert_eq!((report.latencies.len(), report.lost, report.not_sent, report.refused), (400, 0, 0, vec![]));
+    load.shapes[0].1[2] = 9;
+    load.rate = 50.0;
+    assert_eq!(of_serving::load::run(&load).unwrap().refused, [(400, 50)]);
+    load.model = "none".into();
+    assert!(of_serving::load::run(&load).unwrap_err().contains("there is no model 'none'"));
 }

@@ -84,6 +84,9 @@ pub struct Serve {
     /// Seconds that accepted requests get after SIGTERM or SIGINT
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "Network")]
     pub exit_timeout_secs: u64,
+    /// Whether clients may use shared memory of this machine, by any name [default: true on a loopback address]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, help_heading = "Security")]
+    pub allow_shared_memory: Option<bool>,
     /// Certificates of the server in PEM: serve HTTPS, and gRPC over TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Security")]
     pub tls_cert: Option<PathBuf>,
@@ -169,6 +172,7 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
             body: usize::try_from(c.max_request_size).unwrap_or(usize::MAX),
             time: c.request_timeout,
             connections: c.max_connections,
+            shared_memory: c.allow_shared_memory.unwrap_or(c.host.is_loopback()),
             drain: Duration::from_secs(c.exit_timeout_secs),
         },
         network_threads: c.network_threads,
