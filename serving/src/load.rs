@@ -121,9 +121,9 @@ fn due(options: &LoadOptions, rng: &mut fastrand::Rng) -> Vec<Duration> {
     let mut at = 0.0;
     while at < options.duration.as_secs_f64() {
         due.push(Duration::from_secs_f64(at));
-        at += match options.arrivals {
-            Arrivals::Constant => 1.0 / options.rate,
-            Arrivals::Poisson => -(1.0 - rng.f64()).ln() / options.rate,
+        at = match options.arrivals {
+            Arrivals::Constant => due.len() as f64 / options.rate,
+            Arrivals::Poisson => at - (1.0 - rng.f64()).ln() / options.rate,
         };
     }
     due
@@ -290,7 +290,7 @@ mod tests {
             seed: 1,
             token: None,
         };
-        assert!((9_999..=10_001).contains(&due(&options, &mut fastrand::Rng::with_seed(1)).len()));
+        assert_eq!(due(&options, &mut fastrand::Rng::with_seed(1)).len(), 10_000);
         options.arrivals = Arrivals::Poisson;
         let random = due(&options, &mut fastrand::Rng::with_seed(1)).len();
         // Five standard deviations.

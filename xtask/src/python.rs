@@ -6,7 +6,7 @@ use std::process::Command;
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
 /// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
 /// and gRPC, and a validator of Kubernetes manifests.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("numpy", "2.4.6"),
     ("onnx", "1.23.2"),
     ("onnxruntime", "1.32.0"),
@@ -17,6 +17,7 @@ const PACKAGES: [(&str, &str); 13] = [
     ("pyopenssl", "26.4.0"),
     ("tritonclient", "2.73.0"),
     ("geventhttpclient", "2.6.1"),
+    ("greenlet", "3.3.2"),
     ("grpcio", "1.85.3"),
     ("protobuf", "6.33.6"),
     ("kubernetes-validate", "1.37.0"),
