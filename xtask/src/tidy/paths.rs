@@ -65,7 +65,7 @@ mod tests {
     fn only_absolute_paths_below_homes_are_found() {
         let home = format!("/{}/me/x.rs", "home");
         assert_eq!(machine_path(&format!("see `{home}`, please")), Some(home.as_str()));
-        assert_eq!(machine_path("args: [\"/mnt/models\"]"), None);
+        assert_eq!(machine_path(&format!("args: [{:?}]", SPECIFIED[0])), None);
         assert_eq!(machine_path("docs/work/x.md"), None);
         assert_eq!(machine_path("https://example.org/home/x"), None);
         assert_eq!(machine_path("/usr/lib/x"), None);
