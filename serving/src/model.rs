@@ -51,10 +51,13 @@ pub struct ModelVersion {
     scheduler: Scheduler,
 }
 
+/// Opens the plan in a file, or compiles the model in it. The error says why that is not possible.
+pub type OpenFile = dyn Fn(&Path) -> Result<PlanFile, String> + Send + Sync;
+
 /// What opens the files of models. The server has no compiler of its own.
 pub struct Opener {
     /// Opens a plan, or compiles a model.
-    pub open: Box<dyn Fn(&Path) -> Result<PlanFile, String> + Send + Sync>,
+    pub open: Box<OpenFile>,
     /// Load what backends compiled.
     pub loaders: Vec<Arc<dyn Loader>>,
 }

@@ -129,9 +129,8 @@ pub fn serve(c: &Serve, console: &Console) -> Result<(), Diagnostics> {
     let at = server.addresses();
     let scheme = if c.tls_cert.is_some() { "https" } else { "http" };
     let line = |name: &str, address: Option<SocketAddr>| address.map_or(String::new(), |a| format!("{name}{a}\n"));
-    console.print(&line(&format!("{scheme}://"), at.http))?;
-    console.print(&line("grpc://", at.grpc))?;
-    console.print(&line("http://", at.metrics).replace('\n', "/metrics\n"))?;
+    let metrics = line("http://", at.metrics).replace('\n', "/metrics\n");
+    console.print(&[line(&format!("{scheme}://"), at.http), line("grpc://", at.grpc), metrics].concat())?;
     let signal = server.wait_for_signal().map_err(|e| error(Code::IO, e.to_string()))?;
     tracing::info!(signal, "the server ends");
     let done = server.drain();
