@@ -39,7 +39,7 @@ fn mutate(bytes: &mut Vec<u8>, rng: &mut Rng) {
             2 => bytes.truncate(at),
             3 => drop(bytes.drain(at..(at + rng.usize(1..9)).min(bytes.len()))),
             4 => {
-                let token: &[u8] = *rng
+                let token: &[u8] = rng
                     .choice(&[&b"-1"[..], b"18446744073709551616", b"null", b"[", b"\xff", b"1e999", b"\"\""])
                     .unwrap();
                 bytes.splice(at..at, token.iter().copied());
