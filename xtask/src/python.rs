@@ -4,11 +4,24 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
-/// Python package, and model-signing with the pyOpenSSL that it imports and does not declare.
-const PACKAGES: [&str; 8] =
-    ["numpy", "onnx", "onnxruntime", "jaxlib", "maturin", "pytest", "model-signing", "pyopenssl"];
-/// Their versions, in the same order.
-const VERSIONS: [&str; 8] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2", "1.16.0", "9.2.0", "1.1.1", "26.4.0"];
+/// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
+/// and gRPC, and a validator of Kubernetes manifests.
+const PACKAGES: [(&str, &str); 14] = [
+    ("numpy", "2.4.6"),
+    ("onnx", "1.23.2"),
+    ("onnxruntime", "1.32.0"),
+    ("jaxlib", "0.10.2"),
+    ("maturin", "1.16.0"),
+    ("pytest", "9.2.0"),
+    ("model-signing", "1.1.1"),
+    ("pyopenssl", "26.4.0"),
+    ("tritonclient", "2.73.0"),
+    ("geventhttpclient", "2.6.1"),
+    ("greenlet", "3.3.2"),
+    ("grpcio", "1.85.3"),
+    ("protobuf", "6.33.6"),
+    ("kubernetes-validate", "1.37.0"),
+];
 
 /// Makes a virtual environment in `~/.cache/of-opt/python` and installs the packages in it.
 ///
@@ -21,7 +34,7 @@ pub fn packages() -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "--python"]).arg(to.join("bin/python3"));
     pip.args(["install", "--quiet", "--only-binary=:all:"]);
-    pip.args(PACKAGES.iter().zip(VERSIONS).map(|(name, version)| format!("{name}=={version}")));
+    pip.args(PACKAGES.map(|(name, version)| format!("{name}=={version}")));
     run(&mut pip)?;
     eprintln!("{}: tests find it there", to.display());
     Ok(())
@@ -80,11 +93,14 @@ fn has(name: &str, wanted: &str) -> bool {
 
 /// Whether the environment has the packages in these versions.
 pub fn installed() -> bool {
-    let names = PACKAGES.map(|p| format!("'{p}'")).join(",");
+    let names = PACKAGES.map(|(name, _)| format!("'{name}'")).join(",");
     let script = format!("from importlib.metadata import version as v\nprint(*[v(p) for p in [{names}]])");
     let Ok(folder) = folder() else { return false };
     let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
-    out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).split_whitespace().eq(VERSIONS))
+    out.is_ok_and(|o| {
+        o.status.success()
+            && String::from_utf8_lossy(&o.stdout).split_whitespace().eq(PACKAGES.map(|(_, version)| version))
+    })
 }
 
 /// The Python of the environment.

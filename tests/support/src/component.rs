@@ -46,6 +46,18 @@ pub const JAXLIB: Component =
 /// The signatures of OpenSSF, in a Python.
 pub const MODEL_SIGNING: Component =
     Component { name: "model-signing", what: "a Python with model-signing", install: "cargo xtask python-packages" };
+/// The client of Triton Inference Server, in a Python.
+pub const TRITONCLIENT: Component = Component {
+    name: "tritonclient",
+    what: "a Python with numpy and tritonclient[http,grpc]",
+    install: "cargo xtask python-packages",
+};
+/// A validator of Kubernetes manifests, in a Python.
+pub const KUBERNETES_VALIDATE: Component = Component {
+    name: "kubernetes-validate",
+    what: "a Python with kubernetes-validate",
+    install: "cargo xtask python-packages",
+};
 /// LLVM and MLIR, linked into the backend.
 pub const MLIR: Component = Component {
     name: "mlir",
@@ -82,7 +94,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 17] = [
+pub const ALL: [&Component; 19] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -90,6 +102,8 @@ pub const ALL: [&Component; 17] = [
     &ONNXRUNTIME,
     &JAXLIB,
     &MODEL_SIGNING,
+    &TRITONCLIENT,
+    &KUBERNETES_VALIDATE,
     &LANDLOCK,
     &MLIR,
     &MLIR_OPT,

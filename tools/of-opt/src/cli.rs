@@ -9,6 +9,8 @@ use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
     man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view,
 };
+#[cfg(feature = "serve")]
+use crate::commands::{load, serve};
 use crate::limits::LimitOptions;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -65,6 +67,12 @@ pub enum Command {
     Debug(debug::Debug),
     /// Verify a plan or model without running it
     Verify(verify::Verify),
+    /// Serve models and plans over HTTP and gRPC
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
+    /// Measure a server under load
+    #[cfg(feature = "serve")]
+    Load(load::Load),
     /// Sign a plan with a private key
     Sign(sign::Sign),
     /// Check who signed a plan
@@ -130,6 +138,30 @@ mod tests {
         let words = shlex::split(&line)?;
         let ends = |w: &String| ["|", "||", "&&", ">", "2>&1"].contains(&w.as_str());
         (words.first()? == "of-opt").then(|| words.into_iter().take_while(|w| !ends(w)).collect())
+    }
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn command_lines_of_deployments_are_accepted() {
+        let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+        let text = |file: &str| std::fs::read_to_string(deploy.join(file)).unwrap();
+        let list = |file: &str, key: &str| -> Vec<String> {
+            let text = text(file);
+            let line = text.lines().find_map(|l| l.trim().strip_prefix(key)).unwrap();
+            serde_json::from_str(line.trim()).unwrap()
+        };
+        let entry = list("Containerfile", "ENTRYPOINT");
+        let unit = text("of-opt-serve.service");
+        let unit = unit.lines().find_map(|l| l.strip_prefix("ExecStart=")).unwrap();
+        let lines = [
+            [entry.clone(), list("Containerfile", "CMD")].concat(),
+            [entry.clone(), list("kubernetes/deployment.yaml", "args:")].concat(),
+            [entry, list("kserve/serving-runtime.yaml", "args:")].concat(),
+            unit.split(' ').map(String::from).collect(),
+        ];
+        for line in lines {
+            assert!(matches!(Cli::try_parse_from(&line).unwrap().command, Some(Command::Serve(_))), "{line:?}");
+        }
     }
 
     #[test]

@@ -62,7 +62,14 @@ fn main() -> ExitCode {
         console.report(&errors);
         return exit::code(&errors);
     }
-    signals::install();
+    // The server ends by itself, after the requests that it has accepted.
+    #[cfg(feature = "serve")]
+    let ends_itself = matches!(command, Some(Command::Serve(_)));
+    #[cfg(not(feature = "serve"))]
+    let ends_itself = false;
+    if !ends_itself {
+        signals::install();
+    }
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
     let started = limits::install(&limits, &messages).and_then(|()| check_paths(&arguments));
@@ -73,9 +80,7 @@ fn main() -> ExitCode {
         Some(Command::Export(c)) => commands::export::export(&c, console),
         Some(Command::Compile(c)) => commands::compile::compile(&c, console),
         Some(Command::Run(c)) => commands::run::run(&c, console),
-        Some(Command::Train(c)) if c.print_config => {
-            commands::train_config::print(&arguments, Cli::command(), console)
-        }
+        Some(Command::Train(c)) if c.print_config => commands::train_config::print(&arguments, Cli::command(), console),
         Some(Command::Train(c)) => commands::train::train(&c, console),
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
         Some(Command::Profile(c)) => commands::profile::profile(&c, console),
@@ -84,6 +89,10 @@ fn main() -> ExitCode {
         Some(Command::Diff(c)) => commands::diff::diff(&c, console),
         Some(Command::Debug(c)) => commands::debug::debug(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+        #[cfg(feature = "serve")]
+        Some(Command::Serve(c)) => commands::serve::serve(&c, console),
+        #[cfg(feature = "serve")]
+        Some(Command::Load(c)) => commands::load::load(&c, console),
         Some(Command::Sign(c)) => commands::sign::sign(&c, console),
         Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
         Some(Command::Explain(c)) => commands::explain::explain(&c, console),

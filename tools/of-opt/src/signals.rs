@@ -23,9 +23,14 @@ pub fn install() {
     }
 }
 
-fn end(signal: i32) -> ! {
+/// Kills compilers and removes temporary files and folders.
+pub fn clean_up() {
     of_driver::stop_compilers();
     of_files::remove_unfinished();
+}
+
+fn end(signal: i32) -> ! {
+    clean_up();
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // The line of progress.

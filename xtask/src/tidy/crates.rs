@@ -74,6 +74,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-plan",
             "of-reference",
             "of-runtime",
+            "of-serving",
             "of-signature",
             "of-sharding",
             "of-tensorrt",
@@ -81,6 +82,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-xla",
         ],
     ),
+    ("of-serving", &["of-plan", "of-runtime"]),
     ("of-transport", &["of-plan", "of-runtime"]),
     ("of-runtime-c", &["of-plan", "of-runtime", "of-signature"]),
     (

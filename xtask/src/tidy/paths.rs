@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// Folders that contain home directories.
 const HOMES: &[&str] = &["home", "root", "work", "Users", "mnt", "scratch"];
 
+/// Places that a specification names: where KServe puts the models of a service.
+const SPECIFIED: &[&str] = &["/mnt/models"];
+
 /// Text files, by extension; files without one are read as well.
 const TEXT: &[&str] = &[
     "rs", "md", "toml", "sh", "py", "of", "yml", "yaml", "json", "c", "h", "cpp", "hpp", "pyi", "txt", "proto", "svg",
@@ -47,7 +50,9 @@ fn machine_path(line: &str) -> Option<&str> {
             let rest = &line[at + pattern.len()..];
             let named = rest.chars().next().is_some_and(|c| c.is_alphanumeric() || c == '.' || c == '_');
             let end = rest.find(|c: char| c.is_whitespace() || "\"'`)>,".contains(c)).unwrap_or(rest.len());
-            (absolute && named).then(|| &line[at..at + pattern.len() + end])
+            let path = &line[at..at + pattern.len() + end];
+            let specified = SPECIFIED.contains(&path.trim_end_matches('.'));
+            (absolute && named && !specified).then_some(path)
         })
     })
 }
@@ -60,6 +65,7 @@ mod tests {
     fn only_absolute_paths_below_homes_are_found() {
         let home = format!("/{}/me/x.rs", "home");
         assert_eq!(machine_path(&format!("see `{home}`, please")), Some(home.as_str()));
+        assert_eq!(machine_path(&format!("args: [{:?}]", SPECIFIED[0])), None);
         assert_eq!(machine_path("docs/work/x.md"), None);
         assert_eq!(machine_path("https://example.org/home/x"), None);
         assert_eq!(machine_path("/usr/lib/x"), None);

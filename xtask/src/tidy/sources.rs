@@ -10,7 +10,7 @@ use crate::workspace::read;
 const MAX_LINES: usize = 900;
 
 /// Files that a command writes.
-const GENERATED: &[&str] = &["backends/xla/src/ffi/bindings.rs"];
+const GENERATED: &[&str] = &["backends/xla/src/ffi/bindings.rs", "serving/proto/inference.rs"];
 
 /// Files and folders that may hold unsafe code. Backends add their `ffi.rs` or folder `ffi`.
 const UNSAFE: &[&str] = &[

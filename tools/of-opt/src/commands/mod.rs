@@ -12,6 +12,8 @@ pub mod explain_error;
 pub mod export;
 pub mod import;
 pub mod inspect;
+#[cfg(feature = "serve")]
+pub mod load;
 pub mod lsp;
 pub mod man;
 pub mod measure;
@@ -21,6 +23,8 @@ pub mod opt;
 pub mod passes;
 pub mod profile;
 pub mod run;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod sign;
 pub mod simulate;
 pub mod train;

@@ -1,0 +1,76 @@
+//! What both protocols share: the models, shared memory, limits, and whether the server drains.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::error::{ErrorKind, ServeError};
+use crate::repository::Repository;
+use crate::shared_memory::Regions;
+
+/// Limits on what clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request, and of what it decompresses to.
+    pub body: usize,
+    /// How long receiving and answering a request may take.
+    pub time: Duration,
+    /// Connections of all clients.
+    pub connections: usize,
+    /// Whether clients may name shared memory of this machine.
+    pub shared_memory: bool,
+    /// How long accepted requests may take after a signal to end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 256 << 20,
+            time: Duration::from_secs(60),
+            connections: 1024,
+            shared_memory: true,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What both protocols share.
+pub struct Core {
+    /// The models.
+    pub repository: Repository,
+    /// Shared memory.
+    pub regions: Regions,
+    /// Limits.
+    pub limits: Limits,
+    /// The token that requests must have.
+    pub token: Option<String>,
+    /// Whether the server ends: it takes no new connections.
+    pub draining: AtomicBool,
+    /// Open connections.
+    pub connections: AtomicU64,
+}
+
+impl Core {
+    /// Whether every model is loaded and the server takes requests.
+    pub fn is_ready(&self) -> bool {
+        !self.draining.load(Relaxed) && self.repository.is_ready()
+    }
+
+    /// Checks the header `authorization` of a request.
+    ///
+    /// # Errors
+    /// When a token is needed, and this is another one.
+    pub fn authorize(&self, header: Option<&[u8]>) -> Result<(), ServeError> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let (scheme, given) = header.and_then(|h| h.split_at_checked(7)).unwrap_or_default();
+        if scheme.eq_ignore_ascii_case(b"bearer ") && same_secret(given, token.as_bytes()) {
+            return Ok(());
+        }
+        Err(ServeError::new(ErrorKind::Unauthenticated, "the request has no valid bearer token"))
+    }
+}
+
+/// Compares secrets in a time that does not depend on where they differ.
+fn same_secret(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
+}

@@ -1,0 +1,175 @@
+//! What both protocols say of the server and its models, as messages of the gRPC protocol.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::config::VersionPolicy;
+use crate::datatype;
+use crate::error::ServeError;
+use crate::model::{ModelVersion, TensorInfo};
+use crate::proto::{
+    self, InferBatchStatistics, InferStatistics, MemoryUsage, ModelDynamicBatching, ModelInput, ModelInstanceGroup,
+    ModelMetadataResponse, ModelOutput, ModelQueuePolicy, ModelStatistics, ModelVersionPolicy, RepositoryIndexResponse,
+    ServerMetadataResponse, StatisticDuration, model_config::SchedulingChoice, model_version_policy as policy,
+};
+use crate::repository::{Repository, State};
+use crate::stats::Total;
+
+/// The name of the server.
+pub const NAME: &str = "of-opt";
+/// The platform of all models.
+const PLATFORM: &str = "of_opt";
+
+/// The server, and the extensions of the protocol that it has.
+pub fn server() -> ServerMetadataResponse {
+    let extensions = [
+        "classification",
+        "model_repository",
+        "model_configuration",
+        "schedule_policy",
+        "system_shared_memory",
+        "binary_tensor_data",
+        "parameters",
+        "statistics",
+    ];
+    ServerMetadataResponse {
+        name: NAME.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        extensions: extensions.map(String::from).to_vec(),
+    }
+}
+
+/// A model: its inputs and outputs.
+pub fn metadata(model: &ModelVersion, versions: &[u64]) -> ModelMetadataResponse {
+    let tensor = |info: &TensorInfo| proto::model_metadata_response::TensorMetadata {
+        name: info.name.clone(),
+        datatype: datatype::name(info.dtype).unwrap_or_default().into(),
+        shape: info.shape.clone(),
+    };
+    ModelMetadataResponse {
+        name: model.name.clone(),
+        versions: versions.iter().map(u64::to_string).collect(),
+        platform: PLATFORM.into(),
+        inputs: model.inputs.iter().map(tensor).collect(),
+        outputs: model.outputs.iter().map(tensor).collect(),
+    }
+}
+
+/// How a model is served.
+pub fn config(model: &ModelVersion) -> proto::ModelConfig {
+    let own = &model.config;
+    let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    // With batches, the extents are those of a row.
+    let dims = |info: &TensorInfo| info.shape.get(usize::from(model.batches)..).unwrap_or_default().to_vec();
+    let input = |info: &TensorInfo| ModelInput {
+        name: info.name.clone(),
+        data_type: datatype::config_type(info.dtype) as i32,
+        dims: dims(info),
+    };
+    let output = |info: &TensorInfo| ModelOutput {
+        name: info.name.clone(),
+        data_type: datatype::config_type(info.dtype) as i32,
+        dims: dims(info),
+    };
+    let versions = match &own.versions {
+        VersionPolicy::All => policy::PolicyChoice::All(policy::All {}),
+        VersionPolicy::Latest(n) => policy::PolicyChoice::Latest(policy::Latest { num_versions: int(*n) as u32 }),
+        VersionPolicy::Specific(list) => {
+            policy::PolicyChoice::Specific(policy::Specific { versions: list.iter().map(|v| *v as i64).collect() })
+        }
+    };
+    let micros = |d: std::time::Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
+    let batching = ModelDynamicBatching {
+        preferred_batch_size: own.preferred_batch_sizes.iter().map(|n| int(*n)).collect(),
+        max_queue_delay_microseconds: micros(own.max_queue_delay),
+        priority_levels: own.priority_levels,
+        default_priority_level: own.default_priority,
+        default_queue_policy: Some(ModelQueuePolicy {
+            timeout_action: 0,
+            default_timeout_microseconds: own.default_timeout.map_or(0, micros),
+            allow_timeout_override: own.allow_timeout_override,
+            max_queue_size: u32::try_from(own.max_queue_size).unwrap_or(0),
+        }),
+    };
+    proto::ModelConfig {
+        name: model.name.clone(),
+        platform: PLATFORM.into(),
+        backend: PLATFORM.into(),
+        version_policy: Some(ModelVersionPolicy { policy_choice: Some(versions) }),
+        max_batch_size: if model.batches { int(own.max_batch_size) } else { 0 },
+        input: model.inputs.iter().map(input).collect(),
+        output: model.outputs.iter().map(output).collect(),
+        instance_group: vec![ModelInstanceGroup {
+            name: model.name.clone(),
+            kind: proto::model_instance_group::Kind::Cpu as i32,
+            count: int(own.instances),
+        }],
+        default_model_filename: own.file.clone().unwrap_or_default(),
+        scheduling_choice: model.batches.then_some(SchedulingChoice::DynamicBatching(batching)),
+    }
+}
+
+/// The counters of a version of a model.
+pub fn statistics(model: &ModelVersion) -> ModelStatistics {
+    let stats = &model.stats;
+    let total = |t: &Total| Some(StatisticDuration { count: t.count(), ns: t.nanos() });
+    let none = || Some(StatisticDuration::default());
+    let batch = |(size, batch): (usize, crate::stats::BatchStats)| {
+        let duration = |ns: u64| Some(StatisticDuration { count: batch.count, ns });
+        InferBatchStatistics {
+            batch_size: size as u64,
+            compute_input: duration(batch.nanos[0]),
+            compute_infer: duration(batch.nanos[1]),
+            compute_output: duration(batch.nanos[2]),
+        }
+    };
+    ModelStatistics {
+        name: model.name.clone(),
+        version: model.version.to_string(),
+        last_inference: stats.last.load(Relaxed),
+        inference_count: stats.rows.load(Relaxed),
+        execution_count: stats.runs.load(Relaxed),
+        inference_stats: Some(InferStatistics {
+            success: total(&stats.success),
+            fail: total(&stats.failure),
+            queue: total(&stats.queue),
+            compute_input: total(&stats.input),
+            compute_infer: total(&stats.run),
+            compute_output: total(&stats.output),
+            cache_hit: none(),
+            cache_miss: none(),
+        }),
+        batch_stats: stats.batches().into_iter().map(batch).collect(),
+        memory_usage: vec![MemoryUsage { r#type: "CPU".into(), id: 0, byte_size: model.memory }],
+        response_stats: Default::default(),
+    }
+}
+
+/// The counters of the models that a client asks for: all of them, one model, or one version.
+///
+/// # Errors
+/// When there is no such model.
+pub fn statistics_of(repository: &Repository, name: &str, version: &str) -> Result<Vec<ModelStatistics>, ServeError> {
+    if !name.is_empty() {
+        return Ok(vec![statistics(&*repository.get(name, version)?)]);
+    }
+    Ok(repository.ready().iter().map(|model| statistics(model)).collect())
+}
+
+/// The models of the repository.
+///
+/// # Errors
+/// When a folder cannot be read.
+pub fn index(repository: &Repository, only_ready: bool) -> Result<RepositoryIndexResponse, ServeError> {
+    let entry = |e: crate::repository::IndexEntry| proto::repository_index_response::ModelIndex {
+        name: e.name,
+        version: e.version.map(|v| v.to_string()).unwrap_or_default(),
+        state: e.state.as_ref().map_or("", State::name).into(),
+        reason: match e.state {
+            Some(State::Unavailable(why)) => why,
+            _ => String::new(),
+        },
+    };
+    let all = repository.index()?.into_iter();
+    let wanted = all.filter(|e| !only_ready || matches!(e.state, Some(State::Ready(_))));
+    Ok(RepositoryIndexResponse { models: wanted.map(entry).collect() })
+}

@@ -1,0 +1,125 @@
+//! Bodies of requests and answers.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
+use http::{HeaderMap, header};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::core::Limits;
+use crate::error::{ErrorKind, ServeError};
+use crate::frames::Frames;
+
+/// Receives a body, and decompresses it.
+///
+/// # Errors
+/// When it is too large, takes too long, is cut off, or is not what its header says.
+pub async fn receive(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Frames, ServeError> {
+    let frames = match tokio::time::timeout(limits.time, collect(body, limits.body)).await {
+        Ok(result) => result?,
+        Err(_) => return Err(ServeError::new(ErrorKind::Deadline, "the request did not arrive in time")),
+    };
+    match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes()) {
+        None | Some(b"identity" | b"") => Ok(frames),
+        Some(b"gzip") => inflate(frames, limits.body, |bytes| Box::new(GzDecoder::new(bytes))),
+        Some(b"deflate") => inflate(frames, limits.body, |bytes| Box::new(ZlibDecoder::new(bytes))),
+        Some(_) => Err(ServeError::unsupported("the content encoding is neither gzip nor deflate")),
+    }
+}
+
+async fn collect(mut body: Body, limit: usize) -> Result<Frames, ServeError> {
+    let too_large = || ServeError::new(ErrorKind::TooLarge, format!("the request has more than {limit} bytes"));
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let mut frames = Frames::default();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ServeError::invalid(format!("the request is cut off: {e}")))?;
+        if let Ok(data) = frame.into_data() {
+            if frames.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            frames.push(data);
+        }
+    }
+    Ok(frames)
+}
+
+fn inflate(
+    mut frames: Frames,
+    limit: usize,
+    decoder: impl Fn(&[u8]) -> Box<dyn Read + '_>,
+) -> Result<Frames, ServeError> {
+    let len = frames.len();
+    let packed = frames.take(len, 1).unwrap_or_default();
+    let mut bytes = Vec::new();
+    let read = decoder(&packed).take(limit as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|e| ServeError::invalid(format!("the request cannot be decompressed: {e}")))?;
+    if bytes.len() > limit {
+        return Err(ServeError::new(
+            ErrorKind::TooLarge,
+            format!("the request decompresses to more than {limit} bytes"),
+        ));
+    }
+    let mut frames = Frames::default();
+    frames.push(bytes.into());
+    Ok(frames)
+}
+
+/// A body of parts that are sent as they are.
+pub struct Parts {
+    parts: VecDeque<Bytes>,
+}
+
+impl Parts {
+    /// A body of these parts.
+    pub fn new(parts: Vec<Bytes>) -> Parts {
+        Parts { parts: parts.into_iter().filter(|part| !part.is_empty()).collect() }
+    }
+}
+
+impl http_body::Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.parts.pop_front().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.parts.iter().map(|part| part.len() as u64).sum())
+    }
+}
+
+/// Compresses an answer, if the client asks for one encoding alone; browsers list several, and would only wait for it.
+pub fn compress(headers: &HeaderMap, parts: Vec<Bytes>) -> (Vec<Bytes>, Option<&'static str>) {
+    let level = Compression::fast();
+    let packed = match headers.get(header::ACCEPT_ENCODING).map(|v| v.as_bytes()) {
+        Some(b"gzip") => {
+            let mut encoder = GzEncoder::new(Vec::new(), level);
+            let written = parts.iter().try_for_each(|part| encoder.write_all(part));
+            written.and_then(|()| encoder.finish()).map(|bytes| (bytes, "gzip"))
+        }
+        Some(b"deflate") => {
+            let mut encoder = ZlibEncoder::new(Vec::new(), level);
+            let written = parts.iter().try_for_each(|part| encoder.write_all(part));
+            written.and_then(|()| encoder.finish()).map(|bytes| (bytes, "deflate"))
+        }
+        _ => return (parts, None),
+    };
+    // Writing to memory cannot fail.
+    packed.map_or((parts, None), |(bytes, name)| (vec![bytes.into()], Some(name)))
+}

@@ -1,0 +1,45 @@
+//! A model server for plans: the Open Inference Protocol over HTTP and gRPC, with Triton's extensions.
+//!
+//! [`Server`] binds ports and loads the models of a [`repository`]. A request becomes an [`infer::InferRequest`], whichever protocol
+//! carries it ([`http`], [`grpc`]). The [`repository`] finds the [`model`] version, whose [`scheduler`] queues the request,
+//! joins it with others and runs it on a thread of the model. [`stats`] counts, and [`metrics`], the statistics of both protocols
+//! and the status page show it.
+//!
+//! The crate has no compiler: an [`Opener`] opens the files of models.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod classification;
+mod config;
+mod connection;
+mod core;
+mod datatype;
+mod describe;
+mod error;
+mod frames;
+pub mod grpc;
+pub mod http;
+pub mod infer;
+pub mod load;
+pub mod metrics;
+pub mod model;
+mod pbtxt;
+pub mod proto;
+pub mod repository;
+pub mod scheduler;
+mod server;
+mod shared_memory;
+mod stall;
+pub mod stats;
+mod sync;
+mod tls;
+
+pub use config::{ModelConfig, VersionPolicy};
+pub use core::{Core, Limits};
+pub use error::{ErrorKind, FailureReason, ServeError};
+pub use model::Opener;
+pub use repository::{ControlMode, RepositoryOptions};
+pub use server::{Addresses, Server, ServerOptions, StartError};
+pub use shared_memory::Regions;
+pub use tls::TlsOptions;

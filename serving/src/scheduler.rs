@@ -1,0 +1,429 @@
+//! The queue of a model and the threads that run its requests.
+//!
+//! Each instance of a model is a thread with its own sessions, so that no worker of the network runs a kernel. It takes the
+//! first request by priority and arrival, joins those behind it that fit, and answers each. A batch whose sizes run for the first time
+//! is compared with its requests run alone: where a bit differs, the model's batching ends, and the requests get the results
+//! of the runs alone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use of_plan::PlanFile;
+use of_runtime::{Loader, Session, Value};
+use tokio::sync::oneshot;
+
+use crate::batch;
+use crate::config::ModelConfig;
+use crate::error::{ErrorKind, ServeError};
+use crate::infer::OutputTensor;
+use crate::stats::{Stats, Timing, kind_of};
+use crate::sync::lock;
+
+/// A request in the queue.
+pub struct Job {
+    /// The program that takes the inputs.
+    pub program: usize,
+    /// The inputs in the order of the program.
+    pub inputs: Vec<Value>,
+    /// Lower numbers run first.
+    pub priority: u64,
+    /// When it arrived.
+    pub arrival: Instant,
+    /// When it must have begun to run.
+    pub deadline: Option<Instant>,
+    /// Set when the client leaves.
+    pub gone: Arc<AtomicBool>,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Result<Answer, ServeError>>,
+}
+
+/// The outputs of a request, in the order of the program.
+pub struct Answer {
+    /// The outputs.
+    pub outputs: Vec<OutputTensor>,
+    /// How long its parts took.
+    pub timing: Timing,
+}
+
+/// Why a job was not accepted.
+pub enum Refused {
+    /// The model is unloaded or replaced: another version may take the job.
+    Closed(Box<Job>),
+    /// The queue is full.
+    Full,
+}
+
+/// What the threads of a model share.
+pub struct Shared {
+    /// The plan.
+    pub plan: Arc<PlanFile>,
+    /// Loads what backends compiled.
+    pub loaders: Vec<Arc<dyn Loader>>,
+    /// Name of the model, for messages.
+    pub name: String,
+    /// How it is served.
+    pub config: ModelConfig,
+    /// Workers of each session.
+    pub threads: usize,
+    /// Whether the model has a batch axis and its configuration allows batches.
+    pub batches: bool,
+    /// Counters.
+    pub stats: Arc<Stats>,
+}
+
+/// The queue of a model, and its threads.
+pub struct Scheduler {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Inner {
+    shared: Shared,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    checked: Mutex<Checked>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By priority and arrival.
+    jobs: BTreeMap<(u64, u64), Job>,
+    next: u64,
+    closed: bool,
+}
+
+/// What is known of the model's batches.
+#[derive(Default)]
+struct Checked {
+    /// Rows of a batch, rows of a request in it, and the shapes of the rows, for which both give the same bits.
+    same: HashSet<(usize, usize, Vec<Vec<i64>>)>,
+    /// Why batching ended, if it did.
+    off: Option<String>,
+}
+
+/// How many combinations are remembered.
+const MAX_CHECKED: usize = 1 << 14;
+
+impl Scheduler {
+    /// Starts the threads of a model. Each opens its session of the first program before this returns.
+    ///
+    /// # Errors
+    /// When this machine cannot run the plan.
+    pub fn start(shared: Shared) -> Result<Scheduler, String> {
+        let count = shared.config.instances.max(1);
+        let (queue, arrived, checked) = Default::default();
+        let scheduler =
+            Scheduler { inner: Arc::new(Inner { shared, queue, arrived, checked }), threads: Mutex::default() };
+        for number in 0..count {
+            let instance = Instance::new(&scheduler.inner).map_err(|e| e.message)?;
+            let name = format!("of-serve-{number}");
+            let thread = std::thread::Builder::new().name(name).spawn(move || instance.serve());
+            lock(&scheduler.threads).push(thread.map_err(|e| format!("no thread for a model: {e}"))?);
+        }
+        Ok(scheduler)
+    }
+
+    /// Puts a job into the queue.
+    ///
+    /// # Errors
+    /// When the queue is full or closed.
+    pub fn submit(&self, job: Job) -> Result<(), Refused> {
+        let mut queue = lock(&self.inner.queue);
+        if queue.closed {
+            return Err(Refused::Closed(Box::new(job)));
+        }
+        if queue.jobs.len() >= self.inner.shared.config.max_queue_size {
+            queue.forget_gone();
+            if queue.jobs.len() >= self.inner.shared.config.max_queue_size {
+                return Err(Refused::Full);
+            }
+        }
+        let key = (job.priority, queue.next);
+        queue.next += 1;
+        queue.jobs.insert(key, job);
+        self.inner.shared.stats.pending.store(queue.jobs.len() as u64, Relaxed);
+        drop(queue);
+        match self.inner.shared.config.instances {
+            0 | 1 => self.inner.arrived.notify_one(),
+            // One of them may wait for more jobs of another shape.
+            _ => self.inner.arrived.notify_all(),
+        }
+        Ok(())
+    }
+
+    /// Refuses further jobs; those in the queue still run.
+    pub fn close(&self) {
+        lock(&self.inner.queue).closed = true;
+        self.inner.arrived.notify_all();
+    }
+
+    /// Waits until all jobs have run, after [`Scheduler::close`].
+    pub fn join(&self) {
+        for thread in lock(&self.threads).drain(..) {
+            // Panics of a run are caught by the runtime; another one was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Why batching ended, if it did.
+    pub fn batching_is_off(&self) -> Option<String> {
+        lock(&self.inner.checked).off.clone()
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Queue {
+    /// Drops jobs whose clients left, and answers those whose deadline has passed.
+    fn forget_gone(&mut self) {
+        let now = Instant::now();
+        let over = |job: &Job| job.gone.load(Relaxed) || job.deadline.is_some_and(|deadline| deadline <= now);
+        if !self.jobs.values().any(over) {
+            return;
+        }
+        for (key, job) in std::mem::take(&mut self.jobs) {
+            if !over(&job) {
+                self.jobs.insert(key, job);
+                continue;
+            }
+            let late = "the deadline passed while the request was in the queue";
+            // The receiver may be gone.
+            let _ = job.reply.send(Err(ServeError::new(ErrorKind::Deadline, late)));
+        }
+    }
+
+    /// The keys of the jobs of the next batch, and when it must start although more would fit. `None` where it is complete.
+    fn next_batch(&self, shared: &Shared, may_batch: bool) -> (Vec<(u64, u64)>, Option<Instant>) {
+        let Some((key, first)) = self.jobs.first_key_value() else { return (Vec::new(), None) };
+        let limit = shared.config.max_batch_size;
+        let rows = batch::rows(&first.inputs).filter(|rows| may_batch && *rows < limit);
+        let Some(rows) = rows else { return (vec![*key], None) };
+        let fits = |job: &Job| batch::rows(&job.inputs).filter(|_| batch::same_rows(&job.inputs, &first.inputs));
+        let (mut keys, mut all, mut preferred) = (vec![*key], rows, 0);
+        let sizes = &shared.config.preferred_batch_sizes;
+        for (key, job) in self.jobs.iter().skip(1) {
+            if sizes.contains(&all) {
+                preferred = keys.len();
+            }
+            if all >= limit {
+                break;
+            }
+            let Some(rows) = fits(job).filter(|rows| all + rows <= limit) else { continue };
+            keys.push(*key);
+            all += rows;
+        }
+        if sizes.contains(&all) {
+            preferred = keys.len();
+        }
+        if preferred > 0 {
+            keys.truncate(preferred);
+            return (keys, None);
+        }
+        let full = all >= sizes.last().copied().unwrap_or(limit).min(limit);
+        let oldest = keys.iter().filter_map(|k| self.jobs.get(k)).map(|job| job.arrival).min();
+        let until = oldest.map(|arrival| arrival + shared.config.max_queue_delay);
+        (keys, until.filter(|_| !full))
+    }
+}
+
+/// One thread of a model with its sessions.
+struct Instance {
+    inner: Arc<Inner>,
+    /// By program; further ones are opened when a request needs them.
+    sessions: HashMap<usize, Session>,
+    /// Whether the clients of the jobs that run now have left.
+    current: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
+}
+
+impl Instance {
+    fn new(inner: &Arc<Inner>) -> Result<Self, ServeError> {
+        let mut instance = Self { inner: Arc::clone(inner), sessions: HashMap::new(), current: Arc::default() };
+        let programs = &inner.shared.plan.plan().programs;
+        let first = programs.iter().position(|program| !program.inner).unwrap_or(0);
+        instance.session(first)?;
+        Ok(instance)
+    }
+
+    fn session(&mut self, program: usize) -> Result<&mut Session, ServeError> {
+        if !self.sessions.contains_key(&program) {
+            let shared = &self.inner.shared;
+            let options = of_runtime::Options { threads: shared.threads, ..Default::default() };
+            let session = Session::new(Arc::clone(&shared.plan), program, options, &shared.loaders);
+            let session = session.map_err(|e| ServeError::new(ErrorKind::Internal, e.to_string()))?;
+            let current = Arc::clone(&self.current);
+            let all_left = move || {
+                let current = lock(&current);
+                !current.is_empty() && current.iter().all(|gone| gone.load(Relaxed))
+            };
+            session.canceller().poll_with(Box::new(all_left));
+            self.sessions.insert(program, session);
+        }
+        let missing = || ServeError::new(ErrorKind::Internal, "the session was lost");
+        self.sessions.get_mut(&program).ok_or_else(missing)
+    }
+
+    /// Runs jobs until the queue is closed and empty.
+    fn serve(mut self) {
+        while let Some(jobs) = self.take() {
+            *lock(&self.current) = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
+            self.run(jobs);
+            lock(&self.current).clear();
+        }
+    }
+
+    /// The jobs of the next batch; `None` at the end.
+    fn take(&self) -> Option<Vec<Job>> {
+        let shared = &self.inner.shared;
+        let mut queue = lock(&self.inner.queue);
+        loop {
+            queue.forget_gone();
+            let may_batch = shared.batches && lock(&self.inner.checked).off.is_none();
+            let (keys, until) = queue.next_batch(shared, may_batch);
+            let now = Instant::now();
+            let wait = match until {
+                _ if keys.is_empty() && queue.closed => return None,
+                _ if keys.is_empty() => Duration::from_secs(3600),
+                Some(until) if until > now && !queue.closed => until - now,
+                _ => {
+                    let jobs = keys.iter().filter_map(|key| queue.jobs.remove(key)).collect();
+                    shared.stats.pending.store(queue.jobs.len() as u64, Relaxed);
+                    if !queue.jobs.is_empty() {
+                        self.inner.arrived.notify_one();
+                    }
+                    return Some(jobs);
+                }
+            };
+            let deadline = queue.jobs.values().filter_map(|job| job.deadline).min();
+            let wait = deadline.map_or(wait, |at| wait.min(at.saturating_duration_since(now)));
+            queue = self.inner.arrived.wait_timeout(queue, wait).map_or_else(|e| e.into_inner().0, |(queue, _)| queue);
+        }
+    }
+
+    fn run(&mut self, jobs: Vec<Job>) {
+        let start = Instant::now();
+        let jobs = match jobs.len() {
+            0 | 1 => jobs,
+            _ => match self.run_batch(jobs, start) {
+                Ok(()) => return,
+                Err(jobs) => jobs,
+            },
+        };
+        for job in jobs {
+            let answer = self.run_alone(&job, start);
+            let _ = job.reply.send(answer);
+        }
+    }
+
+    fn run_alone(&mut self, job: &Job, start: Instant) -> Result<Answer, ServeError> {
+        let mut timing = Timing { queue: start.saturating_duration_since(job.arrival), ..Timing::default() };
+        let began = Instant::now();
+        let values = self.run_program(job.program, job.inputs.clone())?;
+        timing.run = began.elapsed();
+        self.inner.shared.stats.ran(batch::rows(&job.inputs).unwrap_or(1), &timing);
+        let outputs = self.tensors(job.program, values)?;
+        Ok(Answer { outputs, timing })
+    }
+
+    fn run_program(&mut self, program: usize, inputs: Vec<Value>) -> Result<Vec<Value>, ServeError> {
+        let session = self.session(program)?;
+        let result = session.run(inputs);
+        if let Err(of_runtime::RunError::Panic { .. } | of_runtime::RunError::Internal(_)) = result {
+            // It cannot run again; the next request opens another one.
+            self.sessions.remove(&program);
+        }
+        result.map_err(|e| ServeError::new(kind_of(&e), e.to_string()))
+    }
+
+    fn tensors(&self, program: usize, values: Vec<Value>) -> Result<Vec<OutputTensor>, ServeError> {
+        let ports = self.inner.shared.plan.plan().programs.get(program).map_or(&[][..], |p| &p.outputs[..]);
+        values.into_iter().zip(ports).map(|(value, port)| OutputTensor::of_value(&port.name, value)).collect()
+    }
+
+    /// Runs jobs as one batch, and gives them back if they must run one by one.
+    fn run_batch(&mut self, jobs: Vec<Job>, start: Instant) -> Result<(), Vec<Job>> {
+        let inputs: Vec<&[Value]> = jobs.iter().map(|job| &job.inputs[..]).collect();
+        let Some(joined) = batch::join(&inputs) else { return Err(jobs) };
+        let dims: Vec<_> = joined.iter().map(Value::input_dims).collect();
+        let Ok(program) = self.inner.shared.plan.find_program(&dims) else { return Err(jobs) };
+        let mut timing = Timing { input: start.elapsed(), ..Timing::default() };
+        let began = Instant::now();
+        // A request that breaks a rule of an op must not fail the others: each then runs alone.
+        let Ok(values) = self.run_program(program, joined) else { return Err(jobs) };
+        timing.run = began.elapsed();
+        let began = Instant::now();
+        let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.inputs)).collect();
+        let Some(parts) = self.tensors(program, values).ok().and_then(|whole| split(&whole, &rows)) else {
+            return Err(jobs);
+        };
+        timing.output = began.elapsed();
+        let all = rows.iter().sum();
+        self.inner.shared.stats.ran(all, &timing);
+        let shapes = batch::row_shapes(&jobs[0].inputs);
+        let is_checked = {
+            let checked = lock(&self.inner.checked);
+            rows.iter().all(|rows| checked.same.contains(&(all, *rows, shapes.clone())))
+        };
+        if !is_checked {
+            self.check(jobs, parts, &rows, shapes, start);
+            return Ok(());
+        }
+        for (job, outputs) in jobs.into_iter().zip(parts) {
+            let queue = start.saturating_duration_since(job.arrival);
+            let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing } }));
+        }
+        Ok(())
+    }
+
+    /// Answers jobs with the results of runs alone, and compares these with the results of their batch.
+    fn check(
+        &mut self,
+        jobs: Vec<Job>,
+        parts: Vec<Vec<OutputTensor>>,
+        rows: &[usize],
+        shapes: Vec<Vec<i64>>,
+        start: Instant,
+    ) {
+        let all = rows.iter().sum();
+        for ((job, part), rows) in jobs.into_iter().zip(parts).zip(rows) {
+            let answer = self.run_alone(&job, start);
+            if let Ok(Answer { outputs, .. }) = &answer {
+                let mut checked = lock(&self.inner.checked);
+                let different = outputs.iter().zip(&part).find(|(alone, batched)| alone != batched);
+                match different {
+                    None if checked.same.len() < MAX_CHECKED => {
+                        checked.same.insert((all, *rows, shapes.clone()));
+                    }
+                    None => {}
+                    Some((output, _)) if checked.off.is_none() => {
+                        let why = format!(
+                            "output '{}' of {rows} rows differs when they run in a batch of {all} rows",
+                            output.name
+                        );
+                        tracing::warn!(model = self.inner.shared.name, "requests run one by one from now on: {why}");
+                        checked.off = Some(why);
+                    }
+                    Some(_) => {}
+                }
+            }
+            let _ = job.reply.send(answer);
+        }
+    }
+}
+
+/// The results of each request of a batch, given its rows.
+fn split(whole: &[OutputTensor], rows: &[usize]) -> Option<Vec<Vec<OutputTensor>>> {
+    let mut start = 0;
+    let part = |rows: &usize| {
+        let part = whole.iter().map(|output| output.rows(start, *rows)).collect::<Option<Vec<_>>>();
+        start += rows;
+        part
+    };
+    rows.iter().map(part).collect()
+}

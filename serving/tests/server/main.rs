@@ -1,0 +1,11 @@
+//! A server under its clients. One program, because linking the compiler takes longer than the tests.
+
+mod batching;
+mod clients;
+mod common;
+mod deploy;
+mod fuzz;
+mod grpc;
+mod http;
+mod lifecycle;
+mod tls;

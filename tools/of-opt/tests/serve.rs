@@ -1,0 +1,152 @@
+//! `of-opt serve` and `of-opt load`: signals, signatures, and the page in a browser.
+
+#![cfg(feature = "serve")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use of_test_support::component::{BROWSER, require};
+
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn digits() -> String {
+    root().join("examples/digits/digits.onnx").display().to_string()
+}
+
+fn of_opt(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    command.args(args).current_dir(dir).env("OF_CACHE_DIR", dir.join("cache"));
+    command
+}
+
+/// A server on free ports, which ends with the test.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(dir: &Path, args: &[&str]) -> Server {
+        let ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--threads", "1"];
+        let mut command = of_opt(dir, &[&["serve"], args, &ports].concat());
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().and_then(|p| p.parse().ok());
+        let server = Server { process, port: port.unwrap_or_else(|| panic!("no port in {line:?}")) };
+        let start = Instant::now();
+        while !server.ask("GET", "/v2/health/ready").starts_with("HTTP/1.1 200") {
+            assert!(start.elapsed() < Duration::from_secs(120), "the server is not ready");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    }
+
+    fn ask(&self, method: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Sends SIGTERM, and waits for the exit code.
+    fn terminate(mut self) -> Option<i32> {
+        let id = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn no_request_is_lost_when_the_server_ends_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[&digits()]);
+    let port = server.port.to_string();
+    let load =
+        ["load", "digits", "--http-port", &port, "--rate", "500", "--duration", "3s", "--connections", "8", "--json"];
+    let load = of_opt(dir.path(), &load).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(server.terminate(), Some(0));
+    let out = load.wait_with_output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && said.contains("\"lost\":0"), "{said}");
+    let number = |field: &str| -> usize {
+        let rest = said.split(&format!("\"{field}\":")).nth(1).unwrap();
+        rest.split([',', '}']).next().unwrap().parse().unwrap()
+    };
+    assert!(number("answered") > 100 && number("not_sent") > 100, "{said}");
+}
+
+#[test]
+fn plans_are_served_only_with_the_signature_that_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |name: &str| root().join("signature/tests/data").join(name).display().to_string();
+    for name in ["signed.plan", "unsigned.plan"] {
+        assert!(of_opt(dir.path(), &["compile", &digits(), "-o", name]).output().unwrap().status.success());
+    }
+    let sign = of_opt(dir.path(), &["sign", "signed.plan", "--key", &key("ed25519.pem")]).output().unwrap();
+    assert!(sign.status.success());
+    let public = key("ed25519.pub.pem");
+    let server =
+        Server::start(dir.path(), &["signed.plan", "unsigned.plan", &digits(), "--require-signature", &public]);
+    let status = |model: &str| server.ask("GET", &format!("/v2/models/{model}/ready"))[9..12].to_owned();
+    assert_eq!([status("signed"), status("unsigned"), status("digits")], ["200", "503", "503"]);
+    let index = server.ask("POST", "/v2/repository/index");
+    assert!(index.contains("unsigned.plan.sig") && index.contains("serves signed plans only"), "{index}");
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    for (args, code, what) in [
+        (&["serve", "none"][..], 2, "'none' cannot be read"),
+        (&["serve", "empty"], 2, "'empty' has no model"),
+        (&["serve", &digits(), "--model-control-mode", "explicit", "--load-model", "x"], 2, "no model 'x' to load"),
+        (&["serve", &digits(), "--token-file", "none"], 2, "none"),
+        (&["load", "m", "--http-port", "1", "--duration", "1s"], 1, "does not answer"),
+        (&["load", "m", "--shape", "x"], 2, "'x' is no shape of an input"),
+    ] {
+        let ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"];
+        let args = if args[0] == "serve" { [args, &ports].concat() } else { args.to_vec() };
+        let out = of_opt(dir.path(), &args).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(code) && said.contains(what), "{args:?}: {:?} {said}", out.status.code());
+    }
+}
+
+#[test]
+fn a_digit_is_drawn_and_recognised_in_a_browser() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[&digits()]);
+    let shown = |page: &str| {
+        let url = format!("http://127.0.0.1:{}{page}", server.port);
+        BROWSERS.iter().find_map(|browser| {
+            let flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"];
+            Command::new(browser).args(flags).arg(&url).output().ok().filter(|o| o.status.success())
+        })
+    };
+    let drawn = require(&BROWSER, shown("/#7").ok_or(format!("none of {BROWSERS:?} runs")));
+    let Some(drawn) = drawn else { return };
+    let dom = String::from_utf8_lossy(&drawn.stdout);
+    assert!(dom.contains("<div id=\"answer\">7</div>"), "{dom}");
+    let status = shown("/status").unwrap();
+    let dom = String::from_utf8_lossy(&status.stdout);
+    assert!(dom.contains("digits, version 1") && dom.contains("requests by latency"), "{dom}");
+}
