@@ -124,7 +124,7 @@ pub struct ProgramText {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseText>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub turns: Vec<TurnText>,
+    pub schedule: Vec<ScheduleLoopText>,
     pub tasks: Vec<TaskText>,
     pub registers: Vec<RegisterText>,
 }
@@ -141,7 +141,7 @@ pub struct PhaseText {
 /// Phases that run one after another.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
-pub struct TurnText {
+pub struct ScheduleLoopText {
     pub phases: Vec<u32>,
     pub times: u32,
 }
@@ -312,7 +312,11 @@ fn program_text(program: &Program, plan: &Plan) -> ProgramText {
         lower_bound_bytes: program.lower_bound_bytes,
         chunks: program.chunks.iter().map(chunk_text).collect(),
         phases: program.phases.iter().map(|p| PhaseText { first: p.first, tasks: p.tasks, times: p.times }).collect(),
-        turns: program.turns.iter().map(|t| TurnText { phases: t.phases.clone(), times: t.times }).collect(),
+        schedule: program
+            .schedule
+            .iter()
+            .map(|t| ScheduleLoopText { phases: t.phases.clone(), times: t.times })
+            .collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code, &program.symbols)).collect(),
         registers: program.registers.iter().map(|register| register_text(register, program, graph.as_ref())).collect(),
     }

@@ -10,7 +10,7 @@
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
 //! registers that share memory are never live at the same time.
 //!
-//! A program may have [`Phase`]s, some of which run once in each microbatch of a step, in the order of its [`Turn`]s.
+//! A program may have [`Phase`]s, some of which run once in each microbatch of a step, in the order of its [`ScheduleLoop`]s.
 //!
 //! A program may have [`Variable`]s: values that a session keeps between runs. They are updated in place.
 //!
@@ -44,13 +44,14 @@ mod mapped_bytes;
 mod mesh;
 pub mod packing;
 mod parts;
+mod phases;
 mod ranges;
+mod rates;
 mod structure;
 mod task;
 mod task_graph;
 mod task_id;
 mod transfer;
-mod turns;
 mod variable;
 mod verify;
 mod write;
@@ -71,6 +72,8 @@ pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
 pub use mapped_bytes::zeroed_pages;
 pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};
+pub use phases::{Phase, ScheduleLoop};
+pub use rates::Rates;
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Register, Storage, ThreadDesc, Weight,
@@ -82,7 +85,6 @@ pub use task::{
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
 pub use transfer::{BlockTransfer, Group, Runs, Transfer};
-pub use turns::{Phase, Rates, Turn};
 pub use variable::{Initial, Variable, Zeros};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};
 #[doc(hidden)]

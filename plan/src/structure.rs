@@ -1,7 +1,9 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Phase, Task, Transfer, Turn, Variable};
+use crate::{
+    BoxingExec, DeclaredCall, ElementType, Exec, Extent, MeshProgram, Phase, ScheduleLoop, Task, Transfer, Variable,
+};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -179,7 +181,7 @@ pub struct Program {
     pub phases: Vec<Phase>,
     /// The order in which its thread runs the phases.
     #[prost(message, repeated, tag = "15")]
-    pub turns: Vec<Turn>,
+    pub schedule: Vec<ScheduleLoop>,
 }
 
 /// An input or output of a program.

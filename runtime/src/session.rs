@@ -22,9 +22,9 @@ use crate::memory_budget::check_memory;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
+use crate::static_schedule::StaticSchedule;
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
-use crate::turns::Turns;
 use crate::value_layout::ValueLayout;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
@@ -545,11 +545,11 @@ fn actor_threads(
         let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
         let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
         let alive = actors.len();
-        // Programs with turns have one thread.
-        let turns = Turns::of(program).filter(|_| number == 0);
-        let acts = if turns.is_some() { program.acts() } else { alive };
+        // Programs with a schedule have one thread.
+        let schedule = StaticSchedule::of(program).filter(|_| number == 0);
+        let acts = if schedule.is_some() { program.acts() } else { alive };
         let (shared, in_flight, running) = (Arc::clone(shared), 0, 0);
-        Ok(ActorThread { shared, bus, actors, turns, scratch, acts, left: acts, in_flight, running, alive })
+        Ok(ActorThread { shared, bus, actors, schedule, scratch, acts, left: acts, in_flight, running, alive })
     });
     ends.collect()
 }

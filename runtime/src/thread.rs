@@ -16,9 +16,9 @@ use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::Clocks;
+use crate::static_schedule::StaticSchedule;
 use crate::symbols::Symbols;
 use crate::task_context::Context;
-use crate::turns::Turns;
 use crate::value_layout::ValueLayout;
 
 /// What all threads of a session share.
@@ -57,10 +57,10 @@ impl Shared {
 pub(crate) struct ActorThread {
     pub shared: Arc<Shared>,
     pub bus: Bus,
-    /// In the order of their slots. A program with turns has one thread, so there the slot is the task's index.
+    /// In the order of their slots. A program with a schedule has one thread, so there the slot is the task's index.
     pub actors: Vec<Local>,
     /// The order of acts, in a program with microbatches.
-    pub turns: Option<Turns>,
+    pub schedule: Option<StaticSchedule>,
     pub scratch: Scratch,
     /// Acts of an iteration.
     pub acts: usize,
@@ -97,7 +97,7 @@ impl ActorThread {
                     self.handle(mail)?;
                 }
             }
-            let Some(held) = self.turns.as_mut().and_then(Turns::take_held) else { return Ok(()) };
+            let Some(held) = self.schedule.as_mut().and_then(StaticSchedule::take_held) else { return Ok(()) };
             let msg = self.act(held);
             self.deliver(held as ActorId, msg)?;
         }
@@ -105,9 +105,9 @@ impl ActorThread {
 
     /// Does or launches the work of an actor that was held.
     fn act(&mut self, slot: usize) -> Msg {
-        let Self { shared, actors, turns, scratch, left, in_flight, .. } = self;
+        let Self { shared, actors, schedule, scratch, left, in_flight, .. } = self;
         let iteration = actors[slot].actor.iterations();
-        work_of(shared, &mut actors[slot], turns, iteration, scratch, (left, in_flight))
+        work_of(shared, &mut actors[slot], schedule, iteration, scratch, (left, in_flight))
     }
 
     /// The next mail, if it comes within some time.
@@ -132,7 +132,7 @@ impl ActorThread {
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self { shared, bus, actors, turns, scratch, left, in_flight, alive, .. } = self;
+        let Self { shared, bus, actors, schedule, scratch, left, in_flight, alive, .. } = self;
         let local = &mut actors[bus.slot(to)];
         let mut msg = msg;
         loop {
@@ -148,10 +148,10 @@ impl ActorThread {
                 return Err(RunError::Internal("a thread of the session is gone".into()));
             }
             let Some(iteration) = act else { return Ok(()) };
-            if turns.as_mut().is_some_and(|turns| !turns.admits(local.task)) {
+            if schedule.as_mut().is_some_and(|schedule| !schedule.admits(local.task)) {
                 return Ok(());
             }
-            msg = work_of(shared, local, turns, iteration, scratch, (left, in_flight));
+            msg = work_of(shared, local, schedule, iteration, scratch, (left, in_flight));
         }
     }
 
@@ -173,7 +173,7 @@ impl ActorThread {
         acted(&self.shared, *task, iteration);
         self.in_flight -= 1;
         self.left -= 1;
-        self.turns.iter_mut().for_each(Turns::advance);
+        self.schedule.iter_mut().for_each(StaticSchedule::advance);
         self.deliver(to, Msg::Acted)
     }
 
@@ -206,7 +206,7 @@ impl ActorThread {
 fn work_of(
     shared: &Shared,
     local: &mut Local,
-    turns: &mut Option<Turns>,
+    schedule: &mut Option<StaticSchedule>,
     iteration: u64,
     scratch: &Scratch,
     (left, in_flight): (&mut usize, &mut usize),
@@ -216,7 +216,7 @@ fn work_of(
         return Msg::Launched;
     }
     *left -= 1;
-    turns.iter_mut().for_each(Turns::advance);
+    schedule.iter_mut().for_each(StaticSchedule::advance);
     Msg::Acted
 }
 

@@ -36,6 +36,7 @@ fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
                 src: Arg::register(2 * i as u32, 0),
                 dst: Arg::register(2 * i as u32 + 1, 0),
                 bytes: 32,
+                ..CopyExec::default()
             })),
         );
         let exec =

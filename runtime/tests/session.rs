@@ -147,7 +147,12 @@ fn objects_pass_through() {
     let source = graph.task("in", 0, feed(0));
     let list = backend(&mut plan, "list", vec![Arg::register(0, 0), Arg::weight(text, 0)], vec![1]);
     let list = graph.task("list", 1, list);
-    let copy = Some(Exec::Copy(CopyExec { src: Arg::register(0, 0), dst: Arg::register(2, 0), bytes: 0 }));
+    let copy = Some(Exec::Copy(CopyExec {
+        src: Arg::register(0, 0),
+        dst: Arg::register(2, 0),
+        bytes: 0,
+        ..CopyExec::default()
+    }));
     let copy = graph.task("copy", 0, copy);
     let (out0, out1) = (graph.task("out0", 0, fetch(0)), graph.task("out1", 1, fetch(1)));
     graph.object("x", source, &[list, copy], ElementType::F32);

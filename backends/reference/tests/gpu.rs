@@ -83,6 +83,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         variables: Vec::new(),
         symbols: Vec::new(),
         merges_collectives: true,
+        time: Default::default(),
     };
     builder.add_program(physical.assemble("main", false));
     let plan = PlanFile::from_builder(&builder).unwrap();

@@ -1,4 +1,4 @@
-//! Microbatches in a plan: runs of native code against the interpreter, and what does not grow with their number.
+//! Microbatches in a plan: runs of native code against the interpreter, and what does not depend on their number.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use of_ir::{Attr, Func, text};
 use of_ops::sample::Rng;
 use of_ops::training::{CARRIED, VARIABLES};
 use of_ops::{Value, interpret};
-use of_plan::{Exec, FindingKind, PlanFile, Program, TaskKind, Turn};
+use of_plan::{Exec, FindingKind, PlanFile, Program, ScheduleLoop, TaskKind};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::simulator::{SimOptions, simulate};
 use of_runtime::{Options, Session};
@@ -96,13 +96,17 @@ fn microbatches_equal_the_interpreter() {
 }
 
 #[test]
-fn plans_do_not_grow_with_the_number_of_microbatches() {
+fn sizes_of_plans_do_not_depend_on_the_number_of_microbatches() {
     let sizes = |count: usize| {
         let plan = check("size", &step(count));
         let program = program(&plan).clone();
         let ports: u64 =
             program.inputs.iter().chain(&program.outputs).map(|p| 4 * p.dims.iter().product::<i64>() as u64).sum();
-        (program.tasks.len(), program.turns.iter().map(|t| t.phases.len()).sum::<usize>(), program.peak_bytes - ports)
+        (
+            program.tasks.len(),
+            program.schedule.iter().map(|t| t.phases.len()).sum::<usize>(),
+            program.peak_bytes - ports,
+        )
     };
     assert_eq!(sizes(4), sizes(32));
 }
@@ -133,16 +137,16 @@ fn variables_are_updated_once_in_a_run() {
 }
 
 #[test]
-fn simulator_runs_the_turns() {
+fn simulator_runs_the_schedule() {
     let plan = plan(&function(&step(6)));
     let options = SimOptions { iterations: 2, ..SimOptions::default() };
     let timeline = simulate(program(&plan), &options).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(timeline.events.len(), 2 * program(&plan).acts());
 }
 
-/// The verifier refuses turns that run a task too early or too often, copies that are too few, and steps past a buffer.
+/// The verifier refuses schedules that run a task too early or too often, copies that are too few, and steps past a buffer.
 #[test]
-fn broken_turns_are_refused() {
+fn broken_schedules_are_refused() {
     let plan = plan(&function(&step(4)));
     let verify = |change: &dyn Fn(&mut Program)| {
         let mut own = plan.plan().clone();
@@ -156,11 +160,11 @@ fn broken_turns_are_refused() {
         assert!(findings.iter().any(|f| f.kind == kind), "{kind:?}: {findings:?}");
     };
     refused(FindingKind::Deadlock, &|p| {
-        let mut turns: Vec<Turn> = p.turns.clone();
-        turns.reverse();
-        p.turns = turns;
+        let mut schedule: Vec<ScheduleLoop> = p.schedule.clone();
+        schedule.reverse();
+        p.schedule = schedule;
     });
-    refused(FindingKind::Range, &|p| p.turns.push(Turn { phases: vec![0], times: 1 }));
+    refused(FindingKind::Range, &|p| p.schedule.push(ScheduleLoop { phases: vec![0], times: 1 }));
     refused(FindingKind::Index, &|p| p.phases[0].tasks -= 1);
     refused(FindingKind::Range, &|p| {
         let steps = p.tasks.iter_mut().filter_map(|task| match &mut task.exec {
@@ -169,5 +173,5 @@ fn broken_turns_are_refused() {
         });
         steps.for_each(|exec| exec.dst_step += 64);
     });
-    refused(FindingKind::Type, &|p| (p.phases, p.turns) = (Vec::new(), Vec::new()));
+    refused(FindingKind::Type, &|p| (p.phases, p.schedule) = (Vec::new(), Vec::new()));
 }

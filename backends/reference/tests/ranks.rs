@@ -485,13 +485,13 @@ fn predicted_memory_of_stages_matches_the_plan() {
 
 /// A plan has the tasks of one microbatch, however many there are.
 #[test]
-fn plans_of_pipelines_do_not_grow_with_the_number_of_microbatches() {
+fn sizes_of_pipelines_do_not_depend_on_the_number_of_microbatches() {
     let tasks = |microbatches: i64| {
         let how = ShardOptions { mesh: "cpu[4]".into(), stages: 4, microbatches, ..ShardOptions::default() };
         let plan = plan_of(layers_of(4, 64, 12, true), how);
         let programs = &plan.plan().programs;
-        let turns = programs.iter().flat_map(|p| &p.turns).map(|t| t.phases.len());
-        (programs.iter().map(|p| p.tasks.len()).sum::<usize>(), turns.sum::<usize>())
+        let schedule = programs.iter().flat_map(|p| &p.schedule).map(|t| t.phases.len());
+        (programs.iter().map(|p| p.tasks.len()).sum::<usize>(), schedule.sum::<usize>())
     };
     assert_eq!(tasks(16), tasks(32));
 }

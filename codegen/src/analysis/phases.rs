@@ -63,7 +63,7 @@ pub(crate) struct Phases {
     /// The phases in order. The first and the last run once and may have no ops.
     pub list: Vec<PhaseOps>,
     /// Phases by index, and how many times they run one after another.
-    pub turns: Vec<(Vec<usize>, usize)>,
+    pub schedule: Vec<(Vec<usize>, usize)>,
 }
 
 impl Phases {
@@ -99,8 +99,8 @@ impl Phases {
             let times = if is_in_microbatches(phase.0) { time.count } else { 1 };
             PhaseOps { ops: of(phase), part: phase.0, times }
         };
-        let turns = compress(&sequence(&present, pipeline, time.count));
-        Ok(Some(Phases { list: present.iter().map(phase).collect(), turns }))
+        let schedule = compress(&sequence(&present, pipeline, time.count));
+        Ok(Some(Phases { list: present.iter().map(phase).collect(), schedule }))
     }
 
     /// The index of the phase of each op.
@@ -153,7 +153,7 @@ fn sequence(phases: &[Phase], pipeline: Pipeline, count: usize) -> Vec<usize> {
     events.into_iter().map(|(.., index)| index).collect()
 }
 
-/// A sequence with its repetitions: of all repeated parts, the one that covers most of it is a turn of its own.
+/// A sequence with its repetitions: of all repeated parts, the one that covers most of it is a loop.
 fn compress(sequence: &[usize]) -> Vec<(Vec<usize>, usize)> {
     let n = sequence.len();
     let (mut covered, mut best) = (0, (0, 0, 0));
@@ -181,29 +181,29 @@ fn compress(sequence: &[usize]) -> Vec<(Vec<usize>, usize)> {
 mod tests {
     use super::*;
 
-    fn expand(turns: &[(Vec<usize>, usize)]) -> Vec<usize> {
-        turns.iter().flat_map(|(list, times)| list.repeat(*times)).collect()
+    fn expand(loops: &[(Vec<usize>, usize)]) -> Vec<usize> {
+        loops.iter().flat_map(|(list, times)| list.repeat(*times)).collect()
     }
 
     #[test]
-    fn turns_do_not_grow_with_the_number_of_microbatches() {
+    fn schedules_have_one_size_for_any_number_of_microbatches() {
         let inside = [Work::Forward, Work::Send(0, 1), Work::ReceiveBack(1, 0), Work::Backward].map(|work| (1, work));
         let phases = [&[(0, Work::Forward)][..], &inside, &[(2, Work::Forward)]].concat();
         let pipeline = Pipeline { stages: 3, training: true, stage: 0 };
-        let turns = |count| {
+        let compressed = |count| {
             let all = sequence(&phases, pipeline, count);
-            let turns = compress(&all);
-            assert_eq!(expand(&turns), all);
+            let loops = compress(&all);
+            assert_eq!(expand(&loops), all);
             assert_eq!(all.len(), 4 * count + 2);
-            turns
+            loops
         };
-        let sizes = |count| turns(count).iter().map(|(list, _)| list.len()).sum::<usize>();
+        let sizes = |count| compressed(count).iter().map(|(list, _)| list.len()).sum::<usize>();
         assert!(sizes(64) <= sizes(8), "{} and {}", sizes(64), sizes(8));
-        assert!(sizes(64) < 40, "{:?}", turns(64));
+        assert!(sizes(64) < 40, "{:?}", compressed(64));
     }
 
     #[test]
-    fn sequences_without_repetition_are_one_turn() {
+    fn sequences_without_repetition_are_one_loop() {
         assert_eq!(compress(&[0, 1, 2]), [(vec![0, 1, 2], 1)]);
         assert_eq!(compress(&[0, 1, 1, 1, 2]), [(vec![0], 1), (vec![1], 3), (vec![2], 1)]);
     }

@@ -211,8 +211,8 @@ impl<'g> Lowering<'g, '_> {
             }
             return self.fetch(self.g.yields(region), outputs);
         };
-        let Phases { list, turns } = phases;
-        self.out.physical.time.turns = turns;
+        let Phases { list, schedule } = phases;
+        self.out.physical.time.schedule = schedule;
         for (i, PhaseOps { ops, part, times }) in list.into_iter().enumerate() {
             if is_in_microbatches(part) {
                 self.check_sizes(ops.iter().copied())?;

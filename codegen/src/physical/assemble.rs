@@ -7,7 +7,7 @@ use of_plan::{
 };
 
 use crate::physical::memory::Buffer;
-use crate::physical::turns::Lifetimes;
+use crate::physical::phases::Lifetimes;
 use crate::physical::variables::VariableLayout;
 use crate::physical::{ALIGN, Operand, PortSpec, Step, StepGraph, StepKind, TimeCopy, element_type, memory};
 
@@ -138,14 +138,14 @@ impl StepGraph {
             tasks,
             pipelined: false,
             phases: Vec::new(),
-            turns: Vec::new(),
+            schedule: Vec::new(),
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
             inner: inner || self.steps.iter().any(|s| matches!(s.kind, StepKind::Boxing { .. })),
         };
         match self.time.phases.is_empty() {
             true => of_plan::chain_threads(&mut program),
-            // The turns order the tasks.
-            false => self.write_turns(&mut program),
+            // The schedule orders the tasks.
+            false => self.write_schedule(&mut program),
         }
         program
     }

@@ -6,7 +6,7 @@
 mod assemble;
 pub mod async_order;
 pub mod memory;
-mod turns;
+mod phases;
 mod variables;
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use of_ir::{DType, Dim};
 use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Initial, LayoutKind, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
-pub use turns::{PhaseRange, PhaseSteps};
+pub use phases::{PhaseRange, PhaseSteps};
 pub(crate) use variables::VariableLayout;
 
 /// Buffers start at multiples of this many bytes.
@@ -304,7 +304,7 @@ pub struct StepGraph {
     pub symbols: Vec<Arc<str>>,
     /// Whether consecutive transfers may be merged.
     pub merges_collectives: bool,
-    /// Phases and turns, where some steps run in microbatches.
+    /// Phases and their schedule, where some steps run in microbatches.
     pub time: PhaseSteps,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Description, MeshText, PortText, ProgramText, RegisterText, TaskText, TurnText, VariableText};
+use super::{Description, MeshText, PortText, ProgramText, RegisterText, ScheduleLoopText, TaskText, VariableText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,12 +96,12 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
         let last = phase.first + phase.tasks.max(1) - 1;
         writeln!(f, "  phase {number} tasks {} to {last}, {} times", phase.first, phase.times)?;
     }
-    if !program.turns.is_empty() {
-        let turn = |t: &TurnText| {
+    if !program.schedule.is_empty() {
+        let one = |t: &ScheduleLoopText| {
             let phases: Vec<String> = t.phases.iter().map(u32::to_string).collect();
             if t.times == 1 { phases.join(" ") } else { format!("({}) {} times", phases.join(" "), t.times) }
         };
-        writeln!(f, "  turns   phases {}", program.turns.iter().map(turn).collect::<Vec<_>>().join(", "))?;
+        writeln!(f, "  schedule phases {}", program.schedule.iter().map(one).collect::<Vec<_>>().join(", "))?;
     }
     program.tasks.iter().enumerate().try_for_each(|(position, task)| write_task(f, position, task))?;
     program.registers.iter().try_for_each(|register| write_register(f, register))

@@ -6,7 +6,7 @@
 //! proceed: a rank that is missing there would have to wait at a smaller number. The condition is local to each pair of
 //! successive transfers, so no search for a cycle is needed, and the finding names the pair that breaks the order.
 //!
-//! A program with microbatches runs its transfers in the order of its turns, several times. There the orders of all ranks
+//! A program with microbatches runs its transfers in the order of its schedule, several times. There the orders of all ranks
 //! together must have no cycle.
 //!
 //! A backend's executable may perform a rank's part of transfers itself, one after another. Then the executables of all
@@ -58,7 +58,7 @@ fn transfers(program: &Program) -> impl Iterator<Item = (usize, &Transfer, Eleme
 /// The numbers of the transfers of a program in the order in which they take place.
 fn sequence(program: &Program) -> Vec<u32> {
     let of = |task: usize| program.transfers(&program.tasks[task]).map(|(transfer, _)| transfer.id);
-    match program.turns.is_empty() {
+    match program.schedule.is_empty() {
         true => (0..program.tasks.len()).flat_map(of).collect(),
         false => program.sequence().flat_map(|phase| program.phases[phase].range()).flat_map(of).collect(),
     }
@@ -128,17 +128,17 @@ impl<'a> Checker<'a> {
             .map(|p| (p, self.template(p)))
             .collect();
         if self.findings.is_empty() {
-            self.turns(&templates);
+            self.schedules(&templates);
             for rank in 0..ranks {
                 self.transfers(rank, &templates);
             }
         }
     }
 
-    /// Programs with turns: every rank runs its transfers in the order of its turns, and these orders have no cycle.
-    fn turns(&mut self, templates: &BTreeMap<u32, TemplateTransfers<'a>>) {
+    /// Programs with microbatches: every rank runs its transfers in the order of its schedule, and these orders have no cycle.
+    fn schedules(&mut self, templates: &BTreeMap<u32, TemplateTransfers<'a>>) {
         let programs = || templates.keys().map(|index| &self.plan.programs[*index as usize]);
-        if programs().all(|program| program.turns.is_empty()) {
+        if programs().all(|program| program.schedule.is_empty()) {
             return;
         }
         let mut numbers: HashMap<(u32, u32), u32> = HashMap::new();
@@ -249,7 +249,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let id = transfer.id;
-            if let Some((before, number)) = last.filter(|_| program.turns.is_empty()) {
+            if let Some((before, number)) = last.filter(|_| program.schedule.is_empty()) {
                 // A task performs its own transfers in their listed order.
                 let edge = || order.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
                 if number >= id || !(before == task || edge()) {

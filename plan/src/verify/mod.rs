@@ -7,8 +7,8 @@ mod finding;
 mod happens_before;
 mod memory;
 mod mesh;
+mod schedule;
 mod structure;
-mod turns;
 mod variables;
 
 pub use finding::{Finding, FindingKind};
@@ -55,8 +55,8 @@ pub(crate) fn verify_program(program: &Program) -> Vec<Finding> {
     if let Some(finding) = deadlock::find(program, &graph) {
         return vec![finding];
     }
-    if !program.phases.is_empty() || !program.turns.is_empty() {
-        return turns::check(program, &graph);
+    if !program.phases.is_empty() || !program.schedule.is_empty() {
+        return schedule::check(program, &graph);
     }
     memory::check(program, &graph)
 }

@@ -160,7 +160,7 @@ impl<'a> Checker<'a> {
                 &place,
                 format!("kind {} is not supported in this version", kind.name()),
             ),
-            Ok(kind) if program.phases.is_empty() && super::turns::needs_turns(kind) => self.report(
+            Ok(kind) if program.phases.is_empty() && super::schedule::needs_phases(kind) => self.report(
                 FindingKind::Type,
                 &place,
                 format!("kind {} needs a program with microbatches", kind.name()),

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use of_plan::{Program, TaskGraph};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
-use crate::turns::Turns;
+use crate::static_schedule::StaticSchedule;
 use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
@@ -182,7 +182,7 @@ struct SimThread {
 struct SimRank<'a> {
     template: &'a Template<'a>,
     actors: Vec<Actor>,
-    turns: Option<Turns>,
+    schedule: Option<StaticSchedule>,
     threads: Vec<SimThread>,
     live: LiveRegisters<'a>,
     timeline: Timeline,
@@ -201,7 +201,7 @@ impl<'a> SimRank<'a> {
         Self {
             template,
             actors: Actor::of_program(program, &template.graph),
-            turns: Turns::of(program),
+            schedule: StaticSchedule::of(program),
             threads: program.threads.iter().map(|_| SimThread::default()).collect(),
             live: LiveRegisters::new(program, &template.graph, &template.neighbours),
             timeline: Timeline::default(),
@@ -299,7 +299,7 @@ impl<'a> Simulator<'a> {
             let own = &mut self.sim_ranks[sim_rank];
             if let Some((to, msg)) = own.threads[thread].inbox.pop_front() {
                 self.handle(sim_rank, to, msg)?;
-            } else if let Some(task) = own.turns.as_mut().and_then(Turns::take_held) {
+            } else if let Some(task) = own.schedule.as_mut().and_then(StaticSchedule::take_held) {
                 let iteration = own.actors[task].iterations();
                 self.begin(sim_rank, task, iteration)?;
             } else {
@@ -319,7 +319,7 @@ impl<'a> Simulator<'a> {
             Action::Done => {}
         })?;
         let Some(iteration) = act else { return Ok(()) };
-        if own.turns.as_mut().is_some_and(|turns| !turns.admits(to as usize)) {
+        if own.schedule.as_mut().is_some_and(|schedule| !schedule.admits(to as usize)) {
             return Ok(());
         }
         self.begin(sim_rank, to as usize, iteration)
@@ -383,7 +383,7 @@ impl<'a> Simulator<'a> {
         own.live.end(task, iteration);
         let thread = own.template.thread_of[task];
         own.threads[thread].busy = false;
-        own.turns.iter_mut().for_each(Turns::advance);
+        own.schedule.iter_mut().for_each(StaticSchedule::advance);
         self.cores += 1;
         self.handle(sim_rank, task as ActorId, Msg::Acted)?;
         self.sim_ranks[sim_rank].left -= 1;

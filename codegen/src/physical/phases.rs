@@ -1,7 +1,7 @@
-//! Microbatches in the physical graph: lifetimes over the turns, copies of registers, and the phases of the program.
+//! Microbatches in the physical graph: lifetimes over the schedule, copies of registers, and the phases of the program.
 
 use of_ops::time::is_in_microbatches;
-use of_plan::{Phase, Program, Turn, VALUE_ALIGN};
+use of_plan::{Phase, Program, ScheduleLoop, VALUE_ALIGN};
 
 use super::{BufferRef, StepGraph, StepKind, TimeCopy};
 
@@ -22,7 +22,7 @@ pub struct PhaseSteps {
     /// The phases in order. A phase ends where the next begins.
     pub phases: Vec<PhaseRange>,
     /// Phases by index, and how many times they run one after another.
-    pub turns: Vec<(Vec<usize>, usize)>,
+    pub schedule: Vec<(Vec<usize>, usize)>,
 }
 
 /// Lifetimes of slots by step, and how many copies each has.
@@ -48,7 +48,7 @@ impl PhaseSteps {
     }
 
     fn sequence(&self) -> impl Iterator<Item = usize> + '_ {
-        self.turns.iter().flat_map(|(phases, times)| (0..*times).flat_map(|_| phases.iter().copied()))
+        self.schedule.iter().flat_map(|(phases, times)| (0..*times).flat_map(|_| phases.iter().copied()))
     }
 }
 
@@ -115,8 +115,8 @@ impl StepGraph {
         most
     }
 
-    /// Writes phases and turns into the program.
-    pub(super) fn write_turns(&self, program: &mut Program) {
+    /// Writes phases and schedule into the program.
+    pub(super) fn write_schedule(&self, program: &mut Program) {
         let ends = self.time.phases.iter().skip(1).map(|phase| phase.first).chain([self.steps.len()]);
         // Phases without steps are left out.
         let mut index_of = Vec::new();
@@ -127,10 +127,10 @@ impl StepGraph {
                 program.phases.push(Phase { first, tasks, times });
             }
         }
-        let turn = |(phases, times): &(Vec<usize>, usize)| {
+        let own = |(phases, times): &(Vec<usize>, usize)| {
             let phases: Vec<u32> = phases.iter().filter_map(|phase| index_of[*phase]).collect();
-            (!phases.is_empty()).then_some(Turn { phases, times: *times as u32 })
+            (!phases.is_empty()).then_some(ScheduleLoop { phases, times: *times as u32 })
         };
-        program.turns = self.time.turns.iter().filter_map(turn).collect();
+        program.schedule = self.time.schedule.iter().filter_map(own).collect();
     }
 }

@@ -1,38 +1,38 @@
-//! The turns of a thread: the order in which it runs tasks, some of them several times in a run.
+//! The static schedule of a thread: the order in which it runs tasks, some of them several times in a run.
 
 use std::ops::Range;
 
 use of_plan::Program;
 
-/// The position of a thread in its turns. An actor that could act before its turn is held until then.
+/// The position of a thread in its schedule. An actor that could act before its place in it is held until then.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct StaticSchedule {
     /// The tasks of each phase.
     phases: Vec<Range<usize>>,
     /// Phases, and how many times they run one after another.
-    turns: Vec<(Vec<usize>, u32)>,
-    /// The turn, how often it was run, the phase in it, and the task in the phase.
+    loops: Vec<(Vec<usize>, u32)>,
+    /// The loop, how often it was run, the phase in it, and the task in the phase.
     at: (usize, u32, usize, usize),
     held: Vec<bool>,
 }
 
-impl Turns {
-    /// The turns of a program; `None` where it has none, or where they name phases or tasks that do not exist.
+impl StaticSchedule {
+    /// The schedule of a program; `None` where it has none, or where it names phases or tasks that do not exist.
     pub fn of(program: &Program) -> Option<Self> {
-        let turns = program.turns.iter().filter(|turn| turn.times > 0 && !turn.phases.is_empty());
-        let turns: Vec<_> = turns.map(|t| (t.phases.iter().map(|p| *p as usize).collect(), t.times)).collect();
+        let loops = program.schedule.iter().filter(|own| own.times > 0 && !own.phases.is_empty());
+        let loops: Vec<_> = loops.map(|t| (t.phases.iter().map(|p| *p as usize).collect(), t.times)).collect();
         let phases: Vec<Range<usize>> = program.phases.iter().map(of_plan::Phase::range).collect();
         let exists = |phase: &usize| phases.get(*phase).is_some_and(|r| !r.is_empty() && r.end <= program.tasks.len());
-        if turns.is_empty() || !turns.iter().flat_map(|(list, _): &(Vec<usize>, u32)| list).all(exists) {
+        if loops.is_empty() || !loops.iter().flat_map(|(list, _): &(Vec<usize>, u32)| list).all(exists) {
             return None;
         }
-        Some(Self { phases, turns, at: (0, 0, 0, 0), held: vec![false; program.tasks.len()] })
+        Some(Self { phases, loops, at: (0, 0, 0, 0), held: vec![false; program.tasks.len()] })
     }
 
-    /// The task whose turn it is.
+    /// The task that comes next.
     pub fn task(&self) -> usize {
-        let (turn, _, phase, task) = self.at;
-        self.phases[self.turns[turn].0[phase]].start + task
+        let (own, _, phase, task) = self.at;
+        self.phases[self.loops[own].0[phase]].start + task
     }
 
     /// Holds a task that is ready; returns whether it may act now.
@@ -42,7 +42,7 @@ impl Turns {
         now
     }
 
-    /// The task whose turn it is, if it is held; it may act now.
+    /// The task that comes next, if it is held; it may act now.
     pub fn take_held(&mut self) -> Option<usize> {
         let task = self.task();
         std::mem::take(&mut self.held[task]).then_some(task)
@@ -50,8 +50,8 @@ impl Turns {
 
     /// Goes on to the next task; behind the last one to the first.
     pub fn advance(&mut self) {
-        let (turn, time, phase, task) = &mut self.at;
-        let (phases, times) = &self.turns[*turn];
+        let (own, time, phase, task) = &mut self.at;
+        let (phases, times) = &self.loops[*own];
         *task += 1;
         if *task < self.phases[phases[*phase]].len() {
             return;
@@ -64,6 +64,6 @@ impl Turns {
         if *time < *times {
             return;
         }
-        (*time, *turn) = (0, (*turn + 1) % self.turns.len());
+        (*time, *own) = (0, (*own + 1) % self.loops.len());
     }
 }

@@ -1,36 +1,6 @@
-//! Time in a program: which tasks run several times in a run, and in which order.
-//!
-//! The tasks of a program with microbatches form phases. A phase is a list of tasks that run one after another, once in a run or
-//! once in each microbatch. The turns are the order in which its thread runs the phases: a static-order schedule of a dataflow
-//! graph with two rates (Lee and Messerschmitt, "Synchronous Data Flow", 1987). A turn is repeated, so that a program does
-//! not grow with the number of microbatches.
+//! Rates: how many times tasks run in a run of a program with microbatches, and how many values registers have.
 
 use crate::{Program, TaskGraph, TaskKind};
-
-/// Tasks that run one after another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Phase {
-    /// Index of its first task.
-    #[prost(uint32, tag = "1")]
-    pub first: u32,
-    /// Number of tasks.
-    #[prost(uint32, tag = "2")]
-    pub tasks: u32,
-    /// How many times it runs in a run.
-    #[prost(uint32, tag = "3")]
-    pub times: u32,
-}
-
-/// Phases that run one after another, several times.
-#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-pub struct Turn {
-    /// Indexes of the phases.
-    #[prost(uint32, repeated, tag = "1")]
-    pub phases: Vec<u32>,
-    /// How many times.
-    #[prost(uint32, tag = "2")]
-    pub times: u32,
-}
 
 /// How many times each task of a program runs in a run, and how many values each register has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,17 +43,10 @@ impl Rates {
     }
 }
 
-impl Phase {
-    /// The indexes of its tasks.
-    pub fn range(&self) -> std::ops::Range<usize> {
-        self.first as usize..self.first as usize + self.tasks as usize
-    }
-}
-
 impl Program {
     /// The phases in the order in which they run; empty where the program has none.
     pub fn sequence(&self) -> impl Iterator<Item = usize> + '_ {
-        self.turns.iter().flat_map(|turn| (0..turn.times).flat_map(|_| turn.phases.iter().map(|phase| *phase as usize)))
+        self.schedule.iter().flat_map(|own| (0..own.times).flat_map(|_| own.phases.iter().map(|phase| *phase as usize)))
     }
 
     /// How many times a task runs in a run.

@@ -1,7 +1,7 @@
-//! Programs with microbatches: a proof that the turns of their thread cannot deadlock and that registers that share memory are
+//! Programs with microbatches: a proof that the schedule of their thread cannot deadlock and that registers that share memory are
 //! never live at once.
 //!
-//! One thread runs all tasks in one order, the turns. So the proof runs them: a task needs a value of every register that it
+//! One thread runs all tasks in one order, the schedule. So the proof runs them: a task needs a value of every register that it
 //! consumes and a free copy of every register that it produces, whose memory no live value may have.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ fn finding(program: &Program, kind: FindingKind, message: String) -> Finding {
     Finding::new(kind, format!("program `{}`", program.name), message)
 }
 
-/// The phases are all tasks in order, and each has its number of turns.
+/// The phases are all tasks in order, and each is scheduled as often as it says.
 fn phases(program: &Program) -> Result<(), Finding> {
     let wrong = |kind, message: String| Err(finding(program, kind, message));
     let mut next = 0u64;
@@ -37,18 +37,18 @@ fn phases(program: &Program) -> Result<(), Finding> {
         return wrong(FindingKind::Index, "the phases are not all tasks".into());
     }
     let mut times = vec![0u64; program.phases.len()];
-    for phase in program.turns.iter().flat_map(|turn| turn.phases.iter().map(|phase| (*phase, turn.times))) {
-        let (phase, turns) = phase;
+    for phase in program.schedule.iter().flat_map(|own| own.phases.iter().map(|phase| (*phase, own.times))) {
+        let (phase, scheduled) = phase;
         let Some(times) = times.get_mut(phase as usize) else {
             return wrong(FindingKind::Index, format!("phase {phase} does not exist"));
         };
-        *times += u64::from(turns);
+        *times += u64::from(scheduled);
     }
-    let odd = program.phases.iter().zip(&times).position(|(phase, turns)| u64::from(phase.times) != *turns);
+    let odd = program.phases.iter().zip(&times).position(|(phase, scheduled)| u64::from(phase.times) != *scheduled);
     if let Some(odd) = odd {
         return wrong(
             FindingKind::Range,
-            format!("phase {odd} has {} turns of {}", times[odd], program.phases[odd].times),
+            format!("phase {odd} is scheduled {} times of {}", times[odd], program.phases[odd].times),
         );
     }
     let acts = program.phases.iter().map(|phase| u64::from(phase.tasks).saturating_mul(u64::from(phase.times)));
@@ -56,7 +56,10 @@ fn phases(program: &Program) -> Result<(), Finding> {
         return wrong(FindingKind::Range, format!("its tasks act more than {MAX_ACTS} times in a run"));
     }
     if program.pipelined || program.tasks.iter().any(|task| task.thread != program.tasks[0].thread) {
-        return wrong(FindingKind::Reserved, "a program with turns has one thread, and its runs do not overlap".into());
+        return wrong(
+            FindingKind::Reserved,
+            "a program with microbatches has one thread, and its runs do not overlap".into(),
+        );
     }
     Ok(())
 }
@@ -236,7 +239,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether the kind of a task is one that only programs with turns have.
-pub(super) fn needs_turns(kind: TaskKind) -> bool {
+/// Whether the kind of a task is one that only programs with microbatches have.
+pub(super) fn needs_phases(kind: TaskKind) -> bool {
     matches!(kind, TaskKind::Repeat | TaskKind::Acc | TaskKind::Unpack | TaskKind::Pack)
 }
