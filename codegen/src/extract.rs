@@ -1,7 +1,9 @@
 //! Extracts ops of a graph as a separate function, for backends that compile subgraphs.
 
 use of_diag::Location;
-use of_ir::{Attrs, Func, Graph, IdMap, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{Attr, Attrs, Func, Graph, IdMap, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::boxing::Transfer;
 use of_ops::structural::Return;
 
 /// Constants of up to this many elements are copied into the function; larger ones stay operands and are shared as weights.
@@ -79,7 +81,11 @@ fn extract_to(graph: &Graph, ops: &[OpId], outputs: Vec<ValueId>, largest_consta
         }
     }
     for op in ops {
-        rw.clone_op(graph, *op, &mut map);
+        let copy = rw.clone_op(graph, *op, &mut map);
+        // The function is called in each microbatch, and knows of none.
+        if graph.op(*op).name() == Transfer::NAME {
+            rw.set_attr(copy, "microbatches", Attr::Ints(Vec::new()));
+        }
     }
     let results: Vec<ValueId> = outputs.iter().map(|v| map[v]).collect();
     if let Err(d) = rw.create(Return {}, &results) {

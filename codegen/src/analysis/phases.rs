@@ -6,10 +6,8 @@
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, IdMap, OpId, RegionId};
-use of_ops::boxing::Transfer;
-use of_ops::list::as_op;
 use of_ops::time::schedule::schedule;
-use of_ops::time::{PIPELINE, TimeShape, is_in_microbatches};
+use of_ops::time::{PIPELINE, TimeShape, is_in_microbatches, transfer_of};
 
 /// What a phase of a microbatch does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,7 +79,7 @@ impl Phases {
             phase_of.insert(*op, (part, work));
         }
         // What only the backward phase reads is computed there, so that its operands are kept instead: recomputation.
-        for op in ops.iter().rev().filter(|op| as_op::<Transfer>(g, **op).is_none()) {
+        for op in ops.iter().rev().filter(|op| transfer_of(g, **op).is_none()) {
             let Some(&(part, Work::Forward)) = phase_of.get(op) else { continue };
             let mut users = g.op(*op).results.iter().flat_map(|v| g.uses(*v)).map(|u| phase_of.get(&u.op)).peekable();
             let backward = |p: &Phase| p.0 == part && matches!(p.1, Work::Backward | Work::SendBack(..));
@@ -114,7 +112,7 @@ fn work(g: &Graph, op: OpId, part: usize, pipeline: Pipeline, known: &IdMap<OpId
     let reads = g.op(op).operands.iter().filter_map(|v| known.get(&g.def_op(*v)?)).filter(|phase| phase.0 == part);
     let is_backward = |p: &&Phase| matches!(p.1, Work::ReceiveBack(..) | Work::Backward | Work::SendBack(..));
     let backward = reads.filter(is_backward).count() > 0;
-    let stages = as_op::<Transfer>(g, op).map(|transfer| transfer.stage_ranks).filter(|s| s.len() == 3);
+    let stages = transfer_of(g, op).map(|transfer| transfer.stage_ranks).filter(|s| s.len() == 3);
     let Some(stages) = stages else { return Ok(if backward { Work::Backward } else { Work::Forward }) };
     let stage = |i: usize| usize::try_from(stages[i]).unwrap_or(0);
     let (from, to) = (stage(1), stage(2));

@@ -64,7 +64,7 @@ impl TimeShape {
         let ops: Vec<OpId> = g.region_ops(region).collect();
         for op in ops.into_iter().rev() {
             let data = g.op(op);
-            let moves = is_in_microbatches(self.op(op)) && !collects(g, op) && data.name() != Transfer::NAME;
+            let moves = is_in_microbatches(self.op(op)) && !collects(g, op) && transfer_of(g, op).is_none();
             let users = data.results.iter().flat_map(|v| g.uses(*v)).map(|u| self.op(u.op));
             if let (true, Some(first)) = (moves, users.min()) {
                 self.parts.insert(op, first);
@@ -94,9 +94,15 @@ fn collects(g: &Graph, op: OpId) -> bool {
     matches!(g.op(op).name(), Accumulate::NAME | Pack::NAME)
 }
 
+/// The transfer that an op is, or the first one in its regions.
+pub fn transfer_of(g: &Graph, op: OpId) -> Option<Transfer> {
+    let inside = || g.op(op).regions.iter().flat_map(|r| g.region_ops(*r)).find_map(|inner| transfer_of(g, inner));
+    as_op::<Transfer>(g, op).or_else(inside)
+}
+
 /// The part that a transfer states.
 fn stated_part(g: &Graph, op: OpId) -> usize {
-    let stated = as_op::<Transfer>(g, op).and_then(|transfer| transfer.microbatches.get(1).copied());
+    let stated = transfer_of(g, op).and_then(|transfer| transfer.microbatches.get(1).copied());
     stated.and_then(|part| usize::try_from(part).ok()).unwrap_or(0)
 }
 
@@ -107,11 +113,10 @@ fn own_count(g: &Graph, op: OpId) -> Option<usize> {
         Unpack::NAME => g.ty(data.operands[0]).as_tensor()?.shape.as_ref()?.first()?.as_const(),
         Pack::NAME => as_op::<Pack>(g, op).map(|pack| pack.count),
         Accumulate::NAME => as_op::<Accumulate>(g, op).map(|accumulate| accumulate.count),
-        Transfer::NAME => {
-            let stated = as_op::<Transfer>(g, op).map(|transfer| transfer.microbatches).unwrap_or_default();
+        _ => {
+            let stated = transfer_of(g, op).map(|transfer| transfer.microbatches).unwrap_or_default();
             stated.first().copied().filter(|_| is_in_microbatches(stated_part(g, op)))
         }
-        _ => None,
     };
     count.and_then(|n| usize::try_from(n).ok())
 }
