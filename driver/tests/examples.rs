@@ -5,11 +5,18 @@ use std::process::Command;
 
 /// What an example prints.
 fn run(example: &str, dir: &Path) -> String {
-    // As the test was built, so that cargo has built it already. It finds its configuration in the folder of the repository.
+    // With the features of the whole workspace, so that cargo has built it already where it runs all tests. It finds its configuration in
+    // the folder of the repository.
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut run = Command::new(cargo);
-    run.args(["run", "--quiet", "--offline", "--profile", profile, "--package", "of-driver", "--example", example]);
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--offline", "--profile", profile, "--workspace", "--example", example]);
+    let built = build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    // The tests of a package are in the folder `deps` next to its examples.
+    let tests = std::env::current_exe().unwrap();
+    let examples = tests.ancestors().nth(2).unwrap().join("examples");
+    let mut run = Command::new(examples.join(example));
     run.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let out = run.env("TMPDIR", dir).env("OF_CACHE_DIR", dir.join("cache")).output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -65,7 +65,8 @@ fn everything() {
     }
     for (mesh, stages, microbatches) in [("cpu[3]", 3, 2), ("cpu[2x2]", 2, 4)] {
         let plan = plan(&layers(), mesh, (stages, microbatches), &emulated, &[]);
-        assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0);
+        // A transfer between stages is a phase of its own, which computes nothing, so the host runs it.
+        assert!(transfers(&plan).1 > 0, "{mesh}");
         compare("stages", &layers(), &plan);
     }
 }

@@ -6,8 +6,9 @@
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, IdMap, OpId, RegionId};
+use of_ops::OpSpec;
 use of_ops::time::schedule::schedule;
-use of_ops::time::{PIPELINE, TimeShape, is_in_microbatches, transfer_of};
+use of_ops::time::{Accumulate, PIPELINE, Pack, TimeShape, Unpack, is_in_microbatches, readers, transfer_of};
 
 /// What a phase of a microbatch does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,7 +82,7 @@ impl Phases {
         // What only the backward phase reads is computed there, so that its operands are kept instead: recomputation.
         for op in ops.iter().rev().filter(|op| transfer_of(g, **op).is_none()) {
             let Some(&(part, Work::Forward)) = phase_of.get(op) else { continue };
-            let mut users = g.op(*op).results.iter().flat_map(|v| g.uses(*v)).map(|u| phase_of.get(&u.op)).peekable();
+            let mut users = readers(g, region, *op).into_iter().map(|reader| phase_of.get(&reader)).peekable();
             let backward = |p: &Phase| p.0 == part && matches!(p.1, Work::Backward | Work::SendBack(..));
             if is_in_microbatches(part) && users.peek().is_some() && users.all(|p| p.is_some_and(backward)) {
                 phase_of.insert(*op, (part, Work::Backward));
@@ -107,9 +108,16 @@ impl Phases {
     }
 }
 
+/// Whether an op passes values between the microbatches and what runs once. Such ops copy in memory of the host.
+pub(crate) fn is_in_time(name: &str) -> bool {
+    matches!(name, Unpack::NAME | Pack::NAME | Accumulate::NAME)
+}
+
 /// The work of an op of a microbatch, after that of its operands.
 fn work(g: &Graph, op: OpId, part: usize, pipeline: Pipeline, known: &IdMap<OpId, Phase>) -> Result<Work, Diagnostic> {
-    let reads = g.op(op).operands.iter().filter_map(|v| known.get(&g.def_op(*v)?)).filter(|phase| phase.0 == part);
+    let captured = g.captured(op);
+    let reads = g.op(op).operands.iter().chain(&captured);
+    let reads = reads.filter_map(|v| known.get(&g.def_op(*v)?)).filter(|phase| phase.0 == part);
     let is_backward = |p: &&Phase| matches!(p.1, Work::ReceiveBack(..) | Work::Backward | Work::SendBack(..));
     let backward = reads.filter(is_backward).count() > 0;
     let stages = transfer_of(g, op).map(|transfer| transfer.stage_ranks).filter(|s| s.len() == 3);

@@ -32,7 +32,7 @@ use of_ops::training::{VariableInput, variables};
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
-use crate::analysis::phases::{PhaseOps, Phases, Pipeline};
+use crate::analysis::phases::{PhaseOps, Phases, Pipeline, is_in_time};
 use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles, conv_of};
 use crate::analysis::{movement, user_kernel};
@@ -779,7 +779,7 @@ impl<'g> Lowering<'g, '_> {
                 Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
             _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
-            name if time::is_in_time(name) => return Ok(self.in_time(op)),
+            name if is_in_time(name) => return Ok(self.in_time(op)),
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;

@@ -10,11 +10,6 @@ use of_plan::LayoutKind;
 use crate::lower::Lowering;
 use crate::physical::{BufferRef, Flops, StepKind, TimeCopy};
 
-/// Whether an op passes values between the microbatches and what runs once.
-pub(super) fn is_in_time(name: &str) -> bool {
-    matches!(name, Unpack::NAME | Pack::NAME | Accumulate::NAME)
-}
-
 impl Lowering<'_, '_> {
     /// Checks that all values of a region have known sizes, which values in microbatches need.
     pub(super) fn check_sizes(&self, ops: impl Iterator<Item = OpId>) -> Result<(), Diagnostic> {

@@ -20,7 +20,7 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::structural::{Constant, NoneValue};
 
-use crate::analysis::phases::{Phases, Pipeline};
+use crate::analysis::phases::{Phases, Pipeline, is_in_time};
 use crate::analysis::roles;
 use crate::analysis::roles::{Role, Roles, is_rendezvous};
 use crate::backend::Backend;
@@ -386,6 +386,7 @@ fn refusals(
         // Subgraphs of open extents are compiled during the run, by each rank separately.
         Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are bound at run time".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),
+        None if is_in_time(g.op(*op).name()) => Some("values enter and leave microbatches on the host".into()),
         None => b.claims(g, *op).err(),
     };
     ops.iter().filter_map(|op| Some((*op, why(op)?))).collect()

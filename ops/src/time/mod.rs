@@ -15,7 +15,7 @@ mod unpack;
 pub use accumulate::{Accumulate, partial_kind};
 pub use pack::Pack;
 pub(crate) use pack::pack;
-pub use time_shape::{TimeShape, is_in_microbatches, transfer_of};
+pub use time_shape::{TimeShape, is_in_microbatches, readers, transfer_of};
 pub use unpack::Unpack;
 pub(crate) use unpack::unpack;
 

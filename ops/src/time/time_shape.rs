@@ -63,9 +63,8 @@ impl TimeShape {
     fn delay(&mut self, g: &Graph, region: RegionId) {
         let ops: Vec<OpId> = g.region_ops(region).collect();
         for op in ops.into_iter().rev() {
-            let data = g.op(op);
             let moves = is_in_microbatches(self.op(op)) && !collects(g, op) && transfer_of(g, op).is_none();
-            let users = data.results.iter().flat_map(|v| g.uses(*v)).map(|u| self.op(u.op));
+            let users = readers(g, region, op).into_iter().map(|reader| self.op(reader));
             if let (true, Some(first)) = (moves, users.min()) {
                 self.parts.insert(op, first);
             }
@@ -92,6 +91,19 @@ pub fn is_in_microbatches(part: usize) -> bool {
 /// Whether the result of an op is of all microbatches.
 fn collects(g: &Graph, op: OpId) -> bool {
     matches!(g.op(op).name(), Accumulate::NAME | Pack::NAME)
+}
+
+/// The ops of a region that read the results of another, or have one in their regions that does.
+pub fn readers(g: &Graph, region: RegionId, op: OpId) -> Vec<OpId> {
+    let enclosing = |mut reader: OpId| {
+        while g.op(reader).parent != region
+            && let Some(around) = g.region_parent(g.op(reader).parent)
+        {
+            reader = around;
+        }
+        reader
+    };
+    g.op(op).results.iter().flat_map(|v| g.uses(*v)).map(|u| enclosing(u.op)).collect()
 }
 
 /// The transfer that an op is, or the first one in its regions.
