@@ -58,8 +58,8 @@ fn a_page_is_served_until_a_signal() {
     drop(silent);
 
     let pid = rustix::process::Pid::from_child(&server.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(server.0.wait().unwrap().code(), Some(130));
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.0.wait().unwrap().code(), Some(143));
 }
 
 #[test]
