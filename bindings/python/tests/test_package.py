@@ -426,7 +426,7 @@ BOOK = sorted(page for page in (ROOT / "book/src").glob("*.md") if "```python\n"
 def book_program(page, needs=None):
     """The listings of a chapter in Python, as one program: those that need a package, or those that need none."""
     comment = f"<!-- needs {needs} -->\n"
-    parts = re.split(r"^((?:<!-- needs \w+ -->\n)?)```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    parts = re.split(r"^((?:<!-- (?:needs|tested by) \S+ -->\n)?)```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     wanted = [text for mark, text in zip(parts[1::3], parts[2::3]) if mark == (comment if needs else "")]
     return "\n".join(wanted)
 
