@@ -1,6 +1,6 @@
 //! Rates: how many times tasks run in a run of a program with microbatches, and how many values registers have.
 
-use crate::{Program, TaskGraph, TaskKind};
+use crate::{Program, Task, TaskGraph, TaskKind};
 
 /// How many times each task of a program runs in a run, and how many values each register has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,14 @@ impl Program {
     /// How many times a task runs in a run.
     pub fn times(&self, task: usize) -> u32 {
         self.phases.iter().find(|phase| phase.range().contains(&task)).map_or(1, |phase| phase.times)
+    }
+
+    /// How many times one of its tasks runs in a run. Without phases, which most programs lack, the task is not looked for.
+    pub fn times_of(&self, task: &Task) -> u32 {
+        match self.phases.is_empty() {
+            true => 1,
+            false => self.tasks.iter().position(|own| std::ptr::eq(own, task)).map_or(1, |at| self.times(at)),
+        }
     }
 
     /// How many tasks run in a run, each as often as it does.

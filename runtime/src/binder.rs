@@ -158,8 +158,7 @@ impl<'a> Binder<'a> {
         }
         let buffers = self.buffer(&exec.src).zip(self.buffer(&exec.dst)).zip(usize::try_from(exec.bytes).ok());
         let ((src, dst), bytes) = buffers.ok_or_else(|| broken(task))?;
-        let at = self.program.tasks.iter().position(|other| std::ptr::eq(other, task));
-        let count = at.map_or(1, |at| self.program.times(at));
+        let count = self.program.times_of(task);
         if exec.combine() != LayoutKind::Broadcast {
             let dtype = self.program.registers.get(exec.dst.register_id().unwrap_or(0) as usize).map(Register::dtype);
             let combine = dtype.and_then(|dtype| combine(dtype, exec.combine()));

@@ -87,6 +87,9 @@ impl StepGraph {
     /// For each slot the one whose slices it is, where these need no memory of their own: nothing else reads that one, and slices are
     /// aligned as registers are.
     pub(super) fn slices_of(&self) -> Vec<Option<usize>> {
+        if self.time.phases.is_empty() {
+            return vec![None; self.slots.len()];
+        }
         let mut readers = vec![0usize; self.slots.len()];
         self.steps.iter().flat_map(|step| step.reads()).for_each(|slot| readers[slot] += 1);
         let mut of = vec![None; self.slots.len()];

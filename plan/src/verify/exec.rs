@@ -163,8 +163,7 @@ fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) 
     match (target(checker, program, task, &exec.src)?, target(checker, program, task, &exec.dst)?) {
         (Target::Object, Target::Object) if exec.bytes == 0 => Ok(()),
         (Target::Bytes { left: from, .. }, Target::Bytes { left: to, .. }) => {
-            let at = program.tasks.iter().position(|other| std::ptr::eq(other, task));
-            let later = u64::from(at.map_or(1, |at| program.times(at)).saturating_sub(1));
+            let later = u64::from(program.times_of(task).saturating_sub(1));
             let end = |step: u64| step.checked_mul(later).and_then(|start| start.checked_add(exec.bytes));
             let fits = |step, left| end(step).is_some_and(|end| end <= left);
             if !fits(exec.src_step, from) || !fits(exec.dst_step, to) {
