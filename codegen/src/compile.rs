@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use crate::isa::{CpuCode, Language};
 use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
+use crate::lower::weight_form::WeightForm;
 use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
@@ -21,7 +22,7 @@ use crate::place::Rejected;
 use crate::print::{Source, printer};
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
-use crate::toolchain::{CachedCompiler, CompileError, x86};
+use crate::toolchain::{CachedCompiler, CompileError, InProcess};
 
 /// Progress of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +104,8 @@ pub struct Summary {
     pub not_native: Vec<NotNative>,
     /// Contractions and convolutions that use kernels although library calls were requested.
     pub rejected: Vec<Rejected>,
+    /// The weights that are stored in another form than the model's.
+    pub weight_forms: Vec<WeightForm>,
     /// The contractions of each program, in the order of the programs.
     pub tunable: Vec<Vec<TunableContraction>>,
     /// Memory of the largest program, and the proven lower bound for it.
@@ -210,17 +213,20 @@ fn programs(
     let environment = printer(isa.language).environment(isa, options.threads);
     let environment = Environment { keep_subnormals: options.target.keep_subnormals, ..environment };
     let mut builder = PlanBuilder::new(options.info(), environment);
+    let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
+    let in_process = if wants_process { InProcess::new(isa) } else { None };
     let mut lowered = Vec::with_capacity(funcs.len());
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        lowered.push((name.clone(), lower(func, &options.target, &mut builder)?));
+        lowered.push((name.clone(), lower(func, &options.target, in_process.as_ref(), &mut builder)?));
         options.limits.check(&|| format!("the lowering of '{name}'"))?;
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let mut summary = Summary::default();
-    let blobs = kernels(&sources, &|i| origin(&lowered, i), options, &mut summary)?;
+    summary.not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
+    let blobs = kernels(&sources, &|i| origin(&lowered, i), in_process.as_ref(), options, &mut summary)?;
     let mut lowered = lowered;
     let mut layouts = vec![VariableLayout::default()];
     for (i, (_, l)) in lowered.iter_mut().enumerate() {
@@ -294,6 +300,7 @@ fn program(
     summary.not_native.extend(l.not_native);
     summary.rejected.extend(l.rejected);
     summary.tunable.push(l.tunable);
+    summary.weight_forms.extend(l.weight_forms);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
     }
@@ -320,6 +327,7 @@ fn origin(lowered: &[(String, Lowered)], kernel: usize) -> String {
 fn kernels(
     sources: &[&Source],
     origin: &(dyn Fn(usize) -> String + Sync),
+    in_process: Option<&InProcess>,
     options: &CompileOptions<'_>,
     summary: &mut Summary,
 ) -> Result<Vec<Blob>, Diagnostic> {
@@ -336,17 +344,11 @@ fn kernels(
             })
         })
         .collect();
-    let isa = options.target.isa;
-    let compiler = CachedCompiler::new(isa, &options.cache);
-    let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
-    let in_process = wants_process && x86::covers(isa);
-    let known = |i: &usize| {
-        let emitted = in_process.then(|| x86::compile(&sources[*i].body, isa));
-        match emitted {
-            Some(Ok(bytes)) => (Some(Blob { bytes, entry: 0 }), None),
-            Some(Err(reason)) => (compiler.cached(sources[*i]), Some(NotEmitted { kernel: origin(*i), reason })),
-            None => (compiler.cached(sources[*i]), None),
-        }
+    let compiler = CachedCompiler::new(options.target.isa, &options.cache);
+    let known = |i: &usize| match in_process.map(|compiler| compiler.compile(&sources[*i].body)) {
+        Some(Ok(bytes)) => (Some(Blob { bytes, entry: 0 }), None),
+        Some(Err(reason)) => (compiler.cached(sources[*i]), Some(NotEmitted { kernel: origin(*i), reason })),
+        None => (compiler.cached(sources[*i]), None),
     };
     let (mut blobs, refused): (Vec<Option<Blob>>, Vec<Option<NotEmitted>>) =
         distinct.par_iter().with_max_len(1).map(known).unzip();
@@ -356,11 +358,10 @@ fn kernels(
             Some(r) => d.note(format!("the compiler in this program refused the kernel: {}", r.reason)),
             None => d,
         })?;
-    summary.in_process = if in_process { refused.iter().filter(|r| r.is_none()).count() } else { 0 };
+    summary.in_process = if in_process.is_some() { refused.iter().filter(|r| r.is_none()).count() } else { 0 };
     summary.compiled = results.len();
     summary.cached = blobs.len() - summary.in_process - summary.compiled;
     summary.not_emitted = refused.into_iter().flatten().collect();
-    summary.not_covered = (wants_process && !in_process && !blobs.is_empty()).then_some(isa.name);
     for (i, blob) in results {
         blobs[i] = Some(blob);
     }

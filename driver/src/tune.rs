@@ -1,8 +1,8 @@
 //! Autotuning: which register tile of each contraction is the fastest, measured in the model itself.
 //!
-//! Each round compiles the model with an untried tile for every contraction that has one, runs it with profiling, and keeps
-//! the faster tile. So kernels are measured between their neighbours, with the caches as they are in the model, and all of
-//! them at once.
+//! Each round compiles the model with an untried tile for every contraction that has one, and runs it with profiling. So kernels
+//! are measured between their neighbours, with the caches as they are in the model, and all of them at once. Short rounds
+//! find the fastest tile of each contraction; two long ones compare it with the cost model's choice.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,34 +28,73 @@ use crate::{process, random_inputs, tensor_files};
 
 /// A tile replaces the cost model's choice when it takes at most this share of its time: a smaller gain is noise.
 const GAIN: f64 = 0.98;
-/// The least number of runs in a round.
-const RUNS: usize = 5;
-/// The least duration of a round, in seconds.
-const ROUND: f64 = 1.0;
 
-/// The tiles of a contraction and their times.
+/// How long a round measures: at least so many runs, and at least so many seconds.
+struct Measure {
+    runs: usize,
+    seconds: f64,
+}
+
+/// A round that finds the tiles that may be faster.
+const SCREENING: Measure = Measure { runs: 3, seconds: 0.1 };
+/// A round that decides.
+const CONFIRMATION: Measure = Measure { runs: 5, seconds: 0.5 };
+
+/// What a round measures.
+#[derive(Clone, Copy)]
+enum Round {
+    /// The tile of this index, of every contraction that has one.
+    Screen(usize),
+    /// The tile of the cost model again, after all were screened.
+    ConfirmModel,
+    /// The fastest tile of the screening again.
+    ConfirmBest,
+}
+
+/// The tiles of a contraction and their times, in seconds of all tasks that execute the contraction.
 struct Candidates {
     /// Tiles to try, the cost model's choice first.
     tiles: Vec<Tile>,
-    /// Seconds of all tasks that execute the contraction, for each tile that was tried.
-    seconds: Vec<f64>,
+    /// The times of the tiles that were screened.
+    screened: Vec<f64>,
+    /// The times of the cost model's tile and of the fastest one in the rounds that decide.
+    confirmed: Vec<f64>,
 }
 
 impl Candidates {
-    /// The index of the best tile so far.
-    fn best(&self) -> usize {
-        let mut best = 0;
-        for (i, s) in self.seconds.iter().enumerate() {
-            if *s < self.seconds[best] && *s < GAIN * self.seconds[0] {
-                best = i;
-            }
-        }
-        best
+    /// The index of the fastest tile that was screened.
+    fn fastest(&self) -> usize {
+        (1..self.screened.len()).fold(0, |best, i| if self.screened[i] < self.screened[best] { i } else { best })
     }
 
-    /// Whether all tiles were tried, or enough of them to choose one.
-    fn is_decided(&self) -> bool {
-        self.seconds.len() > 1 || self.tiles.len() == 1
+    /// The tile for a round.
+    fn tile(&self, round: Round) -> Tile {
+        match round {
+            Round::Screen(i) => self.tiles[if i < self.tiles.len() { i } else { self.fastest() }],
+            Round::ConfirmModel => self.tiles[0],
+            Round::ConfirmBest => self.tiles[self.fastest()],
+        }
+    }
+
+    /// Adds the time of a round.
+    fn add(&mut self, round: Round, seconds: f64) {
+        match round {
+            Round::Screen(i) if i < self.tiles.len() => self.screened.push(seconds),
+            Round::Screen(_) => {}
+            Round::ConfirmModel | Round::ConfirmBest => self.confirmed.push(seconds),
+        }
+    }
+
+    /// Whether another tile than the cost model's is faster.
+    fn is_better(&self) -> bool {
+        matches!(self.confirmed[..], [model, best] if best < GAIN * model)
+    }
+
+    /// The tile to use; `None` where there was no time to decide.
+    fn decided(&self) -> Option<Tile> {
+        let all = self.screened.len() == self.tiles.len();
+        let decided = self.confirmed.len() == 2 || (all && self.fastest() == 0);
+        decided.then(|| self.tiles[if self.is_better() { self.fastest() } else { 0 }])
     }
 }
 
@@ -90,16 +129,18 @@ pub fn tune(
     let cached = path.as_deref().and_then(read).unwrap_or_default();
     let mut found = cached.clone();
     let mut tuner = Tuner { funcs, model, options, backends, observer, candidates: BTreeMap::new(), rounds: 0 };
-    while Instant::now() < until {
-        let Some(schedules) = tuner.next_schedules(&found) else { break };
-        tuner.round(&schedules, &cached)?;
+    let mut next = Some(Round::Screen(0));
+    while let Some(round) = next.filter(|_| Instant::now() < until) {
+        tuner.round(round, &cached)?;
+        next = tuner.next(round);
     }
     if tuner.rounds > 0 {
         tuner.note();
     }
-    for (key, c) in tuner.candidates.into_iter().filter(|(_, c)| c.is_decided()) {
-        let tile = c.tiles[c.best()];
-        found.insert(key, tile);
+    for (key, c) in tuner.candidates {
+        if let Some(tile) = c.decided() {
+            found.insert(key, tile);
+        }
     }
     if let (Some(path), true) = (&path, found != cached) {
         write(path, &found)?;
@@ -108,48 +149,48 @@ pub fn tune(
 }
 
 impl Tuner<'_> {
-    /// The schedules of the next round; `None` when every tile was tried.
-    fn next_schedules(&self, found: &Schedules) -> Option<Schedules> {
-        let mut schedules = found.clone();
-        let mut untried = self.rounds == 0;
-        for (key, c) in &self.candidates {
-            if let Some(tile) = c.tiles.get(self.rounds) {
-                schedules.insert(key.clone(), *tile);
-                untried = true;
-            } else {
-                schedules.insert(key.clone(), c.tiles[c.best()]);
-            }
+    /// The round after this one; `None` when everything is decided.
+    fn next(&self, round: Round) -> Option<Round> {
+        let most = self.candidates.values().map(|c| c.tiles.len()).max().unwrap_or(0);
+        match round {
+            Round::Screen(i) if i + 1 < most => Some(Round::Screen(i + 1)),
+            Round::Screen(_) => self.candidates.values().any(|c| c.fastest() > 0).then_some(Round::ConfirmModel),
+            Round::ConfirmModel => Some(Round::ConfirmBest),
+            Round::ConfirmBest => None,
         }
-        untried.then_some(schedules)
     }
 
-    /// Compiles with these schedules and measures; the first round finds the candidates, except those in `cached`.
-    fn round(&mut self, schedules: &Schedules, cached: &Schedules) -> Result<(), Diagnostics> {
+    /// Compiles with the tiles of a round and measures; the first round finds the candidates, except those in `cached`.
+    fn round(&mut self, round: Round, cached: &Schedules) -> Result<(), Diagnostics> {
+        let mut schedules = cached.clone();
+        for (key, c) in &self.candidates {
+            schedules.insert(key.clone(), c.tile(round));
+        }
         let Tuner { funcs, model, options, backends, observer, .. } = *self;
-        let compiled = Generator { model, options, backends, schedules, observer }.compile(funcs)?;
-        let times = self.times(&compiled)?;
+        let compiled = Generator { model, options, backends, schedules: &schedules, observer }.compile(funcs)?;
+        let measure = if let Round::Screen(_) = round { SCREENING } else { CONFIRMATION };
+        let times = self.times(&compiled, &measure)?;
         if self.rounds == 0 {
             let all = compiled.summary.tunable.iter().take(funcs.len()).flatten();
             for s in all.filter(|s| cached.get(&s.key).is_none() && times.contains_key(s.key.as_str())) {
-                let untried = Candidates { tiles: s.tiles.clone(), seconds: Vec::new() };
+                let (screened, confirmed) = Default::default();
+                let untried = Candidates { tiles: s.tiles.clone(), screened, confirmed };
                 self.candidates.entry(s.key.clone()).or_insert(untried);
             }
         }
         for (key, c) in &mut self.candidates {
-            if c.seconds.len() == self.rounds && self.rounds < c.tiles.len() {
-                c.seconds.push(times.get(key.as_str()).copied().unwrap_or(f64::INFINITY));
-            }
+            c.add(round, times.get(key.as_str()).copied().unwrap_or(f64::INFINITY));
         }
         self.rounds += 1;
         Ok(())
     }
 
     /// Seconds of each contraction, by its key, over all programs.
-    fn times<'s>(&self, compiled: &'s Compiled) -> Result<BTreeMap<&'s str, f64>, Diagnostics> {
+    fn times<'s>(&self, compiled: &'s Compiled, measure: &Measure) -> Result<BTreeMap<&'s str, f64>, Diagnostics> {
         let plan = Arc::new(compiled.open()?);
         let mut times = BTreeMap::new();
         for (program, tunable) in compiled.summary.tunable.iter().take(self.funcs.len()).enumerate() {
-            self.measure(&plan, program, tunable, &mut times)?;
+            self.measure(&plan, program, tunable, measure, &mut times)?;
         }
         Ok(times)
     }
@@ -160,6 +201,7 @@ impl Tuner<'_> {
         plan: &Arc<PlanFile>,
         program: usize,
         tunable: &'s [TunableContraction],
+        measure: &Measure,
         times: &mut BTreeMap<&'s str, f64>,
     ) -> Result<(), Diagnostics> {
         let func = &self.funcs[program].1;
@@ -174,7 +216,7 @@ impl Tuner<'_> {
         run()?;
         let started = Instant::now();
         let mut runs = 0;
-        while runs < RUNS || started.elapsed().as_secs_f64() < ROUND {
+        while runs < measure.runs || started.elapsed().as_secs_f64() < measure.seconds {
             run()?;
             runs += 1;
         }
@@ -188,18 +230,22 @@ impl Tuner<'_> {
 
     /// Notes what was found.
     fn note(&self) {
-        let measured: Vec<&Candidates> = self.candidates.values().filter(|c| c.seconds.len() > 1).collect();
-        let (before, after) =
-            measured.iter().fold((0.0, 0.0), |(before, after), c| (before + c.seconds[0], after + c.seconds[c.best()]));
-        let better = measured.iter().filter(|c| c.best() > 0).count();
-        let untried = self.candidates.values().any(|c| c.seconds.len() < c.tiles.len());
+        let measured: Vec<&Candidates> = self.candidates.values().filter(|c| c.tiles.len() > 1).collect();
+        let (mut before, mut after) = (0.0, 0.0);
+        for c in &measured {
+            let model = c.confirmed.first().unwrap_or(&c.screened[0]);
+            before += model;
+            after += if c.is_better() { c.confirmed[1] } else { *model };
+        }
+        let better = measured.iter().filter(|c| c.is_better()).count();
+        let undecided = measured.iter().any(|c| c.decided().is_none());
         self.observer.note(&format!(
             "  tuned {} in {}: {better} with another tile, {:.3} ms instead of {:.3} ms{}",
             count(measured.len(), "contraction"),
             count(self.rounds, "round"),
             1e3 * after,
             1e3 * before,
-            if untried { "; the time limit left tiles untried" } else { "" }
+            if undecided { "; the time limit left some undecided" } else { "" }
         ));
     }
 }

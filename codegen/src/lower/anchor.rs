@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 use of_diag::Diagnostic;
-use of_ir::{DType, OpId, ValueId};
+use of_ir::{DType, OpId, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
@@ -21,6 +21,7 @@ use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
 use crate::kernel::{contraction, corrected, extent, few_columns, panels, tile_choice};
+use crate::lower::weight_form::{Form, WeightForm};
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 
@@ -35,6 +36,7 @@ pub(super) enum Panels {
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
     Bytes(Vec<u8>),
+    Words(Vec<i32>),
 }
 
 /// The result of lowering a group: a step, an error of the plan, or the reason why there is no kernel.
@@ -118,7 +120,7 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let a = self.operand(x)?;
             let right = match (packed, &spec.rhs) {
-                (Some(panels), _) => self.panels(w, panels)?,
+                (Some(panels), _) => self.panels(w, Form::Panels, panels)?,
                 (None, contraction::RhsLayout::Packed) => {
                     let columns = &spec.columns;
                     let dims = [columns.div_floor(&width.into()), k, width.into()];
@@ -248,14 +250,24 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The weight `w` in packed form.
-    pub(super) fn panels(&mut self, w: ValueId, panels: Panels) -> Result<Operand, Diagnostic> {
-        let name = format!("{} (packed)", self.constants.name(w));
+    /// The weight `w` in another form.
+    pub(super) fn panels(&mut self, w: ValueId, form: Form, panels: Panels) -> Result<Operand, Diagnostic> {
+        let name = format!("{} ({form})", self.constants.name(w));
+        let bytes = match &panels {
+            Panels::Floats(data) => size_of_val(&data[..]),
+            Panels::F16(data) => size_of_val(&data[..]),
+            Panels::Bf16(data) => size_of_val(&data[..]),
+            Panels::Bytes(data) => data.len(),
+            Panels::Words(data) => size_of_val(&data[..]),
+        };
+        let own = self.constants.tensor(w).and_then(Tensor::bytes).map_or(0, |b| b.len());
+        self.out.weight_forms.push(WeightForm { form, model_bytes: own as u64, plan_bytes: bytes as u64 });
         let weight = match panels {
             Panels::Floats(data) => self.constants.computed(&name, data)?,
             Panels::F16(data) => self.constants.computed(&name, data)?,
             Panels::Bf16(data) => self.constants.computed(&name, data)?,
             Panels::Bytes(data) => self.constants.computed(&name, data)?,
+            Panels::Words(data) => self.constants.computed(&name, data)?,
         };
         Ok(Operand::whole(BufferRef::Weight(weight)))
     }

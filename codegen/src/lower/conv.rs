@@ -18,6 +18,7 @@ use crate::kernel::window;
 use crate::kernel::window::{ChannelGroups, Window, WindowAxis, WindowKind, image_axes};
 use crate::kernel::winograd::Winograd;
 use crate::lower::anchor::{Outcome, Panels, element};
+use crate::lower::weight_form::Form;
 use crate::lower::{Lowering, points};
 use crate::physical::{BufferRef, Flops, Operand};
 use crate::vendor_libraries::cudnn;
@@ -298,7 +299,7 @@ impl Lowering<'_, '_> {
         let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
         Ok((|| {
             let a = self.operand(x)?;
-            let right = self.panels(w, Panels::Floats(packed))?;
+            let right = self.panels(w, Form::Winograd, Panels::Floats(packed))?;
             self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
         })())
     }
@@ -313,7 +314,7 @@ impl Lowering<'_, '_> {
         dims: [usize; 5],
     ) -> Result<Operand, Diagnostic> {
         if let Some(panels) = packed {
-            return self.panels(w, panels);
+            return self.panels(w, Form::Panels, panels);
         }
         let [_, panels, taps, cin, width] = dims;
         let panel = width * cin * taps;
@@ -351,7 +352,7 @@ impl Lowering<'_, '_> {
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
         let values = tensor.as_slice::<f32>().unwrap_or_default();
-        let rows = match spec.kind {
+        let rows: Vec<f32> = match spec.kind {
             WindowKind::Grouped(groups) => window::pack_groups(&values, spec, groups, self.isa.lanes),
             _ => {
                 let padded = c.next_multiple_of(self.isa.lanes);
@@ -364,12 +365,10 @@ impl Lowering<'_, '_> {
         let inputs = if let WindowKind::Grouped(groups) = spec.kind { groups.inputs } else { 1 };
         let flops = Flops::products(2 * (taps * inputs) as u64 * points(&group.space));
         Ok((|| {
-            let name = format!("{} (by tap)", self.constants.name(w));
-            let weight = match packed {
-                Some(packed) => self.constants.computed(&name, packed)?,
-                None => self.constants.computed(&name, rows)?,
+            let weights = match packed {
+                Some(packed) => self.panels(w, Form::Taps, Panels::Words(packed))?,
+                None => self.panels(w, Form::Taps, Panels::Floats(rows.into()))?,
             };
-            let weights = Operand::whole(BufferRef::Weight(weight));
             let a = self.bordered(op, x, border)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())

@@ -15,6 +15,7 @@ mod score_matrix;
 mod time;
 mod transfer;
 mod variables;
+pub mod weight_form;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,11 +51,13 @@ use crate::kernel::schedule::{Schedules, TunableContraction};
 use crate::kernel::{extent, schedule};
 use crate::lower::body::{Special, body};
 use crate::lower::constants::Constants;
+use crate::lower::weight_form::WeightForm;
 use crate::physical::{
     BufferRef, BufferSlot, Flops, Operand, PhaseRange, PortSpec, Step, StepGraph, StepKind, dtype_of,
 };
 use crate::place::{INTERPRETED_OPS_PER_SECOND, Rejected};
 use crate::print::{Capabilities, Source, printer};
+use crate::toolchain::InProcess;
 use crate::vendor_libraries::VendorLibraries;
 use crate::{fuse, rendezvous};
 
@@ -138,16 +141,23 @@ pub struct Lowered {
     pub rejected: Vec<Rejected>,
     /// Its contractions.
     pub tunable: Vec<TunableContraction>,
+    /// The weights that are stored in another form than the model's.
+    pub weight_forms: Vec<WeightForm>,
     /// Regions that its control flow runs; `StepKind::Control::programs` are indices into them.
     pub inner: Vec<Lowered>,
 }
 
 /// Lowers `func`. Extents are numbers or symbols. Values of symbolic extents become objects, which the runtime allocates when
-/// the symbols are bound.
+/// the symbols are bound. `in_process` begins to compile each kernel as soon as it is there.
 ///
 /// # Errors
 /// When no backend claims an op, with every reason.
-pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
+pub fn lower(
+    func: &Func,
+    target: &Target<'_>,
+    in_process: Option<&InProcess>,
+    builder: &mut PlanBuilder<'static>,
+) -> Result<Lowered, Diagnostic> {
     let (graph, caps) = (&func.graph, printer(target.isa.language).capabilities());
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
@@ -155,6 +165,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         roles: Roles::of(graph, graph.entry(), graph.args()),
         special: Special::of(graph),
         isa: target.isa,
+        in_process,
         backends: target.backends,
         winograd: target.winograd,
         caps,
@@ -177,6 +188,7 @@ pub(crate) struct Lowering<'g, 'b> {
     roles: Roles,
     special: Special,
     isa: &'b Isa,
+    in_process: Option<&'b InProcess>,
     /// Capabilities of kernels for the instruction set.
     caps: Capabilities,
     backends: &'b [&'b dyn Backend],
@@ -482,6 +494,9 @@ impl<'g> Lowering<'g, '_> {
         let next = self.out.kernels.len();
         let code = *self.kernel_of.entry(source.body.clone()).or_insert(next);
         if code == next {
+            if let Some(compiler) = self.in_process {
+                compiler.begin(&source.body);
+            }
             self.out.kernels.push(source);
             self.out.names.push(title.clone());
         }

@@ -24,6 +24,7 @@ use crate::kernel::recurrence::{self, Access, Memory, Product, Recurrence, Stage
 use crate::kernel::space::single_stride;
 use crate::lower::anchor::{Outcome, element};
 use crate::lower::body::{Special, body};
+use crate::lower::weight_form::Form;
 use crate::lower::{Lowering, points};
 use crate::physical::Flops;
 
@@ -84,7 +85,7 @@ impl Lowering<'_, '_> {
         let run = |l: &mut Self| {
             let mut panels = Vec::new();
             for (m, packed) in matrices.iter().zip(packed) {
-                panels.push(l.panels(m.value, packed)?);
+                panels.push(l.panels(m.value, Form::Panels, packed)?);
             }
             let mut panels = panels.into_iter();
             let mut reads = Vec::new();

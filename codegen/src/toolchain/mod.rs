@@ -3,6 +3,7 @@
 pub mod cache;
 mod cached;
 pub mod emulator;
+mod in_process;
 pub mod nvrtc;
 pub mod object;
 mod private;
@@ -15,6 +16,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 pub use cached::CachedCompiler;
+pub use in_process::InProcess;
 pub use private::{read as read_private, write as write_private};
 pub use program::{Program, spelled};
 pub use supervisor::stop;

@@ -104,6 +104,27 @@ fn tuned_plans_compute_the_same() {
     assert!(err.contains("a duration is a number of seconds"), "{err}");
 }
 
+/// What takes more bytes in the plan than in the model is said, with the option that changes it.
+#[test]
+fn compile_says_which_weights_take_more_bytes() {
+    let dir = dir();
+    let model = "func @main(%x: tensor<1x128x28x28xf32>) -> (tensor<1x128x28x28xf32>) {
+  %w = of.constant {value = dense<0.5> : tensor<128x128x3x3xf32>}
+  %y = of.conv %x, %w {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\", channels_last = false}
+  of.return %y
+}
+";
+    std::fs::write(dir.path().join("conv.of"), model).unwrap();
+    let compile = |more: &[&str]| {
+        let (code, _, said) = run(of_opt(&dir).args(["compile", "conv.of", "-o", "conv.plan"]).args(more));
+        assert_eq!(code, 0, "{said}");
+        (said, std::fs::metadata(dir.path().join("conv.plan")).unwrap().len())
+    };
+    let ((said, large), (plain, small)) = (compile(&[]), compile(&["--no-winograd"]));
+    assert!(said.contains("weights in the plan: 1 weight of 576.0 KiB as") && said.contains("--no-winograd"), "{said}");
+    assert!(!plain.contains("weights in the plan") && small + (1 << 20) < large, "{plain}{small} {large}");
+}
+
 /// Precision int8 needs calibration data, reports the accuracy change, and still classifies the digits.
 #[test]
 fn int8_precision_needs_calibration_and_keeps_the_digits() {

@@ -3,6 +3,7 @@
 mod circles;
 mod crates;
 mod error_codes;
+mod features;
 mod lexer;
 mod links;
 mod paths;
@@ -19,6 +20,7 @@ pub fn tidy() -> Result<(), String> {
     let root = root();
     let files = files(&root)?;
     let mut wrong = crates::check(&root)?;
+    wrong.extend(features::check()?);
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
     wrong.extend(circles::check(&root, &files)?);

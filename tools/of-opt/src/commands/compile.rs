@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use of_codegen::lower::weight_form::{Form, WeightForm};
 use of_codegen::{NotNative, Summary};
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, CompiledModel, Compiler, Observer, count, io_error};
@@ -97,12 +98,17 @@ fn as_json(compiled: &CompiledModel, c: &Compile, size: u64, elapsed: Duration) 
             "operations": l.flops, "bytes": l.bytes, "seconds": l.seconds(),
         })
     });
+    let weight_forms = by_form(&s.weight_forms).into_iter().map(|(n, w)| {
+        json!({
+            "form": w.form.to_string(), "weights": n, "model_bytes": w.model_bytes, "plan_bytes": w.plan_bytes,
+        })
+    });
     let report = json!({
         "plan": c.output.display().to_string(), "bytes": size, "seconds": elapsed.as_secs_f64(),
         "programs": compiled.programs, "ops": compiled.ops, "steps": s.steps, "kernels": s.kernels,
         "kernels_in_process": s.in_process, "kernels_compiled": s.compiled, "kernels_cached": s.cached,
         "kernels_refused": s.not_emitted.len(), "peak_bytes": s.peak_bytes, "lower_bound_bytes": s.lower_bound_bytes,
-        "memory_depends_on": open_extents(compiled.plan()), "without_native_code": not_native.collect::<Vec<_>>(),
+        "weight_forms": weight_forms.collect::<Vec<_>>(), "memory_depends_on": open_extents(compiled.plan()), "without_native_code": not_native.collect::<Vec<_>>(),
     });
     format!("{report:#}\n")
 }
@@ -163,8 +169,38 @@ pub fn note_summary(s: &Summary, plan: &of_plan::Plan, console: &Console) {
             console.note(&format!("  memory: {laid_out}a run allocates the values whose size depends on {depends}"));
         }
     }
+    note_weight_forms(&s.weight_forms, console);
     note_not_emitted(s, console);
     note_not_native(s, console);
+}
+
+/// Bytes that the weights of a form must add to a plan for a note.
+const NOTED_GROWTH: u64 = 1 << 20;
+
+/// The weights of each form together, and their number.
+fn by_form(weights: &[WeightForm]) -> Vec<(usize, WeightForm)> {
+    let mut forms: BTreeMap<Form, (usize, WeightForm)> = BTreeMap::new();
+    for w in weights {
+        let none = WeightForm { model_bytes: 0, plan_bytes: 0, ..*w };
+        let (n, total) = forms.entry(w.form).or_insert((0, none));
+        *n += 1;
+        total.model_bytes += w.model_bytes;
+        total.plan_bytes += w.plan_bytes;
+    }
+    forms.into_values().collect()
+}
+
+/// Notes the weights that take more bytes in the plan than in the model, and why.
+fn note_weight_forms(weights: &[WeightForm], console: &Console) {
+    for (n, w) in by_form(weights).iter().filter(|(_, w)| w.plan_bytes > w.model_bytes + NOTED_GROWTH) {
+        let why = match w.form {
+            Form::Winograd => "transformed filters of Winograd convolutions; --no-winograd keeps the model's",
+            Form::Panels => "padded to whole vectors, and once for each kernel that reads them",
+            Form::Taps => "padded to whole vectors",
+        };
+        let (model, plan) = (bytes(w.model_bytes), bytes(w.plan_bytes));
+        console.note(&format!("  weights in the plan: {} of {model} as {plan}, {why}", count(*n, "weight")));
+    }
 }
 
 /// What the sizes of a plan's values depend on, where some are open.
