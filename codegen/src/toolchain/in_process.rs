@@ -10,7 +10,7 @@ use crate::isa::Isa;
 /// The machine code of a kernel, or the reason why there is none.
 type Emitted = Arc<OnceLock<Result<Vec<u8>, String>>>;
 
-/// Kernels by the text of their statements. Kernels that nobody has begun when it is dropped are not compiled.
+/// Kernels by the text of their statements. Kernels that were not begun when it is dropped are not compiled.
 pub struct InProcess {
     isa: &'static Isa,
     kernels: Mutex<HashMap<Arc<str>, Emitted>>,
