@@ -2,7 +2,7 @@
 //!
 //! Each round compiles the model with an untried tile for every contraction that has one, and runs it with profiling. So kernels
 //! are measured between their neighbours, with the caches as they are in the model, and all of them at once. Short rounds
-//! find the fastest tile of each contraction; two long ones compare it with the cost model's choice.
+//! find the fastest tile of each contraction; a few long ones compare it with the cost model's choice.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,11 +45,12 @@ const CONFIRMATION: Measure = Measure { runs: 5, seconds: 0.5 };
 enum Round {
     /// The tile of this index, of every contraction that has one.
     Screen(usize),
-    /// The tile of the cost model again, after all were screened.
-    ConfirmModel,
-    /// The fastest tile of the screening again.
-    ConfirmBest,
+    /// By even numbers the tile of the cost model again, by odd ones the fastest of the screening.
+    Confirm(usize),
 }
+
+/// Rounds that decide: in turn, so that what disturbs the machine for a while disturbs both.
+const CONFIRMATIONS: usize = 4;
 
 /// The tiles of a contraction and their times, in seconds of all tasks that execute the contraction.
 struct Candidates {
@@ -57,7 +58,7 @@ struct Candidates {
     tiles: Vec<Tile>,
     /// The times of the tiles that were screened.
     screened: Vec<f64>,
-    /// The times of the cost model's tile and of the fastest one in the rounds that decide.
+    /// The times in the rounds that decide.
     confirmed: Vec<f64>,
 }
 
@@ -71,8 +72,8 @@ impl Candidates {
     fn tile(&self, round: Round) -> Tile {
         match round {
             Round::Screen(i) => self.tiles[if i < self.tiles.len() { i } else { self.fastest() }],
-            Round::ConfirmModel => self.tiles[0],
-            Round::ConfirmBest => self.tiles[self.fastest()],
+            Round::Confirm(i) if i % 2 == 0 => self.tiles[0],
+            Round::Confirm(_) => self.tiles[self.fastest()],
         }
     }
 
@@ -81,19 +82,26 @@ impl Candidates {
         match round {
             Round::Screen(i) if i < self.tiles.len() => self.screened.push(seconds),
             Round::Screen(_) => {}
-            Round::ConfirmModel | Round::ConfirmBest => self.confirmed.push(seconds),
+            Round::Confirm(_) => self.confirmed.push(seconds),
         }
+    }
+
+    /// The best times of the cost model's tile and of the fastest one, by the rounds that decide.
+    fn confirmed(&self) -> (f64, f64) {
+        let best = |odd| self.confirmed.iter().skip(odd).step_by(2).copied().fold(f64::INFINITY, f64::min);
+        (best(0), best(1))
     }
 
     /// Whether another tile than the cost model's is faster.
     fn is_better(&self) -> bool {
-        matches!(self.confirmed[..], [model, best] if best < GAIN * model)
+        let (model, best) = self.confirmed();
+        self.confirmed.len() == CONFIRMATIONS && best < GAIN * model
     }
 
     /// The tile to use; `None` where there was no time to decide.
     fn decided(&self) -> Option<Tile> {
         let all = self.screened.len() == self.tiles.len();
-        let decided = self.confirmed.len() == 2 || (all && self.fastest() == 0);
+        let decided = self.confirmed.len() == CONFIRMATIONS || (all && self.fastest() == 0);
         decided.then(|| self.tiles[if self.is_better() { self.fastest() } else { 0 }])
     }
 }
@@ -154,9 +162,8 @@ impl Tuner<'_> {
         let most = self.candidates.values().map(|c| c.tiles.len()).max().unwrap_or(0);
         match round {
             Round::Screen(i) if i + 1 < most => Some(Round::Screen(i + 1)),
-            Round::Screen(_) => self.candidates.values().any(|c| c.fastest() > 0).then_some(Round::ConfirmModel),
-            Round::ConfirmModel => Some(Round::ConfirmBest),
-            Round::ConfirmBest => None,
+            Round::Screen(_) => self.candidates.values().any(|c| c.fastest() > 0).then_some(Round::Confirm(0)),
+            Round::Confirm(i) => (i + 1 < CONFIRMATIONS).then_some(Round::Confirm(i + 1)),
         }
     }
 
@@ -233,9 +240,10 @@ impl Tuner<'_> {
         let measured: Vec<&Candidates> = self.candidates.values().filter(|c| c.tiles.len() > 1).collect();
         let (mut before, mut after) = (0.0, 0.0);
         for c in &measured {
-            let model = c.confirmed.first().unwrap_or(&c.screened[0]);
+            let (model, best) = c.confirmed();
+            let model = if model.is_finite() { model } else { c.screened[0] };
             before += model;
-            after += if c.is_better() { c.confirmed[1] } else { *model };
+            after += if c.is_better() { best } else { model };
         }
         let better = measured.iter().filter(|c| c.is_better()).count();
         let undecided = measured.iter().any(|c| c.decided().is_none());
