@@ -149,7 +149,8 @@ impl<'a> Binder<'a> {
     fn missing(&self, task: &Task, backend: &str) -> SessionError {
         let names: Vec<_> = self.loaders.iter().map(|loader| format!("`{}`", loader.backend())).collect();
         let available = if names.is_empty() { "no backend".into() } else { names.join(", ") };
-        SessionError::Backend { task: task.name.clone(), backend: backend.into(), available }
+        let from = if task.locations.is_empty() { String::new() } else { format!(" ({})", task.locations.join(", ")) };
+        SessionError::Backend { task: format!("{}{from}", task.name), backend: backend.into(), available }
     }
 
     fn copy(&self, task: &Task, exec: &CopyExec) -> Result<BoundTask, SessionError> {

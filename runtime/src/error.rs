@@ -69,9 +69,12 @@ pub enum SessionError {
         dtype: &'static str,
     },
     /// A task needs a backend that was not registered.
-    #[error("task `{task}` needs the backend `{backend}`, and this program has {available}")]
+    #[error(
+        "task {task} has no native code: it needs the backend `{backend}`, and this program has {available}; 'of-opt compile \
+         --require-native' refuses such a model, and says why"
+    )]
     Backend {
-        /// The task.
+        /// The task, and the ops that it comes from.
         task: String,
         /// The backend.
         backend: String,

@@ -48,7 +48,7 @@ const char *of_error_text(void);
 
 /* Element types, numbered as in the plan's format. Types below 8 bits are packed, the first element in the lowest bits. */
 enum {
-    OF_TYPE_NONE = 0, /* no tensor: a sequence or an optional value, which this interface does not pass */
+    OF_TYPE_NONE = 0, /* no tensor: a sequence or an optional value, which an of_value holds */
     OF_TYPE_F64 = 1,
     OF_TYPE_F32 = 2,
     OF_TYPE_F16 = 3,
@@ -123,7 +123,7 @@ of_status of_plan_output(const of_plan *plan, size_t program, size_t index, of_p
 of_status of_plan_variable_count(const of_plan *plan, size_t program, size_t *count);
 of_status of_plan_variable(const of_plan *plan, size_t program, size_t index, of_port *port);
 
-/* The program that accepts inputs of these types and extents; their data is not read. */
+/* The program that accepts inputs of these types and extents; their data is not read. OF_TYPE_NONE is a sequence or an optional value. */
 of_status of_plan_find_program(const of_plan *plan, const of_tensor *inputs, size_t count, size_t *program);
 
 /* ---- sessions ---- */
@@ -148,7 +148,7 @@ void of_session_free(of_session *session);
 of_status of_session_set_input(of_session *session, size_t index, const of_tensor *tensor);
 
 /* Sets an input of text: UTF-8, copied. Lengths in bytes, or null for strings that end with zero. */
-of_status of_session_set_input_text(of_session *session, size_t index, uint32_t rank, const int64_t *dims, const char *const *strings,
+of_status of_session_set_input_text(of_session *session, size_t index, uint32_t rank, const int64_t *dims, const char *const *text,
                                     const size_t *lengths);
 
 /* The memory that runs write an output to; null: memory of the session. A result of fixed extents must have exactly `bytes` bytes. One
@@ -165,6 +165,51 @@ of_status of_session_output(of_session *session, size_t index, of_tensor *tensor
 /* A string of an output of text: UTF-8 without a zero at its end. Valid as of_session_output. */
 of_status of_session_output_text(of_session *session, size_t index, size_t element, const char **text, size_t *length);
 
+/* With 1, a run in progress ends with OF_CANCELLED before its next task, and so does every later run until 0 is set. May be
+ * called from any thread, not from a signal handler. */
+of_status of_session_cancel(of_session *session, int32_t cancelled);
+
+/* ---- sequences and optional values ---- */
+
+/* A tensor, a sequence of values, or a value that may be absent. It is not changed after it was made, so any number of threads may
+ * use it. They nest at most 32 levels deep. */
+typedef struct of_value of_value;
+enum {
+    OF_VALUE_TENSOR = 0,
+    OF_VALUE_SEQUENCE = 1,
+    OF_VALUE_OPTIONAL = 2
+};
+
+/* Makes a value. What it holds is copied, and whoever makes it frees it. An optional value of a null item is absent. */
+of_status of_value_new_tensor(const of_tensor *tensor, of_value **value);
+of_status of_value_new_text(uint32_t rank, const int64_t *dims, const char *const *text, const size_t *lengths, of_value **value);
+of_status of_value_new_sequence(const of_value *const *items, size_t count, of_value **value);
+of_status of_value_new_optional(const of_value *item, of_value **value);
+
+/* Frees a value that of_value_new_... made; null is ignored. */
+void of_value_free(of_value *value);
+
+/* What a value is: OF_VALUE_TENSOR, OF_VALUE_SEQUENCE or OF_VALUE_OPTIONAL. */
+of_status of_value_kind(const of_value *value, uint32_t *kind);
+
+/* How many items it has. A tensor has none; an optional value has one, or none if it is absent. */
+of_status of_value_count(const of_value *value, size_t *count);
+
+/* An item, which is valid as long as the whole. It is not freed. */
+of_status of_value_item(const of_value *value, size_t index, const of_value **found);
+
+/* The type, extents and memory of a tensor, or a string of it. Valid as long as the value. Nothing may write to the memory. */
+of_status of_value_tensor(const of_value *value, of_tensor *tensor);
+of_status of_value_text(const of_value *value, size_t element, const char **text, size_t *length);
+
+/* Sets an input to a copy of a value. */
+of_status of_session_set_input_value(of_session *session, size_t index, const of_value *value);
+
+/* An output of the last run. Valid as of_session_output. It is not freed. */
+of_status of_session_output_value(of_session *session, size_t index, const of_value **value);
+
+/* ---- variables ---- */
+
 /* As of_session_new, with the variables of another session of the same plan, which both then use. A run of one waits for that of the
  * other, and so do the functions below. Programs with other variables are OF_PLAN. */
 of_status of_session_new_sharing(const of_plan *plan, const of_session_options *options, const of_session *other, of_session **session);
@@ -178,10 +223,6 @@ of_status of_session_set_variable(const of_session *session, size_t index, const
 
 /* Gives every variable its value in a new session; those without one have none afterwards. */
 of_status of_session_reset_variables(const of_session *session);
-
-/* With 1, a run in progress ends with OF_CANCELLED before its next task, and so does every later run until 0 is set. May be
- * called from any thread, not from a signal handler. */
-of_status of_session_cancel(of_session *session, int32_t cancelled);
 
 #ifdef __cplusplus
 }

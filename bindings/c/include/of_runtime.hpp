@@ -78,6 +78,86 @@ struct View {
     template <class T> size_t count() const { return bytes / sizeof(T); }
 };
 
+// A value that something else owns: an output, a Value, or an item of one. Valid as long as its owner.
+class ValueView {
+public:
+    explicit ValueView(const of_value *value) noexcept : value_(value) {}
+
+    // OF_VALUE_TENSOR, OF_VALUE_SEQUENCE or OF_VALUE_OPTIONAL.
+    uint32_t kind() const {
+        uint32_t kind = 0;
+        check(of_value_kind(value_, &kind));
+        return kind;
+    }
+    // How many items a sequence has; 1 for an optional value that is there.
+    size_t size() const {
+        size_t count = 0;
+        check(of_value_count(value_, &count));
+        return count;
+    }
+    ValueView operator[](size_t index) const {
+        const of_value *item = nullptr;
+        check(of_value_item(value_, index, &item));
+        return ValueView(item);
+    }
+    View tensor() const {
+        of_tensor tensor;
+        check(of_value_tensor(value_, &tensor));
+        return View{tensor.dtype, std::vector<int64_t>(tensor.dims, tensor.dims + tensor.rank), tensor.data, tensor.bytes};
+    }
+    std::string_view text(size_t element) const {
+        const char *text = nullptr;
+        size_t length = 0;
+        check(of_value_text(value_, element, &text, &length));
+        return std::string_view(text, length);
+    }
+
+    const of_value *get() const noexcept { return value_; }
+
+private:
+    const of_value *value_;
+};
+
+// A tensor, a sequence or an optional value with a copy of what it is made from.
+class Value {
+public:
+    template <class T> static Value tensor(const T *data, const std::vector<int64_t> &dims) {
+        size_t count = 1;
+        for (int64_t dim : dims) count *= static_cast<size_t>(dim);
+        of_tensor tensor{ElementType<T>::value, static_cast<uint32_t>(dims.size()), dims.data(), const_cast<T *>(data),
+                         count * sizeof(T)};
+        of_value *value = nullptr;
+        check(of_value_new_tensor(&tensor, &value));
+        return Value(value);
+    }
+    static Value sequence(const std::vector<Value> &items) {
+        std::vector<const of_value *> pointers;
+        for (const Value &item : items) pointers.push_back(item.value_.get());
+        of_value *value = nullptr;
+        check(of_value_new_sequence(pointers.data(), pointers.size(), &value));
+        return Value(value);
+    }
+    // An absent value, and one that is there.
+    static Value optional() { return optional_of(nullptr); }
+    static Value optional(const Value &item) { return optional_of(item.value_.get()); }
+
+    ValueView view() const noexcept { return ValueView(value_.get()); }
+
+private:
+    explicit Value(of_value *value) : value_(value) {}
+
+    static Value optional_of(const of_value *item) {
+        of_value *value = nullptr;
+        check(of_value_new_optional(item, &value));
+        return Value(value);
+    }
+
+    struct Free {
+        void operator()(of_value *value) const noexcept { of_value_free(value); }
+    };
+    std::unique_ptr<of_value, Free> value_;
+};
+
 class Plan {
 public:
     explicit Plan(const std::string &path) {
@@ -174,6 +254,10 @@ public:
                                         lengths.data()));
     }
 
+    void set_input(size_t index, const Value &value) {
+        check(of_session_set_input_value(get(), index, value.view().get()));
+    }
+
     // The memory that runs write an output to; null: memory of the session.
     template <class T> void set_output(size_t index, T *data, size_t count) {
         check(of_session_set_output(get(), index, data, count * sizeof(T)));
@@ -207,6 +291,13 @@ public:
         size_t length = 0;
         check(of_session_output_text(get(), index, element, &text, &length));
         return std::string_view(text, length);
+    }
+
+    // Valid until the session runs again or ends.
+    ValueView output_value(size_t index) const {
+        const of_value *value = nullptr;
+        check(of_session_output_value(get(), index, &value));
+        return ValueView(value);
     }
 
     // Ends a run from another thread.

@@ -38,6 +38,18 @@ pub enum Status {
     Signature = 12,
 }
 
+/// What a value is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum ValueKind {
+    /// A tensor.
+    Tensor = 0,
+    /// A sequence of values.
+    Sequence = 1,
+    /// A value that may be absent.
+    Optional = 2,
+}
+
 /// A row-major tensor.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -10,4 +10,5 @@ mod memory;
 mod plan;
 mod session;
 mod signed;
+mod value;
 mod variables;

@@ -74,6 +74,41 @@ pub unsafe fn shape<'a>(tensor: &abi::Tensor) -> Result<(ElementType, &'a [i64])
     Ok((dtype, unsafe { array(tensor.dims, tensor.rank as usize, "dims") }?))
 }
 
+/// The extents and the strings of a caller's text: UTF-8 with lengths in bytes, or without lengths strings that end with zero.
+///
+/// # Safety
+/// The pointers are null, or point to `rank` extents that live for `'a`, as many strings as they say, and as many lengths.
+pub unsafe fn strings<'a>(
+    rank: u32,
+    dims: *const i64,
+    strings: *const *const c_char,
+    lengths: *const usize,
+) -> Result<(&'a [i64], Vec<String>), Error> {
+    // SAFETY: the caller promises it.
+    let dims = unsafe { array(dims, rank as usize, "dims") }?;
+    // As many strings as a tensor of bytes has bytes.
+    let count = ElementType::Ui8.byte_len(dims).and_then(|count| usize::try_from(count).ok());
+    let count = count.ok_or_else(|| error(Status::InvalidArgument, format!("no tensor has extents {dims:?}")))?;
+    // SAFETY: the caller promises it.
+    let strings = unsafe { array(strings, count, "strings") }?;
+    let lengths = match lengths.is_null() {
+        true => None,
+        // SAFETY: as above.
+        false => Some(unsafe { array(lengths, count, "lengths") }?),
+    };
+    let one = |(i, &string): (usize, &*const c_char)| -> Result<String, Error> {
+        let Some(lengths) = lengths else {
+            // SAFETY: the caller's strings end with zero.
+            return Ok(unsafe { text(string, "string") }?.to_owned());
+        };
+        // SAFETY: the caller's strings have these lengths.
+        let bytes = unsafe { array(string.cast::<u8>(), lengths[i], "string") }?;
+        let text = std::str::from_utf8(bytes);
+        Ok(text.map_err(|_| error(Status::InvalidArgument, format!("string number {i} is not UTF-8")))?.to_owned())
+    };
+    Ok((dims, strings.iter().enumerate().map(one).collect::<Result<_, _>>()?))
+}
+
 /// Memory of the caller.
 struct CallerMemory {
     data: *mut u8,

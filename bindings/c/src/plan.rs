@@ -242,9 +242,13 @@ pub unsafe extern "C" fn of_plan_find_program(
     guarded(|| {
         // SAFETY: the caller passes a plan and `count` tensors with their extents.
         let (plan, inputs) = unsafe { (reference(plan, "plan")?, array(inputs, count, "inputs")?) };
-        // SAFETY: as above.
-        let shapes = inputs.iter().map(|tensor| unsafe { shape(tensor) }).collect::<Result<Vec<_>, _>>()?;
-        let shapes: Vec<InputDims<'_>> = shapes.into_iter().map(Some).collect();
+        let dims = |tensor: &Tensor| match tensor.dtype {
+            // A sequence or an optional value.
+            0 => Ok(None),
+            // SAFETY: as above.
+            _ => Ok(Some(unsafe { shape(tensor) }?)),
+        };
+        let shapes = inputs.iter().map(dims).collect::<Result<Vec<InputDims<'_>>, Error>>()?;
         let number = plan.file.find_program(&shapes)?;
         let index = plan.entry_points.iter().position(|entry| entry.program == number);
         let index = index.ok_or_else(|| unknown("program", number, plan.entry_points.len()))?;

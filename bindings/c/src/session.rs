@@ -9,7 +9,7 @@ use of_runtime::{Canceller, Options, RunError, Tensor as OwnTensor, Value, Varia
 
 use crate::abi::{SessionOptions, Status, Tensor};
 use crate::error::{Error, error, guarded, null, unknown};
-use crate::memory::{array, external, put, reference, shape, text};
+use crate::memory::{external, put, reference, shape, strings};
 use crate::plan::Plan;
 
 /// A session with the values of its inputs and outputs. One thread at a time uses it.
@@ -72,8 +72,8 @@ impl State {
     }
 
     /// Sets an input, if its type fits.
-    fn set_input(&mut self, index: usize, tensor: OwnTensor) -> Result<(), Error> {
-        let (port, value) = (self.input(index)?, Value::Tensor(tensor));
+    pub fn set_input(&mut self, index: usize, value: Value) -> Result<(), Error> {
+        let port = self.input(index)?;
         port.accepts(value.input_dims(), self.session.program()).map_err(|problem| RunError::Input {
             input: port.name.clone(),
             index,
@@ -147,18 +147,38 @@ impl State {
     }
 
     /// A result of the last run.
-    fn output(&self, index: usize) -> Result<&OwnTensor, Error> {
-        let ports = &self.session.program().outputs;
-        let port = ports.get(index).ok_or_else(|| unknown("output", index, ports.len()))?;
+    pub fn output(&self, index: usize) -> Result<&Value, Error> {
+        let outputs = self.outputs.len();
+        if index >= outputs {
+            return Err(unknown("output", index, outputs));
+        }
         if !self.has_run {
             return Err(error(
                 Status::InvalidArgument,
                 "there are no results: the session has not run since outputs were set",
             ));
         }
-        let what =
-            || format!("output `{}` is a sequence or an optional value, which this interface does not pass", port.name);
-        self.outputs[index].as_tensor().ok_or_else(|| error(Status::Unsupported, what()))
+        Ok(&self.outputs[index])
+    }
+
+    /// A result of the last run that is a tensor.
+    fn tensor(&self, index: usize) -> Result<&OwnTensor, Error> {
+        let what = || {
+            let name = &self.session.program().outputs[index].name;
+            format!("output `{name}` is a sequence or an optional value: of_session_output_value has it")
+        };
+        self.output(index)?.as_tensor().ok_or_else(|| error(Status::Unsupported, what()))
+    }
+}
+
+/// A tensor for C, in its own memory.
+pub fn view(tensor: &OwnTensor) -> Tensor {
+    Tensor {
+        dtype: tensor.dtype() as u32,
+        rank: tensor.dims().len() as u32,
+        dims: tensor.dims().as_ptr(),
+        data: tensor.bytes().map_or(ptr::null(), <[u8]>::as_ptr).cast_mut().cast(),
+        bytes: tensor.bytes().map_or(0, <[u8]>::len),
     }
 }
 
@@ -251,7 +271,7 @@ pub unsafe extern "C" fn of_session_set_input(session: *mut Session, index: usiz
         }
         // SAFETY: the caller promises that the elements stay valid until others are set.
         let bytes = unsafe { external(tensor.data, tensor.bytes, dtype, false) }?;
-        state.set_input(index, OwnTensor::new(dtype, dims, bytes)?)
+        state.set_input(index, OwnTensor::new(dtype, dims, bytes)?.into())
     })
 }
 
@@ -265,35 +285,15 @@ pub unsafe extern "C" fn of_session_set_input_text(
     index: usize,
     rank: u32,
     dims: *const i64,
-    strings: *const *const c_char,
+    text: *const *const c_char,
     lengths: *const usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: the caller passes a session and `rank` extents.
-        let (session, dims) = unsafe { (reference(session, "session")?, array(dims, rank as usize, "dims")?) };
-        let mut state = session.state()?;
-        // As many strings as a tensor of bytes has bytes.
-        let count = ElementType::Ui8.byte_len(dims).and_then(|count| usize::try_from(count).ok());
-        let count = count.ok_or_else(|| error(Status::InvalidArgument, format!("no tensor has extents {dims:?}")))?;
-        // SAFETY: the caller passes as many strings as the extents say, and as many lengths or none.
-        let strings = unsafe { array(strings, count, "strings") }?;
-        let lengths = match lengths.is_null() {
-            true => None,
-            // SAFETY: as above.
-            false => Some(unsafe { array(lengths, count, "lengths") }?),
-        };
-        let one = |(i, &string): (usize, &*const c_char)| -> Result<String, Error> {
-            let Some(lengths) = lengths else {
-                // SAFETY: the caller's strings end with zero.
-                return Ok(unsafe { text(string, "string") }?.to_owned());
-            };
-            // SAFETY: the caller's strings have these lengths.
-            let bytes = unsafe { array(string.cast::<u8>(), lengths[i], "string") }?;
-            let text = std::str::from_utf8(bytes);
-            Ok(text.map_err(|_| error(Status::InvalidArgument, format!("string number {i} is not UTF-8")))?.to_owned())
-        };
-        let strings = strings.iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
-        state.set_input(index, OwnTensor::from_strings(dims, strings)?)
+        // SAFETY: the caller passes a session.
+        let mut state = unsafe { reference(session, "session") }?.state()?;
+        // SAFETY: the caller passes `rank` extents, and as many strings and lengths as they say.
+        let (dims, strings) = unsafe { strings(rank, dims, text, lengths) }?;
+        state.set_input(index, OwnTensor::from_strings(dims, strings)?.into())
     })
 }
 
@@ -333,18 +333,12 @@ pub unsafe extern "C" fn of_session_output(session: *mut Session, index: usize, 
     guarded(|| {
         // SAFETY: the caller passes a session.
         let state = unsafe { reference(session, "session") }?.state()?;
-        let output = state.output(index)?;
-        let buffer = state.buffers[index].as_ref().filter(|buffer| buffer.filled);
-        let own = output.bytes().map_or(ptr::null(), <[u8]>::as_ptr);
-        let view = Tensor {
-            dtype: output.dtype() as u32,
-            rank: output.dims().len() as u32,
-            dims: output.dims().as_ptr(),
-            data: buffer.map_or(own.cast_mut(), |buffer| buffer.data).cast(),
-            bytes: output.bytes().map_or(0, <[u8]>::len),
-        };
+        let mut found = view(state.tensor(index)?);
+        if let Some(buffer) = state.buffers[index].as_ref().filter(|buffer| buffer.filled) {
+            found.data = buffer.data.cast();
+        }
         // SAFETY: the caller passes memory for a tensor.
-        unsafe { put(tensor, "tensor", view) }
+        unsafe { put(tensor, "tensor", found) }
     })
 }
 
@@ -363,7 +357,7 @@ pub unsafe extern "C" fn of_session_output_text(
     guarded(|| {
         // SAFETY: the caller passes a session.
         let state = unsafe { reference(session, "session") }?.state()?;
-        let strings = state.output(index)?.strings();
+        let strings = state.tensor(index)?.strings();
         let strings =
             strings.ok_or_else(|| error(Status::InvalidArgument, format!("output number {index} is not text")))?;
         let string = strings.get(element).ok_or_else(|| unknown("string", element, strings.len()))?;

@@ -6,11 +6,12 @@ use of_plan::ElementType;
 
 const HEADER: &str = include_str!("../include/of_runtime.h");
 const ABI: &str = include_str!("../src/abi.rs");
-const FUNCTIONS: [&str; 5] = [
+const FUNCTIONS: [&str; 6] = [
     include_str!("../src/error.rs"),
     include_str!("../src/plan.rs"),
     include_str!("../src/session.rs"),
     include_str!("../src/signed.rs"),
+    include_str!("../src/value.rs"),
     include_str!("../src/variables.rs"),
 ];
 
@@ -40,6 +41,7 @@ fn c_type(rust: &str) -> String {
         "SessionOptions" => "of_session_options",
         "Tensor" => "of_tensor",
         "Port" => "of_port",
+        "Value" => "of_value",
         "Status" => "of_status",
         other => panic!("the header has no type for `{other}`"),
     };
@@ -124,17 +126,18 @@ fn structs_agree() {
 #[test]
 fn numbers_agree() {
     let header = normal(&header());
-    let statuses = ABI.split_once("pub enum Status {").unwrap().1.split_once("\n}").unwrap().0;
-    let mut count = 0;
-    for (name, number) in statuses.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = ")) {
+    for (rust, prefix, count) in [("Status", "OF", 13), ("ValueKind", "OF_VALUE", 3)] {
+        let items = ABI.split_once(&format!("pub enum {rust} {{")).unwrap().1.split_once("\n}").unwrap().0;
+        let items = items.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
         let upper = |(i, c): (usize, char)| {
             if i > 0 && c.is_uppercase() { format!("_{c}") } else { c.to_uppercase().to_string() }
         };
-        let name: String = name.chars().enumerate().map(upper).collect();
-        assert!(in_enum(&header, &format!("OF_{name} = {number}")), "OF_{name} = {number}");
-        count += 1;
+        let name = |name: &str| name.chars().enumerate().map(upper).collect::<String>();
+        let items: Vec<String> = items.map(|(item, number)| format!("{prefix}_{} = {number}", name(item))).collect();
+        assert_eq!(items.len(), count);
+        items.iter().for_each(|item| assert!(in_enum(&header, item), "{item}"));
     }
-    assert!(count == 13 && !header.contains("= 13}of_status"));
+    assert_eq!(header.matches("OF_VALUE_").count(), 3);
     for dtype in ElementType::ALL {
         let expected = format!("OF_TYPE_{} = {}", dtype.name().to_uppercase(), *dtype as i32);
         assert!(in_enum(&header, &expected), "{expected}");

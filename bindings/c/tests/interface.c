@@ -117,7 +117,8 @@ static void options(void) {
     choice.program = 0;
     choice.memory = 1;
     FAILS(OF_MEMORY, "the budget is 1 B", of_session_new(plan_of("fixed.plan"), &choice, &session));
-    FAILS(OF_UNSUPPORTED, "needs the backend", of_session_new(interpreted, NULL, &session));
+    FAILS(OF_UNSUPPORTED, "--require-native", of_session_new(interpreted, NULL, &session));
+    FAILS(OF_UNSUPPORTED, "task det (test.of:2:8) has no native code: it needs the backend `reference`", of_session_new(interpreted, NULL, &session));
     EXPECT(session == NULL);
     choice.memory = 0;
     WORKS(of_session_new(plan, &choice, &session));
@@ -246,6 +247,135 @@ static void text(void) {
     WORKS(of_session_run(session));
     WORKS(of_session_output_text(session, 0, 1, &found, &length));
     EXPECT(length == 6 && memcmp(found, strings[1], 6) == 0);
+    of_session_free(session);
+}
+
+/* A sequence and an optional value, which come out as they went in, and an element of another one. */
+static void sequences(void) {
+    of_session *session = session_of("sequence.plan");
+    of_plan *plan = plan_of("sequence.plan");
+    float x[] = {1, 2, 3};
+    const int64_t three[] = {3}, one[] = {1};
+    const char *strings[] = {"one"}, *found_text;
+    of_tensor tensor = {OF_TYPE_F32, 1, three, x, sizeof x}, result;
+    of_value *item = NULL, *text = NULL, *sequence = NULL, *absent = NULL, *present = NULL, *none = NULL;
+    const of_value *found = NULL, *inner = NULL;
+    uint32_t kind = 9;
+    size_t count = 9, length;
+    of_port port;
+
+    WORKS(of_plan_input(plan, 0, 0, &port));
+    EXPECT(port.dtype == OF_TYPE_NONE && strcmp(port.type_text, "object") == 0);
+    const of_tensor given[] = {{OF_TYPE_NONE, 0, NULL, NULL, 0}, {OF_TYPE_NONE, 0, NULL, NULL, 0}};
+    WORKS(of_plan_find_program(plan, given, 2, &count));
+    EXPECT(count == 0);
+
+    /* What a value holds is a copy. */
+    WORKS(of_value_new_tensor(&tensor, &item));
+    x[2] = 30;
+    tensor.dims = one;
+    tensor.bytes = 4;
+    WORKS(of_value_new_text(1, one, strings, NULL, &text));
+    const of_value *items[] = {item, item, item};
+    WORKS(of_value_new_sequence(items, 3, &sequence));
+    WORKS(of_value_new_optional(NULL, &absent));
+    WORKS(of_value_new_optional(item, &present));
+    of_value_free(item);
+    of_value_free(NULL);
+    WORKS(of_value_kind(absent, &kind));
+    EXPECT(kind == OF_VALUE_OPTIONAL);
+    WORKS(of_value_count(absent, &count));
+    EXPECT(count == 0);
+    WORKS(of_value_count(present, &count));
+    EXPECT(count == 1);
+    WORKS(of_value_text(text, 0, &found_text, &length));
+    EXPECT(length == 3 && memcmp(found_text, "one", 3) == 0);
+
+    FAILS(OF_INPUT, "input `s` (number 0) is not set; it is object", of_session_run(session));
+    WORKS(of_session_set_input_value(session, 0, sequence));
+    WORKS(of_session_set_input_value(session, 1, absent));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output_value(session, 0, &found));
+    WORKS(of_value_kind(found, &kind));
+    WORKS(of_value_count(found, &count));
+    EXPECT(kind == OF_VALUE_SEQUENCE && count == 3);
+    WORKS(of_value_item(found, 2, &inner));
+    WORKS(of_value_kind(inner, &kind));
+    EXPECT(kind == OF_VALUE_TENSOR);
+    WORKS(of_value_tensor(inner, &result));
+    EXPECT(result.dtype == OF_TYPE_F32 && result.rank == 1 && result.dims[0] == 3 && result.bytes == 12);
+    EXPECT(((float *)result.data)[2] == 3);
+    WORKS(of_session_output_value(session, 1, &found));
+    WORKS(of_value_count(found, &count));
+    EXPECT(count == 0);
+    WORKS(of_session_set_input_value(session, 1, present));
+    WORKS(of_session_run(session));
+    WORKS(of_session_output_value(session, 1, &found));
+    WORKS(of_value_item(found, 0, &inner));
+    WORKS(of_value_tensor(inner, &result));
+    EXPECT(((float *)result.data)[1] == 2);
+
+    /* An output of a tensor is a value, too, and a value that is a tensor an input. */
+    of_session *rows = session_of("rows.plan");
+    float row[] = {1, 2, 3, 4};
+    const int64_t dims[] = {1, 4};
+    of_tensor matrix = f32(dims, row, 1);
+    of_value *values = NULL;
+    WORKS(of_value_new_tensor(&matrix, &values));
+    FAILS(OF_INVALID_ARGUMENT, "has not run", of_session_output_value(rows, 0, &found));
+    WORKS(of_session_set_input_value(rows, 0, values));
+    WORKS(of_session_run(rows));
+    WORKS(of_session_output_value(rows, 0, &found));
+    WORKS(of_value_tensor(found, &result));
+    EXPECT(((float *)result.data)[3] == 8);
+    FAILS(OF_INPUT, "must be a tensor of f32[N, 4]", of_session_set_input_value(rows, 0, sequence));
+    FAILS(OF_INPUT, "rank", of_session_set_input(rows, 0, &tensor));
+    of_value_free(values);
+    of_session_free(rows);
+
+    FAILS(OF_UNSUPPORTED, "of_session_output_value has it", of_session_output(session, 0, &result));
+    FAILS(OF_UNSUPPORTED, "has no bytes", of_session_set_output(session, 0, x, sizeof x));
+    FAILS(OF_INVALID_ARGUMENT, "no input number 2; there are 2", of_session_set_input_value(session, 2, sequence));
+    FAILS(OF_INVALID_ARGUMENT, "no output number 7; there are 2", of_session_output_value(session, 7, &found));
+    FAILS(OF_INVALID_ARGUMENT, "`value` is null", of_session_set_input_value(session, 0, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "`value` is null", of_session_output_value(session, 0, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "no item number 3; there are 3", of_value_item(sequence, 3, &found));
+    FAILS(OF_INVALID_ARGUMENT, "no item number 0; there are 0", of_value_item(text, 0, &found));
+    FAILS(OF_INVALID_ARGUMENT, "`value` is null", of_value_item(NULL, 0, &found));
+    FAILS(OF_INVALID_ARGUMENT, "its items are values", of_value_tensor(sequence, &result));
+    FAILS(OF_INVALID_ARGUMENT, "its items are values", of_value_text(absent, 0, &found_text, &length));
+    FAILS(OF_INVALID_ARGUMENT, "no string number 1", of_value_text(text, 1, &found_text, &length));
+    FAILS(OF_INVALID_ARGUMENT, "`kind` is null", of_value_kind(text, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "`count` is null", of_value_count(text, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "`tensor` is null", of_value_new_tensor(NULL, &none));
+    FAILS(OF_INVALID_ARGUMENT, "`value` is null", of_value_new_tensor(&tensor, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "`items` is null", of_value_new_sequence(NULL, 1, &none));
+    tensor.bytes = 5;
+    FAILS(OF_INVALID_ARGUMENT, "holds 4 bytes, not 5", of_value_new_tensor(&tensor, &none));
+    tensor.dtype = OF_TYPE_STRING;
+    FAILS(OF_INVALID_ARGUMENT, "of_value_new_text", of_value_new_tensor(&tensor, &none));
+    items[0] = items[2] = text;
+    items[1] = NULL;
+    FAILS(OF_INVALID_ARGUMENT, "`item` is null", of_value_new_sequence(items, 3, &none));
+    EXPECT(none == NULL);
+
+    /* Nothing nests so deep that a walk through it exhausts the stack. */
+    WORKS(of_value_new_sequence(NULL, 0, &none));
+    for (int level = 1; level < 32; ++level) {
+        of_value *outer = NULL;
+        items[0] = none;
+        WORKS(of_value_new_sequence(items, 1, &outer));
+        of_value_free(none);
+        none = outer;
+    }
+    of_value *outer = NULL;
+    FAILS(OF_INVALID_ARGUMENT, "more than 32 levels", of_value_new_optional(none, &outer));
+    of_value_free(none);
+    of_value_free(text);
+    of_value_free(sequence);
+    of_value_free(absent);
+    of_value_free(present);
+    of_plan_free(plan);
     of_session_free(session);
 }
 
@@ -403,6 +533,7 @@ int main(int argc, char **argv) {
     values();
     fixed_values();
     text();
+    sequences();
     bounds("rows.plan", 4);
     bounds("digits.plan", 64);
     cancellation();

@@ -60,6 +60,31 @@ fn the_example_in_c_recognizes_digits_with_either_library() {
 }
 
 #[test]
+fn the_example_in_c_needs_a_compiler_alone() {
+    let Some(cc) = compiler(&CC, "cc") else { return };
+    let folder = folder();
+    for (from, to) in [
+        (root().join("examples/c/digits.c"), "digits.c"),
+        (root().join("bindings/c/include/of_runtime.h"), "of_runtime.h"),
+        (root().join("examples/digits/images.npy"), "images.npy"),
+        (built().join("libof_runtime.so"), "libof_runtime.so"),
+    ] {
+        std::fs::copy(from, folder.path().join(to)).unwrap();
+    }
+    std::fs::create_dir(folder.path().join("home")).unwrap();
+    // No variable of this environment, and a home without files.
+    let alone = |program: &str| {
+        let mut command = Command::new(program);
+        command.env_clear().env("HOME", folder.path().join("home")).current_dir(folder.path());
+        command
+    };
+    let link = ["digits.c", "-I.", "-L.", "-lof_runtime", "-Wl,-rpath,$ORIGIN", "-o", "digits"];
+    run(alone(cc).env("PATH", "/usr/local/bin:/usr/bin:/bin").args(link));
+    assert_eq!(run(alone("./digits").args(["digits.plan", "images.npy"])), DIGITS);
+    assert_eq!(std::fs::read_dir(folder.path().join("home")).unwrap().count(), 0, "the runtime keeps nothing");
+}
+
+#[test]
 fn the_example_in_cpp_recognizes_digits_on_two_threads() {
     let Some(cpp) = compiler(&CC, "c++") else { return };
     let (folder, images) = (folder(), root().join("examples/digits/images.npy"));
@@ -86,6 +111,30 @@ fn variables_stay_in_sessions_of_cpp() {
 }
 
 #[test]
+fn sequences_pass_through_cpp() {
+    let Some(cpp) = compiler(&CC, "c++") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, plan) = (folder.path().join("sequences"), folder.path().join("sequence.plan"));
+    compile(model(SEQUENCE), 1, &[], &plan);
+    let source = "bindings/c/tests/sequences.cpp";
+    run(build(cpp, source, &program).args(["-std=c++17", "-L"]).arg(built()).arg("-lof_runtime"));
+    let expected = "3 items: 1 2 2 3 3 3 \npresent: 5\nrefused: there is no item number 3; there are 3\n";
+    assert_eq!(run(with_library(&program).arg(&plan)), expected);
+}
+
+#[test]
+fn python_passes_sequences_without_a_package() {
+    let python = Command::new("python3").arg("--version").output().map(|_| "python3");
+    let Some(python) = require(&PYTHON, python) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("sequence.plan");
+    compile(model(SEQUENCE), 1, &[], &plan);
+    let mut command = Command::new(python);
+    command.arg(root().join("bindings/c/tests/sequences.py")).arg(built().join("libof_runtime.so")).arg(&plan);
+    assert_eq!(run(&mut command), "[[1.0], [2.0, 2.0], [3.0, 3.0, 3.0]]\nabsent\n");
+}
+
+#[test]
 fn python_calls_the_library_without_a_package() {
     let python = Command::new("python3").arg("--version").output().map(|_| "python3");
     let Some(python) = require(&PYTHON, python) else { return };
@@ -105,6 +154,7 @@ fn every_wrong_call_gives_an_error_and_buffers_are_used_in_place() {
     compile(model(ROWS), 1, &[("N", 3)], &file("fixed.plan"));
     compile(model(TEXT), 1, &[], &file("text.plan"));
     compile(model(LOOP), 1, &[], &file("loop.plan"));
+    compile(model(SEQUENCE), 1, &[], &file("sequence.plan"));
     compile(model(INTERPRETED), 1, &[], &file("interpreted.plan"));
     compile_with(model(COUNTER), &["next_sum=sum", "next_count=count:zeros"], &file("counter.plan"));
     sign(&file("digits.plan"));
@@ -135,6 +185,12 @@ const ROWS: &str = "func @main(%x: tensor<?(N)x4xf32>) -> (tensor<?(N)x4xf32>, t
 /// Text that comes out as it went in.
 const TEXT: &str = "func @main(%s: tensor<?(N)x!of.string>) -> (tensor<?(N)x!of.string>) {
   of.return %s : (tensor<?(N)x!of.string>) -> ()
+}
+";
+
+/// A sequence and an optional value that come out as they went in.
+const SEQUENCE: &str = "func @main(%s: !of.seq<tensor<?xf32>>, %o: !of.opt<tensor<?xf32>>) -> (!of.seq<tensor<?xf32>>, !of.opt<tensor<?xf32>>) {
+  of.return %s, %o : (!of.seq<tensor<?xf32>>, !of.opt<tensor<?xf32>>) -> ()
 }
 ";
 

@@ -3,10 +3,12 @@
     cargo build --release -p of-runtime-c && cargo xtask wheel --test
     PYTHONPATH=target/wheels/installed python3 bindings/python/benches/overhead.py target/release/libof_runtime.so
 
-Both run the model of examples/digits on one image and one thread, in turn, and the fastest round of each counts.
+Both run the model of examples/digits on one image and one thread, in turn, and the fastest round of each counts. Where onnxruntime is
+installed, it takes part, and so does its interface in this package.
 """
 
 import ctypes
+import importlib
 import subprocess
 import sys
 import time
@@ -55,6 +57,26 @@ def c_session(library, plan, image, result):
     return session
 
 
+def onnxruntime_calls(package, inputs, result):
+    """The calls of a package with onnxruntime's interface: with arrays, and with bound memory."""
+    try:
+        ort = importlib.import_module(package)
+    except ImportError:
+        print(f"{package} is not installed, and left out")
+        return {}
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(str(DIGITS), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    (name,), (output,) = inputs, session.get_outputs()
+    binding.bind_cpu_input(name, inputs[name])
+    binding.bind_output(output.name, "cpu", 0, result.dtype.type, result.shape, result.ctypes.data)
+    return {
+        f"{package}, run(None, inputs)": lambda: session.run(None, inputs),
+        f"{package}, run_with_iobinding": lambda: session.run_with_iobinding(binding),
+    }
+
+
 def main():
     library = ctypes.CDLL(sys.argv[1])
     plan = of_opt.compile(DIGITS, shapes={"N": 1}, threads=1)
@@ -62,13 +84,20 @@ def main():
     session, c = of_opt.Session(plan), c_session(library, plan, image, result)
     inputs, outputs = {"image": image}, {"probability": result}
     run, version = library.of_session_run, library.of_runtime_abi_version
-    python, into, c_run, call = fastest(
-        [lambda: session.run(inputs), lambda: session.run(inputs, outputs), lambda: run(c), lambda: version(c)]
-    )
-    c_run -= call
-    print(f"C, of_session_run                 {c_run:8.0f} ns   (without {call:.0f} ns of ctypes)")
-    print(f"Python, run(inputs)               {python:8.0f} ns   {python - c_run:+.0f} ns")
-    print(f"Python, run(inputs, outputs)      {into:8.0f} ns   {into - c_run:+.0f} ns")
+    calls = {
+        "of_opt, run(inputs)": lambda: session.run(inputs),
+        "of_opt, run(inputs, outputs)": lambda: session.run(inputs, outputs),
+        "C, of_session_run": lambda: run(c),
+        "ctypes": lambda: version(c),
+        **onnxruntime_calls("of_opt.onnxruntime", inputs, result),
+        **onnxruntime_calls("onnxruntime", inputs, result),
+    }
+    times = dict(zip(calls, fastest(list(calls.values()))))
+    call = times.pop("ctypes")
+    c_run = times.pop("C, of_session_run") - call
+    print(f"{'C, of_session_run':44} {c_run:8.0f} ns   (without {call:.0f} ns of ctypes)")
+    for name, ns in times.items():
+        print(f"{name:44} {ns:8.0f} ns   {ns - c_run:+.0f} ns")
 
     script = "import numpy, time; start = time.perf_counter(); import of_opt; print(time.perf_counter() - start)"
     imports = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(20)]

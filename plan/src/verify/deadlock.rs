@@ -8,47 +8,25 @@
 //! holds a token. A cycle through an acknowledgement holds a free token, as `copies` is at least 1. So the tokens deadlock
 //! exactly when the data and control edges alone form a cycle.
 
-use petgraph::algo::{tarjan_scc, toposort};
-
 use super::{Finding, FindingKind};
-use crate::task_graph::directed;
+use crate::task_graph::topological_order;
 use crate::{Program, TaskGraph};
 
 /// A deadlock, with a cycle of tasks as its witness.
 pub(super) fn find(program: &Program, graph: &TaskGraph) -> Option<Finding> {
-    let tasks = directed(program.tasks.len(), graph.edges());
-    let cycle = toposort(&tasks, None).err()?;
-    let components = tarjan_scc(&tasks);
-    let component = components.into_iter().find(|nodes| nodes.contains(&cycle.node_id()))?;
-    let mut inside = vec![false; program.tasks.len()];
-    component.iter().for_each(|node| inside[node.index()] = true);
-    let message = witness(program, graph, &inside, cycle.node_id().index());
+    let edges: Vec<_> = graph.edges().collect();
+    let cycle = topological_order(program.tasks.len(), &edges).err()?;
+    let before = cycle.iter().cycle().skip(1);
+    let steps: Vec<_> = cycle.iter().zip(before).map(|(&task, &before)| step(program, graph, task, before)).collect();
+    let message = format!("the register tokens deadlock: {}", steps.join("; "));
     Some(Finding::new(FindingKind::Deadlock, format!("program `{}`", program.name), message))
 }
 
-/// Follows "waits for" inside a strongly connected component until a task repeats: that is the cycle.
-fn witness(program: &Program, graph: &TaskGraph, inside: &[bool], start: usize) -> String {
-    let mut path: Vec<(usize, u32)> = Vec::new();
-    let mut at = start;
-    loop {
-        if let Some(begin) = path.iter().position(|&(task, _)| task == at) {
-            let steps: Vec<_> =
-                path[begin..].iter().map(|&(task, register)| step(program, graph, task, register)).collect();
-            return format!("the register tokens deadlock: {}", steps.join("; "));
-        }
-        let producer = |register: &u32| graph.producer[*register as usize] as usize;
-        // Every task of such a component has a producer in it.
-        let Some(register) = program.tasks[at].consumes.iter().copied().find(|register| inside[producer(register)])
-        else {
-            return format!("task `{}` never acts", program.tasks[at].name);
-        };
-        path.push((at, register));
-        at = producer(&register);
-    }
-}
-
-fn step(program: &Program, graph: &TaskGraph, task: usize, register: u32) -> String {
-    let producer = &program.tasks[graph.producer[register as usize] as usize].name;
-    let register = &program.registers[register as usize];
-    format!("`{}` waits for `{}` of `{producer}`", program.tasks[task].name, register.name)
+/// How a task waits for the one before it.
+fn step(program: &Program, graph: &TaskGraph, task: u32, before: u32) -> String {
+    let links = graph.producer.iter().zip(&graph.consumers).zip(&program.registers);
+    let link = links.into_iter().find(|((producer, consumers), _)| **producer == before && consumers.contains(&task));
+    let register = link.map_or("", |(_, register)| &register.name);
+    let name = |task: u32| &program.tasks[task as usize].name;
+    format!("`{}` waits for `{register}` of `{}`", name(task), name(before))
 }

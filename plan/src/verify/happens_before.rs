@@ -1,12 +1,9 @@
 //! Happens-before between tasks: reachability in the task graph.
 //!
 //! A chain, as on one thread, needs only the position of each task. Any other graph gets a bit matrix, filled in reverse
-//! topological order with one `or` of rows for each edge. petgraph gives the order; its searches would answer each query
-//! with a walk of the graph, where the matrix takes one load.
+//! topological order with one `or` of rows for each edge.
 
-use petgraph::algo::toposort;
-
-use crate::task_graph::directed;
+use crate::task_graph::topological_order;
 use crate::{Program, TaskGraph};
 
 /// Which tasks happen before which: in one iteration or, for pipelined programs, in two successive iterations.
@@ -42,7 +39,7 @@ impl HappensBefore {
 
     fn build(tasks: usize, iterations: usize, edges: Vec<(u32, u32)>) -> Self {
         let nodes = tasks * iterations;
-        let order = topological(nodes, edges.iter().copied());
+        let order = topological(nodes, &edges);
         let mut next = vec![Vec::new(); nodes];
         for (from, to) in edges {
             next[from as usize].push(to as usize);
@@ -107,14 +104,15 @@ impl HappensBefore {
 /// The position of each task in a topological order. The graph must have no cycle.
 pub(super) fn positions(program: &Program, graph: &TaskGraph) -> Vec<usize> {
     let mut out = vec![0; program.tasks.len()];
-    for (position, task) in topological(out.len(), graph.edges()).into_iter().enumerate() {
+    let edges: Vec<_> = graph.edges().collect();
+    for (position, task) in topological(out.len(), &edges).into_iter().enumerate() {
         out[task] = position;
     }
     out
 }
 
 /// A topological order of the nodes; empty when there is a cycle, so that nothing counts as ordered.
-fn topological(nodes: usize, edges: impl Iterator<Item = (u32, u32)>) -> Vec<usize> {
-    let order = toposort(&directed(nodes, edges), None).unwrap_or_default();
-    order.into_iter().map(|node| node.index()).collect()
+fn topological(nodes: usize, edges: &[(u32, u32)]) -> Vec<usize> {
+    let order = topological_order(nodes, edges).unwrap_or_default();
+    order.into_iter().map(|node| node as usize).collect()
 }

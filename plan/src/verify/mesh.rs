@@ -14,13 +14,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use petgraph::algo::toposort;
-
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, HappensBefore};
 use crate::layout::coords;
 use crate::mesh::parts;
-use crate::task_graph::directed;
+use crate::task_graph::topological_order;
 use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
 
 /// The most ranks of a mesh.
@@ -155,10 +153,9 @@ impl<'a> Checker<'a> {
                 last = Some(node);
             }
         }
-        let graph = directed(numbers.len(), edges.into_iter());
-        if let Err(cycle) = toposort(&graph, None) {
-            let node = cycle.node_id().index() as u32;
-            let (id, act) = numbers.into_iter().find(|(_, n)| *n == node).map_or((0, 0), |(key, _)| key);
+        if let Err(cycle) = topological_order(numbers.len(), &edges) {
+            let first = numbers.into_iter().find(|(_, node)| cycle.first() == Some(node));
+            let (id, act) = first.map_or((0, 0), |(key, _)| key);
             let message = format!("ranks run transfer {id} of microbatch {act} and others in orders that contradict");
             self.report(FindingKind::Deadlock, "", message);
         }

@@ -69,6 +69,11 @@ class InferenceSession:
         self._meta = ModelMetadata(self._info)
         self._inputs = self._declared("inputs", self._plan.inputs)
         self._outputs = self._declared("outputs", self._plan.outputs)
+        # What every run needs to know of them.
+        self._input_names = {arg.name for arg in self._inputs}
+        self._needed_inputs = [arg.name for arg in self._inputs if not arg.type.startswith("optional")]
+        self._output_names = [arg.name for arg in self._outputs]
+        self._has_maps = any("map(" in arg.type for arg in self._inputs + self._outputs)
 
     def _refuse_options(self) -> None:
         options = self._options
@@ -176,7 +181,7 @@ class InferenceSession:
             InvalidArgument: an input does not fit, or an output is unknown.
             RuntimeException, Fail: the run failed, or was terminated.
         """
-        self._validate_input(list(input_feed))
+        self._validate_input(input_feed)
         return self._run(output_names, input_feed, run_options, None)
 
     def run_with_ort_values(
@@ -192,7 +197,7 @@ class InferenceSession:
         """Runs the model on another thread, which calls ``callback(results, user_data, error)``."""
         import threading
 
-        self._validate_input(list(input_feed))
+        self._validate_input(input_feed)
 
         def work() -> None:
             try:
@@ -213,10 +218,10 @@ class InferenceSession:
         names = list(iobinding._outputs) or None
         iobinding._results = self._run(names, iobinding._inputs, run_options, bound)
 
-    def _validate_input(self, given: List[str]) -> None:
-        missing = [arg.name for arg in self._inputs if arg.name not in given and not arg.type.startswith("optional")]
+    def _validate_input(self, given: Mapping[str, Any]) -> None:
+        missing = [name for name in self._needed_inputs if name not in given]
         if missing:
-            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(given)}).")
 
     def _run(
         self,
@@ -225,34 +230,39 @@ class InferenceSession:
         run_options: Optional[RunOptions],
         bound: Optional[dict],
     ) -> List[Any]:
-        known = [arg.name for arg in self._outputs]
-        for name in output_names or ():
-            if name not in known:
+        names = output_names or self._output_names
+        for name in names:
+            if name not in self._output_names:
                 raise InvalidArgument.of(f"Invalid output name:{name}")
         values = {name: value._value if isinstance(value, OrtValue) else value for name, value in feed.items()}
-        required = {arg.name for arg in self._inputs}
-        initializers = frozenset(name for name in values if name not in required)
+        initializers = frozenset(values.keys() - self._input_names)
         for name in initializers:
             if name not in self._info["overridable"]:
                 raise InvalidArgument.of(f"Invalid input name: {name}")
-        for arg in self._inputs:
-            if arg.type.startswith(("map(", "seq(map(")) and arg.name in values:
-                values.update(_of_maps(arg.name, values[arg.name]))
-            values.setdefault(arg.name, None)
+        if self._has_maps:
+            for arg in self._inputs:
+                if arg.type.startswith(("map(", "seq(map(")) and arg.name in values:
+                    values.update(_of_maps(arg.name, values[arg.name]))
+        for name in self._input_names - values.keys():
+            values[name] = None
         if run_options is not None and run_options.terminate:
             raise Fail.of("Exiting due to terminate flag being set to true.")
         try:
             session = self._session(initializers)
-            with (run_options or RunOptions())._during(session):
+            if run_options is None:
                 results = session.run(values, bound)
+            else:
+                with run_options._during(session):
+                    results = session.run(values, bound)
         except CancelledError as error:
             raise Fail.of("Exiting due to terminate flag being set to true.") from error
         except InputError as error:
             raise self._misfit(values) or of_error(error) from error
         except Error as error:
             raise of_error(error) from error
-        named = {arg.name: _to_maps(results, arg) for arg in self._outputs}
-        return [named[name] for name in (output_names or known)]
+        if self._has_maps:
+            results = {arg.name: _to_maps(results, arg) for arg in self._outputs}
+        return [results[name] for name in names]
 
     def _misfit(self, values: Mapping[str, Any]) -> Optional[Exception]:
         """The text of onnxruntime for the first input whose type or shape differs from the declared one."""
