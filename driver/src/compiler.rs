@@ -9,7 +9,7 @@ use of_codegen::kernel::schedule::{self, Schedules};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Compiled, Summary};
 use of_diag::{Code, Diagnostics};
-use of_ir::{Func, Type};
+use of_ir::{Func, Module, Type};
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_tensorrt::Ranges;
@@ -24,7 +24,6 @@ use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
 use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
-use crate::training::Job;
 use crate::{input_files, mesh, precision, shapes, tune, variables};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
@@ -276,6 +275,16 @@ fn build(
     Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
 }
 
+/// A program of a plan that has several.
+pub(crate) struct Job {
+    /// Its name.
+    pub name: String,
+    /// What it runs.
+    pub func: Func,
+    /// The extents of open dimensions.
+    pub bindings: Bindings,
+}
+
 /// Compiles functions to the programs of one plan, which share weights, kernels and variables.
 pub(crate) fn compile_jobs(
     model: &Model,
@@ -295,6 +304,19 @@ pub(crate) fn compile_jobs(
     Ok(code)
 }
 
+/// Compiles a function for the ranks of a mesh.
+pub(crate) fn compile_job_on_mesh(
+    model: &Model,
+    job: &Job,
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Compiled, Diagnostics> {
+    let module = module_of(job.func.clone(), &model.module);
+    build_module_on_mesh(model, &module, &job.bindings, mesh, options, backends, observer).map(|built| built.code)
+}
+
 fn build_mesh(
     model: &Model,
     bindings: &Bindings,
@@ -303,7 +325,19 @@ fn build_mesh(
     backends: &Backends,
     observer: &dyn Observer,
 ) -> Result<Built, Diagnostics> {
-    let funcs = mesh::prepare(&model.module, bindings, mesh, options, RankSelection::All, backends, observer)?;
+    build_module_on_mesh(model, &model.module, bindings, mesh, options, backends, observer)
+}
+
+fn build_module_on_mesh(
+    model: &Model,
+    module: &Module,
+    bindings: &Bindings,
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Built, Diagnostics> {
+    let funcs = mesh::prepare(module, bindings, mesh, options, RankSelection::All, backends, observer)?;
     let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
     check_memory(code.plan(), options.memory)?;
     let programs = code.plan().programs.len();

@@ -3,9 +3,10 @@
 use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};
-use of_ir::{Func, Graph, Module};
+use of_ir::{Func, Graph, Module, NdSbp, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::ShardingConstraint;
+use of_ops::training::{InitialValue, variables};
 use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
@@ -14,8 +15,9 @@ use of_sharding::{MeshSpec, Meshes, layout, spmd};
 
 use crate::backends::Backends;
 use crate::codegen_passes;
-use crate::error::error;
+use crate::error::{count, error};
 use crate::generate::Generator;
+use crate::name_patterns::matches;
 use crate::observer::{Observer, checkpoint, report};
 use crate::options::{CompileOptions, MeshOptions, Search};
 use crate::prepare::{main_func, module_of};
@@ -39,6 +41,70 @@ pub fn add_alternatives(manager: &mut Manager, what: &[Search], mesh: &str) -> R
         }
     }
     Ok(())
+}
+
+/// Writes layouts that were chosen by hand into the types of a function's inputs. Each is `NAME=LAYOUT`, such as
+/// `image=S(0)` or `*.weight=B,S(1)`, with a component for each axis of the mesh; `*` in a name stands for any text.
+///
+/// # Errors
+/// When a text is no layout of the mesh, or names no input.
+pub fn fix_layouts(module: &mut Module, spec: &MeshSpec, layouts: &[String]) -> Result<(), Diagnostics> {
+    if layouts.is_empty() {
+        return Ok(());
+    }
+    let name = match module.meshes.keys().next() {
+        Some(name) => name.clone(),
+        None => {
+            module.meshes.insert(FIXED_MESH.into(), spec.ir());
+            FIXED_MESH.to_string()
+        }
+    };
+    let func = module.main_mut().ok_or_else(|| error(Code::NAME, "the module has no function"))?;
+    let args: Vec<ValueId> = func.graph.args().to_vec();
+    for text in layouts {
+        let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("layout '{text}' {what}")));
+        let Some((pattern, axes)) = text.rsplit_once('=') else {
+            return Err(wrong("is not NAME=LAYOUT, such as image=S(0)".into()));
+        };
+        let sbp = parse_layout(axes, &name).ok_or_else(|| {
+            wrong("has no layout after '=': S(AXIS), B or P(sum) for each axis of the mesh, such as S(0),B".into())
+        })?;
+        if sbp.axes.len() != spec.shape().len() {
+            let (given, axes) = (count(sbp.axes.len(), "component"), spec.shape().len());
+            return Err(wrong(format!("has {given}, and the mesh needs {axes}: one for each axis")));
+        }
+        let mut found = false;
+        for (input, v) in func.inputs.iter().zip(&args).filter(|(input, _)| matches(pattern, input)) {
+            let Some(ty) = func.graph.ty(*v).as_tensor().cloned() else { continue };
+            let rank = ty.shape.as_ref().map_or(0, |shape| shape.len());
+            // Of inputs that a pattern names together, those without the axis stay free: biases, and numbers of steps.
+            let fits = sbp.axes.iter().all(|s| !matches!(s, Sbp::Split(axis) if usize::from(*axis) >= rank));
+            if !fits && !pattern.contains('*') {
+                return Err(wrong(format!("splits an axis that '{input}' does not have: it is {}", Type::Tensor(ty))));
+            }
+            found = true;
+            if fits {
+                let ty = TensorType { sbp: Some(sbp.clone()), ..ty };
+                Rewriter::new(&mut func.graph, "layout").set_type(*v, Type::Tensor(ty));
+            }
+        }
+        if !found {
+            let names: Vec<&str> = func.inputs.iter().take(8).map(String::as_str).collect();
+            let more = if func.inputs.len() > names.len() { ", …" } else { "" };
+            let hint = format!("its inputs and variables are {}{more}", names.join(", "));
+            return Err(error(Code::NAME, format!("layout '{text}' names no input of the model")).hint(hint).into());
+        }
+    }
+    Ok(())
+}
+
+/// The name of the mesh of a module whose types name none.
+const FIXED_MESH: &str = "mesh";
+
+/// The layout `S(0),B` on a mesh.
+fn parse_layout(axes: &str, mesh: &str) -> Option<NdSbp> {
+    let ty = of_ir::text::parse_type(&format!("tensor<f32, #of.sbp<@{mesh}, [{axes}]>>")).ok()?;
+    ty.as_tensor()?.sbp.clone()
 }
 
 /// The functions that the ranks of a mesh execute (SPMD: ranks with equal functions share one).
@@ -102,6 +168,7 @@ fn shard(
 ) -> Result<Module, Diagnostics> {
     let func = main_func(module)?;
     let mut sharded = module_of(func.clone(), module);
+    fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?;
     let activity = observer.begin("sharding");
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings.clone());
@@ -137,7 +204,7 @@ fn rank_functions(
     observer: &dyn Observer,
 ) -> Result<(Vec<Func>, Vec<usize>), Diagnostics> {
     let classes = spmd::rank_classes(whole, meshes);
-    let shares = selection == RankSelection::OnePerClass || !splits_constants(&whole.graph);
+    let shares = selection == RankSelection::OnePerClass || !splits_constants(whole)?;
     let text = options.pipeline.as_deref().unwrap_or(CPU_PIPELINE);
     observer.source(PIPELINE_FILE, text);
     let (mut funcs, mut ranks) = (Vec::new(), Vec::with_capacity(classes.len()));
@@ -185,18 +252,26 @@ fn results_have_layouts(g: &Graph) -> bool {
     ops.into_iter().any(|op| g.op(op).results.iter().any(has_layout))
 }
 
-/// Whether ranks have different constants: a constant is split whose elements are not all equal.
-fn splits_constants(g: &Graph) -> bool {
-    let split = |v: &of_ir::ValueId| {
-        let sbp = g.ty(*v).as_tensor().and_then(|t| t.sbp.as_ref());
+/// Whether ranks have different constants or initial values of variables: one is split whose elements are not all equal.
+fn splits_constants(func: &Func) -> Result<bool, Diagnostics> {
+    let g = &func.graph;
+    let split = |v: ValueId| {
+        let sbp = g.ty(v).as_tensor().and_then(|t| t.sbp.as_ref());
         sbp.is_some_and(|s| layout::share(&s.axes, &vec![2; s.axes.len()]) < 1.0)
     };
-    let uniform = |v: &of_ir::ValueId| {
-        let value = g.constant(*v);
-        let size = value.as_ref().and_then(|t| t.dtype().bits()).map_or(0, |bits| bits / 8);
-        let bytes = value.as_ref().and_then(of_ir::Tensor::bytes);
+    let uniform = |value: Option<&of_ir::Tensor>| {
+        let size = value.and_then(|t| t.dtype().bits()).map_or(0, |bits| bits / 8);
+        let bytes = value.and_then(of_ir::Tensor::bytes);
         size > 0 && bytes.is_some_and(|b| b.chunks(size).all(|c| Some(c) == b.get(..size)))
     };
-    let differ = |v: &of_ir::ValueId| split(v) && !uniform(v);
-    g.region_ops(g.entry()).any(|op| g.op(op).def.traits().constant && g.op(op).results.iter().any(differ))
+    let differ = |v: &ValueId| split(*v) && !uniform(g.constant(*v).as_ref());
+    let constants = g.region_ops(g.entry()).filter(|op| g.op(*op).def.traits().constant);
+    if constants.into_iter().any(|op| g.op(op).results.iter().any(differ)) {
+        return Ok(true);
+    }
+    let variables = variables(func)?;
+    Ok(variables.iter().any(|variable| match &variable.initial {
+        Some(InitialValue::Tensor(value)) => split(g.args()[variable.input]) && !uniform(Some(value)),
+        _ => false,
+    }))
 }

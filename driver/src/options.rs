@@ -157,6 +157,9 @@ pub struct MeshOptions {
     pub search: Vec<Search>,
     /// Pipeline parallelism; `None` is one stage.
     pub stages: Option<Stages>,
+    /// Layouts of inputs and variables that are chosen by hand: `NAME=S(0),B`, with a component for each axis of the mesh. `*` in a
+    /// name stands for any text.
+    pub layouts: Vec<String>,
 }
 
 /// What the sharding search chooses together with the layouts of tensors.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics};
-use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
+use of_plan::{ElementType, InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{
-    ExecError, LoadError, MeshSession, MeshVariables, RankSession, RunError, SessionError, SessionPool, Tensor,
-    Transport, Value, Variables,
+    ExecError, LoadError, MeshSession, MeshVariables, RankSession, RankVariables, RunError, SessionError, SessionPool,
+    Tensor, Transport, Value, Variables,
 };
 
 use crate::backends::Backends;
@@ -37,14 +37,37 @@ pub enum SessionVariables<'s> {
     One(&'s Arc<Variables>),
     /// Those of a mesh, of which each rank has its part.
     Ranks(&'s MeshVariables),
+    /// Those of a mesh, of which this process has one rank's part. All ranks must set and get the same values in the same order.
+    Rank(&'s RankVariables),
 }
 
 impl<'s> SessionVariables<'s> {
     /// Their names.
     pub fn names(self) -> Vec<&'s str> {
+        self.types().into_iter().map(|(name, ..)| name).collect()
+    }
+
+    /// Name, element type and extents of each, whole.
+    pub fn types(self) -> Vec<(&'s str, ElementType, &'s [i64])> {
+        let of_port = |port: &'s MeshPort| (port.name.as_str(), port.dtype(), port.dims.as_slice());
         match self {
-            SessionVariables::One(variables) => variables.list().iter().map(|v| v.name.as_str()).collect(),
-            SessionVariables::Ranks(variables) => variables.list().iter().map(|v| v.name.as_str()).collect(),
+            SessionVariables::One(variables) => {
+                variables.list().iter().map(|v| (v.name.as_str(), v.dtype(), v.dims.as_slice())).collect()
+            }
+            SessionVariables::Ranks(variables) => variables.list().iter().map(of_port).collect(),
+            SessionVariables::Rank(variables) => variables.list().iter().map(of_port).collect(),
+        }
+    }
+
+    /// The value of a variable, whole, on the rank that reports results: all ranks must ask for it, and those of other
+    /// processes get `None`. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// As [`SessionVariables::get`].
+    pub fn reported(self, name: &str) -> Result<Option<Tensor>, RunError> {
+        match self {
+            SessionVariables::Rank(variables) => variables.get_on_first(name),
+            _ => self.get(name).map(Some),
         }
     }
 
@@ -56,6 +79,7 @@ impl<'s> SessionVariables<'s> {
         match self {
             SessionVariables::One(variables) => variables.get(name),
             SessionVariables::Ranks(variables) => variables.get(name),
+            SessionVariables::Rank(variables) => variables.get(name),
         }
     }
 
@@ -67,6 +91,7 @@ impl<'s> SessionVariables<'s> {
         match self {
             SessionVariables::One(variables) => variables.set(name, value),
             SessionVariables::Ranks(variables) => variables.set(name, value),
+            SessionVariables::Rank(variables) => variables.set(name, value),
         }
     }
 
@@ -75,6 +100,7 @@ impl<'s> SessionVariables<'s> {
         match self {
             SessionVariables::One(variables) => variables.reset(),
             SessionVariables::Ranks(variables) => variables.reset(),
+            SessionVariables::Rank(variables) => variables.reset(),
         }
     }
 }
@@ -157,6 +183,18 @@ impl Session {
         backends: &Backends,
     ) -> Result<Session, Diagnostics> {
         let mesh = find_mesh(&plan, inputs)?;
+        Session::as_rank(plan, mesh, rank, transport, options, backends)
+    }
+
+    /// Opens one rank of a mesh of a plan.
+    pub(crate) fn as_rank(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        rank: usize,
+        transport: Arc<dyn Transport>,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
         let session = RankSession::new(plan, mesh, rank, transport, runtime_options(options), &backends.loaders);
         Ok(Session { executor: Executor::Rank(Box::new(session.map_err(|e| session_error(&e))?)) })
     }
@@ -173,7 +211,8 @@ impl Session {
         Ok(Session { executor: Executor::Mesh(Box::new(session)) })
     }
 
-    fn for_program(
+    /// Opens a program of a plan.
+    pub(crate) fn for_program(
         plan: Arc<PlanFile>,
         program: usize,
         options: &SessionOptions,
@@ -256,13 +295,18 @@ impl Session {
         steps.peek().is_some().then(|| steps.sum())
     }
 
-    /// The values that it keeps between runs; `None` where the plan has no variables, or this process has one rank's parts only.
+    /// The values that it keeps between runs; `None` where the plan has no variables.
     pub fn variables(&self) -> Option<SessionVariables<'_>> {
         match &self.executor {
             Executor::Single(session) => session.variables().map(SessionVariables::One),
             Executor::Mesh(session) => session.variables().map(SessionVariables::Ranks),
-            Executor::Rank(_) => None,
+            Executor::Rank(session) => session.variables().map(SessionVariables::Rank),
         }
+    }
+
+    /// Whether this process reports results: of ranks that are processes, the first one does.
+    pub fn reports(&self) -> bool {
+        !matches!(&self.executor, Executor::Rank(session) if session.rank() > 0)
     }
 
     /// Names of the inputs.

@@ -52,22 +52,8 @@ impl MeshVariables {
     /// When there is no such variable, or the value has another type.
     pub fn set(&self, name: &str, value: &Tensor) -> Result<(), RunError> {
         let (program, port) = (self.program(), self.port(name)?);
-        let wrong = |problem: String| RunError::Variable { name: name.into(), problem };
-        let whole = value.bytes().filter(|_| value.dtype() == port.dtype() && value.dims() == port.dims);
-        let whole = whole.ok_or_else(|| {
-            let given = format!("{}{:?}", value.dtype(), value.dims());
-            wrong(format!("is {}{:?} and cannot be set to {given}", port.dtype(), port.dims))
-        })?;
-        let mesh = program.extents();
-        for (rank, variables) in self.ranks.iter().enumerate() {
-            let coords = coords(&mesh, rank);
-            let Some(variables) = variables.as_ref().filter(|_| holds(&port.layout, &coords)) else { continue };
-            let dims: Vec<i64> = port.block(&mesh, &coords, 0).iter().map(|(_, n)| *n as i64).collect();
-            let mut part = Tensor::zeros(port.dtype(), dims).map_err(|error| wrong(error.to_string()))?;
-            scatter_port(program, port, whole, rank, &mut part)?;
-            variables.set(name, &part)?;
-        }
-        Ok(())
+        let ranks = self.ranks.iter().enumerate();
+        ranks.into_iter().try_for_each(|(rank, own)| set_part(program, port, value, rank, own.as_deref()))
     }
 
     /// Gives every variable its initial value; those without one have none afterwards.
@@ -81,12 +67,40 @@ impl MeshVariables {
     }
 
     fn port(&self, name: &str) -> Result<&MeshPort, RunError> {
-        let found = self.list().iter().find(|port| port.name == name);
-        found.ok_or_else(|| {
-            let names: Vec<_> = self.list().iter().take(8).map(|port| port.name.as_str()).collect();
-            let more = if self.list().len() > names.len() { ", …" } else { "" };
-            let problem = format!("does not exist; there are {}{more}", names.join(", "));
-            RunError::Variable { name: name.into(), problem }
-        })
+        Ok(&self.list()[find(self.program(), name)?])
     }
+}
+
+/// The index of the variable of a name.
+pub(crate) fn find(program: &MeshProgram, name: &str) -> Result<usize, RunError> {
+    let list = &program.variables;
+    list.iter().position(|port| port.name == name).ok_or_else(|| {
+        let names: Vec<_> = list.iter().take(8).map(|port| port.name.as_str()).collect();
+        let more = if list.len() > names.len() { ", …" } else { "" };
+        let problem = format!("does not exist; there are {}{more}", names.join(", "));
+        RunError::Variable { name: name.into(), problem }
+    })
+}
+
+/// Sets a rank's part of a variable to its part of a whole value. `own` are the rank's variables, where it has any.
+pub(crate) fn set_part(
+    program: &MeshProgram,
+    port: &MeshPort,
+    value: &Tensor,
+    rank: usize,
+    own: Option<&Variables>,
+) -> Result<(), RunError> {
+    let wrong = |problem: String| RunError::Variable { name: port.name.clone(), problem };
+    let whole = value.bytes().filter(|_| value.dtype() == port.dtype() && value.dims() == port.dims);
+    let whole = whole.ok_or_else(|| {
+        let given = format!("{}{:?}", value.dtype(), value.dims());
+        wrong(format!("is {}{:?} and cannot be set to {given}", port.dtype(), port.dims))
+    })?;
+    let mesh = program.extents();
+    let coords = coords(&mesh, rank);
+    let Some(own) = own.filter(|_| holds(&port.layout, &coords)) else { return Ok(()) };
+    let dims: Vec<i64> = port.block(&mesh, &coords, 0).iter().map(|(_, n)| *n as i64).collect();
+    let mut part = Tensor::zeros(port.dtype(), dims).map_err(|error| wrong(error.to_string()))?;
+    scatter_port(program, port, whole, rank, &mut part)?;
+    own.set(&port.name, &part)
 }

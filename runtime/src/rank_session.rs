@@ -3,24 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use of_plan::{Exec, MeshProgram, PlanFile, Runs, Task};
+use of_plan::{MeshProgram, PlanFile};
 
 use crate::device::CodeMap;
 use crate::memory_budget::check_memory;
-use crate::mesh_ports::{check_inputs, gather, gathered, scatter, verified_mesh, zeros_for};
+use crate::mesh_ports::{check_inputs, gathered, scatter, verified_mesh, zeros_for};
+use crate::rank_exchange::RankExchange;
+use crate::rank_variables::RankVariables;
 use crate::session::{code_error, worker_count};
-use crate::task_context::place;
-use crate::transport::{StopReason, TransferBlock, Transport};
-use crate::{Loader, Options, RankContext, RunError, Session, SessionError, Tensor, Value};
+use crate::transport::Transport;
+use crate::{Loader, Options, RankContext, RunError, Session, SessionError, Value};
 
 /// One rank of a program on a mesh. Every rank takes the whole inputs, of which it reads its parts, and gives the whole
 /// outputs.
 pub struct RankSession {
-    plan: Arc<PlanFile>,
-    mesh: usize,
-    rank: usize,
-    transport: Arc<dyn Transport>,
+    exchange: Arc<RankExchange>,
     session: Session,
+    variables: Option<RankVariables>,
     /// Its parts of the inputs and outputs, allocated once.
     inputs: Vec<Value>,
     outputs: Vec<Value>,
@@ -62,17 +61,24 @@ impl RankSession {
         let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context);
         let session = session.inspect_err(|error| transport.fail(&error.to_string()))?;
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
-        Ok(Self { plan, mesh, rank, transport, session, inputs, outputs, step: Duration::ZERO, failed: None })
+        let exchange = Arc::new(RankExchange::new(plan, mesh, rank, transport));
+        let variables = RankVariables::new(&exchange, session.variables().cloned());
+        Ok(Self { exchange, session, variables, inputs, outputs, step: Duration::ZERO, failed: None })
     }
 
     /// The program.
     pub fn program(&self) -> &MeshProgram {
-        &self.plan.plan().meshes[self.mesh]
+        self.exchange.program()
     }
 
     /// The rank.
     pub fn rank(&self) -> usize {
-        self.rank
+        self.exchange.rank()
+    }
+
+    /// The values that it keeps between runs, where its program has variables.
+    pub fn variables(&self) -> Option<&RankVariables> {
+        self.variables.as_ref()
     }
 
     /// The time of this rank's last run, without the cut of inputs and the exchange of outputs.
@@ -91,109 +97,26 @@ impl RankSession {
         }
         let result = self.run_together(inputs);
         result.map_err(|error| {
-            let error = match (error, self.transport.reason()) {
-                (RunError::Stopped, Some(reason)) => RunError::Peer(self.explained(&reason)),
-                (error, _) => {
-                    self.transport.fail(&error.to_string());
-                    error
-                }
-            };
+            let error = self.exchange.explain(error, Some(self.session.program()));
             self.failed = Some(error.to_string());
             error
         })
     }
 
     fn run_together(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
-        let Self { plan, mesh, rank, session, .. } = self;
-        let program = &plan.plan().meshes[*mesh];
+        let program = self.exchange.program();
         check_inputs(program, inputs)?;
-        scatter(program, inputs, *rank, &mut self.inputs)?;
+        scatter(program, inputs, self.exchange.rank(), &mut self.inputs)?;
         let start = Instant::now();
-        session.run_into(&mut self.inputs, &mut self.outputs)?;
+        self.session.run_into(&mut self.inputs, &mut self.outputs)?;
         self.step = start.elapsed();
-        self.exchange()
+        (0..program.outputs.len()).map(|index| self.whole_output(index)).collect()
     }
 
-    /// The whole outputs, for which all ranks send their parts to all others.
-    fn exchange(&self) -> Result<Vec<Value>, RunError> {
-        let program = self.program();
-        let ranks = program.ranks.len();
-        // The numbers above those of the plan's transfers, in an order that is the same on all ranks.
-        let mut id = u32::MAX;
-        // For each output, the parts that come from other ranks: rank, number of the rank's output, bytes.
-        let mut received: Vec<Vec<(usize, usize, Vec<u8>)>> = vec![Vec::new(); program.outputs.len()];
-        for (index, received) in received.iter_mut().enumerate() {
-            for rank in 0..ranks {
-                if let Some(position) = gathered(program, rank, index) {
-                    if rank == self.rank {
-                        let bytes = self.own_part(position).ok_or_else(|| missing(program, index))?;
-                        let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
-                        let to = (0..ranks as u32).filter(|other| *other != rank as u32);
-                        let blocks: Vec<_> =
-                            to.map(|to| TransferBlock { to, bytes, block: &block, element: 1 }).collect();
-                        self.rendezvous(id, &blocks, &[], &mut |_| ())?;
-                    } else {
-                        let mut bytes = Vec::new();
-                        self.rendezvous(id, &[], &[rank as u32], &mut |block| bytes = block.to_vec())?;
-                        received.push((rank, position, bytes));
-                    }
-                    id -= 1;
-                }
-            }
-        }
-        let outputs = received.iter().enumerate().map(|(index, received)| {
-            gather(program, index, &|rank, position| {
-                let of = |(r, p, _): &&(usize, usize, Vec<u8>)| (*r, *p) == (rank, position);
-                if rank == self.rank {
-                    self.own_part(position)
-                } else {
-                    received.iter().find(of).map(|(.., bytes)| bytes.as_slice())
-                }
-            })
-        });
-        outputs.collect()
+    /// An output, for which all ranks send their parts to all others.
+    fn whole_output(&self, index: usize) -> Result<Value, RunError> {
+        let position = gathered(self.program(), self.exchange.rank(), index);
+        let own = position.and_then(|at| self.outputs.get(at)?.as_tensor()?.bytes());
+        self.exchange.gather_output(index, own).map(Value::from)
     }
-
-    fn own_part(&self, position: usize) -> Option<&[u8]> {
-        self.outputs.get(position).and_then(Value::as_tensor).and_then(Tensor::bytes)
-    }
-
-    fn rendezvous(
-        &self,
-        id: u32,
-        blocks: &[TransferBlock<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), RunError> {
-        let met = self.transport.rendezvous(self.rank as u32, id, blocks, from, &mut |_, block| take(block.bytes));
-        met.map_err(|_| RunError::Stopped)
-    }
-
-    /// Why the ranks stopped, with the task that this rank was in.
-    fn explained(&self, reason: &StopReason) -> String {
-        // Transfers above those of the plan are of outputs.
-        let outputs =
-            self.program().outputs.iter().map(|port| port.count() * self.program().ranks.len()).sum::<usize>();
-        if reason.transfer.is_some_and(|id| (u32::MAX - id) < outputs as u32) {
-            return format!("{}; rank {} waited for outputs", reason.text, self.rank);
-        }
-        let task = reason.transfer.and_then(|id| {
-            let is_it = |task: &&Task| match &task.exec {
-                Some(Exec::Boxing(exec)) => exec.transfer.id == id,
-                Some(Exec::Backend(exec)) => exec.rendezvous.iter().any(|r| r.transfer.id == id),
-                _ => false,
-            };
-            self.session.program().tasks.iter().find(is_it)
-        });
-        match task {
-            Some(task) => {
-                format!("{}; rank {} waited in task `{}`{}", reason.text, self.rank, task.name, place(task))
-            }
-            None => reason.text.clone(),
-        }
-    }
-}
-
-fn missing(program: &MeshProgram, index: usize) -> RunError {
-    RunError::Internal(format!("output `{}` has no part", program.outputs[index].name))
 }

@@ -18,14 +18,22 @@ pub enum JoinError {
     #[error("the rendezvous {0} is not on this host, and there is no job token")]
     NoToken(SocketAddr),
     /// Not all ranks came in time.
-    #[error("{missing} did not join within {seconds:.0} s; the plan's mesh has {ranks} ranks")]
+    #[error("{} did not join within {seconds:.0} s; the plan's mesh has {ranks} ranks", list(missing))]
     Missing {
-        /// The ranks, as text.
-        missing: String,
+        /// The ranks.
+        missing: Vec<u32>,
         /// How long they were waited for.
         seconds: f64,
         /// All ranks.
         ranks: u32,
+    },
+    /// A rank that joined does not connect.
+    #[error("{peer} joined, and did not connect within {seconds:.0} s")]
+    Unconnected {
+        /// The rank, its process and host.
+        peer: String,
+        /// How long it was waited for.
+        seconds: f64,
     },
     /// The rendezvous server ended the job.
     #[error("the rendezvous refused this rank: {0}")]
@@ -90,5 +98,29 @@ impl JoinError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> JoinError {
         let what = what.into();
         move |source| JoinError::Io { what, source }
+    }
+}
+
+/// `rank 3`, or `ranks 1, 2 and 5`.
+fn list(ranks: &[u32]) -> String {
+    /// As many are named.
+    const NAMED: usize = 8;
+    let named: Vec<String> = ranks.iter().take(NAMED).map(u32::to_string).collect();
+    match (&named[..], ranks.len() - named.len()) {
+        ([one], _) => format!("rank {one}"),
+        ([first @ .., last], 0) => format!("ranks {} and {last}", first.join(", ")),
+        (_, more) => format!("ranks {} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_listed() {
+        assert_eq!(list(&[3]), "rank 3");
+        assert_eq!(list(&[1, 2, 5]), "ranks 1, 2 and 5");
+        assert_eq!(list(&(0..20).collect::<Vec<_>>()), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
     }
 }

@@ -167,10 +167,9 @@ impl ProcessTransport {
         let open = |streams: &[Option<TcpStream>]| streams.iter().skip(own + 1).position(Option::is_none);
         while let Some(missing) = open(&data).or(open(&control)) {
             let Some(mut stream) = accept_until(listener, deadline)? else {
-                return Err(JoinError::Missing {
-                    missing: peers[own + 1 + missing].to_string(),
+                return Err(JoinError::Unconnected {
+                    peer: peers[own + 1 + missing].to_string(),
                     seconds: options.join_timeout.as_secs_f64(),
-                    ranks: identity.ranks,
                 });
             };
             match handshake::accept(&mut stream, identity) {

@@ -15,6 +15,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The first byte of the server's answer.
 const JOINED: u8 = 0;
 const REFUSED: u8 = 1;
+const MISSING: u8 = 2;
 
 /// The server of a rendezvous. One rank has it, or a launcher.
 #[derive(Debug)]
@@ -40,6 +41,14 @@ impl RendezvousServer {
         Ok(RendezvousServer { listener, identity: Identity::of_server(ranks, token) })
     }
 
+    /// As [`RendezvousServer::bind`], at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// When the host is not known, or the address cannot be had.
+    pub fn bind_named(address: &str, ranks: u32, token: &str) -> Result<RendezvousServer, JoinError> {
+        RendezvousServer::bind(resolve(address)?, ranks, token)
+    }
+
     /// Where it listens.
     ///
     /// # Errors
@@ -58,6 +67,7 @@ impl RendezvousServer {
         let peers: Vec<&PeerInfo> = came.iter().flatten().map(|registered| &registered.peer).collect();
         let answer = match &result {
             Ok(()) => table(&peers),
+            Err(JoinError::Missing { missing, seconds, .. }) => absence(missing, *seconds),
             Err(error) => refusal(&error.to_string()),
         };
         let mut sent = Ok(());
@@ -74,7 +84,7 @@ impl RendezvousServer {
             let Some(stream) = accept_until(&self.listener, deadline)? else {
                 let missing = came.iter().zip(0..).filter(|(rank, _)| rank.is_none()).map(|(_, rank)| rank);
                 return Err(JoinError::Missing {
-                    missing: list(&missing.collect::<Vec<u32>>()),
+                    missing: missing.collect(),
                     seconds: timeout.as_secs_f64(),
                     ranks: self.identity.ranks,
                 });
@@ -153,6 +163,7 @@ pub(crate) fn register(
     stream.read_exact(&mut kind).map_err(lost())?;
     match kind[0] {
         JOINED => read_table(&mut stream, identity.ranks, server).map_err(lost()),
+        MISSING => Err(read_absence(&mut stream, identity.ranks).map_err(lost())?),
         _ => Err(JoinError::Refused(read_text(&mut stream).map_err(lost())?)),
     }
 }
@@ -218,16 +229,20 @@ fn refusal(why: &str) -> Vec<u8> {
     out
 }
 
-/// `rank 3`, or `ranks 1, 2 and 5`.
-fn list(ranks: &[u32]) -> String {
-    /// As many are named.
-    const NAMED: usize = 8;
-    let named: Vec<String> = ranks.iter().take(NAMED).map(u32::to_string).collect();
-    match (&named[..], ranks.len() - named.len()) {
-        ([one], _) => format!("rank {one}"),
-        ([first @ .., last], 0) => format!("ranks {} and {last}", first.join(", ")),
-        (_, more) => format!("ranks {} and {more} more", named.join(", ")),
-    }
+/// Which ranks did not come within so many seconds.
+fn absence(missing: &[u32], seconds: f64) -> Vec<u8> {
+    let mut out = vec![MISSING];
+    out.extend(seconds.to_le_bytes());
+    out.extend((missing.len() as u32).to_le_bytes());
+    missing.iter().for_each(|rank| out.extend(rank.to_le_bytes()));
+    out
+}
+
+fn read_absence(from: &mut impl Read, ranks: u32) -> io::Result<JoinError> {
+    let mut seconds = [0; 8];
+    from.read_exact(&mut seconds)?;
+    let missing = (0..read_len(from)?.min(ranks)).map(|_| read_u32(from)).collect::<io::Result<Vec<u32>>>()?;
+    Ok(JoinError::Missing { missing, seconds: f64::from_le_bytes(seconds), ranks })
 }
 
 #[cfg(test)]
@@ -235,10 +250,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_listed() {
-        assert_eq!(list(&[3]), "rank 3");
-        assert_eq!(list(&[1, 2, 5]), "ranks 1, 2 and 5");
-        assert_eq!(list(&(0..20).collect::<Vec<_>>()), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more");
+    fn absent_ranks_are_named() {
+        let bytes = absence(&[1, 3], 2.5);
+        let error = read_absence(&mut &bytes[1..], 4).unwrap();
+        assert!(matches!(&error, JoinError::Missing { missing, ranks: 4, .. } if *missing == [1, 3]), "{error}");
+        for len in 1..bytes.len() {
+            assert!(read_absence(&mut &bytes[1..len], 4).is_err(), "{len} bytes");
+        }
     }
 
     #[test]

@@ -73,9 +73,12 @@ impl Trainer {
             for (part, name) in [("A", &adapter.a), ("B", &adapter.b)] {
                 let known = self.parameters.iter().find(|parameter| parameter.name == *name);
                 let variable = known.map_or(name, |parameter| &parameter.evaluated);
-                let value = self.variables.get(variable).map_err(|e| run_error(&e))?;
+                let value = self.variables()?.get(variable).map_err(|e| run_error(&e))?;
                 tensors.push((format!("base_model.model.{}.lora_{part}.weight", adapter.module()), value));
             }
+        }
+        if !self.reports() {
+            return Ok(());
         }
         snapshot::write_tensors(path, &tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?;
         let modules: Vec<&str> = self.adapters.iter().map(Adapter::module).collect();

@@ -9,7 +9,9 @@ mod events;
 mod example;
 mod idx;
 mod patterns;
+mod precision;
 mod schedule;
+mod sessions;
 mod snapshot;
 mod tfrecord;
 
@@ -21,30 +23,33 @@ pub use adapters::Lora;
 pub use data::{ColumnSpec, Dataset};
 pub use events::EventWriter;
 use of_codegen::Compiled;
-use of_diag::{Code, Diagnostics, Location};
+use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, TrainingSpec, prune, training};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
     Pruning, Role, named,
 };
-use of_ir::{Attr, DType, Func, Module, Tensor, Type};
+use of_ir::{Attr, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;
-use of_passes::{Manager, PRIMITIVES_PIPELINE, quantize};
 use of_plan::PlanFile;
-use of_runtime::{Value, Variables};
+use of_runtime::Value;
 pub use schedule::{Schedule, ScheduleKind};
+pub use sessions::Join;
 pub use snapshot::Progress;
 
 use crate::backends::Backends;
-use crate::compiler::compile_jobs;
-use crate::error::{count, error};
+use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
+use crate::error::error;
 use crate::model::Model;
 use crate::observer::Observer;
 use crate::options::{CompileOptions, Precision, SessionOptions};
-use crate::prepare::{main_func, module_of, verify};
-use crate::session::run_error;
+use crate::prepare::{main_func, verify};
+use crate::session::{SessionVariables, run_error};
 use crate::tensor_files;
-use patterns::{any_matches, check_known, matches};
+use patterns::{any_matches, check_known};
+use precision::in_precision;
+use sessions::Sessions;
+use snapshot::SnapshotWriter;
 
 /// What a model is trained for, and how.
 pub struct TrainOptions {
@@ -103,16 +108,6 @@ impl TrainOptions {
     }
 }
 
-/// A program of a plan that has several.
-pub(crate) struct Job {
-    /// Its name.
-    pub name: String,
-    /// What it runs.
-    pub func: Func,
-    /// The extents of open dimensions.
-    pub bindings: Bindings,
-}
-
 /// Trains a model.
 pub struct Trainer {
     /// The model with its adapters.
@@ -125,12 +120,8 @@ pub struct Trainer {
     parameters: Vec<Parameter>,
     compiled: Compiled,
     plan: Arc<PlanFile>,
-    backends: Backends,
-    session: SessionOptions,
-    train: of_runtime::Session,
-    /// Evaluations by the number of samples.
-    evals: Vec<(usize, of_runtime::Session)>,
-    variables: Arc<Variables>,
+    sessions: Sessions,
+    snapshots: SnapshotWriter,
     has_classes: bool,
     batch: usize,
 }
@@ -178,6 +169,23 @@ impl Trainer {
         compile: &CompileOptions,
         session: SessionOptions,
         observer: &dyn Observer,
+    ) -> Result<Trainer, Diagnostics> {
+        Trainer::on_ranks(model, options, rests, compile, session, observer, &|_| Ok(None))
+    }
+
+    /// As [`Trainer::new`], for a mesh whose ranks may be processes, of which `join` makes this one a rank. All ranks must do the
+    /// same with the trainer, in the same order.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`], and when ranks do not come.
+    pub fn on_ranks(
+        model: Model,
+        options: &TrainOptions,
+        rests: &[usize],
+        compile: &CompileOptions,
+        session: SessionOptions,
+        observer: &dyn Observer,
+        join: Join<'_>,
     ) -> Result<Trainer, Diagnostics> {
         verify(&model.module)?;
         check_supported(compile)?;
@@ -228,12 +236,23 @@ impl Trainer {
         // The jobs are in their precision already.
         let compile = &CompileOptions { precision: Precision::Model, ..compile.clone() };
         let backends = Backends::new(compile)?;
-        let compiled = compile_jobs(&model, &jobs, compile, &backends, observer)?;
-        let plan = Arc::new(compiled.open()?);
-        let train = crate::session::program_session(Arc::clone(&plan), 0, &session, &backends)?;
-        let variables =
-            Arc::clone(train.variables().ok_or_else(|| error(Code::PLAN, "a training plan has no variables"))?);
-        let mut out = Trainer {
+        let (compiled, plan, sessions) = match &compile.mesh {
+            None => {
+                let compiled = compile_jobs(&model, &jobs, compile, &backends, observer)?;
+                let plan = Arc::new(compiled.open()?);
+                let sessions = Sessions::of_one_rank(&plan, &sizes, &session, &backends)?;
+                (compiled, plan, sessions)
+            }
+            Some(mesh) => {
+                let compiled = compile_job_on_mesh(&model, &jobs[0], mesh, compile, &backends, observer)?;
+                let one_rank = CompileOptions { mesh: None, ..compile.clone() };
+                let evaluation = compile_jobs(&model, &jobs[1..], &one_rank, &backends, observer)?;
+                let (plan, evaluation) = (Arc::new(compiled.open()?), Arc::new(evaluation.open()?));
+                let sessions = Sessions::of_ranks(&plan, &evaluation, &sizes, &session, &backends, join)?;
+                (compiled, plan, sessions)
+            }
+        };
+        Ok(Trainer {
             model: model.module,
             base,
             adapters,
@@ -242,24 +261,11 @@ impl Trainer {
             parameters: made.parameters,
             compiled,
             plan,
-            backends,
-            session,
-            train,
-            evals: Vec::new(),
-            variables,
+            sessions,
+            snapshots: SnapshotWriter::default(),
             has_classes: options.loss.has_classes(),
             batch: options.batch,
-        };
-        for (samples, program) in sizes.into_iter().zip(1..) {
-            let session = out.sharing(program)?;
-            out.evals.push((samples, session));
-        }
-        Ok(out)
-    }
-
-    /// A session of another program of the plan.
-    fn sharing(&self, program: usize) -> Result<of_runtime::Session, Diagnostics> {
-        crate::session::sharing_session(&self.plan, program, &self.session, &self.backends, &self.variables)
+        })
     }
 
     /// The parameters of the model.
@@ -267,7 +273,7 @@ impl Trainer {
         &self.parameters
     }
 
-    /// The plan: programs `train` and `eval`.
+    /// The plan: programs `train` and `eval`; on a mesh, the step alone.
     pub fn plan(&self) -> &PlanFile {
         &self.plan
     }
@@ -293,8 +299,7 @@ impl Trainer {
         let rate = of_runtime::Tensor::from_elements(Vec::new(), &[rate as f32])
             .map_err(|e| error(Code::RUN, e.to_string()))?;
         batch.push(rate.into());
-        let outputs = self.train.run(batch).map_err(|e| run_error(&e))?;
-        number(&outputs[0])
+        number(&self.sessions.step(batch)?[0])
     }
 
     /// The mean loss over a data set, and the part of right labels.
@@ -302,17 +307,14 @@ impl Trainer {
     /// # Errors
     /// When the data does not fit, or a task fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, Diagnostics> {
+        self.sessions.begin_evaluation()?;
         let (mut loss, mut correct, mut labels) = (0.0, 0.0, 0usize);
         let mut start = 0;
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
             let batch = data.batch(&(start..start + samples).collect::<Vec<_>>())?;
             labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| t.dims().iter().product::<i64>() as usize);
-            let session = self.evals.iter_mut().find(|(size, _)| *size == samples).map(|(_, session)| session);
-            let session = session.ok_or_else(|| {
-                error(Code::INPUT, format!("the evaluation of {samples} samples was not compiled: name it in `rests`"))
-            })?;
-            let outputs = session.run(batch).map_err(|e| run_error(&e))?;
+            let outputs = self.sessions.evaluate(samples, batch)?;
             loss += number(&outputs[0])? * samples as f64;
             if self.has_classes {
                 let count = outputs[1].as_tensor().and_then(of_runtime::Tensor::to_elements::<i64>);
@@ -369,7 +371,7 @@ impl Trainer {
     /// # Errors
     /// When there is no such variable.
     pub fn parameter(&self, name: &str) -> Result<Tensor, Diagnostics> {
-        let value = self.variables.get(name).map_err(|e| run_error(&e))?;
+        let value = self.variables()?.get(name).map_err(|e| run_error(&e))?;
         match tensor_files::from_runtime(&value.into())? {
             of_ops::Value::Tensor(tensor) => Ok(tensor),
             _ => Err(error(Code::RUN, format!("variable '{name}' is no tensor")).into()),
@@ -380,16 +382,39 @@ impl Trainer {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn snapshot(&self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        snapshot::write(path, &self.variables, None, progress)
+    pub fn snapshot(&mut self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
+        self.begin_snapshot(path, progress)?;
+        self.finish_snapshots()
     }
 
-    /// Goes back to a snapshot, and returns how far the training was.
+    /// Begins to write a snapshot, and goes on while it is written: this copies the variables. Where an earlier one is still being
+    /// written, the newest one is written after it.
     ///
     /// # Errors
-    /// When the file cannot be read, or is of another model or optimizer. Then nothing changes.
+    /// When a variable has no value, or an earlier snapshot could not be written.
+    pub fn begin_snapshot(&mut self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
+        let values = snapshot::copy(self.sessions.variables()?)?;
+        match values {
+            Some(values) => self.snapshots.begin(path, values, progress),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the snapshots that were begun.
+    ///
+    /// # Errors
+    /// When one could not be written.
+    pub fn finish_snapshots(&mut self) -> Result<(), Diagnostics> {
+        self.snapshots.finish()
+    }
+
+    /// Goes back to a snapshot, and returns how far the training was. It may be of another mesh: values are whole.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is damaged, or is of another model or optimizer. Then nothing changes.
     pub fn restore(&mut self, path: &Path) -> Result<Progress, Diagnostics> {
-        snapshot::read(path, &self.variables)
+        self.finish_snapshots()?;
+        snapshot::read(path, self.sessions.variables()?)
     }
 
     /// Writes the parameters alone, as safetensors.
@@ -397,78 +422,36 @@ impl Trainer {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_parameters(&self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        let names: Vec<(String, String)> =
-            self.parameters.iter().map(|p| (p.name.clone(), p.evaluated.clone())).collect();
-        snapshot::write(path, &self.variables, Some(&names), progress)
+        let variables = self.sessions.variables()?;
+        let mut values = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            let value = variables.reported(&parameter.evaluated).map_err(|e| run_error(&e))?;
+            values.extend(value.map(|value| (parameter.name.clone(), value)));
+        }
+        if self.reports() { snapshot::write(path, &values, progress) } else { Ok(()) }
+    }
+
+    /// Whether this process reports results: of ranks that are processes, the first one does.
+    pub fn reports(&self) -> bool {
+        self.sessions.reports()
     }
 
     /// The variables: parameters, states of the optimizer, the number of the step.
-    pub fn variables(&self) -> &Arc<Variables> {
-        &self.variables
+    ///
+    /// # Errors
+    /// When there are none, which is a bug.
+    pub fn variables(&self) -> Result<SessionVariables<'_>, Diagnostics> {
+        self.sessions.variables()
     }
 }
 
 /// Rejects what a training does not do.
 fn check_supported(compile: &CompileOptions) -> Result<(), Diagnostics> {
-    if compile.mesh.is_some() {
-        let what = "training runs on one rank; a mesh is for graphs that hold a training step";
-        return Err(error(Code::UNSUPPORTED, what).hint("leave out --mesh").into());
-    }
     if compile.precision == Precision::Int8 {
         let what = "products of a training step are in f32, bf16 or f16, not in int8";
         return Err(error(Code::UNSUPPORTED, what).hint("train first, then compile with --precision int8").into());
     }
     Ok(())
-}
-
-/// The training step with the operands and results of products, forward and backward, rounded to 16 bits. Parameters, sums and all
-/// other ops stay as they are. Source: Micikevicius et al., "Mixed Precision Training" (2018).
-fn in_precision(
-    job: Job,
-    module: &Module,
-    precision: Precision,
-    keep_f32: &[String],
-    observer: &dyn Observer,
-) -> Result<Job, Diagnostics> {
-    let dtype = match precision {
-        Precision::Bf16 => DType::BF16,
-        Precision::F16 => DType::F16,
-        Precision::Model | Precision::Int8 => return Ok(job),
-    };
-    let Job { name, func, bindings } = job;
-    let mut single = module_of(func, module);
-    let mut manager = Manager::default();
-    manager.add::<of_passes::Specialize>(bindings).append(PRIMITIVES_PIPELINE)?;
-    manager.run(&mut single, &mut |s| observer.ir(s))?;
-    let mut func =
-        single.funcs.swap_remove("main").ok_or_else(|| error(Code::NAME, "the training step has no function"))?;
-    let mut used = vec![0usize; keep_f32.len()];
-    let mut is_kept = |loc: &Location| {
-        let named = |pattern: &String| {
-            loc.roots().iter().any(|root| match root {
-                Location::Onnx { node, op, .. } => matches(pattern, node) || matches(pattern, op),
-                _ => false,
-            })
-        };
-        let found = keep_f32.iter().position(named);
-        found.into_iter().for_each(|i| used[i] += 1);
-        found.is_some()
-    };
-    let products = quantize::round_contractions_except(&mut func, dtype, &mut is_kept)?;
-    if let Some(i) = used.iter().position(|n| *n == 0) {
-        let what = format!("no product is of a node or operator '{}', which is to stay f32", keep_f32[i]);
-        return Err(error(Code::NAME, what).into());
-    }
-    if products == 0 {
-        let what = format!("{dtype}: the training has no products or convolutions of f32 with more than a few terms");
-        return Err(error(Code::UNSUPPORTED, what).into());
-    }
-    let kept = match used.iter().sum::<usize>() {
-        0 => String::new(),
-        n => format!(", {n} kept in f32"),
-    };
-    observer.note(&format!("{dtype}: {} of forward and backward pass{kept}", count(products, "product")));
-    Ok(Job { name, func, bindings: Bindings::new() })
 }
 
 /// The extents of the dimensions that a batch gives, and those that are known.

@@ -166,7 +166,7 @@ fn precision_of_16_bits_trains_as_f32_does() {
     let run = |precision| {
         let mut t = trainer_in(module.clone(), &options, &[], precision).unwrap_or_else(|d| panic!("{d}"));
         let losses = steps(&mut t, &samples, SAMPLES, 30, 0.01);
-        let names: Vec<String> = t.variables().list().iter().map(|v| v.name.clone()).collect();
+        let names: Vec<String> = t.variables().unwrap().names().into_iter().map(str::to_owned).collect();
         (losses, names, t)
     };
     let (exact, names, _) = run(Precision::Model);

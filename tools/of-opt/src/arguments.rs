@@ -83,7 +83,7 @@ pub struct Codegen {
     #[arg(long)]
     pub no_winograd: bool,
     /// Compute products and convolutions in this precision, and report how outputs change on the --calibration data
-    #[arg(long, value_enum, value_name = "PRECISION", conflicts_with = "mesh")]
+    #[arg(long, value_enum, value_name = "PRECISION")]
     pub precision: Option<PrecisionArg>,
     /// Calibration data set: folders as --inputs takes them, folders of such folders, or NAME=FILE
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
@@ -92,6 +92,10 @@ pub struct Codegen {
     /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
     #[arg(long, value_name = "MESH", value_parser = OsStringValueParser::new().try_map(mesh))]
     pub mesh: Option<String>,
+    /// Layout of an input or variable on the mesh, chosen by hand: NAME=S(0), with a component for each axis of the mesh
+    /// (NAME=S(0),B). * in NAME stands for any text. The search chooses all others. May be repeated
+    #[arg(long, value_name = "NAME=LAYOUT", requires = "mesh")]
+    pub layout: Vec<String>,
     /// Search these jointly with the layouts
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
     pub joint_search: Vec<SearchArg>,
@@ -173,7 +177,7 @@ impl Codegen {
             SearchArg::Recompute => Search::Recompute,
         });
         let mesh = self.mesh.clone()?;
-        Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline() })
+        Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline(), layouts: self.layout.clone() })
     }
 
     /// The numbers of stages and microbatches. Of several numbers of microbatches the first counts.
@@ -199,6 +203,7 @@ impl Codegen {
     pub fn check_no_compile_flags(&self, allowed: &[&str]) -> Result<(), Diagnostics> {
         let flags = [
             ("--mesh", self.mesh.is_some()),
+            ("--layout", !self.layout.is_empty()),
             ("--stages", self.stages.is_some()),
             ("--microbatches", !self.microbatches.is_empty()),
             ("--joint-search", !self.joint_search.is_empty()),

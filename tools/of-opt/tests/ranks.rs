@@ -88,6 +88,51 @@ fn transfers_between_processes_give_the_same_bits() {
     }
 }
 
+/// Variables of ranks that are processes are set, kept and written as those of threads, whatever parts of them the ranks have.
+#[test]
+fn variables_of_processes_are_those_of_threads() {
+    let source = |layout: &str| {
+        let ty = format!("tensor<4x6xf32, #of.sbp<@m, [{layout}]>>");
+        format!(
+            r#"of.mesh @m {{devices = "cpu", shape = [2]}}
+func @main(%x: {ty} {{of.name = "x"}}, %s: {ty} {{of.name = "state"}}) -> ({ty} {{of.name = "y"}}, {ty} {{of.name = "next"}}) {{
+  %n = of.add %s, %x : ({ty}, {ty}) -> {ty}
+  %y = of.neg %n : ({ty}) -> {ty}
+  of.return %y, %n : ({ty}, {ty}) -> ()
+}}"#
+        )
+    };
+    for layout in ["S(0)", "S(1)", "B"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("m.of"), source(layout)).unwrap();
+        for (name, first) in [("x", 0.5f32), ("s", 10.0)] {
+            let values: Vec<f32> = (0..24u8).map(|i| first + f32::from(i)).collect();
+            let tensor = of_ops::Value::Tensor(of_ir::Tensor::from_slice(&[4, 6], &values).unwrap());
+            of_driver::tensor_files::write_npy(&path(&format!("{name}.npy")), name, &tensor).unwrap();
+        }
+        let of = |args: &str| {
+            let out = of_opt().args(args.split(' ')).current_dir(dir.path()).output().unwrap();
+            (out.status.success(), text(&out))
+        };
+        let compiled = of("compile m.of -o m.plan --variable next=state --mesh cpu[2]");
+        assert!(compiled.0, "{layout}: {compiled:?}");
+        let threads = of("run m.plan --inputs x=x.npy --set state=s.npy --iterations 3 --save state=threads.npy");
+        assert!(threads.0, "{layout}: {threads:?}");
+        for transport in ["shared-memory", "tcp"] {
+            let ranks = format!("--ranks 2 --peer-timeout 30s --transport {transport}");
+            let run = format!("run m.plan --inputs x=x.npy --iterations 3 --save state=processes.npy {ranks}");
+            let (done, (stdout, stderr)) = of(&format!("{run} --set state=s.npy"));
+            assert!(done && stdout == threads.1.0, "{layout}, {transport}: {stdout}{stderr}");
+            assert_eq!(fs::read(path("processes.npy")).unwrap(), fs::read(path("threads.npy")).unwrap(), "{layout}");
+            let (done, (_, stderr)) = of(&run);
+            assert!(!done && stderr.contains("variable `state` has no value: set it before the run"), "{stderr}");
+        }
+        let (done, (_, stderr)) = of("run m.plan --inputs x=x.npy --ranks 2 --peer-timeout 30s --set no=s.npy");
+        assert!(!done && stderr.contains("its variables are state"), "{stderr}");
+    }
+}
+
 #[test]
 fn ranks_of_a_launcher_join_where_it_says() {
     let dir = compiled("cpu[2]");

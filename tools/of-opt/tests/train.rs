@@ -177,7 +177,7 @@ fn wrong_training_says_what_to_do() {
         ),
         (&["-o", "m.onnx", "--precision", "int8", "--calibration", "x"], "--calibration has no effect on a training"),
         (&["-o", "m.onnx", "--precision", "bf16", "--keep-f32", "x"], "no product is of a node or operator 'x'"),
-        (&["-o", "m.onnx", "--mesh", "cpu[2]"], "training runs on one rank"),
+        (&["-o", "m.onnx", "--mesh", "cpu[2]", "--layout", "imag=S(0)"], "names no input of the model"),
         (&["-o", "m.onnx", "--prune", "4:2"], "'4:2' is no pruning"),
         (&["-o", "m.onnx", "--lora", "0"], "a rank is needed, or RANK:ALPHA"),
         (&["-o", "m.onnx", "--merge"], "--lora <RANK[:ALPHA]>"),

@@ -36,7 +36,7 @@ pub struct Compile {
     pub inputs: InputFiles,
     /// Keep an input's value in the session: the output is its value for the next run. With :zeros it is zeros at first, else
     /// 'run --set' sets it. Comma-separated or repeated
-    #[arg(long, value_name = "OUTPUT=INPUT[:zeros]", value_delimiter = ',', conflicts_with = "mesh")]
+    #[arg(long, value_name = "OUTPUT=INPUT[:zeros]", value_delimiter = ',')]
     pub variable: Vec<String>,
     /// Tune the register tiles of products and convolutions by measurement, for at most this time: 30s, 2m. The cache keeps
     /// the result for this machine and number of threads; 0 only reads the cache

@@ -77,8 +77,12 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         }
         mesh.memory = memory as f64;
     }
-    let source = model_file::open_model(&c.model, console)?;
+    let mut source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
+    // Several numbers of microbatches are compared, of which the options have one.
+    let options = Codegen { microbatches: Vec::new(), ..c.codegen.clone() }.options()?;
+    of_driver::precision::lower(&mut source, &options, console)?;
+    of_driver::mesh::fix_layouts(&mut source.module, &mesh, &sharding.layouts)?;
     let func = main_func(&source.module)?;
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, func, &mut bindings)?;
@@ -165,9 +169,10 @@ fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
         return Err(exit::usage(what).into());
     }
-    let source = model_file::open_model(&c.model, console)?;
+    let mut source = model_file::open_model(&c.model, console)?;
     verify(&source.module)?;
     let options = c.codegen.options()?;
+    of_driver::precision::lower(&mut source, &options, console)?;
     let (mut bindings, mut ranges) = (Bindings::default(), Ranges::new());
     shapes::bind_ranges(&c.shapes.shape, main_func(&source.module)?, &mut bindings, &mut ranges)?;
     let backends = Backends::with_ranges(&options, &ranges)?;

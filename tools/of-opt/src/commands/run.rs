@@ -140,11 +140,11 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
 /// When the inputs do not fit, something is not supported, or the run fails.
 pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let role = ranks::role(&c.ranks)?;
-    if let Role::Launcher(count) = role {
+    if let Role::Launcher(job) = &role {
         if is_dash(&c.model.model) {
             return Err(exit::usage("--ranks starts processes, which cannot all read stdin; give a file").into());
         }
-        return ranks::launch(count, &c.ranks);
+        return ranks::launch(job, &c.ranks);
     }
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
     let mut options = c.codegen.options()?;
@@ -161,7 +161,8 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
             super::compile::note_not_native(summary, console);
         }
     }
-    let session = SessionOptions { threads: options.worker_threads(), profile: false, memory: options.memory };
+    let threads = ranks::threads(&c.ranks, &role, &options)?;
+    let session = SessionOptions { threads, profile: false, memory: options.memory };
     let plan = Arc::new(workload.plan);
     let rank = match &role {
         Role::Rank(placement) => ranks::join(&c.ranks, placement, &plan)?.map(|transport| (placement.rank, transport)),
@@ -227,7 +228,8 @@ fn set_variables(list: &[String], session: &Session) -> Result<(), Diagnostics> 
 fn save_variables(list: &[String], session: &Session) -> Result<(), Diagnostics> {
     for (name, file) in variable_files(list, session)? {
         let Some(variables) = session.variables() else { return Ok(()) };
-        let value = variables.get(name).map_err(|e| run_error(&e))?;
+        // Of ranks that are processes, the first one writes.
+        let Some(value) = variables.reported(name).map_err(|e| run_error(&e))? else { continue };
         tensor_files::write_npy(Path::new(file), name, &tensor_files::from_runtime(&value.into())?)?;
     }
     Ok(())

@@ -96,12 +96,13 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
             let real = if c.run { Some(Measured::run(c, Arc::clone(&plan), before, console)?) } else { None };
             print(c, &predicted, real, console)
         }
-        ModelOrPlan::Model(source) => {
+        ModelOrPlan::Model(mut source) => {
             verify(&source.module)?;
+            let compile = c.codegen.options()?;
+            of_driver::precision::lower(&mut source, &compile, console)?;
             let func = main_func(&source.module)?;
             let mut bindings = Bindings::default();
             shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-            let compile = c.codegen.options()?;
             let backends = Backends::new(&compile)?;
             let selection = if c.run { RankSelection::All } else { RankSelection::OnePerClass };
             let funcs = mesh::prepare(&source.module, &bindings, &sharding, &compile, selection, &backends, console)?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
@@ -11,14 +12,17 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
     BaseStorage, Clipping, Dataset, EventWriter, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS, Progress, Pruning,
-    Role, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named, sample_order,
+    Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named, sample_order,
 };
 use of_driver::{Observer, SessionOptions, count, error};
 use of_onnx::ExportOptions;
+use of_plan::PlanFile;
+use of_runtime::Transport;
 
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::exit;
+use crate::ranks::{self, RankOptions, Role};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -163,6 +167,9 @@ pub struct Train {
     /// Print the configuration that file and flags give, as TOML, and end
     #[arg(long)]
     pub print_config: bool,
+    /// Ranks as processes.
+    #[command(flatten)]
+    pub ranks: RankOptions,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -222,6 +229,16 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         }
     }
     check_outputs(&c.output)?;
+    let role = ranks::role(&c.ranks)?;
+    match &role {
+        Role::All => {}
+        // Every process would train the whole model, and write the same files.
+        _ if c.codegen.mesh.is_none() => {
+            return Err(exit::usage("several processes train on a mesh: give --mesh, such as 'cpu[2]'").into());
+        }
+        Role::Launcher(job) => return ranks::launch(job, &c.ranks),
+        Role::Rank(_) => {}
+    }
     let mut options = options(c)?;
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
     let wanted = columns(&model, &options)?;
@@ -239,13 +256,24 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("--calibration has no effect on a training").into());
     }
     let compile = c.codegen.options()?;
-    let session = SessionOptions { threads: compile.worker_threads(), profile: false, memory: compile.memory };
+    let threads = ranks::threads(&c.ranks, &role, &compile)?;
+    let session = SessionOptions { threads, profile: false, memory: compile.memory };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
-    let mut trainer = Trainer::new(model, &options, &rests, &compile, session, console)?;
-    if let Some(path) = &c.plan {
+    let join = |plan: &PlanFile| match &role {
+        Role::Rank(placement) => {
+            let joined = ranks::join(&c.ranks, placement, plan)?;
+            Ok(joined.map(|transport| (placement.rank as usize, transport as Arc<dyn Transport>)))
+        }
+        Role::All | Role::Launcher(_) => Ok(None),
+    };
+    let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &join)?;
+    let reports = trainer.reports();
+    if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
     }
-    describe(&trainer, &data, console);
+    if reports {
+        describe(&trainer, &data, console);
+    }
     let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
     let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console)?;
     for path in &c.output {
@@ -349,9 +377,10 @@ fn datasets(
 }
 
 fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
-    let elements =
-        |role: Role| -> usize { trainer.parameters().iter().filter(|p| p.role == role).map(|p| p.elements).sum() };
-    let more = |role: Role, what: &str| match elements(role) {
+    let elements = |role: ParameterRole| -> usize {
+        trainer.parameters().iter().filter(|p| p.role == role).map(|p| p.elements).sum()
+    };
+    let more = |role: ParameterRole, what: &str| match elements(role) {
         0 => String::new(),
         n => format!(", {n} {what}"),
     };
@@ -359,9 +388,9 @@ fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
     console.note(&format!(
         "{}{classes}; {} parameters trained{}{}",
         count(data.len(), "sample"),
-        elements(Role::Trained),
-        more(Role::Frozen, "frozen"),
-        more(Role::Statistic, "running statistics"),
+        elements(ParameterRole::Trained),
+        more(ParameterRole::Frozen, "frozen"),
+        more(ParameterRole::Statistic, "running statistics"),
     ));
     let (zeros, all) = trainer.pruned();
     if all > 0 {
@@ -380,15 +409,20 @@ fn run(
 ) -> Result<Progress, Diagnostics> {
     let steps = data.len() / c.batch;
     let total = steps * c.epochs;
-    let mut progress = Progress { step: 0, seed: c.seed };
+    let reports = trainer.reports();
+    let mut progress = Progress { step: 0, seed: c.seed, batch: c.batch, samples: data.len() };
     if let Some(path) = c.snapshot.as_ref().filter(|path| c.resume && path.exists()) {
-        progress = trainer.restore(path)?;
-        console.note(&format!("resumed from {} at step {} of {total}", path.display(), progress.step));
+        let restored = trainer.restore(path)?;
+        check_same_data(path, restored, progress)?;
+        progress = restored;
+        if reports {
+            console.note(&format!("resumed from {} at step {} of {total}", path.display(), progress.step));
+        }
     }
-    let mut events = c.log_dir.as_ref().map(|folder| EventWriter::new(folder)).transpose()?;
+    let mut events = c.log_dir.as_ref().filter(|_| reports).map(|folder| EventWriter::new(folder)).transpose()?;
     let start = Instant::now();
     let first = progress.step;
-    let is_terminal = std::io::stderr().is_terminal() && !console.quiet;
+    let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
     while progress.step < total {
         let epoch = progress.step / steps;
         let order = sample_order(data.len(), progress.seed, epoch);
@@ -416,14 +450,14 @@ fn run(
             }
             let due = c.snapshot_every.is_some_and(|n| progress.step.is_multiple_of(n)) && step + 1 < steps;
             if let Some(path) = c.snapshot.as_ref().filter(|_| due) {
-                trainer.snapshot(path, progress)?;
+                trainer.begin_snapshot(path, progress)?;
             }
         }
         drop(line);
         let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
         let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
         if let Some(path) = &c.snapshot {
-            trainer.snapshot(path, progress)?;
+            trainer.begin_snapshot(path, progress)?;
         }
         if let Some(events) = &mut events {
             let mut scalars = vec![("train/samples_per_second", rate)];
@@ -432,6 +466,9 @@ fn run(
             events.scalars(progress.step, &scalars)?;
         }
         let loss = sum / count.max(1) as f64;
+        if !reports {
+            continue;
+        }
         if c.json {
             let line = serde_json::json!({
                 "epoch": epoch + 1, "step": progress.step, "loss": loss, "samples_per_second": rate,
@@ -451,7 +488,25 @@ fn run(
             epoch + 1
         ))?;
     }
+    trainer.finish_snapshots()?;
     Ok(progress)
+}
+
+/// Rejects a snapshot whose step is no position in this data, or that goes on with other random numbers.
+fn check_same_data(path: &Path, snapshot: Progress, own: Progress) -> Result<(), Diagnostics> {
+    let Progress { seed, batch, samples, .. } = snapshot;
+    if (seed, batch, samples) == (own.seed, own.batch, own.samples) {
+        return Ok(());
+    }
+    let what = format!(
+        "'{}' is of a training with --seed {seed} and --batch {batch} on {}; this one has --seed {} and --batch {} on {}",
+        path.display(),
+        of_driver::count(samples, "sample"),
+        own.seed,
+        own.batch,
+        of_driver::count(own.samples, "sample"),
+    );
+    Err(error(Code::INPUT, what).hint("go on with the same data and flags, or leave out --resume").into())
 }
 
 fn duration(time: Duration) -> String {
@@ -470,9 +525,14 @@ fn write(c: &Train, path: &Path, trainer: &Trainer, progress: Progress, console:
             None => trainer.write_parameters(path, progress)?,
         }
     } else {
+        // All ranks give their parts; the first one writes.
         let model = if c.merge { trainer.merged_model()? } else { trainer.trained_model()? };
-        of_onnx::export_file(path, &model, &ExportOptions::default())?;
+        if trainer.reports() {
+            of_onnx::export_file(path, &model, &ExportOptions::default())?;
+        }
     }
-    console.note(&format!("{}: written", path.display()));
+    if trainer.reports() {
+        console.note(&format!("{}: written", path.display()));
+    }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The launcher of `--ranks N`: N processes of this program on this machine, with this command line.
+//! The launcher of `--ranks N` and `--hosts FILE`: processes of this program on this machine, with this command line.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics, escaped_lines};
 use of_driver::error;
-use of_transport::{RendezvousServer, new_token};
+use of_transport::{JoinError, RendezvousServer, new_token};
 
-use super::{RankOptions, join_error};
+use super::{Job, RankOptions, join_error};
 use crate::progress;
 
 /// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
@@ -21,45 +21,48 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A rank's process.
 struct Rank {
+    number: u32,
     child: Child,
     ended: Option<ExitStatus>,
     /// Whether it did not end by itself.
     killed: bool,
 }
 
-/// Starts the ranks and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed with their
-/// numbers.
+/// Starts the ranks of this machine and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed
+/// with their numbers.
 ///
 /// # Errors
 /// When a rank cannot be started, or fails.
-pub fn launch(ranks: u32, options: &RankOptions) -> Result<(), Diagnostics> {
+pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
     let failed = |what: &str, e: &std::io::Error| Diagnostics::from(error(Code::RUN, format!("{what}: {e}")));
-    let token = new_token().map_err(|e| failed("no job token can be made", &e))?;
-    let server = RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, &token);
-    let server = server.map_err(|e| Diagnostics::from(join_error(&e)))?;
-    let address = server.address().map_err(|e| Diagnostics::from(join_error(&e)))?;
-    let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
-    let timeout = options.join_timeout;
-    // It tells the ranks what is wrong, and they say it. It ends with this process at the latest.
-    let serve = move || {
-        if let Err(error) = server.serve(timeout) {
-            tracing::debug!(%error, "the rendezvous failed");
-        }
+    // Hosts share the token of the environment, which the ranks have as well.
+    let (token, given) = match &job.rendezvous {
+        None => (new_token().map_err(|e| failed("no job token can be made", &e))?, false),
+        Some(_) => (std::env::var("OF_JOB_TOKEN").unwrap_or_default(), true),
     };
-    let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(serve);
-    thread.map_err(|e| failed("a thread cannot be started", &e))?;
-    let mut started = Ranks(Vec::with_capacity(ranks as usize));
+    let address = match &job.rendezvous {
+        Some(address) if !job.own.contains(&0) => address.clone(),
+        address => serve(job.ranks, address.as_deref(), &token, options.join_timeout)?,
+    };
+    let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
+    let mut started = Ranks(Vec::with_capacity(job.own.len()));
     let mut readers = Vec::new();
-    for rank in 0..ranks {
+    for rank in job.own.clone() {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));
-        command.env("OF_RANK", rank.to_string()).env("OF_RANKS", ranks.to_string());
-        command.env("OF_RENDEZVOUS", address.to_string()).env("OF_JOB_TOKEN", &token);
+        command.env("OF_RANK", rank.to_string()).env("OF_RANKS", job.ranks.to_string());
+        command.env("OF_RENDEZVOUS", &address);
+        if !given {
+            command.env("OF_JOB_TOKEN", &token);
+        }
+        if let Some(device) = job.devices.get((rank - job.own.start) as usize) {
+            command.env("CUDA_VISIBLE_DEVICES", device.to_string());
+        }
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         let mut child = command.spawn().map_err(|e| failed(&format!("rank {rank} cannot be started"), &e))?;
         let stderr = child.stderr.take();
-        started.0.push(Rank { child, ended: None, killed: false });
+        started.0.push(Rank { number: rank, child, ended: None, killed: false });
         readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr)))));
     }
     started.wait().map_err(|e| failed("a rank cannot be waited for", &e))?;
@@ -71,6 +74,26 @@ pub fn launch(ranks: u32, options: &RankOptions) -> Result<(), Diagnostics> {
         Some(what) => Err(error(Code::RUN, what).into()),
         None => Ok(()),
     }
+}
+
+/// Serves the rendezvous in a thread, at an address or at a free port of loopback. Returns the address.
+fn serve(ranks: u32, address: Option<&str>, token: &str, timeout: Duration) -> Result<String, Diagnostics> {
+    let joining = |e: JoinError| Diagnostics::from(join_error(&e));
+    let server = match address {
+        Some(address) => RendezvousServer::bind_named(address, ranks, token),
+        None => RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, token),
+    };
+    let server = server.map_err(joining)?;
+    let address = server.address().map_err(joining)?.to_string();
+    // It tells the ranks what is wrong, and they say it. It ends with this process at the latest.
+    let serve = move || {
+        if let Err(error) = server.serve(timeout) {
+            tracing::debug!(%error, "the rendezvous failed");
+        }
+    };
+    let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(serve);
+    thread.map_err(|e| error(Code::RUN, format!("a thread cannot be started: {e}")))?;
+    Ok(address)
 }
 
 /// Prints what a rank writes, line by line.
@@ -113,7 +136,8 @@ impl Ranks {
     /// How the ranks failed. Those that a signal ended come first, because the others failed after them.
     fn failure(&self) -> Option<String> {
         let mut failed: Vec<String> = Vec::new();
-        for (rank, n) in self.0.iter().zip(0..) {
+        for rank in &self.0 {
+            let n = rank.number;
             let Some(status) = rank.ended.filter(|status| !status.success()) else { continue };
             match status.signal() {
                 _ if rank.killed => failed.push(format!("rank {n} did not end, and was killed")),

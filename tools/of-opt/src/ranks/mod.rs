@@ -1,17 +1,22 @@
 //! Ranks as processes: `of-opt run --ranks N` starts them, and launchers of clusters do.
 
+mod hosts;
 mod launch;
+mod reason;
 
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_driver::{count, error};
-use of_plan::PlanFile;
+use of_driver::{CompileOptions, count, error};
+use of_plan::{MeshProgram, Plan, PlanFile};
 use of_transport::{Identity, JoinError, JoinOptions, Launcher, LinkChoice, Placement, ProcessTransport, plan_hash};
 
+use hosts::Hosts;
 pub use launch::launch;
 
 use crate::{exit, quantity};
@@ -23,6 +28,13 @@ pub struct RankOptions {
     /// this process as one of several (mpirun, srun, torchrun, an Indexed Job of Kubernetes), it is a rank without this flag
     #[arg(long, value_name = "N", help_heading = "Ranks", value_parser = RangedU64ValueParser::<u32>::new().range(2..=4096))]
     pub ranks: Option<u32>,
+    /// Run the ranks on the hosts that this file names, with their ports, devices and threads: the same command is started on each
+    /// host, and starts the ranks of that host as processes
+    #[arg(long, value_name = "FILE.toml", help_heading = "Ranks", conflicts_with = "ranks")]
+    pub hosts: Option<PathBuf>,
+    /// Which host of --hosts this machine is [default: the one whose address it has]
+    #[arg(long, value_name = "NAME", help_heading = "Ranks", requires = "hosts")]
+    pub host: Option<String>,
     /// The rendezvous of the ranks of a launcher; rank 0 listens there [default: what the launcher says: MASTER_ADDR and MASTER_PORT,
     /// Slurm's SLURM_LAUNCH_NODE_IPADDR, or OF_RENDEZVOUS]
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
@@ -54,10 +66,22 @@ pub enum TransportChoice {
 pub enum Role {
     /// It runs all ranks itself.
     All,
-    /// It starts so many processes.
-    Launcher(u32),
+    /// It starts processes.
+    Launcher(Job),
     /// It is one rank.
     Rank(Placement),
+}
+
+/// What a launcher starts.
+pub struct Job {
+    /// Ranks of the job.
+    ranks: u32,
+    /// Those that are started here.
+    own: Range<u32>,
+    /// `HOST:PORT` of the rendezvous; none where all ranks are started here.
+    rendezvous: Option<String>,
+    /// CUDA devices of the ranks that are started here.
+    devices: Vec<u32>,
 }
 
 /// What flags and environment say this process is.
@@ -68,7 +92,18 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
     let variable = |name: &str| std::env::var(name).ok();
     let placement = Placement::of_environment(&variable).map_err(exit::usage)?;
     let Some(mut placement) = placement else {
-        return Ok(options.ranks.map_or(Role::All, Role::Launcher));
+        let local = |ranks: u32| Job { ranks, own: 0..ranks, rendezvous: None, devices: Vec::new() };
+        let Some(file) = &options.hosts else {
+            return Ok(options.ranks.map_or(Role::All, |ranks| Role::Launcher(local(ranks))));
+        };
+        let hosts = Hosts::read(file)?;
+        let (here, own) = hosts.here(options.host.as_deref())?;
+        if variable("OF_JOB_TOKEN").is_none_or(|token| token.is_empty()) && !hosts.are_loopback() {
+            let what = "the ranks are on several hosts, and there is no job token";
+            return Err(error(Code::INPUT, what).hint(TOKEN_HINT).into());
+        }
+        let (ranks, devices) = (hosts.ranks(), here.devices.clone());
+        return Ok(Role::Launcher(Job { ranks, own, rendezvous: Some(hosts.rendezvous()), devices }));
     };
     if let (Some(flag), Some(ranks)) = (options.ranks, placement.ranks)
         && flag != ranks
@@ -86,6 +121,17 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
         }
     }
     Ok(Role::Rank(placement))
+}
+
+/// Worker threads of this process. A rank in a process of its own takes those of its host, or its share of the plan's (0).
+///
+/// # Errors
+/// When the file of hosts cannot be read.
+pub fn threads(options: &RankOptions, role: &Role, compile: &CompileOptions) -> Result<usize, Diagnostics> {
+    let Role::Rank(placement) = role else { return Ok(compile.worker_threads()) };
+    let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
+    let own = hosts.as_ref().and_then(|hosts| hosts.of_rank(placement.rank)?.threads);
+    Ok(own.unwrap_or(compile.threads))
 }
 
 /// Connects a rank to the others. `None` where the plan is for one rank, so that every process of the launcher runs it whole.
@@ -132,18 +178,35 @@ pub fn join(
         TransportChoice::SharedMemory => LinkChoice::SharedMemory,
     };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
+    let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
     let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link };
-    let transport = ProcessTransport::join(&identity, &options).map_err(|e| Diagnostics::from(join_error(&e)))?;
+    let joined = ProcessTransport::join(&identity, &options);
+    let transport = joined.map_err(|e| explained(&e, plan.plan(), mesh, hosts.as_ref()))?;
     Ok(Some(Arc::new(transport)))
 }
+
+/// The diagnostic for ranks that do not join: where they should be, and what the plan needs them for.
+fn explained(e: &JoinError, plan: &Plan, mesh: &MeshProgram, hosts: Option<&Hosts>) -> Diagnostics {
+    /// As many ranks are explained.
+    const EXPLAINED: usize = 4;
+    let mut diagnostic = join_error(e);
+    if let JoinError::Missing { missing, .. } = e {
+        for rank in missing.iter().take(EXPLAINED) {
+            let host = hosts.and_then(|hosts| hosts.of_rank(*rank));
+            let host = host.map_or_else(String::new, |host| format!(", to be started on {}", host.name()));
+            diagnostic = diagnostic.note(reason::why_needed(plan, mesh, *rank) + &host);
+        }
+    }
+    diagnostic.into()
+}
+
+const TOKEN_HINT: &str =
+    "set OF_JOB_TOKEN to one secret text for all ranks: they prove to one another that they know it";
 
 fn join_error(e: &JoinError) -> Diagnostic {
     let (code, hint) = match e {
         JoinError::Address { .. } => (Code::INPUT, None),
-        JoinError::NoToken(_) => (
-            Code::INPUT,
-            Some("set OF_JOB_TOKEN to one secret text for all ranks: they prove to one another that they know it"),
-        ),
+        JoinError::NoToken(_) => (Code::INPUT, Some(TOKEN_HINT)),
         JoinError::Missing { .. } => (Code::RUN, Some("start all ranks; --join-timeout gives them more time")),
         JoinError::Plan { .. } => (Code::INPUT, None),
         JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),

@@ -1,0 +1,113 @@
+//! The sessions of a training: one for steps, and one for evaluations of each number of samples.
+//!
+//! On one rank they share their variables. On a mesh the step alone is cut; evaluations run on one rank, on copies of the
+//! variables that an evaluation begins with.
+
+use std::sync::Arc;
+
+use of_diag::{Code, Diagnostics};
+use of_plan::PlanFile;
+use of_runtime::{Transport, Value, Variables};
+
+use crate::backends::Backends;
+use crate::error::error;
+use crate::options::SessionOptions;
+use crate::session::{Session, SessionVariables, program_session, run_error, sharing_session};
+
+/// Connects this process to the others of a job, each of which is a rank of the plan's mesh; gives its rank. `None` where the
+/// ranks are threads of this process.
+pub type Join<'j> = &'j dyn Fn(&PlanFile) -> Result<Option<(usize, Arc<dyn Transport>)>, Diagnostics>;
+
+pub(super) struct Sessions {
+    steps: Session,
+    /// By the number of samples.
+    evaluations: Vec<(usize, of_runtime::Session)>,
+    /// The variables of evaluations that do not share those of the steps.
+    copies: Option<Arc<Variables>>,
+}
+
+impl Sessions {
+    /// Sessions of a plan whose first program is the step, and whose others are evaluations of so many samples.
+    pub fn of_one_rank(
+        plan: &Arc<PlanFile>,
+        sizes: &[usize],
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Sessions, Diagnostics> {
+        let steps = Session::for_program(Arc::clone(plan), 0, options, backends)?;
+        let Some(SessionVariables::One(shared)) = steps.variables() else { return Err(no_variables()) };
+        let evaluations = evaluations(plan, 1, sizes, options, backends, shared)?;
+        Ok(Sessions { steps, evaluations, copies: None })
+    }
+
+    /// Sessions of a plan for a mesh, and of a plan with evaluations of so many samples.
+    pub fn of_ranks(
+        plan: &Arc<PlanFile>,
+        evaluation: &Arc<PlanFile>,
+        sizes: &[usize],
+        options: &SessionOptions,
+        backends: &Backends,
+        join: Join<'_>,
+    ) -> Result<Sessions, Diagnostics> {
+        let steps = match join(plan)? {
+            Some((rank, transport)) => Session::as_rank(Arc::clone(plan), 0, rank, transport, options, backends)?,
+            None => Session::first(Arc::clone(plan), options, backends)?,
+        };
+        if steps.variables().is_none() {
+            return Err(no_variables());
+        }
+        let first = program_session(Arc::clone(evaluation), 0, options, backends)?;
+        let copies = Arc::clone(first.variables().ok_or_else(no_variables)?);
+        let evaluations = evaluations(evaluation, 0, sizes, options, backends, &copies)?;
+        Ok(Sessions { steps, evaluations, copies: Some(copies) })
+    }
+
+    /// The variables of the steps.
+    pub fn variables(&self) -> Result<SessionVariables<'_>, Diagnostics> {
+        self.steps.variables().ok_or_else(no_variables)
+    }
+
+    /// Whether this process reports results: of ranks that are processes, the first one does.
+    pub fn reports(&self) -> bool {
+        self.steps.reports()
+    }
+
+    /// Runs a step.
+    pub fn step(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+        self.steps.run_values(inputs)
+    }
+
+    /// Makes the variables of evaluations those of the last step.
+    pub fn begin_evaluation(&self) -> Result<(), Diagnostics> {
+        let (Some(copies), steps) = (&self.copies, self.variables()?) else { return Ok(()) };
+        let copy = |variable: &of_plan::Variable| copies.set(&variable.name, &steps.get(&variable.name)?);
+        copies.list().iter().try_for_each(copy).map_err(|e| run_error(&e))
+    }
+
+    /// Evaluates so many samples.
+    pub fn evaluate(&mut self, samples: usize, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+        let session = self.evaluations.iter_mut().find(|(size, _)| *size == samples).map(|(_, session)| session);
+        let session = session.ok_or_else(|| {
+            error(Code::INPUT, format!("the evaluation of {samples} samples was not compiled: name it in `rests`"))
+        })?;
+        session.run(inputs).map_err(|e| run_error(&e))
+    }
+}
+
+/// Sessions of the programs of a plan from `first` on, which share variables.
+fn evaluations(
+    plan: &Arc<PlanFile>,
+    first: usize,
+    sizes: &[usize],
+    options: &SessionOptions,
+    backends: &Backends,
+    variables: &Arc<Variables>,
+) -> Result<Vec<(usize, of_runtime::Session)>, Diagnostics> {
+    let session =
+        |(size, program): (&usize, usize)| Ok((*size, sharing_session(plan, program, options, backends, variables)?));
+    sizes.iter().zip(first..).map(session).collect()
+}
+
+fn no_variables() -> Diagnostics {
+    error(Code::PLAN, "a training plan has no variables").into()
+}

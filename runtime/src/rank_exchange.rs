@@ -1,0 +1,138 @@
+//! Whole values of ranks that are processes: each rank sends its part of an output or variable to the others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use of_plan::{Exec, MeshPort, MeshProgram, PlanFile, Program, Runs, Task};
+
+use crate::mesh_ports::{contributes, gather_port};
+use crate::task_context::place;
+use crate::transport::{StopReason, TransferBlock, Transport};
+use crate::{RunError, Tensor};
+
+/// Who gets a whole value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receivers {
+    All,
+    /// The first rank.
+    First,
+}
+
+/// A rank, and its transport to the others.
+pub(crate) struct RankExchange {
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    rank: usize,
+    transport: Arc<dyn Transport>,
+}
+
+impl fmt::Debug for RankExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RankExchange").field("mesh", &self.mesh).field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl RankExchange {
+    /// A rank of a mesh that was verified.
+    pub fn new(plan: Arc<PlanFile>, mesh: usize, rank: usize, transport: Arc<dyn Transport>) -> Self {
+        Self { plan, mesh, rank, transport }
+    }
+
+    pub fn program(&self) -> &MeshProgram {
+        &self.plan.plan().meshes[self.mesh]
+    }
+
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Whether this rank's part of a port becomes part of the whole.
+    pub fn contributes(&self, port: &MeshPort) -> bool {
+        contributes(self.program(), port, self.rank)
+    }
+
+    /// Output `index` whole, on all ranks. `own` are the bytes of this rank's part.
+    pub fn gather_output(&self, index: usize, own: Option<&[u8]>) -> Result<Tensor, RunError> {
+        let port = &self.program().outputs[index];
+        if self.contributes(port) && own.is_none() {
+            return Err(RunError::Internal(format!("output `{}` has no part", port.name)));
+        }
+        let whole = self.gather(port, u32::MAX - index as u32, Receivers::All, own.unwrap_or_default())?;
+        whole.ok_or_else(|| RunError::Internal(format!("output `{}` is on no rank", port.name)))
+    }
+
+    /// Variable `index` whole, for the ranks of `to`; `own` are the bytes of this rank's part, none where it has no value.
+    pub fn gather_variable(&self, index: usize, to: Receivers, own: Option<&[u8]>) -> Result<Option<Tensor>, RunError> {
+        let program = self.program();
+        let id = u32::MAX - (program.outputs.len() + index) as u32;
+        let whole = self.gather(&program.variables[index], id, to, own.unwrap_or_default());
+        whole.map_err(|error| self.explain(error, None))
+    }
+
+    /// The rendezvous with number `id`: the numbers above those of the plan's transfers are of outputs and variables.
+    fn gather(&self, port: &MeshPort, id: u32, to: Receivers, own: &[u8]) -> Result<Option<Tensor>, RunError> {
+        let (program, me) = (self.program(), self.rank);
+        let receives = |rank: usize| to == Receivers::All || rank == 0;
+        let block = Runs::of(&[(0, own.len())], &[(0, own.len())]);
+        let receivers = (0..program.ranks.len()).filter(|other| *other != me && receives(*other));
+        let send = |other: usize| TransferBlock { to: other as u32, bytes: own, block: &block, element: 1 };
+        let blocks: Vec<TransferBlock<'_>> =
+            if self.contributes(port) { receivers.map(send).collect() } else { Vec::new() };
+        let senders: Vec<u32> = (0..program.ranks.len())
+            .filter(|other| *other != me && receives(me) && contributes(program, port, *other))
+            .map(|other| other as u32)
+            .collect();
+        let mut parts = vec![Vec::new(); senders.len()];
+        self.transport
+            .rendezvous(me as u32, id, &blocks, &senders, &mut |from, part| parts[from] = part.bytes.to_vec())
+            .map_err(|_| RunError::Stopped)?;
+        if !receives(me) {
+            return Ok(None);
+        }
+        if let Some((sender, _)) = senders.iter().zip(&parts).find(|(_, part)| part.is_empty()) {
+            let problem = format!("has no value on rank {sender}: set it on all ranks, or reset all");
+            return Err(RunError::Variable { name: port.name.clone(), problem });
+        }
+        let part = |rank: usize| {
+            let sent = senders.iter().position(|sender| *sender as usize == rank).map(|at| parts[at].as_slice());
+            sent.or((rank == me && !own.is_empty()).then_some(own))
+        };
+        gather_port(program, port, &part).map(Some)
+    }
+
+    /// The error of this rank, passed on to the others; that of the rank that failed first, where this one only stopped.
+    /// `program` is what this rank runs.
+    pub fn explain(&self, error: RunError, program: Option<&Program>) -> RunError {
+        match (error, self.transport.reason()) {
+            (RunError::Stopped, Some(reason)) => RunError::Peer(self.explained(&reason, program)),
+            // All ranks find the same, and may go on.
+            (error @ RunError::Variable { .. }, _) if program.is_none() => error,
+            (error, _) => {
+                self.transport.fail(&error.to_string());
+                error
+            }
+        }
+    }
+
+    /// Why the ranks stopped, with what this rank waited for.
+    fn explained(&self, reason: &StopReason, program: Option<&Program>) -> String {
+        let (text, rank) = (&reason.text, self.rank);
+        let Some(id) = reason.transfer else { return text.clone() };
+        let (own, above) = (self.program(), (u32::MAX - id) as usize);
+        if above < own.outputs.len() {
+            return format!("{text}; rank {rank} waited for output `{}`", own.outputs[above].name);
+        }
+        if let Some(variable) = own.variables.get(above - own.outputs.len()) {
+            return format!("{text}; rank {rank} waited for variable `{}`", variable.name);
+        }
+        let is_it = |task: &&Task| match &task.exec {
+            Some(Exec::Boxing(exec)) => exec.transfer.id == id,
+            Some(Exec::Backend(exec)) => exec.rendezvous.iter().any(|r| r.transfer.id == id),
+            _ => false,
+        };
+        match program.and_then(|program| program.tasks.iter().find(is_it)) {
+            Some(task) => format!("{text}; rank {rank} waited in task `{}`{}", task.name, place(task)),
+            None => text.clone(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The file of hosts: which ranks of a job run where, on which devices, with how many threads.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::ops::Range;
+use std::path::Path;
+
+use of_diag::{Code, Diagnostics};
+use of_driver::{error, io_error};
+use serde::Deserialize;
+
+/// The port of the rendezvous where a file gives none.
+const PORT: u16 = 29400;
+
+/// The hosts of a job.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Hosts {
+    /// The port of the rendezvous, on the first host.
+    #[serde(default = "port")]
+    pub port: u16,
+    /// Its hosts. Ranks are numbered in their order.
+    #[serde(rename = "host")]
+    pub hosts: Vec<Host>,
+}
+
+/// A host.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// The name or address under which the other hosts reach it.
+    pub address: String,
+    /// What `--host` and messages call it; the address where there is none.
+    pub name: Option<String>,
+    /// How many ranks run there.
+    pub ranks: u32,
+    /// Worker threads of each rank.
+    pub threads: Option<usize>,
+    /// CUDA devices, one for each rank.
+    #[serde(default)]
+    pub devices: Vec<u32>,
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+impl Host {
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.address)
+    }
+
+    /// Whether it is this machine: its address can be listened at.
+    fn is_here(&self) -> bool {
+        let addresses = (self.address.as_str(), 0).to_socket_addrs();
+        addresses.is_ok_and(|mut all| all.any(|address| TcpListener::bind(address).is_ok()))
+    }
+}
+
+impl Hosts {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no description of hosts.
+    pub fn read(path: &Path) -> Result<Hosts, Diagnostics> {
+        let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+        let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
+        let hosts: Hosts = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().into()))?;
+        hosts.check().map_err(wrong)?;
+        Ok(hosts)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (i, host) in self.hosts.iter().enumerate() {
+            let name = host.name();
+            if host.ranks == 0 {
+                return Err(format!("host '{name}' has no ranks"));
+            }
+            if !host.devices.is_empty() && host.devices.len() != host.ranks as usize {
+                let (devices, ranks) = (host.devices.len(), host.ranks);
+                return Err(format!("host '{name}' has {devices} devices for {ranks} ranks: one for each is needed"));
+            }
+            if host.threads == Some(0) {
+                return Err(format!("host '{name}' gives its ranks 0 threads"));
+            }
+            if self.hosts[..i].iter().any(|other| other.name() == name) {
+                return Err(format!("two hosts are called '{name}'"));
+            }
+        }
+        if self.hosts.is_empty() { Err("it has no [[host]]".into()) } else { Ok(()) }
+    }
+
+    /// The number of all ranks.
+    pub fn ranks(&self) -> u32 {
+        self.hosts.iter().map(|host| host.ranks).sum()
+    }
+
+    /// The ranks of a host.
+    fn range(&self, index: usize) -> Range<u32> {
+        let first = self.hosts[..index].iter().map(|host| host.ranks).sum();
+        first..first + self.hosts[index].ranks
+    }
+
+    /// The host of a rank.
+    pub fn of_rank(&self, rank: u32) -> Option<&Host> {
+        (0..self.hosts.len()).find(|i| self.range(*i).contains(&rank)).map(|i| &self.hosts[i])
+    }
+
+    /// The host of this name, or this machine; and its ranks.
+    ///
+    /// # Errors
+    /// When there is none, or several could be this machine.
+    pub fn here(&self, name: Option<&str>) -> Result<(&Host, Range<u32>), Diagnostics> {
+        let known = || self.hosts.iter().map(Host::name).collect::<Vec<_>>().join(", ");
+        let own: Vec<usize> = match name {
+            Some(name) => (0..self.hosts.len()).filter(|i| self.hosts[*i].name() == name).collect(),
+            None => (0..self.hosts.len()).filter(|i| self.hosts[*i].is_here()).collect(),
+        };
+        match (&own[..], name) {
+            ([one], _) => Ok((&self.hosts[*one], self.range(*one))),
+            ([], Some(name)) => {
+                Err(error(Code::INPUT, format!("there is no host '{name}'; there are {}", known())).into())
+            }
+            ([], None) => {
+                let what = format!("none of the hosts is this machine: {}", known());
+                Err(error(Code::INPUT, what).hint("--host NAME says which one it is").into())
+            }
+            (several, _) => {
+                let names: Vec<&str> = several.iter().map(|i| self.hosts[*i].name()).collect();
+                let what = format!("several hosts are this machine: {}", names.join(", "));
+                Err(error(Code::INPUT, what).hint("--host NAME says which one to start").into())
+            }
+        }
+    }
+
+    /// The address of the rendezvous.
+    pub fn rendezvous(&self) -> String {
+        let host = self.hosts.first().map_or("", |host| host.address.as_str());
+        if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }
+    }
+
+    /// Whether all are this machine, by loopback addresses.
+    pub fn are_loopback(&self) -> bool {
+        self.hosts.iter().all(|host| {
+            let found = (host.address.as_str(), 0).to_socket_addrs();
+            found.is_ok_and(|mut all| all.all(|address: SocketAddr| address.ip().is_loopback()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Hosts, String> {
+        let hosts: Hosts = toml::from_str(text).map_err(|e| e.to_string())?;
+        hosts.check().map(|()| hosts)
+    }
+
+    #[test]
+    fn ranks_are_numbered_in_the_order_of_hosts() {
+        let hosts = parse(
+            "[[host]]\naddress = \"node1\"\nranks = 2\ndevices = [0, 1]\n[[host]]\naddress = \"::1\"\nname = \"b\"\nranks = 3\nthreads = 4",
+        )
+        .unwrap();
+        assert_eq!((hosts.ranks(), hosts.rendezvous().as_str()), (5, "node1:29400"));
+        let names: Vec<_> = (0..6).map(|rank| hosts.of_rank(rank).map(Host::name)).collect();
+        assert_eq!(names, [Some("node1"), Some("node1"), Some("b"), Some("b"), Some("b"), None]);
+        let (own, ranks) = hosts.here(Some("b")).unwrap();
+        assert_eq!((own.threads, ranks), (Some(4), 2..5));
+        assert!(hosts.here(Some("c")).unwrap_err().to_string().contains("there are node1, b"));
+        assert!(!hosts.are_loopback());
+    }
+
+    #[test]
+    fn wrong_files_say_what_is_wrong() {
+        for (text, words) in [
+            ("", "missing field `host`"),
+            ("host = []", "it has no [[host]]"),
+            ("[[host]]\naddress = \"a\"", "missing field `ranks`"),
+            ("[[host]]\naddress = \"a\"\nranks = 0", "has no ranks"),
+            ("[[host]]\naddress = \"a\"\nranks = 2\ndevices = [1]", "has 1 devices for 2 ranks"),
+            ("[[host]]\naddress = \"a\"\nranks = 1\nthreads = 0", "0 threads"),
+            ("[[host]]\naddress = \"a\"\nranks = 1\n[[host]]\naddress = \"a\"\nranks = 1", "two hosts are called 'a'"),
+            ("[[host]]\naddress = \"a\"\nranks = 1\ncores = 3", "unknown field `cores`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `of-opt train` on meshes: the losses of one rank, on threads and processes; and trainings that are killed and go on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn digits() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits").canonicalize().unwrap()
+}
+
+/// Trains the digits network with further arguments.
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]
+    {
+        c.env_remove(name);
+    }
+    c.arg("train").arg(digits().join("untrained.onnx")).arg("--data").arg(digits().join("train.npz"));
+    c.args(["--threads", "1", "--json", "--validation", "0.1", "--batch", "96", "--learning-rate", "0.005"]);
+    c.args(args).current_dir(dir);
+    c
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The losses of all epochs, those of training and validation.
+fn losses(out: &Output) -> Vec<f64> {
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let lines: Vec<Value> = text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.iter().flat_map(|line| [&line["loss"], &line["validation_loss"]]).map(|loss| loss.as_f64().unwrap()).collect()
+}
+
+fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (got, want) in got.iter().zip(want) {
+        assert!((got - want).abs() <= tolerance * want.abs(), "{what}: {got}, not {want}");
+    }
+}
+
+#[test]
+fn meshes_train_as_one_rank_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let common = ["--epochs", "2", "--optimizer", "sgd", "--momentum", "0.9", "-o", "m.safetensors"];
+    let run = |args: &[&str]| losses(&command(dir.path(), &[&common[..], args].concat()).output().unwrap());
+    let want = run(&[]);
+    for args in [
+        &["--mesh", "cpu[2]"][..],
+        &["--mesh", "cpu[4]"],
+        &["--mesh", "cpu[2x2]"],
+        &["--mesh", "cpu[2]", "--layout", "image=S(0)", "--layout", "digits.*=B"],
+        &["--mesh", "cpu[2]", "--layout", "image=S(0)", "--layout", "*.momentum=S(0)"],
+        &["--mesh", "cpu[2]", "--layout", "digits.classify.weight=S(1)"],
+        &["--mesh", "cpu[2]", "--ranks", "2", "--peer-timeout", "60s"],
+        &["--mesh", "cpu[2x2]", "--ranks", "4", "--transport", "tcp", "--peer-timeout", "60s"],
+    ] {
+        assert_near(&run(args), &want, 2e-3, &format!("{args:?}"));
+    }
+    // Rounding in the steps is that of one rank, too.
+    let want = run(&["--precision", "bf16"]);
+    assert_near(&run(&["--mesh", "cpu[2]", "--precision", "bf16"]), &want, 2e-2, "bf16");
+}
+
+#[test]
+fn processes_write_what_threads_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| losses(&command(dir.path(), args).output().unwrap());
+    let path = |name: &str| dir.path().join(name);
+    let common = ["--epochs", "1", "--mesh", "cpu[2]", "--layout", "image=S(0)", "--layout", "*.weight=S(0)"];
+    let with = |args: &[&str]| run(&[&common[..], args].concat());
+    let threads = with(&["-o", "a.onnx", "-o", "a.safetensors", "--snapshot", "sa.safetensors"]);
+    let processes = [
+        "--ranks",
+        "2",
+        "--peer-timeout",
+        "60s",
+        "-o",
+        "b.onnx",
+        "-o",
+        "b.safetensors",
+        "--snapshot",
+        "sb.safetensors",
+    ];
+    assert_eq!(with(&processes), threads);
+    assert!(std::fs::read(path("a.onnx")).unwrap() == std::fs::read(path("b.onnx")).unwrap(), "the models differ");
+    for (a, b) in [("a.safetensors", "b.safetensors"), ("sa.safetensors", "sb.safetensors")] {
+        assert_eq!(hash(&path(a)), hash(&path(b)), "{a} and {b} differ");
+    }
+}
+
+#[test]
+fn ranks_without_a_mesh_and_other_data_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = command(dir.path(), &["--ranks", "2", "-o", "m.onnx"]).output().unwrap();
+    assert!(text(&out.stderr).contains("several processes train on a mesh: give --mesh"), "{}", text(&out.stderr));
+    let with = |args: &[&str]| {
+        let common = ["--epochs", "1", "--snapshot", "s.safetensors", "-o", "m.onnx"];
+        command(dir.path(), &[&common[..], args].concat()).output().unwrap()
+    };
+    losses(&with(&[]));
+    let out = with(&["--resume", "--seed", "3"]);
+    assert!(text(&out.stderr).contains("is of a training with --seed 0 and --batch 96 on"), "{}", text(&out.stderr));
+}
+
+/// A field of the metadata of a snapshot; `None` where there is no snapshot.
+fn field(path: &Path, name: &str) -> Option<String> {
+    let bytes = std::fs::read(path).ok()?;
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    header["__metadata__"][name].as_str().map(str::to_owned)
+}
+
+/// The number of steps that a snapshot is after; 0 where there is none.
+fn step(path: &Path) -> usize {
+    field(path, "step").map_or(0, |step| step.parse().unwrap())
+}
+
+/// The hash of the values of a file.
+fn hash(path: &Path) -> String {
+    field(path, "blake3").unwrap()
+}
+
+/// Trains with snapshots after every step. Each run is killed when it has done a random number of steps, and the next one goes on; the
+/// last one ends the training. `meshes` are those of the runs, one after the other. Returns the losses of the last epoch.
+fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f64> {
+    let mut rng = fastrand::Rng::with_seed(kills as u64);
+    let snapshot = dir.join("s.safetensors");
+    let total = 4 * (1293 / 96);
+    let mut targets: Vec<usize> = (0..kills).map(|_| rng.usize(1..total - 1)).collect();
+    targets.sort_unstable();
+    for (run, target) in targets.into_iter().map(Some).chain([None]).enumerate() {
+        let more = ["--snapshot", "s.safetensors", "--snapshot-every", "1", "--resume"];
+        let mut c = command(dir, &[args, &more[..], meshes[run % meshes.len()]].concat());
+        let Some(target) = target else {
+            let all = losses(&c.output().unwrap());
+            return all[all.len() - 2..].to_vec();
+        };
+        let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        while step(&snapshot) < target && child.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < PATIENCE, "step {target} was not done");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        // It may have ended by itself, where the machine is busy: the next one then has nothing left to do.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    unreachable!("the last run returns")
+}
+
+#[test]
+fn killed_trainings_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--epochs", "4", "--seed", "7", "--optimizer", "sgd", "--momentum", "0.9", "-o", "m.safetensors"];
+    let layout = &["--mesh", "cpu[2]", "--layout", "image=S(0)", "--layout", "*.weight=S(0)"][..];
+    let whole = |layout: &[&str]| {
+        let all = losses(&command(dir.path(), &[&args[..], layout].concat()).output().unwrap());
+        (all[all.len() - 1], hash(&dir.path().join("m.safetensors")))
+    };
+    let (_, uninterrupted) = whole(layout);
+    // An equal layout has the same bits.
+    killed(dir.path(), &[layout], 10, &args);
+    let model = hash(&dir.path().join("m.safetensors"));
+    assert_eq!(model, uninterrupted, "the training that was killed has another result");
+    // Other numbers of ranks see the same samples in the same order: another order has another result.
+    let meshes = [&[][..], &["--mesh", "cpu[2]"], &["--mesh", "cpu[3]"], &["--mesh", "cpu[4]"]];
+    let (want, _) = whole(&[]);
+    std::fs::remove_file(dir.path().join("s.safetensors")).unwrap();
+    let got = killed(dir.path(), &meshes, 10, &args);
+    assert_near(&got[1..], &[want], 2e-3, "ranks from 1 to 4");
+}
