@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use of_plan::{Exec, MeshProgram, PlanFile, Runs, Task};
+use of_plan::{MeshProgram, PlanFile, Runs, Task};
 
 use crate::device::CodeMap;
+use crate::flight_recorder::Phase;
 use crate::memory_budget::check_memory;
 use crate::mesh_ports::{check_inputs, gather, gathered, scatter, verified_mesh, zeros_for};
 use crate::session::{code_error, worker_count};
@@ -60,7 +61,16 @@ impl RankSession {
             transport: Arc::clone(&transport),
         };
         let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context);
-        let session = session.inspect_err(|error| transport.fail(&error.to_string()))?;
+        let session = session.inspect_err(|error| {
+            transport.fail(&error.to_string());
+            transport.recorder().inspect(|recorder| recorder.failed(&error.to_string(), Phase::Failed));
+        })?;
+        if let Some(recorder) = transport.recorder() {
+            recorder.runs(mesh, own.program as usize);
+        }
+        // A rank that computes ends before its next task.
+        let stops = Arc::clone(&transport);
+        session.canceller().poll_with(Box::new(move || stops.stopped()));
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
         Ok(Self { plan, mesh, rank, transport, session, inputs, outputs, step: Duration::ZERO, failed: None })
     }
@@ -92,13 +102,15 @@ impl RankSession {
         let result = self.run_together(inputs);
         result.map_err(|error| {
             let error = match (error, self.transport.reason()) {
-                (RunError::Stopped, Some(reason)) => RunError::Peer(self.explained(&reason)),
+                (RunError::Stopped | RunError::Cancelled, Some(reason)) => RunError::Peer(self.explained(&reason)),
                 (error, _) => {
                     self.transport.fail(&error.to_string());
-                    error
+                    RunError::Rank { rank: self.rank as u32, source: Box::new(error) }
                 }
             };
             self.failed = Some(error.to_string());
+            let phase = if matches!(error, RunError::Peer(_)) { Phase::EndedByAnother } else { Phase::Failed };
+            self.transport.recorder().inspect(|recorder| recorder.failed(&error.to_string(), phase));
             error
         })
     }
@@ -169,29 +181,40 @@ impl RankSession {
         met.map_err(|_| RunError::Stopped)
     }
 
-    /// Why the ranks stopped, with the task that this rank was in.
+    /// Why the ranks stopped, and what this rank did: the task with its ops, the transfer, and who was waited for.
     fn explained(&self, reason: &StopReason) -> String {
+        let own = self.transport.own_name().unwrap_or_else(|| format!("rank {}", self.rank));
+        let Some(id) = reason.transfer else {
+            let task = self.session.cancelled_before().map_or(String::new(), |task| format!(" before {}", named(task)));
+            return format!("{}; {own} ended{task}", reason.text);
+        };
+        let waited = match &reason.waited_for[..] {
+            [] => "the others".to_owned(),
+            ranks => ranks.join(" and "),
+        };
         // Transfers above those of the plan are of outputs.
         let outputs =
             self.program().outputs.iter().map(|port| port.count() * self.program().ranks.len()).sum::<usize>();
-        if reason.transfer.is_some_and(|id| (u32::MAX - id) < outputs as u32) {
-            return format!("{}; rank {} waited for outputs", reason.text, self.rank);
+        if (u32::MAX - id) < outputs as u32 {
+            return format!("{}; {own} waited for outputs of {waited}", reason.text);
         }
-        let task = reason.transfer.and_then(|id| {
-            let is_it = |task: &&Task| match &task.exec {
-                Some(Exec::Boxing(exec)) => exec.transfer.id == id,
-                Some(Exec::Backend(exec)) => exec.rendezvous.iter().any(|r| r.transfer.id == id),
-                _ => false,
-            };
-            self.session.program().tasks.iter().find(is_it)
-        });
-        match task {
-            Some(task) => {
-                format!("{}; rank {} waited in task `{}`{}", reason.text, self.rank, task.name, place(task))
-            }
-            None => reason.text.clone(),
+        let program = self.session.program();
+        let is_it = |task: &&Task| program.transfers(task).any(|(transfer, _)| transfer.id == id);
+        let task = program.tasks.iter().find(is_it).map_or(String::new(), |task| format!(", {}", named(task)));
+        format!("{}; {own} waited for {waited} in transfer {id}{task}", reason.text)
+    }
+}
+
+impl Drop for RankSession {
+    fn drop(&mut self) {
+        if self.failed.is_none() {
+            self.transport.recorder().inspect(|recorder| recorder.phase(Phase::Ended));
         }
     }
+}
+
+fn named(task: &Task) -> String {
+    format!("task `{}`{}", task.name, place(task))
 }
 
 fn missing(program: &MeshProgram, index: usize) -> RunError {

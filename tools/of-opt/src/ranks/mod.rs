@@ -1,7 +1,9 @@
 //! Ranks as processes: `of-opt run --ranks N` starts them, and launchers of clusters do.
 
 mod launch;
+mod recording;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +12,11 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{count, error};
 use of_plan::PlanFile;
+use of_runtime::flight_recorder::Phase;
 use of_transport::{Identity, JoinError, JoinOptions, Launcher, LinkChoice, Placement, ProcessTransport, plan_hash};
 
-pub use launch::launch;
+pub use launch::{launch, pass_on};
+pub use recording::Recording;
 
 use crate::{exit, quantity};
 
@@ -33,6 +37,10 @@ pub struct RankOptions {
     /// After how long a rank that is silent counts as lost
     #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "1s", value_parser = quantity::duration)]
     pub peer_timeout: Duration,
+    /// Folder of the flight recorders, a file for each rank, which 'of-opt why-stuck' reads; `none` for none [default: a folder of the job
+    /// for temporary files, which is removed when the job ends in order]
+    #[arg(long, value_name = "DIR", help_heading = "Ranks")]
+    pub flight_recorder: Option<PathBuf>,
     /// How ranks exchange data
     #[arg(long, value_name = "TRANSPORT", help_heading = "Ranks", value_enum, default_value_t)]
     pub transport: TransportChoice,
@@ -96,7 +104,8 @@ pub fn join(
     options: &RankOptions,
     placement: &Placement,
     plan: &PlanFile,
-) -> Result<Option<Arc<ProcessTransport>>, Diagnostics> {
+    model: &Path,
+) -> Result<Option<(Arc<ProcessTransport>, Option<Recording>)>, Diagnostics> {
     let launcher = placement.launcher;
     let Some(mesh) = plan.plan().meshes.first() else {
         if options.ranks.is_some() || launcher == Launcher::OfOpt {
@@ -132,9 +141,18 @@ pub fn join(
         TransportChoice::SharedMemory => LinkChoice::SharedMemory,
     };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
-    let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link };
-    let transport = ProcessTransport::join(&identity, &options).map_err(|e| Diagnostics::from(join_error(&e)))?;
-    Ok(Some(Arc::new(transport)))
+    let recording = recording::start(options, placement, (&rendezvous, needed), plan, model)?;
+    let recorder = recording.as_ref().map(|recording| Arc::clone(&recording.recorder));
+    let options =
+        JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link, recorder: recorder.clone() };
+    let transport = ProcessTransport::join(&identity, &options).map_err(|e| {
+        recorder.inspect(|recorder| recorder.failed(&e.to_string(), Phase::Failed));
+        Diagnostics::from(join_error(&e))
+    })?;
+    if let Some(recording) = &recording {
+        recording.recorder.phase(Phase::Loads);
+    }
+    Ok(Some((Arc::new(transport), recording)))
 }
 
 fn join_error(e: &JoinError) -> Diagnostic {
