@@ -73,6 +73,7 @@ pub mod tensor_files;
 pub mod training;
 pub mod tune;
 mod variables;
+pub mod why_stuck;
 pub mod workload;
 
 pub use backends::{Backends, load_libraries};

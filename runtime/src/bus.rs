@@ -98,6 +98,11 @@ pub(crate) fn connect(capacities: &[QueueCapacity], locations: &Arc<ActorLocatio
 }
 
 impl Bus {
+    /// The thread of this end.
+    pub fn thread(&self) -> u32 {
+        self.me
+    }
+
     /// Sends a message to an actor, wherever it lives. `false` when its thread is gone.
     #[inline]
     pub fn send(&mut self, to: ActorId, msg: Msg) -> bool {

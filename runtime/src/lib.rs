@@ -26,6 +26,7 @@ mod cpu;
 mod device;
 mod error;
 mod executable;
+pub mod flight_recorder;
 mod index_operands;
 mod io;
 mod launch_notifications;
@@ -62,6 +63,7 @@ pub use executable::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, StepTime,
     TensorMut, TensorRef, ValueMut, ValueRef,
 };
+pub use flight_recorder::FlightRecorder;
 pub use memory_budget::{check_memory, machine_memory};
 pub use mesh_session::MeshSession;
 pub use mesh_variables::MeshVariables;

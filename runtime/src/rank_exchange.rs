@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use of_plan::{Exec, MeshPort, MeshProgram, PlanFile, Program, Runs, Task};
+use of_plan::{MeshPort, MeshProgram, PlanFile, Runs, Task};
 
+use crate::flight_recorder::{FlightRecorder, Phase};
 use crate::mesh_ports::{contributes, gather_port};
 use crate::task_context::place;
 use crate::transport::{StopReason, TransferBlock, Transport};
-use crate::{RunError, Tensor};
+use crate::{RunError, Session, Tensor};
 
 /// Who gets a whole value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,39 +101,58 @@ impl RankExchange {
         gather_port(program, port, &part).map(Some)
     }
 
-    /// The error of this rank, passed on to the others; that of the rank that failed first, where this one only stopped.
-    /// `program` is what this rank runs.
-    pub fn explain(&self, error: RunError, program: Option<&Program>) -> RunError {
-        match (error, self.transport.reason()) {
-            (RunError::Stopped, Some(reason)) => RunError::Peer(self.explained(&reason, program)),
-            // All ranks find the same, and may go on.
-            (error @ RunError::Variable { .. }, _) if program.is_none() => error,
-            (error, _) => {
-                self.transport.fail(&error.to_string());
-                error
-            }
-        }
+    /// What the rank records, if it has a flight recorder.
+    pub fn recorder(&self) -> Option<&Arc<FlightRecorder>> {
+        self.transport.recorder()
     }
 
-    /// Why the ranks stopped, with what this rank waited for.
-    fn explained(&self, reason: &StopReason, program: Option<&Program>) -> String {
-        let (text, rank) = (&reason.text, self.rank);
-        let Some(id) = reason.transfer else { return text.clone() };
+    /// The error of this rank, passed on to the others; that of the rank that failed first, where this one only stopped.
+    /// `session` is what this rank runs.
+    pub fn explain(&self, error: RunError, session: Option<&Session>) -> RunError {
+        let (error, phase) = match (error, self.transport.reason()) {
+            (RunError::Stopped | RunError::Cancelled, Some(reason)) => {
+                (RunError::Peer(self.explained(&reason, session)), Phase::EndedByAnother)
+            }
+            // All ranks find the same, and may go on.
+            (error @ RunError::Variable { .. }, _) if session.is_none() => return error,
+            (error, _) => {
+                self.transport.fail(&error.to_string());
+                (RunError::Rank { rank: self.rank as u32, source: Box::new(error) }, Phase::Failed)
+            }
+        };
+        self.recorder().inspect(|recorder| recorder.failed(&error.to_string(), phase));
+        error
+    }
+
+    /// Why the ranks stopped, and what this rank did: the task with its ops, the transfer, and who was waited for.
+    fn explained(&self, reason: &StopReason, session: Option<&Session>) -> String {
+        let text = &reason.text;
+        let own_name = self.transport.own_name().unwrap_or_else(|| format!("rank {}", self.rank));
+        let Some(id) = reason.transfer else {
+            let task = session.and_then(Session::cancelled_before);
+            let task = task.map_or(String::new(), |task| format!(" before {}", named(task)));
+            return format!("{text}; {own_name} ended{task}");
+        };
+        let waited = match &reason.waited_for[..] {
+            [] => "the others".to_owned(),
+            ranks => ranks.join(" and "),
+        };
         let (own, above) = (self.program(), (u32::MAX - id) as usize);
         if above < own.outputs.len() {
-            return format!("{text}; rank {rank} waited for output `{}`", own.outputs[above].name);
+            return format!("{text}; {own_name} waited for output `{}` of {waited}", own.outputs[above].name);
         }
         if let Some(variable) = own.variables.get(above - own.outputs.len()) {
-            return format!("{text}; rank {rank} waited for variable `{}`", variable.name);
+            return format!("{text}; {own_name} waited for variable `{}` of {waited}", variable.name);
         }
-        let is_it = |task: &&Task| match &task.exec {
-            Some(Exec::Boxing(exec)) => exec.transfer.id == id,
-            Some(Exec::Backend(exec)) => exec.rendezvous.iter().any(|r| r.transfer.id == id),
-            _ => false,
-        };
-        match program.and_then(|program| program.tasks.iter().find(is_it)) {
-            Some(task) => format!("{text}; rank {rank} waited in task `{}`{}", task.name, place(task)),
-            None => text.clone(),
-        }
+        let program = session.map(Session::program);
+        let task = program.and_then(|program| {
+            program.tasks.iter().find(|task| program.transfers(task).any(|(transfer, _)| transfer.id == id))
+        });
+        let task = task.map_or(String::new(), |task| format!(", {}", named(task)));
+        format!("{text}; {own_name} waited for {waited} in transfer {id}{task}")
     }
+}
+
+fn named(task: &Task) -> String {
+    format!("task `{}`{}", task.name, place(task))
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use of_plan::{MeshProgram, PlanFile};
 
 use crate::device::CodeMap;
+use crate::flight_recorder::Phase;
 use crate::memory_budget::check_memory;
 use crate::mesh_ports::{check_inputs, gathered, scatter, verified_mesh, zeros_for};
 use crate::rank_exchange::RankExchange;
@@ -59,7 +60,16 @@ impl RankSession {
             transport: Arc::clone(&transport),
         };
         let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context);
-        let session = session.inspect_err(|error| transport.fail(&error.to_string()))?;
+        let session = session.inspect_err(|error| {
+            transport.fail(&error.to_string());
+            transport.recorder().inspect(|recorder| recorder.failed(&error.to_string(), Phase::Failed));
+        })?;
+        if let Some(recorder) = transport.recorder() {
+            recorder.runs(mesh, own.program as usize);
+        }
+        // A rank that computes ends before its next task.
+        let stops = Arc::clone(&transport);
+        session.canceller().poll_with(Box::new(move || stops.stopped()));
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
         let exchange = Arc::new(RankExchange::new(plan, mesh, rank, transport));
         let variables = RankVariables::new(&exchange, session.variables().cloned());
@@ -97,7 +107,7 @@ impl RankSession {
         }
         let result = self.run_together(inputs);
         result.map_err(|error| {
-            let error = self.exchange.explain(error, Some(self.session.program()));
+            let error = self.exchange.explain(error, Some(&self.session));
             self.failed = Some(error.to_string());
             error
         })
@@ -118,5 +128,13 @@ impl RankSession {
         let position = gathered(self.program(), self.exchange.rank(), index);
         let own = position.and_then(|at| self.outputs.get(at)?.as_tensor()?.bytes());
         self.exchange.gather_output(index, own).map(Value::from)
+    }
+}
+
+impl Drop for RankSession {
+    fn drop(&mut self) {
+        if self.failed.is_none() {
+            self.exchange.recorder().inspect(|recorder| recorder.phase(Phase::Ended));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::bus::{ActorLocations, ThreadMsg, connect};
 use crate::cancel::Canceller;
 use crate::control::InnerProgram;
 use crate::device::{Arena, CodeError, CodeMap, Scratch};
+use crate::flight_recorder::{self, FlightRecorder};
 use crate::io::{CheckedInputs, Ports, lock};
 use crate::launch_notifications::LaunchNotifications;
 use crate::memory_budget::check_memory;
@@ -140,7 +141,7 @@ impl Session {
         let code = Self::code(plan)?;
         let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
         let resources = Resources { variables, ..Resources::new(pool, code) };
-        Self::with(plan, program, options, resources, loaders, None, 0)
+        Ok(Self::with(plan, program, options, resources, loaders, None, 0)?.live(None))
     }
 
     /// The kernels of a plan for one rank, which this processor can run.
@@ -164,7 +165,9 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let pool = Pool::new(options.threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
         let resources = Resources::new(pool, Arc::clone(code));
-        Self::with(plan, program, options, resources, loaders, Some(rank_context), rank_context.rank as usize)
+        let rank = rank_context.rank;
+        let session = Self::with(plan, program, options, resources, loaders, Some(rank_context), rank as usize)?;
+        Ok(session.live(Some(rank)))
     }
 
     /// A program that a task of another session runs, or a session of a pool: on given workers and device, with
@@ -225,8 +228,10 @@ impl Session {
             layout: ValueLayout::new(desc, &graph, &bound_tasks),
             pool: Arc::clone(&resources.pool),
             canceller: Arc::clone(&resources.canceller),
+            recorder: recorder(desc, rank_context)?,
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
+            cancelled_before: AtomicU32::new(u32::MAX),
             updating: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
@@ -261,6 +266,12 @@ impl Session {
         Ok(session)
     }
 
+    /// Lists it among those of this process whose actors can be shown.
+    pub(crate) fn live(self, rank: Option<u32>) -> Self {
+        flight_recorder::register(rank, &self.shared);
+        self
+    }
+
     fn spawn(&mut self, thread: ActorThread) -> Result<(), SessionError> {
         let shared = Arc::clone(&self.shared);
         let caller = thread.bus.to_caller();
@@ -289,6 +300,11 @@ impl Session {
     /// The values that it keeps between runs, where its program has variables.
     pub fn variables(&self) -> Option<&Arc<Variables>> {
         self.variables.as_ref().map(|variables| &variables.values)
+    }
+
+    /// The task that would have come next when the last run was cancelled.
+    pub(crate) fn cancelled_before(&self) -> Option<&of_plan::Task> {
+        self.program().tasks.get(self.shared.cancelled_before.load(Ordering::Acquire) as usize)
     }
 
     /// What ends runs of this session early, from any thread.
@@ -380,7 +396,9 @@ impl Session {
         let run = variables.as_ref().map(|own| own.values.begin(&own.reads)).transpose()?;
         // Should the caller's thread unwind, this stays.
         self.poison = Some("a run was interrupted".into());
+        let step = self.shared.recorder.step_begins();
         let result = self.run_actors();
+        self.shared.recorder.step_ends(step);
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);
         let result = failure.map_or(result, Err);
@@ -494,6 +512,16 @@ fn arena(
         (_, None) => Ok(Arc::new(of_plan::zeroed_pages(len)?.into())),
     });
     arena.map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
+}
+
+/// The recorder of a rank's transport, or one of the program's actors alone.
+fn recorder(program: &Program, rank: Option<&RankContext>) -> Result<Arc<FlightRecorder>, SessionError> {
+    if let Some(recorder) = rank.and_then(|rank| rank.transport.recorder()) {
+        return Ok(Arc::clone(recorder));
+    }
+    let tasks = program.tasks.len();
+    let own = FlightRecorder::in_memory(tasks);
+    own.map(Arc::new).map_err(|source| memory("the states of actors", tasks as u64 * 8, source))
 }
 
 /// The variables of a program: shared ones, or new ones with their initial values.

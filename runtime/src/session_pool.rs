@@ -52,7 +52,7 @@ impl SessionPool {
         let session = |_| {
             let pool = Pool::new(threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
             let resources = Resources { variables: variables.clone(), ..Resources::new(pool, Arc::clone(&code)) };
-            Session::inner(plan, program, resources, loaders, 0, share)
+            Ok(Session::inner(plan, program, resources, loaders, 0, share)?.live(None))
         };
         let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };

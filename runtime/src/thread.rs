@@ -1,6 +1,6 @@
 //! Actor threads: each owns the actors of one of the plan's threads, delivers their messages and executes their tasks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
 use crate::cancel::Canceller;
 use crate::device::Scratch;
+use crate::flight_recorder::{Event, FlightRecorder};
 use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
@@ -33,9 +34,12 @@ pub(crate) struct Shared {
     pub pool: Arc<Pool>,
     pub clocks: Clocks,
     pub canceller: Arc<Canceller>,
+    pub recorder: Arc<FlightRecorder>,
     /// Set while an iteration fails: work is skipped, and tokens still circulate, so that the actors are ready for
     /// the next iteration.
     pub failing: AtomicBool,
+    /// The task before which the last run was cancelled.
+    pub cancelled_before: AtomicU32,
     /// Set once a task of this run has begun to update a variable.
     pub updating: AtomicBool,
     pub failure: Mutex<Option<RunError>>,
@@ -112,6 +116,10 @@ impl ActorThread {
 
     /// The next mail, if it comes within some time.
     pub fn wait(&self, timeout: Duration) -> Option<ThreadMsg> {
+        if let Some(mail) = self.bus.poll() {
+            return Some(mail);
+        }
+        self.shared.recorder.record(Event::ThreadWaits { thread: self.bus.thread() });
         self.bus.wait(timeout, self.in_flight > 0)
     }
 
@@ -171,6 +179,7 @@ impl ActorThread {
             self.shared.clocks.add_steps(*task, call.executable.step_times());
         }
         acted(&self.shared, *task, iteration);
+        self.shared.recorder.act_ends(*task, iteration);
         self.in_flight -= 1;
         self.left -= 1;
         self.schedule.iter_mut().for_each(StaticSchedule::advance);
@@ -230,10 +239,12 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
     let Local { task, work, begun, updates, .. } = local;
     if !shared.failing.load(Ordering::Acquire) && shared.canceller.ends_run() {
+        shared.cancelled_before.store(*task as u32, Ordering::Release);
         shared.fail(RunError::Cancelled);
     }
     if !shared.failing.load(Ordering::Acquire) {
         let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
+        shared.recorder.act_begins(*task, iteration);
         if *updates {
             shared.updating.store(true, Ordering::Release);
         }
@@ -253,6 +264,7 @@ fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch
         }
     }
     acted(shared, *task, iteration);
+    shared.recorder.act_ends(*task, iteration);
     false
 }
 

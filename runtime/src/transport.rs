@@ -6,6 +6,8 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 use of_plan::Runs;
 
+use crate::FlightRecorder;
+
 /// A block of elements that one rank sends to another.
 #[derive(Clone, Copy, Debug)]
 pub struct TransferBlock<'a> {
@@ -31,6 +33,8 @@ pub struct StopReason {
     pub text: String,
     /// The transfer that this rank was in.
     pub transfer: Option<u32>,
+    /// The ranks that it waited for there, each with its process and host.
+    pub waited_for: Vec<String>,
 }
 
 /// A way for ranks to exchange data. Transfers do not depend on it: threads read one another's memory in place; a
@@ -70,6 +74,16 @@ pub trait Transport: Send + Sync {
 
     /// Whether that was done.
     fn stopped(&self) -> bool;
+
+    /// What records the acts of a rank's session and the blocks that it sends and receives, where the ranks are processes.
+    fn recorder(&self) -> Option<&Arc<FlightRecorder>> {
+        None
+    }
+
+    /// This rank with its process and host, for an error.
+    fn own_name(&self) -> Option<String> {
+        None
+    }
 
     /// Why it was done, where the transport knows it.
     fn reason(&self) -> Option<StopReason> {

@@ -209,9 +209,17 @@ impl Drop for Server {
     }
 }
 
+/// What every actor of every session does.
+fn actors() -> String {
+    of_runtime::flight_recorder::live_sessions()
+        .iter()
+        .map(of_runtime::flight_recorder::LiveSession::describe)
+        .collect()
+}
+
 fn metrics_router(core: Arc<Core>) -> Router {
     let text = async move || ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&core));
-    Router::new().route("/metrics", get(text))
+    Router::new().route("/metrics", get(text)).route("/debug/actors", get(async || actors()))
 }
 
 /// Loads models at the start, and looks at their files again and again if the options say so.

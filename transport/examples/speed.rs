@@ -51,7 +51,7 @@ impl Ranks {
         let link = if link == "tcp" { LinkChoice::Tcp } else { LinkChoice::SharedMemory };
         let (rendezvous, token) = (address.to_owned(), Some("token".to_owned()));
         let (join_timeout, peer_timeout) = (TIMEOUT, TIMEOUT);
-        let options = JoinOptions { rendezvous, serve: false, token, join_timeout, peer_timeout, link };
+        let options = JoinOptions { rendezvous, serve: false, token, join_timeout, peer_timeout, link, recorder: None };
         let transport = ProcessTransport::join(&Identity::new(me, 2, [0; 32], "token"), &options)?;
         Ok(Ranks { me, transport: Arc::new(transport) })
     }

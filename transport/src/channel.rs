@@ -116,6 +116,14 @@ impl Writer {
         self.written
     }
 
+    /// Writes some of the next entry, but not its number, which comes last.
+    #[cfg(test)]
+    pub fn tear(&mut self, own: &Segment, rng: &mut fastrand::Rng) {
+        let entry = own.bytes_mut(self.next() + ID, HEADER + 64);
+        let len = rng.usize(..entry.len());
+        entry[..len].iter_mut().for_each(|byte| *byte = rng.u8(..));
+    }
+
     fn next(&self) -> usize {
         entry(self.at, self.written.wrapping_add(1))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::JoinError;
 
 /// The first bytes of a hello, with the version of the format.
-const MAGIC: [u8; 8] = *b"of-rank\x02";
+const MAGIC: [u8; 8] = *b"of-rank\x03";
 
 /// Bytes of a hello.
 const HELLO: usize = 8 + 4 + 4 + 4 + 32 + 32;

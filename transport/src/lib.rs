@@ -15,6 +15,7 @@ mod blocks;
 mod channel;
 mod environment;
 mod error;
+mod exchange;
 mod handshake;
 mod monitor;
 mod peer;
@@ -22,6 +23,11 @@ mod process;
 mod rendezvous;
 mod segment;
 mod shared;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+#[path = "../../plan/tests/common/mod.rs"]
+mod simulation_graph;
 mod tcp;
 mod wire;
 
@@ -39,6 +45,20 @@ pub fn plan_hash(plan: &of_plan::PlanFile) -> [u8; 32] {
         hasher.update(&plan.section_checksum(kind).unwrap_or_default());
     }
     *hasher.finalize().as_bytes()
+}
+
+/// A name for the job of ranks that have a rendezvous and a token in common, which does not say the token.
+pub fn job_name(rendezvous: &str, token: &str) -> String {
+    let hash = blake3::Hasher::new_derive_key("of-transport 2026 job name")
+        .update(rendezvous.as_bytes())
+        .update(token.as_bytes())
+        .finalize();
+    hash.to_hex()[..16].to_owned()
+}
+
+/// The name of this host.
+pub fn host_name() -> String {
+    peer::host_name()
 }
 
 /// A new token for a job: 32 random bytes in hexadecimal.

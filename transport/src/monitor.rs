@@ -1,7 +1,7 @@
 //! The monitor: a thread that tells the other ranks that this one lives, notices those that do not, and passes on why a rank
 //! failed.
 //!
-//! It has a connection to each rank. A rank sends a heartbeat every fifth of the time after which it counts as lost. A process
+//! It has a connection to each rank. A rank sends a heartbeat every tenth of the time within which a lost rank is noticed. A process
 //! that ends closes its connections, which is noticed at once; one that is stopped or cut off is silent.
 
 use std::io::{self, Read, Write};
@@ -22,6 +22,10 @@ const MAX_REASON: usize = 64 << 10;
 const HEARTBEAT: u8 = 0;
 const STOP: u8 = 1;
 const BYE: u8 = 2;
+
+/// A rank is lost when it was silent for so many hundredths of the time within which that is to be noticed. Its last heartbeat was up to
+/// ten of them before it stopped, and the next look is up to five after the silence was long enough.
+const SILENCE: u32 = 85;
 
 /// What the threads of a transport know of the job's end.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl Monitor {
 
     /// Watches the other ranks until this one leaves.
     pub fn watch(&self) {
-        let beat = self.timeout / 5;
+        let beat = self.timeout / 10;
         let tick = Timespec { tv_sec: 0, tv_nsec: (beat / 2).min(Duration::from_millis(100)).as_nanos() as _ };
         let mut inboxes: Vec<Inbox> = self.links.iter().map(|_| Inbox::default()).collect();
         let (mut last_beat, mut last_look) = (Instant::now(), Instant::now());
@@ -127,7 +131,7 @@ impl Monitor {
             }
         }
         let heard = *inbox.heard.get_or_insert(now);
-        if now - heard > self.timeout {
+        if now - heard > self.timeout * SILENCE / 100 {
             let what = format!("has not answered for {:.1} s: it was stopped, or cut off", (now - heard).as_secs_f64());
             self.lost(link, &what);
         }

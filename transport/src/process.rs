@@ -11,17 +11,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapRaw;
-use of_plan::Runs;
-use of_runtime::{StopReason, Stopped, TransferBlock, Transport};
+use of_runtime::flight_recorder::Event;
+use of_runtime::{FlightRecorder, StopReason, Stopped, TransferBlock, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::JoinError;
+use crate::exchange::{Exchange, Link, Outgoing, State, Step};
 use crate::handshake::{self, Identity, Purpose};
 use crate::monitor::{self, Monitor, lock};
 use crate::peer::PeerInfo;
 use crate::rendezvous::{RendezvousServer, accept_until, register, resolve};
-use crate::shared::{OwnMemory, Sent, SharedLink};
-use crate::tcp::{Message, TcpLink};
+use crate::shared::{OwnMemory, SharedLink};
+use crate::tcp::TcpLink;
 
 /// The time that a rank polls before it sleeps. One that sleeps is woken some 10 us later.
 const SPIN: Duration = Duration::from_micros(100);
@@ -62,13 +63,15 @@ pub struct JoinOptions {
     pub peer_timeout: Duration,
     /// Over what they exchange data.
     pub link: LinkChoice,
+    /// What records the rank's acts, and the blocks that it exchanges.
+    pub recorder: Option<Arc<FlightRecorder>>,
 }
 
 /// Ranks that are processes.
 #[derive(Debug)]
 pub struct ProcessTransport {
     rank: u32,
-    links: Mutex<Vec<Option<Link>>>,
+    links: Mutex<Vec<Option<Link<TcpStream>>>>,
     /// What the ranks of this host read, where this process has shared memory.
     memory: Option<OwnMemory>,
     /// Whether some do.
@@ -77,32 +80,11 @@ pub struct ProcessTransport {
     watcher: Option<JoinHandle<()>>,
     /// One more than the rendezvous that this rank is in, or was in when it stopped.
     current: AtomicU64,
+    /// The ranks that it waited for when it stopped.
+    waited_for: Mutex<Vec<String>>,
+    own: PeerInfo,
+    recorder: Option<Arc<FlightRecorder>>,
     spin: Duration,
-}
-
-/// The link for data to another rank.
-#[derive(Debug)]
-enum Link {
-    Tcp(TcpLink),
-    Shared(SharedLink),
-}
-
-/// A block that is sent.
-struct Outgoing<'a> {
-    block: TransferBlock<'a>,
-    state: State<'a>,
-}
-
-enum State<'a> {
-    New,
-    /// Sent in part.
-    Message(Message<'a>),
-    /// The receiver reads it.
-    Waits {
-        message: u32,
-        staging: Option<u32>,
-    },
-    Done,
 }
 
 impl ProcessTransport {
@@ -186,7 +168,7 @@ impl ProcessTransport {
         let links = data.into_iter().zip(peers).map(|(stream, peer)| {
             stream.map(|stream| Link::of(stream, memory.as_ref(), identity.rank, peer, options.link)).transpose()
         });
-        let links: Vec<Option<Link>> = links.collect::<Result<_, _>>()?;
+        let links: Vec<Option<Link<TcpStream>>> = links.collect::<Result<_, _>>()?;
         let monitors = peers.iter().cloned().zip(control).map(|(peer, stream)| Some((peer, stream?))).collect();
         let monitor = Monitor::new(monitors, options.peer_timeout).map_err(JoinError::io("prepare connections"))?;
         let monitor = Arc::new(monitor);
@@ -204,6 +186,9 @@ impl ProcessTransport {
             monitor,
             watcher: Some(watcher),
             current: AtomicU64::new(0),
+            waited_for: Mutex::default(),
+            own: peers[own].clone(),
+            recorder: options.recorder.clone(),
             spin,
         })
     }
@@ -220,98 +205,55 @@ impl ProcessTransport {
         shared.map(|link| link.peer().rank).collect()
     }
 
+    fn record(&self, event: Event) {
+        self.recorder.iter().for_each(|recorder| recorder.record(event));
+    }
+
+    /// Executes a rendezvous to its end.
     fn exchange(
         &self,
-        links: &mut [Option<Link>],
-        id: u32,
-        outgoing: &mut [Outgoing<'_>],
-        from: &[u32],
+        links: &mut [Option<Link<TcpStream>>],
+        exchange: &mut Exchange<'_>,
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), String> {
-        let (mut taken, mut idle) = (0, 0u32);
+        let (memory, recorder) = (self.memory.as_ref(), self.recorder.as_deref());
+        let mut idle = 0u32;
         let mut idle_since: Option<Instant> = None;
         loop {
             if self.monitor.stopped() {
                 return Err(String::new());
             }
-            let mut progress = false;
-            for out in outgoing.iter_mut().filter(|out| !out.is_done()) {
-                progress |= out.advance(id, link_to(links, out.block.to)?, self.memory.as_ref())?;
-            }
-            for link in links.iter_mut() {
-                if let Some(Link::Tcp(link)) = link.as_mut()
-                    && link.has_room()
-                {
-                    progress |= link.receive()?;
+            match exchange.advance(links, memory, recorder, take)? {
+                Step::Done => return Ok(()),
+                Step::Progress => {
+                    (idle, idle_since) = (0, None);
+                    continue;
                 }
+                Step::Idle => idle += 1,
             }
-            while let Some(rank) = from.get(taken) {
-                let mut pass = |bytes: &[u8]| {
-                    let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
-                    take(taken, TransferBlock { to: self.rank, bytes, block: &block, element: 1 });
-                };
-                if !link_to(links, *rank)?.take(id, &mut pass)? {
-                    break;
-                }
-                taken += 1;
-                progress = true;
-            }
-            if taken == from.len() && outgoing.iter().all(Outgoing::is_done) {
-                return Ok(());
-            }
-            if progress {
-                (idle, idle_since) = (0, None);
-                continue;
-            }
-            idle += 1;
             if idle % POLLS != 1 {
                 std::hint::spin_loop();
                 continue;
             }
-            self.check_peers(links, id, outgoing, &from[taken..])?;
+            exchange.check_peers(links, memory, |rank| self.monitor.is_gone(rank))?;
+            recorder.inspect(|recorder| exchange.record_wait(recorder));
             if idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin {
-                self.sleep(links, outgoing, from.get(taken));
+                self.sleep(links, &exchange.outgoing, exchange.next());
             }
         }
-    }
-
-    /// An error where this rank waits for one that has left.
-    fn check_peers(
-        &self,
-        links: &mut [Option<Link>],
-        id: u32,
-        outgoing: &mut [Outgoing<'_>],
-        from: &[u32],
-    ) -> Result<(), String> {
-        let gone = |link: &Link| Err(format!("{} has left, and was waited for", link.peer()));
-        for rank in from.iter().filter(|rank| self.monitor.is_gone(**rank)) {
-            let link = link_to(links, *rank)?;
-            if link.is_over() {
-                return gone(link);
-            }
-        }
-        for out in outgoing.iter_mut().filter(|out| !out.is_done() && self.monitor.is_gone(out.block.to)) {
-            // Over TCP, to send fails. What was taken from shared memory is known once the peer is gone.
-            let link = link_to(links, out.block.to)?;
-            if matches!(link, Link::Shared(_)) && !out.advance(id, link, self.memory.as_ref())? {
-                return gone(link);
-            }
-        }
-        Ok(())
     }
 
     /// Waits until something comes, can be sent, or the job ends.
-    fn sleep(&self, links: &[Option<Link>], outgoing: &[Outgoing<'_>], next: Option<&u32>) {
+    fn sleep(&self, links: &[Option<Link<TcpStream>>], outgoing: &[Outgoing<'_>], next: Option<u32>) {
         let link = |rank: u32| links.get(rank as usize).and_then(Option::as_ref);
         let waits_for = |out: &&Outgoing<'_>| !out.is_done() && matches!(link(out.block.to), Some(Link::Shared(_)));
         let sent = outgoing.iter().find(waits_for);
-        let next_shared = next.and_then(|rank| match link(*rank) {
+        let next_shared = next.and_then(|rank| match link(rank) {
             Some(Link::Shared(link)) => Some(link),
             _ => None,
         });
         let by_tcp = |rank: u32| matches!(link(rank), Some(Link::Tcp(_)));
-        let tcp =
-            next.is_some_and(|rank| by_tcp(*rank)) || outgoing.iter().any(|out| !out.is_done() && by_tcp(out.block.to));
+        let tcp = next.is_some_and(by_tcp) || outgoing.iter().any(|out| !out.is_done() && by_tcp(out.block.to));
         if tcp {
             return self.poll(
                 links,
@@ -334,7 +276,7 @@ impl ProcessTransport {
     }
 
     /// Waits for connections.
-    fn poll(&self, links: &[Option<Link>], outgoing: &[Outgoing<'_>], timeout: Duration) {
+    fn poll(&self, links: &[Option<Link<TcpStream>>], outgoing: &[Outgoing<'_>], timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as _ };
         let mut fds = vec![PollFd::new(&self.monitor.woken, PollFlags::IN)];
         for (rank, link) in links.iter().enumerate() {
@@ -364,16 +306,19 @@ impl Transport for ProcessTransport {
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
         debug_assert_eq!(me, self.rank);
-        let new = blocks.iter().map(|block| Outgoing { block: *block, state: State::New });
-        let mut outgoing: Vec<Outgoing<'_>> = new.collect();
+        let mut exchange = Exchange::new(me, id, blocks, from);
         let mut links = lock(&self.links);
         self.current.store(u64::from(id) + 1, Ordering::Release);
-        match self.exchange(&mut links, id, &mut outgoing, from, take) {
+        self.record(Event::TransferBegins { transfer: id });
+        match self.exchange(&mut links, &mut exchange, take) {
             Ok(()) => {
+                self.record(Event::TransferEnds { transfer: id });
                 self.current.store(0, Ordering::Release);
                 Ok(())
             }
             Err(why) => {
+                let name = |rank: u32| links.get(rank as usize)?.as_ref().map(|link| link.peer().to_string());
+                *lock(&self.waited_for) = exchange.waited_for().into_iter().filter_map(name).collect();
                 if !why.is_empty() {
                     self.monitor.stop(why);
                 }
@@ -394,16 +339,25 @@ impl Transport for ProcessTransport {
     }
 
     fn fail(&self, why: &str) {
-        self.monitor.stop(format!("rank {} (process {}) failed: {why}", self.rank, std::process::id()));
+        self.monitor.stop(format!("{} failed: {why}", self.own));
     }
 
     fn stopped(&self) -> bool {
         self.monitor.stopped()
     }
 
+    fn recorder(&self) -> Option<&Arc<FlightRecorder>> {
+        self.recorder.as_ref()
+    }
+
+    fn own_name(&self) -> Option<String> {
+        Some(format!("rank {} on {}", self.rank, self.own.host))
+    }
+
     fn reason(&self) -> Option<StopReason> {
         let transfer = self.current.load(Ordering::Acquire).checked_sub(1).map(|id| id as u32);
-        self.monitor.reason().map(|text| StopReason { text, transfer })
+        let waited_for = lock(&self.waited_for).clone();
+        self.monitor.reason().map(|text| StopReason { text, transfer, waited_for })
     }
 }
 
@@ -417,51 +371,7 @@ impl Drop for ProcessTransport {
     }
 }
 
-fn link_to(links: &mut [Option<Link>], rank: u32) -> Result<&mut Link, String> {
-    let link = links.get_mut(rank as usize).and_then(Option::as_mut);
-    link.ok_or_else(|| format!("there is no connection to rank {rank}"))
-}
-
-impl Outgoing<'_> {
-    fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
-    }
-
-    /// Sends what can be sent. Returns whether that was something.
-    fn advance(&mut self, id: u32, link: &mut Link, memory: Option<&OwnMemory>) -> Result<bool, String> {
-        match (link, memory) {
-            (Link::Tcp(link), _) => {
-                let mut message = match std::mem::replace(&mut self.state, State::Done) {
-                    State::Message(message) => message,
-                    _ => Message::of(id, &self.block),
-                };
-                let progress = link.send(&mut message)?;
-                if !message.is_sent() {
-                    self.state = State::Message(message);
-                }
-                Ok(progress)
-            }
-            (Link::Shared(link), Some(memory)) => {
-                if let State::Waits { message, staging } = self.state {
-                    let taken = link.is_taken(memory, message, staging);
-                    if taken {
-                        self.state = State::Done;
-                    }
-                    return Ok(taken);
-                }
-                let Some(sent) = link.send(memory, id, &self.block)? else { return Ok(false) };
-                self.state = match sent {
-                    Sent::Done => State::Done,
-                    Sent::Waits { message, staging } => State::Waits { message, staging },
-                };
-                Ok(true)
-            }
-            (Link::Shared(link), None) => Err(format!("{} shares no memory", link.peer)),
-        }
-    }
-}
-
-impl Link {
+impl Link<TcpStream> {
     /// Over a connection, whose other end does the same.
     fn of(
         mut stream: TcpStream,
@@ -469,7 +379,7 @@ impl Link {
         rank: u32,
         peer: &PeerInfo,
         choice: LinkChoice,
-    ) -> Result<Link, JoinError> {
+    ) -> Result<Link<TcpStream>, JoinError> {
         let shared = SharedLink::negotiate(&mut stream, memory.map_err(String::as_str), rank, peer);
         match shared.map_err(JoinError::io(format!("agree on a link with {peer}")))? {
             Ok(link) => {
@@ -483,29 +393,6 @@ impl Link {
                 tracing::debug!(%peer, %why, "TCP");
                 TcpLink::new(peer.clone(), stream).map(Link::Tcp).map_err(JoinError::io("prepare connections"))
             }
-        }
-    }
-
-    fn peer(&self) -> &PeerInfo {
-        match self {
-            Link::Tcp(link) => &link.peer,
-            Link::Shared(link) => &link.peer,
-        }
-    }
-
-    /// Passes the block that the peer sent in rendezvous `id` to `take`. Returns whether it has come.
-    fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
-        match self {
-            Link::Shared(link) => link.take(id, take),
-            Link::Tcp(link) => link.take(id, take),
-        }
-    }
-
-    /// Whether nothing more will come from a peer that has left.
-    fn is_over(&self) -> bool {
-        match self {
-            Link::Tcp(link) => link.is_over(),
-            Link::Shared(link) => !link.has_block(),
         }
     }
 }

@@ -197,6 +197,21 @@ impl SharedLink {
         })
     }
 
+    /// A link to a rank of this process, for the simulator.
+    #[cfg(test)]
+    pub fn connected(theirs: &OwnMemory, rank: u32, peer: &PeerInfo) -> io::Result<SharedLink> {
+        let reader = Reader::new(Segment::open(theirs.channels.place())?, channel(rank), std::process::id());
+        Ok(SharedLink { peer: peer.clone(), writer: Writer::new(channel(peer.rank)), reader })
+    }
+
+    /// Writes the next message in part, as a process does that ends meanwhile.
+    #[cfg(test)]
+    pub fn tear(&mut self, own: &OwnMemory, rng: &mut fastrand::Rng) {
+        if self.writer.has_room(&own.channels) {
+            self.writer.tear(&own.channels, rng);
+        }
+    }
+
     /// Sends a block, if there is room.
     pub fn send(&mut self, own: &OwnMemory, id: u32, block: &TransferBlock<'_>) -> Result<Option<Sent>, String> {
         if !self.writer.has_room(&own.channels) {

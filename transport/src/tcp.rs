@@ -22,6 +22,13 @@ fn frame_bytes(message: usize) -> usize {
     (message / 4).clamp(16 << 10, 128 << 10)
 }
 
+/// The checksum of a frame behind so many bytes of its message. It is another one elsewhere, so frames that change places are noticed.
+fn checksum(done: usize, frame: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(done as u32);
+    hasher.update(frame);
+    hasher.finalize()
+}
+
 /// Bytes of small frames that are read at once.
 const BUFFER: usize = 32 << 10;
 
@@ -30,15 +37,18 @@ const MAX_SPARE: usize = 64 << 20;
 
 /// The connection for data to another rank.
 #[derive(Debug)]
-pub struct TcpLink {
+pub struct TcpLink<S> {
     pub peer: PeerInfo,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<S>,
     partial: Partial,
     /// Whole messages that are not taken yet: the number of the rendezvous, and the bytes.
     messages: VecDeque<(u32, Vec<u8>)>,
     waiting: usize,
     /// The memory of a message that was taken, for the next.
     spare: Vec<u8>,
+    /// Messages that were begun, and that have come whole.
+    sent: u32,
+    received: u32,
     /// Whether the other end closed the connection.
     pub closed: bool,
 }
@@ -46,8 +56,8 @@ pub struct TcpLink {
 /// A message of which a part has come.
 #[derive(Debug, Default)]
 struct Partial {
-    /// The number of its rendezvous, and its length.
-    message: (u32, u64),
+    /// The number of its rendezvous, its length, and its own number.
+    message: (u32, u64, u32),
     /// Bytes of its frames that are whole.
     done: usize,
     /// The header of the next frame.
@@ -65,6 +75,7 @@ struct Partial {
 #[derive(Debug)]
 pub struct Message<'a> {
     id: u32,
+    number: u32,
     bytes: Cow<'a, [u8]>,
     header: [u8; HEADER],
     /// Bytes of the frames before this one.
@@ -76,7 +87,7 @@ pub struct Message<'a> {
 
 impl<'a> Message<'a> {
     /// The message of a block. One that is not in one piece is packed.
-    pub fn of(id: u32, block: &TransferBlock<'a>) -> Message<'a> {
+    fn of(id: u32, number: u32, block: &TransferBlock<'a>) -> Message<'a> {
         let bytes: Cow<'a, [u8]> = match contiguous(block) {
             Some(bytes) => bytes.into(),
             None => {
@@ -85,13 +96,14 @@ impl<'a> Message<'a> {
                 packed.into()
             }
         };
-        let mut message = Message { id, bytes, header: [0; HEADER], done: 0, sent: 0, is_sent: false };
+        let mut message = Message { id, number, bytes, header: [0; HEADER], done: 0, sent: 0, is_sent: false };
         message.begin();
         message
     }
 
     fn begin(&mut self) {
-        let header = Header { id: self.id, length: self.bytes.len() as u64, crc: crc32fast::hash(self.frame()) };
+        let (id, number, length) = (self.id, self.number, self.bytes.len() as u64);
+        let header = Header { id, length, crc: checksum(self.done, self.frame()), number };
         (self.header, self.sent) = (header.encode(), 0);
     }
 
@@ -121,17 +133,30 @@ impl<'a> Message<'a> {
     }
 }
 
-impl TcpLink {
+impl TcpLink<TcpStream> {
     /// Over an open connection.
-    pub fn new(peer: PeerInfo, stream: TcpStream) -> io::Result<TcpLink> {
+    pub fn new(peer: PeerInfo, stream: TcpStream) -> io::Result<TcpLink<TcpStream>> {
         stream.set_nonblocking(true)?;
+        Ok(TcpLink::over(peer, stream))
+    }
+}
+
+impl<S: Read + Write> TcpLink<S> {
+    /// Over a stream that does not block.
+    pub fn over(peer: PeerInfo, stream: S) -> TcpLink<S> {
         let (partial, messages, spare) = (Partial::default(), VecDeque::new(), Vec::new());
         let stream = BufReader::with_capacity(BUFFER, stream);
-        Ok(TcpLink { peer, stream, partial, messages, waiting: 0, spare, closed: false })
+        TcpLink { peer, stream, partial, messages, waiting: 0, spare, sent: 0, received: 0, closed: false }
+    }
+
+    /// The next message to send: a block.
+    pub fn message<'a>(&mut self, id: u32, block: &TransferBlock<'a>) -> Message<'a> {
+        self.sent = self.sent.wrapping_add(1);
+        Message::of(id, self.sent, block)
     }
 
     /// The connection, to wait for.
-    pub fn stream(&self) -> &TcpStream {
+    pub fn stream(&self) -> &S {
         self.stream.get_ref()
     }
 
@@ -143,6 +168,21 @@ impl TcpLink {
     /// Whether nothing more will come.
     pub fn is_over(&self) -> bool {
         self.closed && self.messages.is_empty()
+    }
+
+    /// What has come and not been taken, for the simulator's reports.
+    #[cfg(test)]
+    pub fn describe(&self) -> String {
+        let Partial { message, done, got, filled, expected, .. } = &self.partial;
+        format!(
+            "{} messages came, {} wait; next {message:?}: header {got}, known {}, {done} + {}; {} sent, closed {}",
+            self.received,
+            self.messages.len(),
+            expected.is_some(),
+            filled - done,
+            self.sent,
+            self.closed
+        )
     }
 
     /// Sends as much of a message as the connection takes. Returns whether that was something.
@@ -185,9 +225,19 @@ impl TcpLink {
                 Err(e) => return Err(format!("{} is lost: {e}", self.peer)),
             };
             progress |= got > 0;
+            // The number of a rendezvous comes again in the next step, that of a message does not. It is in the header, because the
+            // bytes behind a header that was repeated may never come.
+            let ((.., number), want) = (self.partial.message, self.received.wrapping_add(1));
+            if self.partial.expected.is_some() && number != want {
+                return Err(format!(
+                    "{} sent message {number}, and {want} was the next: one was lost or repeated",
+                    self.peer
+                ));
+            }
             let Some((id, bytes)) = self.partial.whole().map_err(|what| format!("{} {what}", self.peer))? else {
                 continue;
             };
+            self.received = want;
             self.partial.bytes = std::mem::take(&mut self.spare);
             self.waiting += bytes.len();
             self.messages.push_back((id, bytes));
@@ -225,10 +275,10 @@ impl Partial {
             self.got += got;
             if self.got == HEADER {
                 let header = Header::decode(&self.header).ok_or_else(|| damaged("its header is none"))?;
-                if self.done > 0 && (header.id, header.length) != self.message {
+                if self.done > 0 && (header.id, header.length, header.number) != self.message {
                     return Err(damaged("a frame of another message follows"));
                 }
-                self.message = (header.id, header.length);
+                self.message = (header.id, header.length, header.number);
                 self.expected = Some(header);
             }
             return Ok(got);
@@ -253,7 +303,7 @@ impl Partial {
         if (self.filled as u64) < end {
             return Ok(None);
         }
-        if crc32fast::hash(&self.bytes[self.done..self.filled]) != header.crc {
+        if checksum(self.done, &self.bytes[self.done..self.filled]) != header.crc {
             return Err(format!("sent a damaged message of {} bytes: a checksum does not match", header.length));
         }
         if end < header.length {

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 /// Bytes of a frame's header.
-pub const HEADER: usize = 24;
+pub const HEADER: usize = 28;
 
 /// The first bytes of a frame.
 const MAGIC: [u8; 4] = *b"OFfr";
@@ -18,8 +18,10 @@ pub struct Header {
     pub id: u32,
     /// Bytes of the whole message, of which a part follows.
     pub length: u64,
-    /// The CRC-32 of that part.
+    /// The CRC-32 of that part, which begins with its place in the message.
     pub crc: u32,
+    /// The number of the message among those of its connection, from 1 on.
+    pub number: u32,
 }
 
 impl Header {
@@ -30,19 +32,20 @@ impl Header {
         out[4..8].copy_from_slice(&self.id.to_le_bytes());
         out[8..16].copy_from_slice(&self.length.to_le_bytes());
         out[16..20].copy_from_slice(&self.crc.to_le_bytes());
-        let own = crc32fast::hash(&out[..20]);
-        out[20..].copy_from_slice(&own.to_le_bytes());
+        out[20..24].copy_from_slice(&self.number.to_le_bytes());
+        let own = crc32fast::hash(&out[..24]);
+        out[24..].copy_from_slice(&own.to_le_bytes());
         out
     }
 
     /// `None` where the bytes are no header, or a damaged one.
     pub fn decode(bytes: &[u8; HEADER]) -> Option<Header> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if bytes[..4] != MAGIC || crc32fast::hash(&bytes[..20]) != word(20) {
+        if bytes[..4] != MAGIC || crc32fast::hash(&bytes[..24]) != word(24) {
             return None;
         }
         let length = u64::from(word(8)) | u64::from(word(12)) << 32;
-        Some(Header { id: word(4), length, crc: word(16) })
+        Some(Header { id: word(4), length, crc: word(16), number: word(20) })
     }
 }
 
@@ -82,7 +85,7 @@ mod tests {
 
     #[test]
     fn headers_survive_and_flipped_bits_are_noticed() {
-        let header = Header { id: 7, length: 10, crc: crc32fast::hash(b"some bytes") };
+        let header = Header { id: 7, length: 10, crc: crc32fast::hash(b"some bytes"), number: 3 };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes), Some(header));
         for bit in 0..HEADER * 8 {

@@ -21,6 +21,7 @@ fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
         join_timeout: TIMEOUT,
         peer_timeout: Duration::from_secs(10),
         link: LinkChoice::Auto,
+        recorder: None,
     }
 }
 
@@ -319,6 +320,7 @@ fn other_hosts_need_a_token() {
         join_timeout: TIMEOUT,
         peer_timeout: TIMEOUT,
         link: LinkChoice::Auto,
+        recorder: None,
     };
     assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::NoToken(_))));
     let options = JoinOptions { rendezvous: "no port".into(), ..options };

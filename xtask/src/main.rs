@@ -8,6 +8,7 @@ mod ci;
 mod components;
 mod conformance;
 mod cuda;
+mod faults;
 mod fuzz;
 mod gpu;
 mod model_comparison;
@@ -20,6 +21,7 @@ mod python;
 mod python_wheel;
 mod round_trip;
 mod run_only;
+mod simulate_faults;
 mod tensorrt;
 mod tidy;
 mod wheel;
@@ -39,6 +41,9 @@ cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntim
                                                    writes them: do results agree?
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
+cargo xtask faults [--rounds N]                        ranks that are killed, stopped and cut off, 50 times each; how long the others took
+cargo xtask soak [--minutes M] [--ranks N]             ranks at full load: memory stays the same
+cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
@@ -76,6 +81,9 @@ fn main() -> ExitCode {
         ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["run-only", rest @ ..] => run_only::run_only(rest),
+        ["faults", rest @ ..] => faults::faults(rest),
+        ["soak", rest @ ..] => faults::soak(rest),
+        ["simulate-faults", rest @ ..] => simulate_faults::simulate_faults(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["nnsmith", rest @ ..] => model_comparison::nnsmith(rest),
         ["sklearn", rest @ ..] => model_comparison::sklearn(rest),

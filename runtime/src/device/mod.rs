@@ -8,6 +8,7 @@ mod aligned;
 mod arena;
 mod call;
 mod code;
+mod event_memory;
 mod job;
 mod published_blocks;
 mod scratch;
@@ -17,6 +18,9 @@ pub use aligned::{AlignedBytes, ExternalBytes};
 pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::{CodeError, CodeMap};
+pub(crate) use event_memory::EventMemory;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use event_memory::time_stamp;
 pub(crate) use job::JobSlot;
 pub(crate) use published_blocks::PublishedBlocks;
 pub(crate) use scratch::Scratch;

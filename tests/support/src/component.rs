@@ -82,6 +82,12 @@ pub const LANDLOCK: Component = Component {
     what: "Landlock and seccomp in the kernel",
     install: "none: Linux 6.2 or later, with landlock in /sys/kernel/security/lsm",
 };
+/// Network namespaces, and the tools that make and cut networks in them.
+pub const NETNS: Component = Component {
+    name: "netns",
+    what: "network namespaces",
+    install: "apt-get install iproute2 nftables; they need root",
+};
 /// A CPU that multiplies bf16 matrices (AVX-512 BF16, AMX or ARM's BFMMLA).
 pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
@@ -94,7 +100,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 19] = [
+pub const ALL: [&Component; 20] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -110,6 +116,7 @@ pub const ALL: [&Component; 19] = [
     &CUDA_EMULATED,
     &BROWSER,
     &CPU_BF16,
+    &NETNS,
     &CC,
     &OBJDUMP,
     &CARGO_DENY,

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
-    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view, why_stuck,
 };
 #[cfg(feature = "serve")]
 use crate::commands::{load, serve};
@@ -81,6 +81,8 @@ pub enum Command {
     Explain(explain::Explain),
     /// Predict the time and memory of a model or plan on the ranks of a mesh
     Simulate(simulate::Simulate),
+    /// Say why the ranks of a job are stuck, or how they ended
+    WhyStuck(why_stuck::WhyStuckCommand),
     /// Benchmark this machine and write a mesh description for simulate and explain
     Measure(measure::Measure),
     /// List passes and pipelines

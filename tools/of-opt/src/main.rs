@@ -67,9 +67,7 @@ fn main() -> ExitCode {
     let ends_itself = matches!(command, Some(Command::Serve(_)));
     #[cfg(not(feature = "serve"))]
     let ends_itself = false;
-    if !ends_itself {
-        signals::install();
-    }
+    signals::install(!ends_itself);
     let compares = matches!(command, Some(Command::Debug(_) | Command::Diff(_)));
     of_driver::codegen_passes::register();
     let started = limits::install(&limits, &messages).and_then(|()| check_paths(&arguments));
@@ -97,6 +95,7 @@ fn main() -> ExitCode {
         Some(Command::VerifySignature(c)) => commands::sign::verify_signature(&c, console),
         Some(Command::Explain(c)) => commands::explain::explain(&c, console),
         Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
+        Some(Command::WhyStuck(c)) => commands::why_stuck::why_stuck(&c, console),
         Some(Command::Measure(c)) => commands::measure::measure(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),

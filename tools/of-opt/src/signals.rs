@@ -1,19 +1,24 @@
-//! Signals that end the program: compilers are killed, and temporary files and folders removed first.
+//! Signals: those that end the program, after compilers are killed and temporary files and folders removed, and the one that shows
+//! what actors do.
 
 use std::io::{IsTerminal, Write};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-/// Handles SIGINT, SIGTERM and SIGHUP from now on, except those that the parent ignores: `nohup` stays in effect. The exit code is 128
-/// and the signal's number.
-pub fn install() {
+/// Handles signals from now on, except those that the parent ignores: `nohup` stays in effect. SIGUSR1 prints the state of every
+/// actor. SIGINT, SIGTERM and SIGHUP end the program where it does not end by itself; the exit code is 128 and the signal's number.
+pub fn install(ends: bool) {
     let ignored = ignored();
-    let handled: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored >> (s - 1) & 1 == 0).collect();
+    let ends: &[i32] = if ends { &[SIGINT, SIGTERM, SIGHUP] } else { &[] };
+    let handled: Vec<i32> = ends.iter().chain([&SIGUSR1]).copied().filter(|s| ignored >> (s - 1) & 1 == 0).collect();
     let started = Signals::new(handled).and_then(|mut signals| {
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                end(signal);
+            for signal in signals.forever() {
+                match signal {
+                    SIGUSR1 => print_actors(),
+                    signal => end(signal),
+                }
             }
         })
     });
@@ -21,6 +26,17 @@ pub fn install() {
         // The signals then end the program by themselves, and the next one removes what this one leaves.
         tracing::debug!(error = %e, "signals are not handled");
     }
+}
+
+/// Prints every actor, register and credit of this process, or lets the ranks do so that it started.
+fn print_actors() {
+    let sessions = of_runtime::flight_recorder::live_sessions();
+    let text: String = sessions.iter().map(of_runtime::flight_recorder::LiveSession::describe).collect();
+    crate::progress::suspend(|| {
+        // Where stderr is closed, there is no one to tell.
+        let _ = std::io::stderr().write_all(of_diag::escaped_lines(&text).as_bytes());
+    });
+    crate::ranks::pass_on(rustix::process::Signal::USR1);
 }
 
 /// Kills compilers and removes temporary files and folders.

@@ -31,3 +31,4 @@ pub mod train;
 pub mod train_config;
 pub mod verify;
 pub mod view;
+pub mod why_stuck;

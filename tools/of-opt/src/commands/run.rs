@@ -165,11 +165,13 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let session = SessionOptions { threads, profile: false, memory: options.memory };
     let plan = Arc::new(workload.plan);
     let rank = match &role {
-        Role::Rank(placement) => ranks::join(&c.ranks, placement, &plan)?.map(|transport| (placement.rank, transport)),
+        Role::Rank(placement) => {
+            ranks::join(&c.ranks, placement, &plan, &c.model.model)?.map(|joined| (placement.rank, joined))
+        }
         Role::All | Role::Launcher(_) => None,
     };
     let mut session = match &rank {
-        Some((rank, transport)) => {
+        Some((rank, (transport, _))) => {
             let transport = Arc::clone(transport) as Arc<dyn Transport>;
             Session::for_rank(plan, &workload.inputs, *rank as usize, transport, &session, &backends)?
         }
@@ -179,9 +181,13 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     set_variables(&c.set, &session)?;
     let outputs = iterate(c, &mut session, workload.inputs)?;
     save_variables(&c.save, &session)?;
-    // All ranks have the outputs; the first one reports them.
-    if rank.is_some_and(|(rank, _)| rank > 0) {
-        return Ok(());
+    if let Some((rank, (_, recording))) = rank {
+        drop(session);
+        recording.into_iter().for_each(ranks::Recording::done);
+        // All ranks have the outputs; the first one reports them.
+        if rank > 0 {
+            return Ok(());
+        }
     }
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()

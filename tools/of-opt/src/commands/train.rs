@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -259,10 +260,14 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let threads = ranks::threads(&c.ranks, &role, &compile)?;
     let session = SessionOptions { threads, profile: false, memory: compile.memory };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
+    let recordings = RefCell::new(Vec::new());
     let join = |plan: &PlanFile| match &role {
         Role::Rank(placement) => {
-            let joined = ranks::join(&c.ranks, placement, plan)?;
-            Ok(joined.map(|transport| (placement.rank as usize, transport as Arc<dyn Transport>)))
+            let Some((transport, recording)) = ranks::join(&c.ranks, placement, plan, &c.model.model)? else {
+                return Ok(None);
+            };
+            recordings.borrow_mut().extend(recording);
+            Ok(Some((placement.rank as usize, transport as Arc<dyn Transport>)))
         }
         Role::All | Role::Launcher(_) => Ok(None),
     };
@@ -279,6 +284,8 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     for path in &c.output {
         write(c, path, &trainer, done, console)?;
     }
+    drop(trainer);
+    recordings.into_inner().into_iter().for_each(ranks::Recording::done);
     Ok(())
 }
 

@@ -4,13 +4,14 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics, escaped_lines};
 use of_driver::error;
 use of_transport::{JoinError, RendezvousServer, new_token};
 
-use super::{Job, RankOptions, join_error};
+use super::{Job, RankOptions, join_error, recording};
 use crate::progress;
 
 /// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
@@ -18,6 +19,19 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// The time between two looks at the processes.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The processes of ranks, for signals that are passed on to them.
+static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Passes a signal on to the ranks that this process started.
+pub fn pass_on(signal: rustix::process::Signal) {
+    for pid in PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
+        if let Some(pid) = rustix::process::Pid::from_raw(*pid as i32) {
+            // It may have ended.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
 
 /// A rank's process.
 struct Rank {
@@ -61,6 +75,7 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         let mut child = command.spawn().map_err(|e| failed(&format!("rank {rank} cannot be started"), &e))?;
+        PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child.id());
         let stderr = child.stderr.take();
         started.0.push(Rank { number: rank, child, ended: None, killed: false });
         readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr)))));
@@ -71,7 +86,15 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
         let _ = reader.join();
     }
     match started.failure() {
-        Some(what) => Err(error(Code::RUN, what).into()),
+        Some(what) => {
+            let failure = error(Code::RUN, what);
+            let recordings = recording::folder(options, &address.to_string(), &token).filter(|dir| dir.exists());
+            Err(match recordings {
+                Some(dir) => failure.hint(format!("what each rank did last: of-opt why-stuck {}", dir.display())),
+                None => failure,
+            }
+            .into())
+        }
         None => Ok(()),
     }
 }

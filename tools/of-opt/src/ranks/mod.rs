@@ -3,9 +3,10 @@
 mod hosts;
 mod launch;
 mod reason;
+mod recording;
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,12 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::{CompileOptions, count, error};
 use of_plan::{MeshProgram, Plan, PlanFile};
+use of_runtime::flight_recorder::Phase;
 use of_transport::{Identity, JoinError, JoinOptions, Launcher, LinkChoice, Placement, ProcessTransport, plan_hash};
 
 use hosts::Hosts;
-pub use launch::launch;
+pub use launch::{launch, pass_on};
+pub use recording::Recording;
 
 use crate::{exit, quantity};
 
@@ -45,6 +48,10 @@ pub struct RankOptions {
     /// After how long a rank that is silent counts as lost
     #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "1s", value_parser = quantity::duration)]
     pub peer_timeout: Duration,
+    /// Folder of the flight recorders, a file for each rank, which 'of-opt why-stuck' reads; `none` for none [default: a folder of the job
+    /// for temporary files, which is removed when the job ends in order]
+    #[arg(long, value_name = "DIR", help_heading = "Ranks")]
+    pub flight_recorder: Option<PathBuf>,
     /// How ranks exchange data
     #[arg(long, value_name = "TRANSPORT", help_heading = "Ranks", value_enum, default_value_t)]
     pub transport: TransportChoice,
@@ -142,7 +149,8 @@ pub fn join(
     options: &RankOptions,
     placement: &Placement,
     plan: &PlanFile,
-) -> Result<Option<Arc<ProcessTransport>>, Diagnostics> {
+    model: &Path,
+) -> Result<Option<(Arc<ProcessTransport>, Option<Recording>)>, Diagnostics> {
     let launcher = placement.launcher;
     let Some(mesh) = plan.plan().meshes.first() else {
         if options.ranks.is_some() || launcher == Launcher::OfOpt {
@@ -179,10 +187,18 @@ pub fn join(
     };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
     let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
-    let options = JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link };
-    let joined = ProcessTransport::join(&identity, &options);
-    let transport = joined.map_err(|e| explained(&e, plan.plan(), mesh, hosts.as_ref()))?;
-    Ok(Some(Arc::new(transport)))
+    let recording = recording::start(options, placement, (&rendezvous, needed), plan, model)?;
+    let recorder = recording.as_ref().map(|recording| Arc::clone(&recording.recorder));
+    let options =
+        JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link, recorder: recorder.clone() };
+    let transport = ProcessTransport::join(&identity, &options).map_err(|e| {
+        recorder.inspect(|recorder| recorder.failed(&e.to_string(), Phase::Failed));
+        explained(&e, plan.plan(), mesh, hosts.as_ref())
+    })?;
+    if let Some(recording) = &recording {
+        recording.recorder.phase(Phase::Loads);
+    }
+    Ok(Some((Arc::new(transport), recording)))
 }
 
 /// The diagnostic for ranks that do not join: where they should be, and what the plan needs them for.

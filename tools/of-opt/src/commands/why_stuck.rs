@@ -1,0 +1,297 @@
+//! `of-opt why-stuck`: why the ranks of a job are stuck, or how they ended, from the recordings of their flight recorders.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use of_diag::{Code, Diagnostics};
+use of_driver::why_stuck::{self, ProcessState, RankReport, Root, TaskPlace, WhyStuck};
+use of_driver::{Observer, count, error, io_error};
+use of_plan::{Exec, PlanFile};
+use of_runtime::flight_recorder::{FlightLog, Phase, describe};
+use of_transport::plan_hash;
+use serde_json::{Value, json};
+
+use crate::console::Console;
+use crate::trace;
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct WhyStuckCommand {
+    /// The folder of the recordings, one of each rank (rank-0.flight …); the ranks may run, or have ended in whatever way
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The plan, which names tasks and registers [default: the file that the ranks ran]
+    #[arg(value_name = "PLAN")]
+    pub plan: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print every actor, register and credit of every rank, too
+    #[arg(long, conflicts_with_all = ["json", "metrics"])]
+    pub actors: bool,
+    /// Print metrics of the ranks for Prometheus instead
+    #[arg(long, conflicts_with = "json")]
+    pub metrics: bool,
+    /// Write the timeline of what the recordings cover, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+}
+
+/// Executes the subcommand.
+///
+/// # Errors
+/// When there are no recordings, or the plan is another one.
+pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnostics> {
+    let logs = why_stuck::recordings(&c.dir)?;
+    let plan = plan(c, &logs)?;
+    if plan.is_none() && !c.metrics {
+        console.note("the plan that the ranks ran is not there any more; give it as PLAN to see names");
+    }
+    if let Some(path) = &c.trace {
+        let text = timeline(&logs, plan.as_ref()).to_string();
+        of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
+    }
+    if c.metrics {
+        return console.print(&metrics(&logs));
+    }
+    let report = why_stuck::why_stuck(logs, plan.as_ref());
+    if c.json {
+        return console.print(&format!("{:#}\n", as_json(&report)));
+    }
+    let mut out = as_text(&report);
+    if c.actors {
+        for log in report.ranks.iter().filter_map(|rank| rank.log.as_ref()) {
+            if let Some(program) = why_stuck::program(log, plan.as_ref().map(PlanFile::plan)) {
+                let _ = write!(out, "\nrank {}, {}", log.of.rank, describe(program, &log.tasks, log.steps));
+            }
+        }
+    }
+    console.print(&out)
+}
+
+/// The plan of these recordings: the one that was given, or else the file that the ranks ran, where it is still the same.
+fn plan(c: &WhyStuckCommand, logs: &[FlightLog]) -> Result<Option<PlanFile>, Diagnostics> {
+    let Some(first) = logs.first() else { return Ok(None) };
+    let is_it = |plan: &PlanFile| plan_hash(plan) == first.of.plan_hash;
+    if let Some(path) = &c.plan {
+        let plan = PlanFile::open(path).map_err(|e| error(Code::PLAN, format!("'{}': {e}", path.display())))?;
+        return match is_it(&plan) {
+            true => Ok(Some(plan)),
+            false => Err(error(Code::INPUT, format!("the ranks ran another plan than '{}'", path.display())).into()),
+        };
+    }
+    Ok(first.of.plan.as_ref().and_then(|path| PlanFile::open(path).ok()).filter(is_it))
+}
+
+fn as_text(report: &WhyStuck) -> String {
+    let mut out = String::new();
+    for rank in &report.ranks {
+        let _ = writeln!(out, "{}{}", name(rank), sentence(rank, report.now));
+    }
+    match &report.roots[..] {
+        [] => out.push_str("no rank waits for another\n"),
+        roots => roots.iter().for_each(|root| {
+            let _ = writeln!(out, "root: {}", explained(root, report));
+        }),
+    }
+    out
+}
+
+/// A rank with host and process.
+fn name(rank: &RankReport) -> String {
+    match &rank.log {
+        Some(log) => format!("rank {} on {} (process {}, {})", rank.rank, log.of.host, log.pid, rank.process.name()),
+        None => format!("rank {}", rank.rank),
+    }
+}
+
+fn sentence(rank: &RankReport, now: u64) -> String {
+    let Some(log) = &rank.log else { return " has no recording in this folder".into() };
+    let mut out = match log.phase {
+        Phase::Joins => " waits for the other ranks to join".to_owned(),
+        Phase::Loads => " loads the plan".into(),
+        Phase::Ended => " ended in order".into(),
+        Phase::Failed | Phase::EndedByAnother => {
+            format!(" ended: {}", log.failure.as_deref().unwrap_or("it does not say why"))
+        }
+        Phase::Runs => format!(" is in step {}", log.steps.0.saturating_sub(1)),
+    };
+    if log.phase == Phase::Runs && log.steps.0 == log.steps.1 {
+        out = format!(" has ended {} and not begun another", count(log.steps.1 as usize, "step"));
+    }
+    if log.phase != Phase::Runs {
+        return out;
+    }
+    if let Some(task) = &rank.task {
+        let _ = write!(out, ", in {}", task_text(task));
+    }
+    if let Some(transfer) = rank.transfer {
+        match rank.of_outputs {
+            true => out.push_str(", in the exchange of outputs"),
+            false => _ = write!(out, ", in transfer {transfer}"),
+        }
+    }
+    if !rank.waits_for.is_empty() {
+        let _ = write!(out, ", waits for {}", ranks(&rank.waits_for));
+    }
+    if let Some(actor) = &rank.actor {
+        let _ = write!(out, "; {actor}");
+    }
+    if let Some(last) = rank.last() {
+        let _ = write!(out, "; last event {:.3} s ago", now.saturating_sub(last) as f64 * 1e-9);
+    }
+    out
+}
+
+fn task_text(task: &TaskPlace) -> String {
+    /// As many ops of a fused group are named.
+    const NAMED: usize = 3;
+    if task.name.is_empty() {
+        return format!("task {}", task.number);
+    }
+    let ops = task.ops.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = task.ops.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let at = if ops.is_empty() { ops } else { format!(" at {ops}{more}") };
+    format!("task `{}`{at}", task.name)
+}
+
+/// `rank 3`, or `ranks 1 and 2`.
+fn ranks(list: &[u32]) -> String {
+    let names: Vec<String> = list.iter().map(u32::to_string).collect();
+    match &names[..] {
+        [one] => format!("rank {one}"),
+        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
+        [] => "no rank".into(),
+    }
+}
+
+fn explained(root: &Root, report: &WhyStuck) -> String {
+    let of = |rank: u32| &report.ranks[rank as usize];
+    let at = |rank: u32| {
+        let place = of(rank).task.as_ref().map_or(String::new(), |task| format!(" in {}", task_text(task)));
+        let transfer = of(rank).transfer.filter(|_| !of(rank).of_outputs);
+        let transfer = transfer.map_or(String::new(), |id| format!(", transfer {id}"));
+        place + &transfer
+    };
+    let waiting = |rank: u32| match &of(rank).waited_for_by[..] {
+        [] => String::new(),
+        by => format!(
+            "; {} for it",
+            if by.len() == 1 { format!("{} waits", ranks(by)) } else { format!("{} wait", ranks(by)) }
+        ),
+    };
+    match root {
+        Root::Gone(rank) => {
+            let ended = "ended without a word: it was killed, or crashed";
+            format!("the process of rank {rank} {ended}{}{}", at(*rank), waiting(*rank))
+        }
+        Root::Missing(rank) => format!("rank {rank} was not started, or its recording is on another host"),
+        Root::Stopped(rank) => {
+            format!("the process of rank {rank} is stopped (SIGSTOP, or a debugger){}{}", at(*rank), waiting(*rank))
+        }
+        Root::Failed(rank, why) => format!("rank {rank} failed: {why}"),
+        Root::Silent(rank) => {
+            format!("rank {rank} recorded nothing while others waited: look at its host{}{}", at(*rank), waiting(*rank))
+        }
+        Root::Cycle(cycle) => {
+            let waits = cycle.iter().zip(cycle.iter().cycle().skip(1));
+            let waits = waits.map(|(from, to)| format!("rank {from}{} waits for rank {to}", at(*from)));
+            format!("deadlock: {}", waits.collect::<Vec<_>>().join(", and "))
+        }
+        Root::Ended(rank) => format!("rank {rank} has ended{}", waiting(*rank)),
+        Root::Idle(rank) => {
+            let why = of(*rank).actor.as_ref().map_or(String::new(), |actor| format!(" ({actor})"));
+            format!("rank {rank} has not begun the next step{why}{}", waiting(*rank))
+        }
+        Root::Works(rank) => format!("rank {rank} works{}{}", at(*rank), waiting(*rank)),
+    }
+}
+
+fn as_json(report: &WhyStuck) -> Value {
+    let rank = |r: &RankReport| {
+        let task = r.task.as_ref().map(|t| json!({"number": t.number, "name": t.name, "ops": t.ops}));
+        let log = r.log.as_ref();
+        json!({
+            "rank": r.rank, "host": log.map(|l| &l.of.host), "pid": log.map(|l| l.pid), "process": r.process.name(),
+            "phase": log.map(|l| phase(l.phase)), "failure": log.and_then(|l| l.failure.as_ref()),
+            "steps_begun": log.map(|l| l.steps.0), "steps_ended": log.map(|l| l.steps.1), "task": task,
+            "transfer": r.transfer, "of_outputs": r.of_outputs, "waits_for": r.waits_for,
+            "waited_for_by": r.waited_for_by, "actor": r.actor,
+            "last_event_seconds_ago": r.last().map(|last| report.now.saturating_sub(last) as f64 * 1e-9),
+        })
+    };
+    let root = |root: &Root| json!({"kind": root.name(), "ranks": root.ranks(), "text": explained(root, report)});
+    json!({
+        "ranks": report.ranks.iter().map(rank).collect::<Vec<_>>(),
+        "roots": report.roots.iter().map(root).collect::<Vec<_>>(),
+    })
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Joins => "joins",
+        Phase::Loads => "loads",
+        Phase::Runs => "runs",
+        Phase::Ended => "ended",
+        Phase::Failed => "failed",
+        Phase::EndedByAnother => "ended_by_another",
+    }
+}
+
+/// The text format of Prometheus.
+fn metrics(logs: &[FlightLog]) -> String {
+    let mut out = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&FlightLog) -> f64| {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for log in logs {
+            let host = log.of.host.replace('\\', "\\\\").replace('"', "\\\"");
+            let _ = writeln!(out, "{name}{{rank=\"{}\",host=\"{host}\"}} {}", log.of.rank, value(log));
+        }
+    };
+    let up = |log: &FlightLog| log.phase == Phase::Runs && why_stuck::process_state(log) == ProcessState::Runs;
+    family("of_rank_up", "gauge", "Whether the rank runs.", &|log| f64::from(u8::from(up(log))));
+    family("of_rank_steps_total", "counter", "Steps that ended.", &|log| log.steps.1 as f64);
+    let acts = |log: &FlightLog| log.tasks.iter().map(|task| task.acts).sum::<u64>() as f64;
+    family("of_rank_acts_total", "counter", "Acts of all tasks.", &acts);
+    family("of_rank_sent_bytes_total", "counter", "Bytes sent to other ranks.", &|log| log.sent.0 as f64);
+    family("of_rank_received_bytes_total", "counter", "Bytes received.", &|log| log.received.0 as f64);
+    family("of_rank_sent_blocks_total", "counter", "Blocks sent to other ranks.", &|log| log.sent.1 as f64);
+    family("of_rank_received_blocks_total", "counter", "Blocks received.", &|log| log.received.1 as f64);
+    family("of_rank_waits_total", "counter", "Waits for other ranks.", &|log| log.waits as f64);
+    let last = |log: &FlightLog| log.records.last().map_or(0.0, |record| record.at as f64 * 1e-9);
+    family("of_rank_last_event_timestamp_seconds", "gauge", "Time of the last event.", &last);
+    out
+}
+
+/// The acts that the recordings cover, by the names of the simulator's timeline.
+fn timeline(logs: &[FlightLog], plan: Option<&PlanFile>) -> Value {
+    let all: Vec<_> = logs.iter().map(|log| (log, why_stuck::slices(log))).collect();
+    let begin = all.iter().flat_map(|(_, slices)| slices).map(|slice| slice.start).min().unwrap_or(0);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let mut out = Vec::new();
+    for (log, slices) in all {
+        let program = why_stuck::program(log, plan.map(PlanFile::plan));
+        out.push(trace::name("process_name", log.of.rank, 0, &format!("rank {}", log.of.rank)));
+        for slice in slices {
+            let task = program.and_then(|program| program.tasks.get(slice.task as usize));
+            let name = task.map_or_else(|| format!("task {}", slice.task), |task| task.name.clone());
+            let is_transfer = task.is_some_and(|task| matches!(task.exec, Some(Exec::Boxing(_))));
+            let args = json!({
+                "task": slice.task, "act": slice.act, "waited_us": us(slice.waited), "ended": slice.ended,
+                "from": task.map(|task| &task.locations),
+            });
+            let when = (us(slice.start - begin), us(slice.end - slice.start));
+            let thread = task.map_or(0, |task| task.thread);
+            out.push(trace::event(
+                &name,
+                if is_transfer { "transfer" } else { "compute" },
+                (log.of.rank, thread),
+                when,
+                args,
+            ));
+        }
+    }
+    trace::file(out)
+}

@@ -1,0 +1,94 @@
+//! The flight recorder of a rank: where its file is, and what becomes of it.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use of_diag::Diagnostics;
+use of_driver::{io_error, why_stuck};
+use of_plan::PlanFile;
+use of_runtime::FlightRecorder;
+use of_runtime::flight_recorder::{FlightLog, Phase, RecordingOf};
+use of_transport::{Placement, host_name, job_name, plan_hash};
+
+use super::RankOptions;
+
+/// The value of `--flight-recorder` without recordings.
+const NONE: &str = "none";
+
+/// The folder of a job's recordings; `None` where there are to be none. The ranks of a job on a host have the same.
+pub fn folder(options: &RankOptions, rendezvous: &str, token: &str) -> Option<PathBuf> {
+    match &options.flight_recorder {
+        Some(dir) if dir.as_os_str() == NONE => None,
+        Some(dir) => Some(dir.clone()),
+        None => Some(std::env::temp_dir().join(format!("of-flight-{}", job_name(rendezvous, token)))),
+    }
+}
+
+/// The recording of a rank.
+pub struct Recording {
+    pub recorder: Arc<FlightRecorder>,
+    /// The folder, where the job that ends in order removes it.
+    remove: Option<PathBuf>,
+}
+
+/// Starts the recording of a rank. `None` where there is to be none, and where the default folder cannot be had.
+///
+/// # Errors
+/// When the folder that was asked for cannot be written.
+pub fn start(
+    options: &RankOptions,
+    placement: &Placement,
+    (rendezvous, ranks): (&str, u32),
+    plan: &PlanFile,
+    model: &Path,
+) -> Result<Option<Recording>, Diagnostics> {
+    let token = placement.token.as_deref().unwrap_or_default();
+    let Some(dir) = folder(options, rendezvous, token) else { return Ok(None) };
+    let of = RecordingOf {
+        rank: placement.rank,
+        ranks,
+        host: host_name(),
+        plan_hash: plan_hash(plan),
+        plan: std::fs::canonicalize(model).ok(),
+    };
+    let tasks = plan.plan().programs.iter().map(|program| program.tasks.len()).max().unwrap_or(0);
+    let made =
+        made(&dir).and_then(|()| FlightRecorder::create(&why_stuck::recording(&dir, placement.rank), &of, tasks));
+    match made {
+        Ok(recorder) => {
+            let remove = options.flight_recorder.is_none().then_some(dir);
+            Ok(Some(Recording { recorder: Arc::new(recorder), remove }))
+        }
+        Err(e) if options.flight_recorder.is_some() => Err(io_error(&dir, "written", &e).into()),
+        Err(error) => {
+            tracing::warn!(folder = %dir.display(), %error, "there is no flight recorder");
+            Ok(None)
+        }
+    }
+}
+
+/// Makes a folder that only this user can write. One that is there must be this user's.
+fn made(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let owner = std::fs::symlink_metadata(dir)?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    match owner == own || own == 0 {
+        true => Ok(()),
+        false => Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the folder is another user's")),
+    }
+}
+
+impl Recording {
+    /// The rank has ended in order. The last one of a job that did removes the default folder.
+    pub fn done(self) {
+        self.recorder.phase(Phase::Ended);
+        let Some(dir) = self.remove else { return };
+        let ended = |path: PathBuf| FlightLog::read(&path).is_ok_and(|log| log.phase == Phase::Ended);
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        if entries.map(|entry| entry.path()).all(ended) {
+            // Another rank may do the same.
+            let _ = std::fs::remove_dir_all(&dir);
+        }
+    }
+}
