@@ -51,6 +51,7 @@ pub mod mesh;
 pub mod mesh_measurement;
 mod microbenchmark;
 pub mod model;
+mod native_only;
 mod npy;
 mod observer;
 pub mod op_support;
