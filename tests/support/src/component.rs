@@ -58,6 +58,12 @@ pub const KUBERNETES_VALIDATE: Component = Component {
     what: "a Python with kubernetes-validate",
     install: "cargo xtask python-packages",
 };
+/// Netron's Python package, and Node.js, which runs its reader of models without a browser.
+pub const NETRON: Component = Component {
+    name: "netron",
+    what: "a Python with netron, and node",
+    install: "apt-get install nodejs; cargo xtask python-packages",
+};
 /// LLVM and MLIR, linked into the backend.
 pub const MLIR: Component = Component {
     name: "mlir",
@@ -94,7 +100,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 19] = [
+pub const ALL: [&Component; 20] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -104,6 +110,7 @@ pub const ALL: [&Component; 19] = [
     &MODEL_SIGNING,
     &TRITONCLIENT,
     &KUBERNETES_VALIDATE,
+    &NETRON,
     &LANDLOCK,
     &MLIR,
     &MLIR_OPT,
