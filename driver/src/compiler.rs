@@ -24,7 +24,8 @@ use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
 use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
-use crate::{input_files, mesh, precision, shapes, tune, variables};
+use crate::training::Job;
+use crate::{input_files, mesh, native_only, precision, shapes, tune, variables};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
 #[derive(Clone)]
@@ -270,7 +271,7 @@ fn build(
         None => Schedules::default(),
     };
     let code = Generator { model, options, backends, schedules: &schedules, observer }.compile(&funcs)?;
-    check_memory(code.plan(), options.memory)?;
+    check(&code, options)?;
     let ops = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
     Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
 }
@@ -300,8 +301,14 @@ pub(crate) fn compile_jobs(
         funcs.extend(prepared.into_iter().map(|(_, func)| (name.clone(), func)));
     }
     let code = Generator { model, options, backends, schedules: &schedule::NONE, observer }.compile(&funcs)?;
-    check_memory(code.plan(), options.memory)?;
+    check(&code, options)?;
     Ok(code)
+}
+
+/// Checks what the options demand of the plan.
+fn check(code: &Compiled, options: &CompileOptions) -> Result<(), Diagnostics> {
+    check_memory(code.plan(), options.memory)?;
+    if options.require_native { native_only::check(code) } else { Ok(()) }
 }
 
 /// Compiles a function for the ranks of a mesh.
@@ -339,7 +346,7 @@ fn build_module_on_mesh(
 ) -> Result<Built, Diagnostics> {
     let funcs = mesh::prepare(module, bindings, mesh, options, RankSelection::All, backends, observer)?;
     let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
-    check_memory(code.plan(), options.memory)?;
+    check(&code, options)?;
     let programs = code.plan().programs.len();
     Ok(Built { code, inputs: inputs_of(main_func(&funcs.module)?), programs, ops: 0 })
 }

@@ -52,6 +52,7 @@ pub mod mesh_measurement;
 mod microbenchmark;
 pub mod model;
 mod name_patterns;
+mod native_only;
 mod npy;
 mod observer;
 pub mod op_support;

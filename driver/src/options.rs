@@ -38,6 +38,8 @@ pub struct CompileOptions {
     pub variables: Vec<String>,
     /// Which backends execute which ops.
     pub placement: PlacementOptions,
+    /// Whether a model is refused that needs more than the runtime, which an op without native code does: it runs on a backend.
+    pub require_native: bool,
     /// Autotuning of register tiles by measurement: for how long. `Some(Duration::ZERO)` only takes the schedules that
     /// the cache holds; `None` takes the cost model's choice.
     pub tuning: Option<Duration>,
@@ -67,6 +69,7 @@ impl Default for CompileOptions {
             mesh: None,
             variables: Vec::new(),
             placement: PlacementOptions::default(),
+            require_native: false,
             tuning: None,
             memory: None,
             limits: Limits::default(),

@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 7] = [
+const COMPONENTS: [Component; 8] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -26,6 +26,8 @@ const COMPONENTS: [Component; 7] = [
         install: cargo_deny::install,
         on_demand: false,
     },
+    // After the Python packages, of which it is one.
+    Component { names: &["netron"], installed: python::has_netron, install: python::netron, on_demand: false },
     Component { names: &["mdbook"], installed: book::installed, install: book::install, on_demand: true },
     // After the Python packages, to whose environment it is added.
     Component { names: &["torch"], installed: python::has_torch, install: python::torch, on_demand: true },

@@ -5,8 +5,8 @@ use std::process::Command;
 
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
 /// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
-/// and gRPC, and a validator of Kubernetes manifests.
-const PACKAGES: [(&str, &str); 14] = [
+/// and gRPC, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
+const PACKAGES: [(&str, &str); 15] = [
     ("numpy", "2.4.6"),
     ("onnx", "1.23.2"),
     ("onnxruntime", "1.32.0"),
@@ -21,6 +21,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("grpcio", "1.85.3"),
     ("protobuf", "6.33.6"),
     ("kubernetes-validate", "1.37.0"),
+    ("netron", "9.3.3"),
 ];
 
 /// Makes a virtual environment in `~/.cache/of-opt/python` and installs the packages in it.
@@ -54,6 +55,22 @@ pub fn torch() -> Result<(), String> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "--python"]).arg(folder()?.join("bin/python3"));
     run(pip.args(["install", "--quiet", "--only-binary=:all:"]).arg(format!("torch=={TORCH}")))
+}
+
+/// Whether Netron's reader can run: the packages, and Node.js.
+pub fn has_netron() -> bool {
+    installed() && Command::new("node").arg("--version").output().is_ok_and(|out| out.status.success())
+}
+
+/// Installs what Netron's reader needs from Python's registry.
+///
+/// # Errors
+/// As [`packages`], and without Node.js, which comes from the system.
+pub fn netron() -> Result<(), String> {
+    if !installed() {
+        packages()?;
+    }
+    if has_netron() { Ok(()) } else { Err("there is no node ('apt-get install nodejs')".into()) }
 }
 
 /// Whether the environment has torch, whichever build of the version.

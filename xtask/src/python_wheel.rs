@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: builds the wheel of the Python package, and tests it.
+//! `cargo xtask wheel`: builds the wheel of the Python package, and tests it, in an environment with NumPy alone, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,11 @@ pub fn wheel(args: &[&str]) -> Result<(), String> {
     if bytes > MAX_WHEEL {
         return Err(format!("the wheel has more than {MAX_WHEEL} bytes"));
     }
-    if with_tests { test(&wheel) } else { Ok(()) }
+    if with_tests {
+        test(&wheel)?;
+        test_alone(&wheel)?;
+    }
+    Ok(())
 }
 
 /// Builds the wheel with the compiled crates of the workspace.
@@ -64,4 +68,47 @@ fn test(wheel: &Path) -> Result<(), String> {
     let mut pytest = Command::new(&python);
     pytest.current_dir(root().join("bindings/python")).env("PYTHONPATH", &folder);
     run(pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).env("PYTHONDONTWRITEBYTECODE", "1"))
+}
+
+/// What a newcomer writes.
+const FIVE_LINES: &str = r#"
+import numpy as np, of_opt
+plan = of_opt.compile("digits.onnx")
+session = of_opt.Session(plan)
+probability = session.run({"image": np.load("images.npy")})["probability"]
+print(*probability.argmax(axis=1))
+"#;
+
+/// Copies NumPy, the one dependency, so that no registry is needed.
+const COPY_NUMPY: &str = "
+import numpy, pathlib, shutil, sys
+for folder in pathlib.Path(numpy.__file__).parents[1].glob('numpy*'):
+    if folder.is_dir():
+        shutil.copytree(folder, pathlib.Path(sys.argv[1]) / folder.name)
+";
+
+/// Installs the wheel with pip into an environment that has NumPy alone, and runs a model there without a C compiler, with an empty
+/// home and no other variable of the environment.
+fn test_alone(wheel: &Path) -> Result<(), String> {
+    let folder = target().join("wheels/alone");
+    let work = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let (environment, home, models) = (folder.join("env"), folder.join("home"), root().join("examples/digits"));
+    fs::create_dir_all(&home).map_err(work)?;
+    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&environment))?;
+    let alone = environment.join("bin/python3");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(&alone).args(["install", "--quiet", "--no-index", "--no-deps"]);
+    run(pip.arg(wheel))?;
+    let mut packages = Command::new(&alone);
+    packages.args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'), end='')"]);
+    let packages = String::from_utf8_lossy(&packages.output().map_err(work)?.stdout).into_owned();
+    run(Command::new(python::interpreter()?).args(["-c", COPY_NUMPY]).arg(packages))?;
+    let mut program = Command::new(&alone);
+    program.env_clear().env("HOME", &home).env("PATH", &home).current_dir(models).args(["-c", FIVE_LINES]);
+    let out = program.output().map_err(work)?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    if out.status.success() && said == "7 0 3 9 1 4 8 2\n" {
+        return Ok(());
+    }
+    Err(format!("the wheel alone: {}\n{said}{}", out.status, String::from_utf8_lossy(&out.stderr)))
 }

@@ -46,6 +46,7 @@ pub struct Options {
     memory_limit: Option<u64>,
     tune: Option<f64>,
     variables: Vec<String>,
+    require_native: bool,
 }
 
 /// What a compilation reports.
@@ -258,6 +259,7 @@ fn compile_options(given: &Options, cancelled: Arc<AtomicBool>) -> Result<Compil
         tuning: given.tune.map(|limit| seconds("tune", limit)).transpose()?,
         memory: given.memory,
         variables: given.variables.clone(),
+        require_native: given.require_native,
         limits: Limits::new(Instant::now(), time, given.memory_limit).cancelled_by(cancelled),
         ..CompileOptions::default()
     };

@@ -304,6 +304,15 @@ def test_subnormal_numbers_are_zeros_unless_they_are_kept():
     assert (small + small != 0).all()
 
 
+def test_ops_without_native_code_are_refused_on_request():
+    model = b"func @main(%m: tensor<65x65xf32>) -> (tensor<f32>) {\n  %d = of.det %m\n  of.return %d\n}\n"
+    with pytest.warns(of_opt.CompileWarning, match="'of.det' runs on the interpreter"):
+        of_opt.compile(model)
+    with pytest.raises(of_opt.UnsupportedError, match="'of.det' needs the backend 'reference'"):
+        of_opt.compile(model, require_native=True)
+    of_opt.compile(DIGITS, require_native=True)
+
+
 def test_sequences_are_lists():
     x = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "ab"]
     sequence = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None)))

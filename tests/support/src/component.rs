@@ -58,6 +58,12 @@ pub const KUBERNETES_VALIDATE: Component = Component {
     what: "a Python with kubernetes-validate",
     install: "cargo xtask python-packages",
 };
+/// Netron's Python package, and Node.js, which runs its reader of models without a browser.
+pub const NETRON: Component = Component {
+    name: "netron",
+    what: "a Python with netron, and node",
+    install: "apt-get install nodejs; cargo xtask python-packages",
+};
 /// LLVM and MLIR, linked into the backend.
 pub const MLIR: Component = Component {
     name: "mlir",
@@ -110,6 +116,7 @@ pub const ALL: [&Component; 20] = [
     &MODEL_SIGNING,
     &TRITONCLIENT,
     &KUBERNETES_VALIDATE,
+    &NETRON,
     &LANDLOCK,
     &MLIR,
     &MLIR_OPT,

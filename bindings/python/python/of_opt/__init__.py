@@ -78,6 +78,7 @@ def compile(
     time_limit: Optional[float] = None,
     memory_limit: Optional[int] = None,
     tune: Optional[float] = None,
+    require_native: bool = False,
 ) -> Plan:
     """Compiles a model to a :class:`Plan`.
 
@@ -106,10 +107,13 @@ def compile(
         time_limit: the most seconds that the compilation may take.
         memory_limit: the most bytes that the compilation may take.
         tune: seconds for measuring schedules of products and convolutions.
+        require_native: whether a model with ops that have no native code is refused, with a list of them. Programs that have the
+            runtime alone, such as those that link the C library, have no interpreter for them.
 
     Raises:
         ModelError: the model is damaged, or its shapes do not fit.
-        UnsupportedError: the model has an operator that is not supported; all are listed.
+        UnsupportedError: the model has an operator that is not supported, or with ``require_native`` one without native code; all are
+            listed.
         InputError: an option is wrong.
         FileError: a file cannot be read.
         LimitError: a limit is exceeded.
@@ -138,6 +142,7 @@ def compile(
         "memory_limit": memory_limit,
         "tune": tune,
         "variables": _variables(variables),
+        "require_native": require_native,
     }
     plan, remarks = _compile(_source(model), options)
     for text, _ in remarks:

@@ -42,6 +42,10 @@ pub struct Compile {
     /// the result for this machine and number of threads; 0 only reads the cache
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["mesh", "target"], value_parser = quantity::duration)]
     pub tune: Option<Duration>,
+    /// Refuse a model with ops that have no native code, and list them: programs that have the runtime alone, such as those that
+    /// link the C library, have no interpreter for them
+    #[arg(long)]
+    pub require_native: bool,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
@@ -64,6 +68,7 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
         tuning: c.tune,
         recorded_flags: flags(c),
         variables: c.variable.clone(),
+        require_native: c.require_native,
         ..c.codegen.options()?
     };
     let compiler = Compiler::with_options(options)
