@@ -9,7 +9,6 @@ use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
 use of_driver::session::run_error;
 use of_driver::{Backends, Cache, Session, SessionOptions, count, error, io_error, output_and_input, tensor_files};
-use of_runtime::Transport;
 use serde_json::json;
 
 use crate::arguments::{Codegen, CpuCodeArg, InputFiles, ModelFile, Shapes};
@@ -164,23 +163,13 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let threads = ranks::threads(&c.ranks, &role, &options)?;
     let session = SessionOptions { threads, profile: false, memory: options.memory };
     let plan = Arc::new(workload.plan);
-    let rank = match &role {
-        Role::Rank(placement) => ranks::join(&c.ranks, placement, &plan)?.map(|transport| (placement.rank, transport)),
-        Role::All | Role::Launcher(_) => None,
-    };
-    let mut session = match &rank {
-        Some((rank, transport)) => {
-            let transport = Arc::clone(transport) as Arc<dyn Transport>;
-            Session::for_rank(plan, &workload.inputs, *rank as usize, transport, &session, &backends)?
-        }
-        None => Session::for_inputs(plan, &workload.inputs, &session, &backends)?,
-    };
+    let (mut session, _transport) = ranks::session(&c.ranks, &role, plan, &workload.inputs, &session, &backends)?;
     let names = session.output_names();
     set_variables(&c.set, &session)?;
     let outputs = iterate(c, &mut session, workload.inputs)?;
     save_variables(&c.save, &session)?;
     // All ranks have the outputs; the first one reports them.
-    if rank.is_some_and(|(rank, _)| rank > 0) {
+    if !session.reports() {
         return Ok(());
     }
     let results: Vec<(&str, of_ops::Value)> = names

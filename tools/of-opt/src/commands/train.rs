@@ -421,6 +421,7 @@ fn run(
     }
     let mut events = c.log_dir.as_ref().filter(|_| reports).map(|folder| EventWriter::new(folder)).transpose()?;
     let start = Instant::now();
+    let mut snapshots = Snapshots::default();
     let first = progress.step;
     let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
     while progress.step < total {
@@ -450,14 +451,14 @@ fn run(
             }
             let due = c.snapshot_every.is_some_and(|n| progress.step.is_multiple_of(n)) && step + 1 < steps;
             if let Some(path) = c.snapshot.as_ref().filter(|_| due) {
-                trainer.begin_snapshot(path, progress)?;
+                snapshots.begin(trainer, path, progress)?;
             }
         }
         drop(line);
         let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
         let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
         if let Some(path) = &c.snapshot {
-            trainer.begin_snapshot(path, progress)?;
+            snapshots.begin(trainer, path, progress)?;
         }
         if let Some(events) = &mut events {
             let mut scalars = vec![("train/samples_per_second", rate)];
@@ -488,8 +489,30 @@ fn run(
             epoch + 1
         ))?;
     }
+    if snapshots.count > 0 && reports && console.verbose > 0 {
+        let (held, whole) = (snapshots.held.as_secs_f64(), start.elapsed().as_secs_f64());
+        let (ms, share) = (held * 1e3, 100.0 * held / whole.max(1e-9));
+        let begun = of_driver::count(snapshots.count, "snapshot");
+        console.note(&format!("{begun} held steps up for {ms:.1} ms, {share:.2} % of the time"));
+    }
     trainer.finish_snapshots()?;
     Ok(progress)
+}
+
+/// The snapshots of a training, and for how long steps waited for them.
+#[derive(Default)]
+struct Snapshots {
+    count: usize,
+    held: Duration,
+}
+
+impl Snapshots {
+    fn begin(&mut self, trainer: &mut Trainer, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
+        let began = Instant::now();
+        trainer.begin_snapshot(path, progress)?;
+        (self.count, self.held) = (self.count + 1, self.held + began.elapsed());
+        Ok(())
+    }
 }
 
 /// Rejects a snapshot whose step is no position in this data, or that goes on with other random numbers.
