@@ -24,7 +24,6 @@ use crate::observer::{Observer, Silent};
 use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
 use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
-use crate::training::Job;
 use crate::{input_files, mesh, native_only, precision, shapes, tune, variables};
 
 /// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.

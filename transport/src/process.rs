@@ -193,6 +193,11 @@ impl ProcessTransport {
         })
     }
 
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// The other ranks.
     pub fn peers(&self) -> Vec<PeerInfo> {
         lock(&self.links).iter().flatten().map(|link| link.peer().clone()).collect()

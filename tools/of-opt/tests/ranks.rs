@@ -150,6 +150,76 @@ fn ranks_of_a_launcher_join_where_it_says() {
     assert_eq!(text(&second.wait_with_output().unwrap()), (String::new(), String::new()));
 }
 
+/// A file with two hosts that are this machine, and the command that starts one of them.
+fn hosts(dir: &TempDir, name: &str) -> Command {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let file = dir.path().join("hosts.toml");
+    if !file.exists() {
+        let host = |name: &str, last: u8| {
+            format!("[[host]]\nname = \"{name}\"\naddress = \"127.0.0.{last}\"\nranks = 1\nthreads = 1\n")
+        };
+        fs::write(&file, format!("port = {port}\n{}{}", host("first", 1), host("second", 2))).unwrap();
+    }
+    let mut c = run(dir);
+    c.arg("--hosts").arg(&file).args(["--host", name, "--peer-timeout", "30s"]);
+    c.stdout(Stdio::piped()).stderr(Stdio::piped());
+    c
+}
+
+#[test]
+fn a_file_names_the_hosts_of_ranks() {
+    let dir = compiled("cpu[2]");
+    let want = text(&run(&dir).output().unwrap());
+    let (second, first) = (hosts(&dir, "second").spawn().unwrap(), hosts(&dir, "first").spawn().unwrap());
+    assert_eq!(text(&first.wait_with_output().unwrap()), want);
+    assert_eq!(text(&second.wait_with_output().unwrap()), (String::new(), String::new()));
+    // A host that is not started is named, with what the plan needs its rank for.
+    let alone = hosts(&dir, "first").args(["--join-timeout", "500ms"]).output().unwrap();
+    let (_, errors) = text(&alone);
+    assert!(errors.contains("rank 1 did not join within"), "{errors}");
+    assert!(errors.contains("note: rank 1 on host second is at [1] of the mesh [2]; "), "{errors}");
+    let (_, errors) = text(&hosts(&dir, "third").output().unwrap());
+    assert!(errors.contains("there is no host 'third'; there are first, second"), "{errors}");
+    let far = dir.path().join("far.toml");
+    fs::write(&far, "[[host]]\naddress = \"192.0.2.1\"\nranks = 2").unwrap();
+    let (_, errors) = text(&run(&dir).arg("--hosts").arg(&far).output().unwrap());
+    assert!(errors.contains("none of the hosts is this machine: 192.0.2.1"), "{errors}");
+    let (_, errors) = text(&run(&dir).arg("--hosts").arg(&far).args(["--host", "192.0.2.1"]).output().unwrap());
+    assert!(errors.contains("set OF_JOB_TOKEN"), "{errors}");
+}
+
+#[test]
+fn bench_measures_processes() {
+    let dir = compiled("cpu[2]");
+    for limits in [["--iters", "7"], ["--max-seconds", "0.2"]] {
+        let mut c = of_opt();
+        c.arg("bench").arg(dir.path().join("ranks.plan")).args(["--ranks", "2", "--json", "--peer-timeout", "30s"]);
+        let out = c.args(limits).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+        assert!(report["median_ms"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(limits[0] != "--iters" || report["iters"] == 7, "{report}");
+    }
+    let mut c = of_opt();
+    c.arg("bench").arg(dir.path().join("ranks.plan")).args(["--ranks", "2", "--concurrency", "2"]);
+    assert!(text(&c.output().unwrap()).1.contains("go with neither --concurrency nor --device-time"));
+}
+
+/// Products of 16 bits are those of one rank.
+#[test]
+fn precision_goes_with_a_mesh() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut c = of_opt();
+        let image = format!("image={}", examples().join("digits/images.npy").display());
+        c.arg("run").arg(examples().join("digits/digits.onnx")).args(["--inputs", &image, "--precision", "bf16"]);
+        text(&c.args(args).current_dir(dir.path()).output().unwrap())
+    };
+    let one = run(&["--outputs", "one"]);
+    assert!(one.1.contains("bf16: 4 products and convolutions"), "{one:?}");
+    let ranks = run(&["--mesh", "cpu[2]", "--expect", "one", "--rtol", "1e-2", "--atol", "1e-3"]);
+    assert!(ranks.0.contains("1 output matches") && ranks.1.contains("bf16: 4 products"), "{ranks:?}");
+}
+
 #[test]
 fn wrong_numbers_of_ranks_are_errors() {
     let dir = compiled("cpu[2]");

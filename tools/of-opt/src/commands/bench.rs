@@ -8,13 +8,14 @@ use clap::Args;
 use of_diag::Diagnostics;
 use of_driver::backends::DeviceTiming;
 use of_driver::session::{find_program, run_error, session_pool};
-use of_driver::{Backends, Observer, Session, SessionOptions, process};
+use of_driver::{Backends, Observer, SessionOptions, process};
 use of_runtime::{RunError, SessionPool, Value};
 use serde_json::json;
 
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
 use crate::exit;
+use crate::ranks::{self, Joined, RankOptions, Role};
 use crate::signed_plan::Signed;
 use crate::workload::workload_of;
 use of_driver::count;
@@ -46,6 +47,9 @@ pub struct Bench {
     /// Who must have signed the plan.
     #[command(flatten)]
     pub signed: Signed,
+    /// Ranks as processes.
+    #[command(flatten)]
+    pub ranks: RankOptions,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -75,6 +79,13 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     if c.device_time && (c.concurrency > 1 || c.codegen.mesh.is_some()) {
         return Err(exit::usage("--device-time goes with neither --concurrency nor --mesh").into());
     }
+    let role = ranks::role(&c.ranks)?;
+    if !matches!(role, Role::All) && (c.concurrency > 1 || c.device_time) {
+        return Err(exit::usage("ranks that are processes go with neither --concurrency nor --device-time").into());
+    }
+    if let Role::Launcher(job) = &role {
+        return ranks::launch(job, &c.ranks);
+    }
     let options = c.codegen.options()?;
     let mut backends = Backends::new(&options)?;
     if c.device_time {
@@ -86,7 +97,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
         super::compile::note_summary(summary, workload.plan.plan(), console);
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
-    let threads = options.worker_threads();
+    let threads = ranks::threads(&c.ranks, &role, &options)?;
     let session_options = SessionOptions { threads, profile: c.device_time, memory: options.memory };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
@@ -98,7 +109,13 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
         drop(progress);
         return print(c.json, console, &report(&measured, load, threads, c.concurrency));
     }
-    let mut session = Session::for_inputs(Arc::new(plan), &values, &session_options, &backends)?;
+    let (mut session, joined) =
+        ranks::session(&c.ranks, &role, (Arc::new(plan), &c.model.model), &values, &session_options, &backends)?;
+    let reports = session.reports();
+    let agree = |ends: bool| match &joined {
+        Some(joined) => ranks::first_says(&joined.transport, ends),
+        None => Ok(ends),
+    };
     let load = started.elapsed();
     let mut outputs = session.new_outputs();
     let mut run = || -> Result<Run, Diagnostics> {
@@ -113,9 +130,14 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     }
     let first = first.wall;
     let progress = console.progress("measuring");
-    c.limits.warm_up(&mut || run().map(drop))?;
-    let runs = c.limits.measure(&mut run)?;
+    c.limits.warm_up_together(&mut || run().map(drop), &agree)?;
+    let runs = c.limits.measure_together(&mut run, &agree)?;
     drop(progress);
+    drop(session);
+    joined.into_iter().for_each(Joined::done);
+    if !reports {
+        return Ok(());
+    }
     let elapsed = runs.iter().map(|r| r.wall).sum();
     print(c.json, console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
 }
@@ -153,6 +175,9 @@ fn print(json: bool, console: &Console, result: &serde_json::Value) -> Result<()
     console.print(&format!("{result}\n"))
 }
 
+/// What all ranks do where each of them would end or go on.
+type Agree<'a> = &'a dyn Fn(bool) -> Result<bool, Diagnostics>;
+
 impl Limits {
     /// # Errors
     /// When they make no sense.
@@ -168,9 +193,18 @@ impl Limits {
     /// # Errors
     /// Those of the run.
     pub fn warm_up(&self, run: &mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+        self.warm_up_together(run, &Ok)
+    }
+
+    /// The same on several ranks, which end at the same time: `agree` gives all of them one answer.
+    fn warm_up_together(
+        &self,
+        run: &mut dyn FnMut() -> Result<(), Diagnostics>,
+        agree: Agree<'_>,
+    ) -> Result<(), Diagnostics> {
         let started = Instant::now();
         for _ in 1..3.min(self.iters) {
-            if started.elapsed().as_secs_f64() > 0.5 + self.max_seconds {
+            if agree(started.elapsed().as_secs_f64() > 0.5 + self.max_seconds)? {
                 break;
             }
             run()?;
@@ -224,13 +258,22 @@ impl Limits {
     /// # Errors
     /// Those of the run.
     pub fn measure<T>(&self, run: &mut dyn FnMut() -> Result<T, Diagnostics>) -> Result<Vec<T>, Diagnostics> {
+        self.measure_together(run, &Ok)
+    }
+
+    /// The same on several ranks, which end at the same time: `agree` gives all of them one answer.
+    fn measure_together<T>(
+        &self,
+        run: &mut dyn FnMut() -> Result<T, Diagnostics>,
+        agree: Agree<'_>,
+    ) -> Result<Vec<T>, Diagnostics> {
         let started = Instant::now();
         let mut runs = Vec::with_capacity(self.iters.min(1 << 16));
         loop {
             let seconds = started.elapsed().as_secs_f64();
             let enough = runs.len() >= 5 && seconds >= self.max_seconds;
             let hopeless = runs.len() >= 3 && seconds >= 12.0 * self.max_seconds;
-            if runs.len() >= self.iters || enough || hopeless {
+            if agree(runs.len() >= self.iters || enough || hopeless)? {
                 return Ok(runs);
             }
             runs.push(run()?);

@@ -9,12 +9,11 @@ use of_diag::{Code, Diagnostics};
 use of_driver::compare::{self, Comparison, Tolerance};
 use of_driver::session::run_error;
 use of_driver::{Backends, Cache, Session, SessionOptions, count, error, io_error, output_and_input, tensor_files};
-use of_runtime::Transport;
 use serde_json::json;
 
 use crate::arguments::{Codegen, CpuCodeArg, InputFiles, ModelFile, Shapes};
 use crate::console::{Console, is_dash};
-use crate::ranks::{self, RankOptions, Role};
+use crate::ranks::{self, Joined, RankOptions, Role};
 use crate::sandbox::Access;
 use crate::show::{self, Labels};
 use crate::signed_plan::Signed;
@@ -164,30 +163,18 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let threads = ranks::threads(&c.ranks, &role, &options)?;
     let session = SessionOptions { threads, profile: false, memory: options.memory };
     let plan = Arc::new(workload.plan);
-    let rank = match &role {
-        Role::Rank(placement) => {
-            ranks::join(&c.ranks, placement, &plan, &c.model.model)?.map(|joined| (placement.rank, joined))
-        }
-        Role::All | Role::Launcher(_) => None,
-    };
-    let mut session = match &rank {
-        Some((rank, (transport, _))) => {
-            let transport = Arc::clone(transport) as Arc<dyn Transport>;
-            Session::for_rank(plan, &workload.inputs, *rank as usize, transport, &session, &backends)?
-        }
-        None => Session::for_inputs(plan, &workload.inputs, &session, &backends)?,
-    };
+    let (mut session, joined) =
+        ranks::session(&c.ranks, &role, (plan, &c.model.model), &workload.inputs, &session, &backends)?;
     let names = session.output_names();
     set_variables(&c.set, &session)?;
     let outputs = iterate(c, &mut session, workload.inputs)?;
     save_variables(&c.save, &session)?;
-    if let Some((rank, (_, recording))) = rank {
-        drop(session);
-        recording.into_iter().for_each(ranks::Recording::done);
-        // All ranks have the outputs; the first one reports them.
-        if rank > 0 {
-            return Ok(());
-        }
+    // All ranks have the outputs; the first one reports them.
+    let reports = session.reports();
+    drop(session);
+    joined.into_iter().for_each(Joined::done);
+    if !reports {
+        return Ok(());
     }
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()

@@ -1,8 +1,8 @@
 //! `of-opt train`: trains a model on data, and writes the trained model.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use of_runtime::Transport;
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::exit;
-use crate::ranks::{self, RankOptions, Role};
+use crate::ranks::{self, Joined, RankOptions, Role};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -260,14 +260,13 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let threads = ranks::threads(&c.ranks, &role, &compile)?;
     let session = SessionOptions { threads, profile: false, memory: compile.memory };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
-    let recordings = RefCell::new(Vec::new());
+    let connections = RefCell::new(Vec::new());
     let join = |plan: &PlanFile| match &role {
         Role::Rank(placement) => {
-            let Some((transport, recording)) = ranks::join(&c.ranks, placement, plan, &c.model.model)? else {
-                return Ok(None);
-            };
-            recordings.borrow_mut().extend(recording);
-            Ok(Some((placement.rank as usize, transport as Arc<dyn Transport>)))
+            let Some(joined) = ranks::join(&c.ranks, placement, plan, &c.model.model)? else { return Ok(None) };
+            let transport = Arc::clone(&joined.transport) as Arc<dyn Transport>;
+            connections.borrow_mut().push(joined);
+            Ok(Some((placement.rank as usize, transport)))
         }
         Role::All | Role::Launcher(_) => Ok(None),
     };
@@ -285,7 +284,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         write(c, path, &trainer, done, console)?;
     }
     drop(trainer);
-    recordings.into_inner().into_iter().for_each(ranks::Recording::done);
+    connections.into_inner().into_iter().for_each(Joined::done);
     Ok(())
 }
 
@@ -428,6 +427,7 @@ fn run(
     }
     let mut events = c.log_dir.as_ref().filter(|_| reports).map(|folder| EventWriter::new(folder)).transpose()?;
     let start = Instant::now();
+    let mut snapshots = Snapshots::default();
     let first = progress.step;
     let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
     while progress.step < total {
@@ -457,14 +457,14 @@ fn run(
             }
             let due = c.snapshot_every.is_some_and(|n| progress.step.is_multiple_of(n)) && step + 1 < steps;
             if let Some(path) = c.snapshot.as_ref().filter(|_| due) {
-                trainer.begin_snapshot(path, progress)?;
+                snapshots.begin(trainer, path, progress)?;
             }
         }
         drop(line);
         let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
         let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
         if let Some(path) = &c.snapshot {
-            trainer.begin_snapshot(path, progress)?;
+            snapshots.begin(trainer, path, progress)?;
         }
         if let Some(events) = &mut events {
             let mut scalars = vec![("train/samples_per_second", rate)];
@@ -495,8 +495,30 @@ fn run(
             epoch + 1
         ))?;
     }
+    if snapshots.count > 0 && reports && console.verbose > 0 {
+        let (held, whole) = (snapshots.held.as_secs_f64(), start.elapsed().as_secs_f64());
+        let (ms, share) = (held * 1e3, 100.0 * held / whole.max(1e-9));
+        let begun = of_driver::count(snapshots.count, "snapshot");
+        console.note(&format!("{begun} held steps up for {ms:.1} ms, {share:.2} % of the time"));
+    }
     trainer.finish_snapshots()?;
     Ok(progress)
+}
+
+/// The snapshots of a training, and for how long steps waited for them.
+#[derive(Default)]
+struct Snapshots {
+    count: usize,
+    held: Duration,
+}
+
+impl Snapshots {
+    fn begin(&mut self, trainer: &mut Trainer, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
+        let began = Instant::now();
+        trainer.begin_snapshot(path, progress)?;
+        (self.count, self.held) = (self.count + 1, self.held + began.elapsed());
+        Ok(())
+    }
 }
 
 /// Rejects a snapshot whose step is no position in this data, or that goes on with other random numbers.

@@ -13,14 +13,17 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_driver::{CompileOptions, count, error};
-use of_plan::{MeshProgram, Plan, PlanFile};
+use of_driver::{Backends, CompileOptions, Session, SessionOptions, count, error};
+use of_plan::{MeshProgram, Plan, PlanFile, Runs};
 use of_runtime::flight_recorder::Phase;
-use of_transport::{Identity, JoinError, JoinOptions, Launcher, LinkChoice, Placement, ProcessTransport, plan_hash};
+use of_runtime::{TransferBlock, Transport, Value};
+use of_transport::{
+    Identity, JoinError, JoinOptions, Launcher, LinkChoice, PeerInfo, Placement, ProcessTransport, plan_hash,
+};
 
-use hosts::Hosts;
+use hosts::{Host, Hosts};
 pub use launch::{launch, pass_on};
-pub use recording::Recording;
+use recording::Recording;
 
 use crate::{exit, quantity};
 
@@ -141,6 +144,20 @@ pub fn threads(options: &RankOptions, role: &Role, compile: &CompileOptions) -> 
     Ok(own.unwrap_or(compile.threads))
 }
 
+/// A rank that is connected to the others.
+pub struct Joined {
+    /// The connection.
+    pub transport: Arc<ProcessTransport>,
+    recording: Option<Recording>,
+}
+
+impl Joined {
+    /// The job ended in order.
+    pub fn done(self) {
+        self.recording.into_iter().for_each(Recording::done);
+    }
+}
+
 /// Connects a rank to the others. `None` where the plan is for one rank, so that every process of the launcher runs it whole.
 ///
 /// # Errors
@@ -150,7 +167,7 @@ pub fn join(
     placement: &Placement,
     plan: &PlanFile,
     model: &Path,
-) -> Result<Option<(Arc<ProcessTransport>, Option<Recording>)>, Diagnostics> {
+) -> Result<Option<Joined>, Diagnostics> {
     let launcher = placement.launcher;
     let Some(mesh) = plan.plan().meshes.first() else {
         if options.ranks.is_some() || launcher == Launcher::OfOpt {
@@ -198,7 +215,50 @@ pub fn join(
     if let Some(recording) = &recording {
         recording.recorder.phase(Phase::Loads);
     }
-    Ok(Some((Arc::new(transport), recording)))
+    Ok(Some(Joined { transport: Arc::new(transport), recording }))
+}
+
+/// Opens a session on inputs, for what this process is: all ranks, or one that joins the others.
+///
+/// # Errors
+/// When ranks do not come, or this machine cannot execute the plan.
+pub fn session(
+    flags: &RankOptions,
+    role: &Role,
+    (plan, model): (Arc<PlanFile>, &Path),
+    inputs: &[Value],
+    options: &SessionOptions,
+    backends: &Backends,
+) -> Result<(Session, Option<Joined>), Diagnostics> {
+    if let Role::Rank(placement) = role
+        && let Some(joined) = join(flags, placement, &plan, model)?
+    {
+        let to_others = Arc::clone(&joined.transport) as Arc<dyn Transport>;
+        let session = Session::for_rank(plan, inputs, placement.rank as usize, to_others, options, backends)?;
+        return Ok((session, Some(joined)));
+    }
+    Ok((Session::for_inputs(plan, inputs, options, backends)?, None))
+}
+
+/// What the first rank says, on all ranks: each asks at the same time.
+///
+/// # Errors
+/// When a rank stopped.
+pub fn first_says(transport: &ProcessTransport, says: bool) -> Result<bool, Diagnostics> {
+    /// A number that neither transfers of a plan nor its outputs and variables have.
+    const ID: u32 = 1 << 31;
+    let (me, mut answer) = (transport.rank(), says);
+    let bytes = [u8::from(says)];
+    let block = Runs::of(&[(0, 1)], &[(0, 1)]);
+    let send = |peer: &PeerInfo| TransferBlock { to: peer.rank, bytes: &bytes, block: &block, element: 1 };
+    let peers = transport.peers();
+    let (blocks, from): (Vec<_>, &[u32]) =
+        if me == 0 { (peers.iter().map(send).collect(), &[]) } else { (Vec::new(), &[0]) };
+    let mut take = |_: usize, block: TransferBlock<'_>| answer = block.bytes.first() == Some(&1);
+    let result = transport.rendezvous(me, ID, &blocks, from, &mut take);
+    let why = || transport.reason().map_or_else(|| "another rank stopped".into(), |reason| reason.text);
+    result.map_err(|_| error(Code::RUN, why()))?;
+    Ok(answer)
 }
 
 /// The diagnostic for ranks that do not join: where they should be, and what the plan needs them for.
@@ -208,9 +268,8 @@ fn explained(e: &JoinError, plan: &Plan, mesh: &MeshProgram, hosts: Option<&Host
     let mut diagnostic = join_error(e);
     if let JoinError::Missing { missing, .. } = e {
         for rank in missing.iter().take(EXPLAINED) {
-            let host = hosts.and_then(|hosts| hosts.of_rank(*rank));
-            let host = host.map_or_else(String::new, |host| format!(", to be started on {}", host.name()));
-            diagnostic = diagnostic.note(reason::why_needed(plan, mesh, *rank) + &host);
+            let host = hosts.and_then(|hosts| hosts.of_rank(*rank)).map(Host::name);
+            diagnostic = diagnostic.note(reason::why_needed(plan, mesh, *rank, host));
         }
     }
     diagnostic.into()

@@ -2,11 +2,12 @@
 
 use of_plan::{LayoutKind, MeshProgram, Plan, coords};
 
-/// One sentence about a rank of a mesh.
-pub fn why_needed(plan: &Plan, mesh: &MeshProgram, rank: u32) -> String {
+/// One sentence about a rank of a mesh, which is to run on a host.
+pub fn why_needed(plan: &Plan, mesh: &MeshProgram, rank: u32, host: Option<&str>) -> String {
     let extents = mesh.extents();
     let at = coords(&extents, rank as usize);
-    let mut text = format!("rank {rank} is at {at:?} of the mesh {extents:?}");
+    let on = host.map_or_else(String::new, |host| format!(" on host {host}"));
+    let mut text = format!("rank {rank}{on} is at {at:?} of the mesh {extents:?}");
     if let Some(axis) = mesh.stages() {
         text += &format!(", in stage {} of {}", at[axis], extents[axis]);
     }
