@@ -79,7 +79,8 @@ impl Ranks {
             c.envs([("MASTER_ADDR", address), ("MASTER_PORT", &port), ("OF_JOB_TOKEN", "faults")]);
             c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
         };
-        let mut ranks = Ranks { dir, ranks: vec![start(0), start(1)] };
+        let ranks = vec![start(0), start(1)];
+        let mut ranks = Ranks { dir, ranks };
         ranks.wait_for_steps();
         ranks
     }
@@ -352,12 +353,9 @@ fn ranks_are_seen_from_outside() {
         names
     };
     let simulated = dir.path().join("simulated.json");
-    let out = of_opt()
-        .arg("simulate")
-        .arg(dir.path().join("ranks.plan"))
-        .args(["--mesh", "cpu[2]", "--trace"])
-        .arg(&simulated);
-    assert!(out.output().unwrap().status.success());
+    let mut simulate = of_opt();
+    simulate.arg("simulate").arg(dir.path().join("ranks.plan")).args(["--mesh", "cpu[2]", "--trace"]).arg(&simulated);
+    assert!(simulate.output().unwrap().status.success());
     assert_eq!(names(&trace), names(&simulated));
     let end = Instant::now();
     ranks.signal(0, "-TERM");
