@@ -342,7 +342,7 @@ fn ranks_are_seen_from_outside() {
         assert!(metrics.contains(line), "{metrics}");
     }
     let text = why(&["--actors", "--trace", trace.to_str().unwrap()]);
-    assert!(text.contains("rank 1 on ") && text.contains("boxing") && text.contains(" credits; "), "{text}");
+    assert!(text.contains("rank 1 on ") && text.contains("`transfer 4`") && text.contains(" credits; "), "{text}");
     // The names of a real run are those of the simulator.
     let names = |path: &Path| -> Vec<String> {
         let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
