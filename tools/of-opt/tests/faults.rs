@@ -286,11 +286,8 @@ impl Drop for Network {
 const CUTS: [(&str, &[&str], &[&str]); 3] = [
     (
         "packets dropped by nft",
-        &[
-            "nft add table inet cut",
-            "nft add chain inet cut in { type filter hook input priority 0 ; policy drop ; }",
-            "nft add chain inet cut out { type filter hook output priority 0 ; policy drop ; }",
-        ],
+        &["nft add table inet cut ; add chain inet cut in { type filter hook input priority 0 ; policy drop ; } ; \
+             add chain inet cut out { type filter hook output priority 0 ; policy drop ; }"],
         &["nft delete table inet cut"],
     ),
     ("link down", &["ip link set of1 down"], &["ip link set of1 up"]),
