@@ -79,7 +79,8 @@ impl Ranks {
             c.envs([("MASTER_ADDR", address), ("MASTER_PORT", &port), ("OF_JOB_TOKEN", "faults")]);
             c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
         };
-        let mut ranks = Ranks { dir, ranks: vec![start(0), start(1)] };
+        let ranks = vec![start(0), start(1)];
+        let mut ranks = Ranks { dir, ranks };
         ranks.wait_for_steps();
         ranks
     }
@@ -285,11 +286,8 @@ impl Drop for Network {
 const CUTS: [(&str, &[&str], &[&str]); 3] = [
     (
         "packets dropped by nft",
-        &[
-            "nft add table inet cut",
-            "nft add chain inet cut in { type filter hook input priority 0 ; policy drop ; }",
-            "nft add chain inet cut out { type filter hook output priority 0 ; policy drop ; }",
-        ],
+        &["nft add table inet cut ; add chain inet cut in { type filter hook input priority 0 ; policy drop ; } ; \
+             add chain inet cut out { type filter hook output priority 0 ; policy drop ; }"],
         &["nft delete table inet cut"],
     ),
     ("link down", &["ip link set of1 down"], &["ip link set of1 up"]),
@@ -341,7 +339,7 @@ fn ranks_are_seen_from_outside() {
         assert!(metrics.contains(line), "{metrics}");
     }
     let text = why(&["--actors", "--trace", trace.to_str().unwrap()]);
-    assert!(text.contains("rank 1 on ") && text.contains("boxing") && text.contains(" credits; "), "{text}");
+    assert!(text.contains("rank 1 on ") && text.contains("`transfer 4`") && text.contains(" credits; "), "{text}");
     // The names of a real run are those of the simulator.
     let names = |path: &Path| -> Vec<String> {
         let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
@@ -352,12 +350,9 @@ fn ranks_are_seen_from_outside() {
         names
     };
     let simulated = dir.path().join("simulated.json");
-    let out = of_opt()
-        .arg("simulate")
-        .arg(dir.path().join("ranks.plan"))
-        .args(["--mesh", "cpu[2]", "--trace"])
-        .arg(&simulated);
-    assert!(out.output().unwrap().status.success());
+    let mut simulate = of_opt();
+    simulate.arg("simulate").arg(dir.path().join("ranks.plan")).args(["--mesh", "cpu[2]", "--trace"]).arg(&simulated);
+    assert!(simulate.output().unwrap().status.success());
     assert_eq!(names(&trace), names(&simulated));
     let end = Instant::now();
     ranks.signal(0, "-TERM");
