@@ -3,18 +3,19 @@
 pub mod cache;
 mod cached;
 pub mod emulator;
+pub mod machine;
 pub mod nvrtc;
 pub mod object;
 mod private;
 mod program;
 mod scratch;
 mod supervisor;
-pub mod x86;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 pub use cached::CachedCompiler;
+pub use machine as x86;
 pub use private::{read as read_private, write as write_private};
 pub use program::{Program, spelled};
 pub use supervisor::stop;
