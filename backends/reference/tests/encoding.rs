@@ -1,10 +1,11 @@
-//! Instructions of the emitter's assembler, as a disassembler reads them.
+//! Instructions of the emitter's assembler for x86-64, as a disassembler reads them.
 
 use std::process::Command;
 
-use of_codegen::toolchain::x86::asm::Gp::{R8, R11, R12, R13, Rax, Rbp, Rbx, Rcx, Rdi, Rsi, Rsp};
-use of_codegen::toolchain::x86::asm::{Alu, Args, Asm, Cond, Mem, Op, Rm, Shift, ShiftInt, op};
-use of_codegen::toolchain::x86::opcode::{matrix, one, two};
+use of_codegen::toolchain::machine::operation::{Cond, Shift, ShiftInt};
+use of_codegen::toolchain::machine::x86::asm::Gp::{R8, R11, R12, R13, Rax, Rbp, Rbx, Rcx, Rdi, Rsi, Rsp};
+use of_codegen::toolchain::machine::x86::asm::{Alu, Args, Asm, Mem, Op, Rm, lane_shift, op};
+use of_codegen::toolchain::machine::x86::opcode::{matrix, one, two};
 use of_test_support::component::{OBJDUMP, require};
 
 /// The instructions of a kernel in Intel's syntax, one string each.
@@ -114,7 +115,7 @@ fn vector_instructions_are_encoded() {
                 want.push(format!("vmovss xmm{a},DWORD PTR {text}"));
             }
             for (how, name) in [(Shift::Left, "vpslld"), (Shift::Right, "vpsrld"), (Shift::RightSigned, "vpsrad")] {
-                calls.push((op(1, 1, 0x72), Args { imm: Some(23), ..Args::new(how as u8, *a, Rm::Reg(c)) }));
+                calls.push((op(1, 1, 0x72), Args { imm: Some(23), ..Args::new(lane_shift(how), *a, Rm::Reg(c)) }));
                 want.push(format!("{name} {v}{a},{v}{c},0x17"));
             }
         }
@@ -254,7 +255,7 @@ fn instructions_of_matrix_registers_are_encoded() {
     let (mut calls, mut want) = (Vec::new(), Vec::new());
     for (i, (base, index)) in [(Rdi, Rax), (R13, R12), (Rbp, R8), (R12, Rcx), (Rsp, Rbx)].into_iter().enumerate() {
         let (a, b, c) = (i as u8, 7 - i as u8, (i as u8 + 4) % 8);
-        let name = |r: of_codegen::toolchain::x86::asm::Gp| format!("{r:?}").to_lowercase();
+        let name = |r: of_codegen::toolchain::machine::x86::asm::Gp| format!("{r:?}").to_lowercase();
         let at = Mem::At(base, Some((index, 1)), 0);
         let text = format!("[{}+{}*1]", name(base), name(index));
         calls.push((matrix::LOAD, a, Rm::Mem(at), 0));

@@ -5,7 +5,7 @@
 
 use of_codegen::kernel::schedule::NONE;
 use of_codegen::lower::{Lowered, lower};
-use of_codegen::toolchain::x86;
+use of_codegen::toolchain::machine;
 use of_codegen::{CompileOptions, CpuCode, Isa, Target, rewrite};
 use of_ir::{DType, Dim, Func, Module, Tensor, Type};
 use of_ops::nn::{ConvInteger, MatMulInteger};
@@ -49,7 +49,7 @@ fn lowered(f: &Func, isa: &'static Isa) -> (Func, Lowered) {
 /// The plan of a function whose kernels all are compiled in process; else the reason why not.
 fn emitted(f: &Func, isa: &'static Isa) -> Result<Option<PlanFile>, String> {
     let (f, lowered) = lowered(f, isa);
-    let compile = || lowered.kernels.iter().map(|k| x86::compile(&k.body, isa)).collect::<Result<Vec<_>, _>>();
+    let compile = || lowered.kernels.iter().map(|k| machine::compile(&k.body, isa)).collect::<Result<Vec<_>, _>>();
     let first = compile()?;
     if first.is_empty() || !lowered.inner.is_empty() || !lowered.not_native.is_empty() {
         return Ok(None);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use of_codegen::kernel::schedule::NONE;
 use of_codegen::lower::{Lowered, lower};
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::toolchain::x86;
+use of_codegen::toolchain::machine;
 use of_codegen::{CompileOptions, CpuCode, Isa, Target, rewrite};
 use of_ir::{DType, Dim, Elements, Func, Tensor, Type};
 use of_ops::recurrent::{Gru, Lstm, Rnn};
@@ -43,7 +43,7 @@ fn lowered(f: &Func, target: &Target<'_>) -> Lowered {
 fn compiles(what: &str, f: &Func) {
     for isa in ["avx2", "avx512", "avx512vnni", "avx512bf16", "avx512amx"].into_iter().filter_map(Isa::by_name) {
         for kernel in lowered(f, &Target { schedules: &NONE, ..Target::new(isa, &[&Reference]) }).kernels {
-            x86::compile(&kernel.body, isa).unwrap_or_else(|why| panic!("{what} ({}): {why}", isa.name));
+            machine::compile(&kernel.body, isa).unwrap_or_else(|why| panic!("{what} ({}): {why}", isa.name));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::x86;
+use super::machine;
 use crate::isa::Isa;
 
 /// The machine code of a kernel, or the reason why there is none.
@@ -19,7 +19,7 @@ pub struct InProcess {
 impl InProcess {
     /// The compiler for `isa`, if it covers that.
     pub fn new(isa: &'static Isa) -> Option<InProcess> {
-        x86::covers(isa).then(|| InProcess { isa, kernels: Mutex::default() })
+        machine::covers(isa).then(|| InProcess { isa, kernels: Mutex::default() })
     }
 
     /// Begins to compile a kernel on another thread, if that was not begun before.
@@ -35,7 +35,7 @@ impl InProcess {
         rayon::spawn(move || {
             let Some(result) = result.upgrade() else { return };
             // After a panic there is no result, and the thread that asks for it gets the panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| result.get_or_init(|| x86::compile(&text, isa)).is_ok()));
+            let _ = catch_unwind(AssertUnwindSafe(|| result.get_or_init(|| machine::compile(&text, isa)).is_ok()));
         });
     }
 
@@ -46,8 +46,8 @@ impl InProcess {
     pub fn compile(&self, body: &str) -> Result<Vec<u8>, String> {
         let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(body).cloned();
         match known {
-            Some(emitted) => emitted.get_or_init(|| x86::compile(body, self.isa)).clone(),
-            None => x86::compile(body, self.isa),
+            Some(emitted) => emitted.get_or_init(|| machine::compile(body, self.isa)).clone(),
+            None => machine::compile(body, self.isa),
         }
     }
 }

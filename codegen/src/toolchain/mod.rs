@@ -4,13 +4,13 @@ pub mod cache;
 mod cached;
 pub mod emulator;
 mod in_process;
+pub mod machine;
 pub mod nvrtc;
 pub mod object;
 mod private;
 mod program;
 mod scratch;
 mod supervisor;
-pub mod x86;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

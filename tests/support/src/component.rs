@@ -34,6 +34,9 @@ pub const PYTHON: Component = Component { name: "python", what: "python3", insta
 pub const CC: Component = Component { name: "cc", what: "a C and a C++ compiler", install: "apt-get install g++" };
 /// A disassembler.
 pub const OBJDUMP: Component = Component { name: "objdump", what: "objdump", install: "apt-get install binutils" };
+/// A compiler, a disassembler and an emulator for AArch64.
+pub const AARCH64: Component =
+    Component { name: "aarch64", what: "gcc, objdump and qemu for AArch64", install: "cargo xtask aarch64" };
 /// onnxruntime, with onnx and numpy, in a Python.
 pub const ONNXRUNTIME: Component = Component {
     name: "onnxruntime",
@@ -126,6 +129,7 @@ pub const ALL: [&Component; 20] = [
     &NETNS,
     &CC,
     &OBJDUMP,
+    &AARCH64,
     &CARGO_DENY,
     &MDBOOK,
 ];

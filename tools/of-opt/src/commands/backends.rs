@@ -5,8 +5,8 @@ use std::fmt::Write;
 use clap::Args;
 use of_codegen::isa::{ISAS, Isa, Language};
 use of_codegen::toolchain;
+use of_codegen::toolchain::machine;
 use of_codegen::toolchain::nvrtc;
-use of_codegen::toolchain::x86;
 use of_diag::Diagnostics;
 use of_driver::Backends;
 use serde_json::json;
@@ -35,7 +35,7 @@ pub fn backends(c: &BackendsCommand, console: &Console) -> Result<(), Diagnostic
         let without = "kernels that are neither cached nor compiled in process cannot be compiled";
         format!("'{}' does not run: {without}", toolchain::spelled(Language::C))
     });
-    let in_process: Vec<&str> = ISAS.iter().filter(|i| x86::covers(i)).map(|i| i.name).collect();
+    let in_process: Vec<&str> = ISAS.iter().filter(|i| machine::covers(i)).map(|i| i.name).collect();
     let sets: Vec<&str> = ISAS.iter().filter(|i| i.language == Language::C).map(|i| i.name).collect();
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));

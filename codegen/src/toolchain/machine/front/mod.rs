@@ -6,13 +6,14 @@ mod expression;
 mod operator;
 mod statement;
 
-use crate::toolchain::x86::asm::{Alu, Cond};
-use crate::toolchain::x86::builder::Builder;
-use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
-use crate::toolchain::x86::language::{Language, Word};
-use crate::toolchain::x86::lexer::{Name, Names, Token, Tokens, mark};
-use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::types::{I32, I64, Type, VOID};
+use crate::toolchain::machine::builder::Builder;
+use crate::toolchain::machine::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
+use crate::toolchain::machine::language::{Language, Word};
+use crate::toolchain::machine::lexer::{Name, Names, Token, Tokens, mark};
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::operation::{Alu, Cond};
+use crate::toolchain::machine::target::Target;
+use crate::toolchain::machine::types::{I32, I64, Type, VOID};
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
@@ -104,8 +105,6 @@ struct Front {
     nesting: usize,
     /// Whether the statement before does not end.
     dead: bool,
-    /// Whether one instruction multiplies bytes.
-    vnni: bool,
     /// A buffer in the frame, once it is needed.
     buffer: Option<Linear>,
 }
@@ -114,10 +113,10 @@ struct Front {
 ///
 /// # Errors
 /// What has no translation.
-pub fn translate(text: &str, language: &'static Language, (avx512, vnni): (bool, bool)) -> Result<Program, String> {
+pub fn translate(text: &str, language: &'static Language, target: &'static Target) -> Result<Program, String> {
     let mut names = Names::after(&language.names);
     let tokens = Tokens::after(&language.tokens, text, &mut names)?;
-    let b = Builder::new(avx512);
+    let b = Builder::new(target);
     let (vars, loops, calls) = Default::default();
     let mut f = Front {
         language,
@@ -130,7 +129,6 @@ pub fn translate(text: &str, language: &'static Language, (avx512, vnni): (bool,
         calls,
         nesting: 0,
         dead: false,
-        vnni,
         buffer: None,
     };
     for (i, (name, ty)) in

@@ -1,8 +1,8 @@
 //! The program of a kernel: instructions on virtual registers in the order of the code, with labels and jumps. A register has one
 //! definition, except those that merge the values of a variable at a join or a loop.
 
-use crate::toolchain::x86::asm;
-use crate::toolchain::x86::asm::{Alu, Cond, Shift, ShiftInt};
+use crate::toolchain::machine::operation::{Alu, Cond, Dot, FloatCond, Matrix, Shift, ShiftInt, VectorOp};
+use crate::toolchain::machine::target::Target;
 
 /// A virtual register.
 pub type Reg = u32;
@@ -49,14 +49,12 @@ pub enum Form {
 /// A vector instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Vector {
-    /// The opcode.
-    pub op: asm::Op,
-    /// The immediate byte.
-    pub imm: Option<u8>,
+    /// What it computes.
+    pub op: VectorOp,
     /// The operands.
     pub form: Form,
-    /// Bits of the vectors: 512, 256, 128; 0 for all lanes.
-    pub bits: u16,
+    /// The lanes that it computes.
+    pub lanes: Lanes,
 }
 
 /// An operation. Integer operations take an immediate instead of a second register that is [`NONE`].
@@ -110,7 +108,7 @@ pub enum Op {
     Fma(u8, Lanes),
     /// Shifts integer lanes by an immediate; whether lanes have 64 bits.
     ShiftLanes(Shift, bool),
-    /// Compares lanes as the immediate byte says: floats or integers; the result is a mask.
+    /// Compares lanes; the result is a mask.
     Compare(Comparison),
     /// The second operand where the mask is set, else the third.
     Blend,
@@ -119,9 +117,9 @@ pub enum Op {
     /// `p 2^n`, or 0 where `x < low`: operands p, n, x, low. With AVX-512.
     Scale,
     /// Loads the first lanes; the operand or immediate says how many.
-    LoadPart(asm::Op),
+    LoadPart(VectorOp),
     /// Stores the first lanes of the first operand; the second operand or the immediate says how many.
-    StorePart(asm::Op),
+    StorePart(VectorOp),
     /// A mask of the first lanes.
     FirstLanes,
     /// An integer in the first lane: its 4 or 8 bytes.
@@ -134,12 +132,12 @@ pub enum Op {
     FloatToInt(u8),
     /// Whether any lane of a mask is set, as a number that is not 0.
     Any,
-    /// Adds products of bytes, of words or of bf16 to the first operand: the opcode.
-    Dot(asm::Op),
+    /// Adds products of parts of lanes to the first operand.
+    Dot(Dot),
     /// Reads a cache line ahead; whether into the L2 cache only.
     Prefetch(bool),
-    /// An instruction of matrix registers: the opcode, and the numbers of the result and of up to two operands.
-    Matrix(asm::Op, [u8; 3]),
+    /// An instruction of matrix registers, and the numbers of the result and of up to two operands.
+    Matrix(Matrix, [u8; 3]),
 }
 
 /// Which lanes an instruction computes.
@@ -148,6 +146,7 @@ pub enum Op {
 pub enum Lanes {
     All,
     All64,
+    Half,
     One32,
     One64,
 }
@@ -155,10 +154,12 @@ pub enum Lanes {
 /// How lanes are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Comparison {
-    /// Floats: the immediate of the instruction.
-    Float(u8, Lanes),
-    /// Signed integers: the immediate of the instruction of AVX-512.
-    Int(u8),
+    /// Floats.
+    Float(FloatCond, Lanes),
+    /// Whether integers are equal.
+    IntEqual,
+    /// Whether the first signed integers are greater.
+    IntGreater,
 }
 
 /// An instruction.
@@ -223,6 +224,6 @@ pub struct Program {
     pub frame: usize,
     /// Constants in memory.
     pub data: Vec<Vec<u8>>,
-    /// Whether the instructions are those of AVX-512, else of AVX2.
-    pub avx512: bool,
+    /// The processors that it is for.
+    pub target: &'static Target,
 }

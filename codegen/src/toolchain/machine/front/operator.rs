@@ -1,12 +1,10 @@
 //! Operators and conversions on values.
 
-use crate::toolchain::x86::asm;
-use crate::toolchain::x86::asm::{Alu, Cond, Shift, ShiftInt, op};
-use crate::toolchain::x86::front::{Front, Operand, Value, Variable};
-use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Reg, Vector};
-use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::opcode::{compare, one, two};
-use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI, VL};
+use crate::toolchain::machine::front::{Front, Operand, Value, Variable};
+use crate::toolchain::machine::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Reg, Vector};
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::operation::{Alu, Cond, FloatCond, Shift, ShiftInt, VectorOp};
+use crate::toolchain::machine::types::{Base, F32, I32, I64, Type, VD, VF, VI, VL};
 
 /// The lanes of a float type.
 fn lanes_of(ty: Type) -> Lanes {
@@ -18,19 +16,9 @@ fn lanes_of(ty: Type) -> Lanes {
     }
 }
 
-/// An instruction on all lanes, as one on a single float.
-pub(super) fn float_op(base: asm::Op, lanes: Lanes) -> (asm::Op, u16) {
-    match lanes {
-        Lanes::All => (base, 0),
-        Lanes::All64 => (asm::Op { prefix: 1, wide: true, ..base }, 0),
-        Lanes::One32 => (asm::Op { prefix: 2, ..base }, 128),
-        Lanes::One64 => (asm::Op { prefix: 3, wide: true, ..base }, 128),
-    }
-}
-
 impl Front {
     pub(super) fn lanes(&self) -> usize {
-        if self.b.avx512 { 16 } else { 8 }
+        self.b.target.lanes
     }
 
     pub(super) fn vector_bytes(&self) -> usize {
@@ -47,19 +35,19 @@ impl Front {
             let r = self.b.here(Class::Int, Inst { mem, ..Inst::new(op, NONE, &[]) });
             return Ok(Operand::int(ty, Linear::register(r)));
         }
-        let (op, bits) = match ty.base {
-            Base::F32 => (op(2, 1, 0x10), 128),
-            Base::F64 => (asm::Op { wide: true, ..op(3, 1, 0x10) }, 128),
+        let lanes = match ty.base {
+            Base::F32 => Lanes::One32,
+            Base::F64 => Lanes::One64,
             Base::Void => return Err("a value of no type".into()),
-            _ => (one::LOAD, 0),
+            _ => Lanes::All,
         };
-        Ok(Operand::reg(ty, self.load_vector(op, bits, at)))
+        Ok(Operand::reg(ty, self.load_vector(VectorOp::Load, lanes, at)))
     }
 
     /// Loads with an instruction.
-    pub(super) fn load_vector(&mut self, op: asm::Op, bits: u16, at: &Linear) -> Reg {
+    pub(super) fn load_vector(&mut self, op: VectorOp, lanes: Lanes, at: &Linear) -> Reg {
         let mem = Some(self.b.address(at));
-        let v = Op::Vector(Vector { op, imm: None, form: Form::One, bits });
+        let v = Op::Vector(Vector { op, form: Form::One, lanes });
         self.b.here(Class::Vector, Inst { mem, ..Inst::new(v, NONE, &[]) })
     }
 
@@ -71,34 +59,35 @@ impl Front {
             self.b.effect(Inst { mem, ..Inst::new(Op::Store(ty.size(0) as u8), NONE, &[from]) });
             return Ok(());
         }
-        let (op, bits) = match ty.base {
-            Base::F32 => (op(2, 1, 0x11), 128),
-            Base::F64 => (asm::Op { wide: true, ..op(3, 1, 0x11) }, 128),
-            _ => (one::STORE, 0),
+        let lanes = match ty.base {
+            Base::F32 => Lanes::One32,
+            Base::F64 => Lanes::One64,
+            _ => Lanes::All,
         };
-        self.store_vector(op, None, bits, at, from);
+        self.store_vector(VectorOp::Store, lanes, at, from);
         Ok(())
     }
 
     /// Stores with an instruction.
-    pub(super) fn store_vector(&mut self, op: asm::Op, imm: Option<u8>, bits: u16, at: &Linear, from: Reg) {
+    pub(super) fn store_vector(&mut self, op: VectorOp, lanes: Lanes, at: &Linear, from: Reg) {
         let mem = Some(self.b.address(at));
-        let v = Op::Vector(Vector { op, imm, form: Form::Store, bits });
+        let v = Op::Vector(Vector { op, form: Form::Store, lanes });
         self.b.effect(Inst { mem, ..Inst::new(v, NONE, &[from]) });
     }
 
     // ---- vector instructions ----
 
-    pub(super) fn two(&mut self, op: asm::Op, bits: u16, a: Reg, b: Reg) -> Reg {
+    pub(super) fn two(&mut self, op: VectorOp, lanes: Lanes, a: Reg, b: Reg) -> Reg {
         // Constants are second: those may be in memory.
-        const COMMUTE: [asm::Op; 7] = [two::ADD, two::MUL, two::AND, two::OR, two::XOR, two::IADD, two::IMUL];
+        use VectorOp::{Add, And, IntAdd, IntMul, Mul, Or, Xor};
+        const COMMUTE: [VectorOp; 7] = [Add, Mul, And, Or, Xor, IntAdd, IntMul];
         let first_is_constant = self.b.definition(a).is_some_and(|i| i.op == Op::Const);
-        let (a, b) = if first_is_constant && bits == 0 && COMMUTE.contains(&op) { (b, a) } else { (a, b) };
-        self.b.vector(Op::Vector(Vector { op, imm: None, form: Form::Two, bits }), &[a, b])
+        let (a, b) = if first_is_constant && lanes == Lanes::All && COMMUTE.contains(&op) { (b, a) } else { (a, b) };
+        self.b.vector(Op::Vector(Vector { op, form: Form::Two, lanes }), &[a, b])
     }
 
-    pub(super) fn one(&mut self, op: asm::Op, imm: Option<u8>, bits: u16, a: Reg) -> Reg {
-        self.b.vector(Op::Vector(Vector { op, imm, form: Form::One, bits }), &[a])
+    pub(super) fn one(&mut self, op: VectorOp, a: Reg) -> Reg {
+        self.b.vector(Op::Vector(Vector { op, form: Form::One, lanes: Lanes::All }), &[a])
     }
 
     /// An f64 that is known, in the first lane.
@@ -114,7 +103,7 @@ impl Front {
             Value::Number(n) => self.b.float(n as f32),
             Value::Reg(r) => match self.loaded(r) {
                 Some(mem) => self.broadcast(mem),
-                None => self.one(one::BROADCAST, None, 0, r),
+                None => self.one(VectorOp::Broadcast, r),
             },
             _ => return Err("no number to broadcast".into()),
         };
@@ -133,7 +122,7 @@ impl Front {
             Some(Inst { op: Op::Load(4, _), mem: Some(mem), .. }) if self.b.is_last(r) => self.broadcast(mem),
             _ => {
                 let first = self.b.vector(Op::ToLane(4), &[r]);
-                self.one(one::BROADCAST, None, 0, first)
+                self.one(VectorOp::Broadcast, first)
             }
         };
         Ok(Operand::reg(VI, v))
@@ -143,9 +132,7 @@ impl Front {
     pub(super) fn splat_double(&mut self, x: Operand) -> Result<Operand, String> {
         let x = self.convert(x, Type::of(Base::F64))?;
         let r = self.register(&x)?;
-        // The prefix VEX has one form for both sizes of lanes.
-        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
-        Ok(Operand::reg(VD, self.one(op, None, 0, r)))
+        Ok(Operand::reg(VD, self.one(VectorOp::BroadcastLong, r)))
     }
 
     /// A 64-bit integer in all lanes.
@@ -154,24 +141,23 @@ impl Front {
         let form = self.form(&x)?;
         let r = self.b.value(&form);
         let first = self.b.vector(Op::ToLane(8), &[r]);
-        let op = asm::Op { wide: self.b.avx512, ..op(1, 2, 0x19) };
-        Ok(Operand::reg(VL, self.one(op, None, 0, first)))
+        Ok(Operand::reg(VL, self.one(VectorOp::BroadcastLong, first)))
     }
 
     /// Where a single float was just loaded from.
     fn loaded(&self, r: Reg) -> Option<Address> {
         match self.b.definition(r) {
-            Some(Inst { op: Op::Vector(Vector { form: Form::One, bits: 128, op: opcode, .. }), mem, .. })
-                if *opcode == op(2, 1, 0x10) && self.b.is_last(r) =>
-            {
-                *mem
-            }
+            Some(Inst {
+                op: Op::Vector(Vector { op: VectorOp::Load, form: Form::One, lanes: Lanes::One32 }),
+                mem,
+                ..
+            }) if self.b.is_last(r) => *mem,
             _ => None,
         }
     }
 
     fn broadcast(&mut self, mem: Address) -> Reg {
-        let v = Op::Vector(Vector { op: one::BROADCAST, imm: None, form: Form::One, bits: 0 });
+        let v = Op::Vector(Vector { op: VectorOp::Broadcast, form: Form::One, lanes: Lanes::All });
         self.b.here(Class::Vector, Inst { mem: Some(mem), ..Inst::new(v, NONE, &[]) })
     }
 
@@ -181,7 +167,7 @@ impl Front {
         let r = self.register(&v)?;
         if index.as_number() != Some(0) {
             let at = self.buffer();
-            self.store_vector(one::STORE, None, 0, &at, r);
+            self.store_vector(VectorOp::Store, Lanes::All, &at, r);
             return self.load(if v.ty.is_int_vector() { I32 } else { F32 }, &at.plus(&index, 4));
         }
         if v.ty.is_int_vector() {
@@ -196,9 +182,9 @@ impl Front {
         let v = self.read(Operand { ty: VF, value: Value::Variable(variable) })?;
         let x = self.convert(x, if v.ty.is_int_vector() { I32 } else { F32 })?;
         let (at, r) = (self.buffer(), self.register(&v)?);
-        self.store_vector(one::STORE, None, 0, &at, r);
+        self.store_vector(VectorOp::Store, Lanes::All, &at, r);
         self.store(x.ty, &at.plus(index, 4), &x)?;
-        let r = self.load_vector(one::LOAD, 0, &at);
+        let r = self.load_vector(VectorOp::Load, Lanes::All, &at);
         self.vars[variable].1 = Variable::One(Operand::reg(v.ty, r));
         Ok(())
     }
@@ -207,17 +193,17 @@ impl Front {
     pub(super) fn half(&mut self, v: &Operand, index: &Operand) -> Result<Operand, String> {
         let (r, index, half) = (self.register(v)?, self.form(index)?, self.vector_bytes() as i64 / 2);
         let at = self.buffer();
-        self.store_vector(one::STORE, None, 0, &at, r);
-        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at.plus(&index, half))))
+        self.store_vector(VectorOp::Store, Lanes::All, &at, r);
+        Ok(Operand::reg(VF, self.load_vector(VectorOp::Load, Lanes::All, &at.plus(&index, half))))
     }
 
     /// A vector with one half replaced.
     pub(super) fn with_half(&mut self, v: &Operand, index: &Operand, part: &Operand) -> Result<Operand, String> {
         let (r, part, index) = (self.register(v)?, self.register(part)?, self.form(index)?);
         let (at, bytes) = (self.buffer(), self.vector_bytes());
-        self.store_vector(one::STORE, None, 0, &at, r);
-        self.store_vector(one::STORE, None, 4 * bytes as u16, &at.plus(&index, bytes as i64 / 2), part);
-        Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at)))
+        self.store_vector(VectorOp::Store, Lanes::All, &at, r);
+        self.store_vector(VectorOp::Store, Lanes::Half, &at.plus(&index, bytes as i64 / 2), part);
+        Ok(Operand::reg(VF, self.load_vector(VectorOp::Load, Lanes::All, &at)))
     }
 
     // ---- conversions ----
@@ -249,10 +235,11 @@ impl Front {
             (Value::Number(n), _) if to.is_float() => Ok(Operand { ty: to, value: Value::Number(n) }),
             (Value::Number(n), _) if to.is_int() => Ok(Operand::int(to, Linear::number(n as i64))),
             (Value::Reg(r), _) if to.is_float() => {
-                const SINGLE: (u8, bool) = (3, true);
-                let (prefix, wide) = if to.is_double() { (2, false) } else { SINGLE };
-                let op = asm::Op { wide, ..op(prefix, 1, 0x5a) };
-                Ok(Operand::reg(to, self.two(op, 128, r, r)))
+                let (op, lanes) = match to.is_double() {
+                    true => (VectorOp::ToDouble, Lanes::One64),
+                    false => (VectorOp::FromDouble, Lanes::One32),
+                };
+                Ok(Operand::reg(to, self.two(op, lanes, r, r)))
             }
             (Value::Reg(_), _) if to == Type::of(Base::U64) => {
                 Err("conversions of floats to u64 have no translation".into())
@@ -295,8 +282,8 @@ impl Front {
     pub(super) fn convert_lanes(&mut self, x: Operand, to: Type) -> Result<Operand, String> {
         let r = self.register(&x)?;
         let v = match (x.ty, to) {
-            (from, VF) if from.is_int_vector() => self.one(one::TO_FLOAT, None, 0, r),
-            (VF, to) if to.is_int_vector() => self.one(one::TRUNCATE_TO_INT, None, 0, r),
+            (from, VF) if from.is_int_vector() => self.one(VectorOp::ToFloat, r),
+            (VF, to) if to.is_int_vector() => self.one(VectorOp::TruncateToInt, r),
             _ => return Err("this conversion of lanes has no translation".into()),
         };
         Ok(Operand::reg(to, v))
@@ -316,7 +303,7 @@ impl Front {
             }
             ("-", Value::Reg(r)) if x.ty == VF || x.ty == F32 => {
                 let sign = self.b.constant(1 << 31);
-                Ok(Operand::reg(x.ty, self.two(two::XOR, 0, *r, sign)))
+                Ok(Operand::reg(x.ty, self.two(VectorOp::Xor, Lanes::All, *r, sign)))
             }
             ("-", Value::Reg(_)) if x.ty.is_double() => {
                 let zero = Operand { ty: x.ty, value: Value::Number(-0.0) };
@@ -324,11 +311,11 @@ impl Front {
             }
             ("-", Value::Reg(r)) => {
                 let zero = self.b.constant(0);
-                Ok(Operand::reg(x.ty, self.two(two::ISUB, 0, zero, *r)))
+                Ok(Operand::reg(x.ty, self.two(VectorOp::IntSub, Lanes::All, zero, *r)))
             }
             ("~", Value::Reg(r)) => {
                 let ones = self.b.constant(!0);
-                Ok(Operand::reg(x.ty, self.two(two::XOR, 0, *r, ones)))
+                Ok(Operand::reg(x.ty, self.two(VectorOp::Xor, Lanes::All, *r, ones)))
             }
             ("~", Value::Int(form)) => {
                 let ty = x.ty.promoted();
@@ -530,9 +517,8 @@ impl Front {
 
     /// The factors of a product that may be fused into a sum.
     fn factors(&self, r: Reg, lanes: Lanes) -> Option<[Reg; 2]> {
-        let (mul, bits) = float_op(two::MUL, lanes);
         match self.b.definition(r)? {
-            Inst { op: Op::Vector(v), args, mem: None, .. } if v.op == mul && v.bits == bits => {
+            Inst { op: Op::Vector(v), args, mem: None, .. } if v.op == VectorOp::Mul && v.lanes == lanes => {
                 Some([args[0], args[1]])
             }
             _ => None,
@@ -563,7 +549,7 @@ impl Front {
             return Ok(Operand { ty, value: Value::Number(value) });
         }
         let (x, y) = (self.register(&a)?, self.register(&b)?);
-        if let Some(how) = compare(op) {
+        if let Some(how) = FloatCond::named(op) {
             let mask = self.b.vector(Op::Compare(Comparison::Float(how, lanes)), &[x, y]);
             let bits = self.b.pure(Class::Int, Inst::new(Op::FromLane(4), NONE, &[mask]));
             let one = self.b.int(Op::Alu(Alu::And), bits, &Linear::number(1));
@@ -575,7 +561,7 @@ impl Front {
     /// What a vector of floats is the negation of.
     fn negated(&self, r: Reg) -> Option<Reg> {
         match self.b.definition(r)? {
-            Inst { op: Op::Vector(v), args: [x, sign, ..], .. } if v.op == two::XOR => {
+            Inst { op: Op::Vector(v), args: [x, sign, ..], .. } if v.op == VectorOp::Xor => {
                 self.b.definition(*sign).is_some_and(|s| s.op == Op::Const && s.imm == 1 << 31).then_some(*x)
             }
             _ => None,
@@ -593,19 +579,18 @@ impl Front {
         }
         let (fx, fy) = (self.factors(x, lanes), self.factors(y, lanes));
         let fma = |s: &mut Self, kind: u8, [a, b]: [Reg; 2], c: Reg| s.b.vector(Op::Fma(kind, lanes), &[a, b, c]);
-        let base = match (op, fx, fy) {
+        let op = match (op, fx, fy) {
             ("+", Some(f), _) => return Ok(fma(self, 0, f, y)),
             ("+", _, Some(f)) => return Ok(fma(self, 0, f, x)),
             ("-", _, Some(f)) => return Ok(fma(self, 1, f, x)),
             ("-", Some(f), _) => return Ok(fma(self, 2, f, y)),
-            ("+", ..) => two::ADD,
-            ("-", ..) => two::SUB,
-            ("*", ..) => two::MUL,
-            ("/", ..) => two::DIV,
+            ("+", ..) => VectorOp::Add,
+            ("-", ..) => VectorOp::Sub,
+            ("*", ..) => VectorOp::Mul,
+            ("/", ..) => VectorOp::Div,
             _ => return Err(format!("the operator '{op}' of floats has no translation")),
         };
-        let (op, bits) = float_op(base, lanes);
-        Ok(self.two(op, bits, x, y))
+        Ok(self.two(op, lanes, x, y))
     }
 
     fn vectors(&mut self, op: &str, a: Operand, b: Operand) -> Result<Operand, String> {
@@ -626,29 +611,29 @@ impl Front {
         let (x, y) = (self.register(&a)?, self.register(&b)?);
         if matches!(ty, VF | VD) {
             let lanes = lanes_of(ty);
-            if let Some(how) = compare(op) {
+            if let Some(how) = FloatCond::named(op) {
                 let mask = self.b.vector(Op::Compare(Comparison::Float(how, lanes)), &[x, y]);
                 return Ok(Operand::reg(if ty == VF { VI } else { VL }, mask));
             }
             return Ok(Operand::reg(ty, self.arithmetic(op, lanes, x, y)?));
         }
         let opcode = match op {
-            "+" if ty == VL => two::IADD_64,
-            "-" if ty == VL => two::ISUB_64,
-            "+" => two::IADD,
-            "-" => two::ISUB,
-            "*" => two::IMUL,
-            "&" => two::AND,
-            "|" => two::OR,
-            "^" => two::XOR,
+            "+" if ty == VL => VectorOp::LongAdd,
+            "-" if ty == VL => VectorOp::LongSub,
+            "+" => VectorOp::IntAdd,
+            "-" => VectorOp::IntSub,
+            "*" => VectorOp::IntMul,
+            "&" => VectorOp::And,
+            "|" => VectorOp::Or,
+            "^" => VectorOp::Xor,
             _ => return self.compare_ints(op, x, y),
         };
         let (opcode, x, y) = match self.sum_of_constants(opcode, x, y) {
             Some((x, 0)) => return Ok(Operand::reg(ty, x)),
-            Some((x, c)) => (two::IADD, x, self.b.constant(c)),
+            Some((x, c)) => (VectorOp::IntAdd, x, self.b.constant(c)),
             None => (opcode, x, y),
         };
-        Ok(Operand::reg(ty, self.two(opcode, 0, x, y)))
+        Ok(Operand::reg(ty, self.two(opcode, Lanes::All, x, y)))
     }
 
     /// The constant in all lanes of a register.
@@ -657,15 +642,15 @@ impl Front {
     }
 
     /// `x` plus a constant, for a sum or difference with a constant of what is one itself.
-    fn sum_of_constants(&self, opcode: asm::Op, x: Reg, y: Reg) -> Option<(Reg, u32)> {
-        let signed = |opcode: asm::Op, c: u32| match opcode {
-            two::IADD => Some(c),
-            two::ISUB => Some(c.wrapping_neg()),
+    fn sum_of_constants(&self, opcode: VectorOp, x: Reg, y: Reg) -> Option<(Reg, u32)> {
+        let signed = |opcode: VectorOp, c: u32| match opcode {
+            VectorOp::IntAdd => Some(c),
+            VectorOp::IntSub => Some(c.wrapping_neg()),
             _ => None,
         };
         let second = signed(opcode, self.constant_lanes(y)?)?;
         let Inst { op: Op::Vector(inner), args: [x, y, ..], .. } = *self.b.definition(x)? else { return None };
-        if inner.form != Form::Two || inner.bits != 0 || y == NONE {
+        if inner.form != Form::Two || inner.lanes != Lanes::All || y == NONE {
             return None;
         }
         Some((x, signed(inner.op, self.constant_lanes(y)?)?.wrapping_add(second)))
@@ -673,17 +658,17 @@ impl Front {
 
     fn compare_ints(&mut self, op: &str, x: Reg, y: Reg) -> Result<Operand, String> {
         let (x, y, how) = match op {
-            "==" | "!=" => (x, y, 0),
-            ">" | "<=" => (x, y, 6),
-            "<" | ">=" => (y, x, 6),
+            "==" | "!=" => (x, y, Comparison::IntEqual),
+            ">" | "<=" => (x, y, Comparison::IntGreater),
+            "<" | ">=" => (y, x, Comparison::IntGreater),
             _ => return Err(format!("the operator '{op}' of integer lanes has no translation")),
         };
-        let mask = self.b.vector(Op::Compare(Comparison::Int(how)), &[x, y]);
+        let mask = self.b.vector(Op::Compare(how), &[x, y]);
         if matches!(op, "==" | ">" | "<") {
             return Ok(Operand::reg(VI, mask));
         }
         let ones = self.b.constant(!0);
-        Ok(Operand::reg(VI, self.two(two::XOR, 0, mask, ones)))
+        Ok(Operand::reg(VI, self.two(VectorOp::Xor, Lanes::All, mask, ones)))
     }
 }
 

@@ -24,7 +24,7 @@ INLINE vi dot4_unsaturated(vi c, vi a, vi b) { return dot2(c, byte_pairs(a, b), 
 INLINE vi dot4(vi c, vi a, vi b) {
   if (HAS_VNNI) return dot4_bytes(c, a, b);
   /* One product of each pair is 0, so the sum of the two fits 16 bits. */
-  return dot4_unsaturated(dot4_unsaturated(c, a, b & 0x00ff00ff), a, b & (i32)0xff00ff00);
+  else return dot4_unsaturated(dot4_unsaturated(c, a, b & 0x00ff00ff), a, b & (i32)0xff00ff00);
 }
 
 INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }
@@ -94,22 +94,26 @@ INLINE void move_piece(void *to, const void *from, i64 n) { move(to, from, n); }
 
 INLINE f32 hsum(vf v) {
   if (LANES > 8) v = v + exchange(v, 8);
-  v = v + exchange(v, 4); v = v + exchange(v, 2); v = v + exchange(v, 1);
+  if (LANES > 4) v = v + exchange(v, 4);
+  v = v + exchange(v, 2); v = v + exchange(v, 1);
   return LANE(v, 0);
 }
 INLINE f32 hprod(vf v) {
   if (LANES > 8) v = v * exchange(v, 8);
-  v = v * exchange(v, 4); v = v * exchange(v, 2); v = v * exchange(v, 1);
+  if (LANES > 4) v = v * exchange(v, 4);
+  v = v * exchange(v, 2); v = v * exchange(v, 1);
   return LANE(v, 0);
 }
 INLINE f32 hmax(vf v) {
   if (LANES > 8) v = vmax(v, exchange(v, 8));
-  v = vmax(v, exchange(v, 4)); v = vmax(v, exchange(v, 2)); v = vmax(v, exchange(v, 1));
+  if (LANES > 4) v = vmax(v, exchange(v, 4));
+  v = vmax(v, exchange(v, 2)); v = vmax(v, exchange(v, 1));
   return LANE(v, 0);
 }
 INLINE f32 hmin(vf v) {
   if (LANES > 8) v = vmin(v, exchange(v, 8));
-  v = vmin(v, exchange(v, 4)); v = vmin(v, exchange(v, 2)); v = vmin(v, exchange(v, 1));
+  if (LANES > 4) v = vmin(v, exchange(v, 4));
+  v = vmin(v, exchange(v, 2)); v = vmin(v, exchange(v, 1));
   return LANE(v, 0);
 }
 INLINE vd SPLATD(f64 x) { return lanes_of_f64(x); }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::toolchain::x86::ir::Reg;
+use crate::toolchain::machine::ir::Reg;
 
 /// `constant + sum of factor * register`, modulo 2^64.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use crate::toolchain::x86::asm::{Alu, ShiftInt};
-use crate::toolchain::x86::ir::{Address, Class, FRAME, Inst, NONE, Op, Program, Reg};
-use crate::toolchain::x86::lexer::Fast;
-use crate::toolchain::x86::linear::Linear;
+use crate::toolchain::machine::ir::{Address, Class, FRAME, Inst, NONE, Op, Program, Reg};
+use crate::toolchain::machine::lexer::Fast;
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::operation::{Alu, ShiftInt};
+use crate::toolchain::machine::target::Target;
 
 type Key = (Op, [Reg; 4], Option<Address>, i64);
 
@@ -35,13 +36,13 @@ pub struct Builder {
     pub frame: usize,
     /// Constants in memory.
     pub data: Vec<Vec<u8>>,
-    /// Whether the instructions are those of AVX-512.
-    pub avx512: bool,
+    /// The processors that the program is for.
+    pub target: &'static Target,
 }
 
 impl Builder {
     /// An empty program.
-    pub fn new(avx512: bool) -> Builder {
+    pub fn new(target: &'static Target) -> Builder {
         let (frame, data) = (0, Vec::new());
         let mut b = Builder {
             open: Vec::new(),
@@ -52,7 +53,7 @@ impl Builder {
             labels: 0,
             frame,
             data,
-            avx512,
+            target,
         };
         b.begin(false);
         b
@@ -61,8 +62,8 @@ impl Builder {
     /// The program.
     pub fn finish(mut self) -> Program {
         let (insts, _) = self.end();
-        let Builder { classes, labels, frame, data, avx512, .. } = self;
-        Program { insts, classes, labels: labels as usize, frame, data, avx512 }
+        let Builder { classes, labels, frame, data, target, .. } = self;
+        Program { insts, classes, labels: labels as usize, frame, data, target }
     }
 
     /// Begins a sequence: the body of a loop, or a branch.

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use crate::toolchain::machine::operation::{self, Cond, Shift, ShiftInt};
+
 /// A general-purpose register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names of the architecture")]
@@ -102,54 +104,19 @@ impl Args {
     }
 }
 
-/// A condition of a jump after a comparison of integers; `Below` and `Above` are those of unsigned ones.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "the names say what they are")]
-pub enum Cond {
-    Below = 0x2,
-    NotBelow = 0x3,
-    Equal = 0x4,
-    NotEqual = 0x5,
-    NotAbove = 0x6,
-    Above = 0x7,
-    Less = 0xc,
-    NotLess = 0xd,
-    LessEqual = 0xe,
-    Greater = 0xf,
-}
-
-impl Cond {
-    /// The condition that holds where this one does not.
-    pub fn opposite(self) -> Cond {
-        use Cond::*;
-        match self {
-            Below => NotBelow,
-            NotBelow => Below,
-            Equal => NotEqual,
-            NotEqual => Equal,
-            NotAbove => Above,
-            Above => NotAbove,
-            Less => NotLess,
-            NotLess => Less,
-            LessEqual => Greater,
-            Greater => LessEqual,
-        }
-    }
-
-    /// The same condition with the operands exchanged.
-    pub fn swapped(self) -> Cond {
-        use Cond::*;
-        match self {
-            Below => Above,
-            NotBelow => NotAbove,
-            NotAbove => NotBelow,
-            Above => Below,
-            Less => Greater,
-            NotLess => LessEqual,
-            LessEqual => NotLess,
-            Greater => Less,
-            equality => equality,
-        }
+/// The number of a condition in opcodes.
+fn condition(cond: Cond) -> u8 {
+    match cond {
+        Cond::Below => 0x2,
+        Cond::NotBelow => 0x3,
+        Cond::Equal => 0x4,
+        Cond::NotEqual => 0x5,
+        Cond::NotAbove => 0x6,
+        Cond::Above => 0x7,
+        Cond::Less => 0xc,
+        Cond::NotLess => 0xd,
+        Cond::LessEqual => 0xe,
+        Cond::Greater => 0xf,
     }
 }
 
@@ -165,26 +132,34 @@ pub enum Alu {
     Cmp = 7,
 }
 
-/// Shifts of general-purpose registers: the opcode's number in the second group of instructions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ShiftInt {
-    /// To the left.
-    Left = 4,
-    /// To the right, filling with zeros.
-    Right = 5,
-    /// To the right, filling with the sign.
-    RightSigned = 7,
+impl From<operation::Alu> for Alu {
+    fn from(alu: operation::Alu) -> Alu {
+        match alu {
+            operation::Alu::Add => Alu::Add,
+            operation::Alu::Or => Alu::Or,
+            operation::Alu::And => Alu::And,
+            operation::Alu::Sub => Alu::Sub,
+            operation::Alu::Xor => Alu::Xor,
+        }
+    }
 }
 
-/// Shifts of integer lanes by an immediate: the number in the opcode.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Shift {
-    /// To the left.
-    Left = 6,
-    /// To the right, filling with zeros.
-    Right = 2,
-    /// To the right, filling with the sign.
-    RightSigned = 4,
+/// The number of a shift of general-purpose registers in the second group of instructions.
+fn shift_number(how: ShiftInt) -> u8 {
+    match how {
+        ShiftInt::Left => 4,
+        ShiftInt::Right => 5,
+        ShiftInt::RightSigned => 7,
+    }
+}
+
+/// The number of a shift of lanes by an immediate, which is in the place of the result: [`Args::reg`].
+pub fn lane_shift(how: Shift) -> u8 {
+    match how {
+        Shift::Left => 6,
+        Shift::Right => 2,
+        Shift::RightSigned => 4,
+    }
 }
 
 /// The unit of the short displacements of an instruction with prefix EVEX, where it is used here; else 0.
@@ -519,22 +494,22 @@ impl Asm {
 
     /// Shifts by an immediate.
     pub fn shift_imm(&mut self, how: ShiftInt, to: Gp, by: u8) {
-        self.general(true, &[0xc1], how as u8, Rm::Reg(to as u8), &[by]);
+        self.general(true, &[0xc1], shift_number(how), Rm::Reg(to as u8), &[by]);
     }
 
     /// Shifts by cl.
     pub fn shift_cl(&mut self, how: ShiftInt, to: Gp) {
-        self.general(true, &[0xd3], how as u8, Rm::Reg(to as u8), &[]);
+        self.general(true, &[0xd3], shift_number(how), Rm::Reg(to as u8), &[]);
     }
 
     /// `to = from` if the condition holds.
     pub fn move_if(&mut self, cond: Cond, to: Gp, from: Rm) {
-        self.general(true, &[0x0f, 0x40 | cond as u8], to as u8, from, &[]);
+        self.general(true, &[0x0f, 0x40 | condition(cond)], to as u8, from, &[]);
     }
 
     /// 1 in the low byte if the condition holds, else 0.
     pub fn set_if(&mut self, cond: Cond, to: Gp) {
-        self.general(false, &[0x0f, 0x90 | cond as u8], 0, Rm::Reg(to as u8), &[]);
+        self.general(false, &[0x0f, 0x90 | condition(cond)], 0, Rm::Reg(to as u8), &[]);
     }
 
     /// Reads a cache line ahead, into all caches or from the second on.
@@ -570,7 +545,7 @@ impl Asm {
 
     /// Jumps if the condition holds.
     pub fn jump_if(&mut self, cond: Cond, to: Label) {
-        self.code.extend([0x0f, 0x80 | cond as u8]);
+        self.code.extend([0x0f, 0x80 | condition(cond)]);
         self.jump(to);
     }
 

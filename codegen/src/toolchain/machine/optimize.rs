@@ -1,17 +1,20 @@
 //! Passes over a program: comparisons are joined with the choices that read them, copies are removed by giving both sides one
 //! register, results without readers are dropped, loads become operands, and indices of loops pointers that move.
 
-use crate::toolchain::x86::allocate::sorted;
-use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
-use crate::toolchain::x86::opcode::{one, two};
+use crate::toolchain::machine::allocate::sorted;
+use crate::toolchain::machine::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
+use crate::toolchain::machine::operation::VectorOp;
+use crate::toolchain::machine::target::MemoryOperands;
 
 /// Runs all passes.
 pub fn optimize(p: &mut Program) {
-    if p.avx512 {
+    if p.target.avx512 {
         join_comparisons(p);
     }
     drop_unread(p);
-    fold_loads(p);
+    if p.target.memory > MemoryOperands::No {
+        fold_loads(p);
+    }
     coalesce(p);
     add_in_place(p);
     move_pointers(p);
@@ -55,11 +58,14 @@ fn fold_loads(p: &mut Program) {
     let mut gone = vec![false; p.insts.len()];
     for (at, gone) in gone.iter_mut().enumerate() {
         let load = p.insts[at];
-        let Op::Vector(Vector { op: op @ (one::LOAD | one::BROADCAST), bits: 0, form: Form::One, .. }) = load.op else {
+        let Op::Vector(Vector { op: op @ (VectorOp::Load | VectorOp::Broadcast), lanes: Lanes::All, form: Form::One }) =
+            load.op
+        else {
             continue;
         };
-        let broadcast = op == one::BROADCAST;
-        let (Some(mem), 1, true) = (load.mem, readers[load.dst as usize], p.avx512 || !broadcast) else { continue };
+        let broadcast = op == VectorOp::Broadcast;
+        let foldable = !broadcast || p.target.memory == MemoryOperands::Broadcasts;
+        let (Some(mem), 1, true) = (load.mem, readers[load.dst as usize], foldable) else { continue };
         let end = p.insts.len().min(at + MAX_FOLD_DISTANCE);
         for i in at + 1..end {
             let next = &mut p.insts[i];
@@ -86,9 +92,9 @@ fn fold(inst: &mut Inst, r: Reg, mem: Address) -> bool {
     let commutes = match inst.op {
         _ if inst.mem.is_some() => return false,
         Op::Fma(_, Lanes::All) if inst.args[2] != r => true,
-        Op::Vector(Vector { op, bits: 0, form: Form::Two, .. }) => match op {
-            two::ADD | two::MUL | two::IADD => true,
-            two::SUB | two::DIV | two::MAX | two::MIN => false,
+        Op::Vector(Vector { op, lanes: Lanes::All, form: Form::Two }) => match op {
+            VectorOp::Add | VectorOp::Mul | VectorOp::IntAdd => true,
+            VectorOp::Sub | VectorOp::Div | VectorOp::Max | VectorOp::Min => false,
             _ => return false,
         },
         _ => return false,
@@ -225,6 +231,8 @@ fn rename(p: &mut Program, places: &mut [Places], from: Reg, to: Reg, at: usize)
 
 /// The least instructions that compute and read memory, or write it, for which a pointer moves in an innermost loop.
 const MIN_MOVED: usize = 3;
+/// The same where no instruction computes and reads memory: an address of a vector with an index takes an instruction.
+const MIN_MOVED_FOR_ADDRESSES: usize = 2;
 /// The same in a loop around others, where a pointer takes a register from them.
 const MIN_MOVED_AROUND: usize = 8;
 
@@ -235,6 +243,7 @@ fn move_pointers(p: &mut Program) {
     let mut writes = vec![(usize::MAX, 0, 0); p.classes.len()];
     let begins: Vec<usize> = (0..p.insts.len()).filter(|i| p.insts[*i].op == Op::Loop(true)).collect();
     let mut added: Vec<(usize, Inst)> = Vec::new();
+    let only_addresses = p.target.memory == MemoryOperands::No;
     for begin in begins {
         let mut depth = 0;
         let closes = |i: &Inst| {
@@ -247,7 +256,11 @@ fn move_pointers(p: &mut Program) {
         };
         let Some(end) = p.insts[begin..].iter().position(closes).map(|n| begin + n) else { continue };
         let innermost = !p.insts[begin + 1..end].iter().any(|i| i.op == Op::Loop(true));
-        let least = if innermost { MIN_MOVED } else { MIN_MOVED_AROUND };
+        let least = match innermost {
+            true if only_addresses => MIN_MOVED_FOR_ADDRESSES,
+            true => MIN_MOVED,
+            false => MIN_MOVED_AROUND,
+        };
         let mut groups: Vec<(Address, usize)> = Vec::new();
         for i in begin..end {
             let inst = p.insts[i];
@@ -255,6 +268,7 @@ fn move_pointers(p: &mut Program) {
             *own = (begin, if own.0 == begin { own.1 + 1 } else { 1 }, i);
             let Some(mem) = inst.mem.filter(|m| m.index != NONE) else { continue };
             let computes = matches!(inst.op, Op::Fma(..) | Op::Vector(Vector { form: Form::Two | Form::Store, .. }));
+            let computes = computes || only_addresses && matches!(inst.op, Op::Vector(_));
             let key = Address { disp: 0, ..mem };
             match groups.iter_mut().find(|g| g.0 == key) {
                 Some(g) => g.1 += usize::from(computes),

@@ -1,15 +1,15 @@
 //! Instructions that replace one of their operands: fused products, and choices by a mask.
 
-use crate::toolchain::x86::allocate::Place;
-use crate::toolchain::x86::asm::Gp::{Rax, Rcx};
-use crate::toolchain::x86::asm::{Args, Op as Code, Rm, op};
-use crate::toolchain::x86::emit::Emitter;
-use crate::toolchain::x86::ir::{Inst, Lanes, Reg};
-use crate::toolchain::x86::opcode::one;
+use crate::toolchain::machine::allocate::Place;
+use crate::toolchain::machine::emitter::Emitter;
+use crate::toolchain::machine::ir::{Inst, Lanes, Reg};
+use crate::toolchain::machine::x86::asm::Gp::{Rax, Rcx};
+use crate::toolchain::machine::x86::asm::{Args, Asm, Op as Code, Rm, op};
+use crate::toolchain::machine::x86::opcode::one;
 
 const TERNARY: Code = op(1, 3, 0x25);
 
-impl Emitter<'_> {
+impl Emitter<'_, Asm> {
     /// An instruction that replaces the value `old` by the result; `args` are its other operands.
     pub(super) fn replace(&mut self, inst: &Inst, old: Reg, code: Code, args: Args) -> Result<(), String> {
         let own = self.place(inst.dst);
@@ -34,7 +34,7 @@ impl Emitter<'_> {
         let [onto_factor, onto_sum, onto_other] =
             [[0xa8, 0xb8, 0x98], [0xac, 0xbc, 0x9c], [0xaa, 0xba, 0x9a]][kind as usize];
         let (scalar, wide, bits) = match lanes {
-            Lanes::All => (0, false, 0),
+            Lanes::All | Lanes::Half => (0, false, 0),
             Lanes::All64 => (0, true, 0),
             Lanes::One32 => (1, false, 128),
             Lanes::One64 => (1, true, 128),

@@ -1,13 +1,13 @@
 //! Statements: declarations, branches and loops.
 
-use crate::toolchain::x86::asm::Cond;
-use crate::toolchain::x86::builder::Closed;
-use crate::toolchain::x86::front::{Front, Loop, Operand, Test, Value, Variable};
-use crate::toolchain::x86::ir::{Class, Inst, NONE, Op, Reg};
-use crate::toolchain::x86::language::Word;
-use crate::toolchain::x86::lexer::{Token, mark};
-use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::types::{Base, Type};
+use crate::toolchain::machine::builder::Closed;
+use crate::toolchain::machine::front::{Front, Loop, Operand, Test, Value, Variable};
+use crate::toolchain::machine::ir::{Class, Inst, NONE, Op, Reg};
+use crate::toolchain::machine::language::Word;
+use crate::toolchain::machine::lexer::{Token, mark};
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::operation::Cond;
+use crate::toolchain::machine::types::{Base, Type};
 
 /// The most tokens of the iterations of a loop that are translated one after the other.
 const MAX_UNROLLED_TOKENS: usize = 160;

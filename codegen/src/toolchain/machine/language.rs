@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::toolchain::x86::lexer::{self, Name, Names, Token, mark};
-use crate::toolchain::x86::types::Type;
+use crate::toolchain::machine::lexer::{self, Name, Names, Token, mark};
+use crate::toolchain::machine::types::Type;
 
 macro_rules! words {
     ($($word:ident = $text:literal),* $(,)?) => {

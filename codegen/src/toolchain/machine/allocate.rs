@@ -3,16 +3,12 @@
 //! none is in memory, or is computed again; inside of loops that have registers left it is in a register nevertheless. Vector constants
 //! come last.
 
-use crate::toolchain::x86::asm::Gp;
-use crate::toolchain::x86::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
+use crate::toolchain::machine::ir::{Class, FRAME, Inst, NONE, Op, Program, Reg};
 
 /// How much more a value counts that is used in a loop.
 const LOOP_WEIGHT: f32 = 16.0;
 /// How much a constant counts: most instructions read it from memory as well.
 const AGAIN_WEIGHT: f32 = 0.1;
-
-/// The registers of the parameters.
-pub const PARAMETERS: [Gp; 4] = [Gp::Rdi, Gp::Rsi, Gp::Rdx, Gp::Rcx];
 
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,10 +22,6 @@ pub enum Place {
     /// Computed again where it is read: a number or constant.
     Again(i64),
 }
-
-/// General-purpose registers that hold values. The others are temporaries: rax, rcx and rdx; rsp points to the frame.
-pub const GENERAL: [Gp; 12] =
-    [Gp::Rsi, Gp::Rdi, Gp::R8, Gp::R9, Gp::R10, Gp::R11, Gp::Rbx, Gp::Rbp, Gp::R12, Gp::R13, Gp::R14, Gp::R15];
 
 /// A loop in which a value without a register has one. It is loaded where the loop begins.
 #[derive(Clone, Copy, Debug)]
@@ -274,15 +266,13 @@ pub fn sorted<T: Copy>(list: &[T], key: &dyn Fn(&T) -> (u64, Span)) -> Vec<T> {
 /// Chooses the places of all values.
 pub fn allocate(p: &Program) -> Allocation {
     let mut places = vec![Place::None; p.classes.len()];
-    places[FRAME as usize] = Place::Register(Gp::Rsp as u8);
+    places[FRAME as usize] = Place::Register(p.target.frame);
     let again = computed_again(p);
     let loops = Loops::of(p);
     let partners = partners(p);
     let mut ranges = ranges(p, &loops, &again);
     ranges = sorted(&ranges, &|r| (first_densest(r.density()), r.span));
-    let vectors = if p.avx512 { 32 } else { 16 };
-    let general = GENERAL.iter().map(|r| *r as u8).collect();
-    let mut classes = [Registers::new(general), Registers::new((0..vectors).collect())];
+    let mut classes = [p.target.general, p.target.vectors].map(|all| Registers::new(all.to_vec()));
     let class = |r: Reg| usize::from(p.classes[r as usize] == Class::Vector);
     // Instructions read constants from memory as well: they get the registers that other values leave.
     let is_constant =
@@ -296,8 +286,8 @@ pub fn allocate(p: &Program) -> Allocation {
             _ => None,
         });
         // A parameter stays where it comes in, if it can.
-        let own = PARAMETERS.iter().zip(&p.insts).find(|(_, i)| i.dst == r && i.op == Op::Param);
-        let wanted = own.and_then(|(_, i)| PARAMETERS.get(i.imm as usize)).map(|r| *r as u8).into_iter().chain(wanted);
+        let own = p.target.parameters.iter().zip(&p.insts).find(|(_, i)| i.dst == r && i.op == Op::Param);
+        let wanted = own.and_then(|(_, i)| p.target.parameters.get(i.imm as usize)).copied().into_iter().chain(wanted);
         match classes[class(r)].take(range.span, wanted, 0) {
             Some(n) => places[r as usize] = Place::Register(n),
             None => without.push(range),
@@ -317,7 +307,9 @@ pub fn allocate(p: &Program) -> Allocation {
         places[register as usize] = place.or(again[register as usize].map(Place::Again)).unwrap_or(Place::None);
     }
     let [slots, vectors] = slots.map(|s| s.count);
-    let [general, Registers { busy, .. }] = classes;
+    let [general, by_order] = classes;
+    let mut busy = vec![Vec::new(); by_order.numbers.len()];
+    by_order.numbers.iter().zip(by_order.busy).for_each(|(n, spans)| busy[*n as usize] = spans);
     let used = general.numbers.iter().zip(&general.busy).filter(|(_, spans)| !spans.is_empty());
     let general = used.map(|(n, _)| *n).collect();
     Allocation { places, splits, slots, vectors, busy, general }

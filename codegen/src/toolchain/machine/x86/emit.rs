@@ -1,18 +1,17 @@
 //! Machine code of a program whose values have places.
 
 mod fused;
-mod loops;
 mod matrix;
 
-use std::iter::Peekable;
 use std::ops::Range;
-use std::slice::Iter;
 
-use crate::toolchain::x86::allocate::{Allocation, PARAMETERS, Place, Split};
-use crate::toolchain::x86::asm::Gp::{R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
-use crate::toolchain::x86::asm::{Alu, Args, Asm, Cond, Gp, Label, Mem, Op as Code, Rm, ShiftInt, op};
-use crate::toolchain::x86::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
-use crate::toolchain::x86::opcode::{one, two};
+use crate::toolchain::machine::allocate::{Allocation, Place};
+use crate::toolchain::machine::emitter::{Assembler, Emitter, needs_frame};
+use crate::toolchain::machine::ir::{Address, Class, Comparison, Form, Inst, Lanes, NONE, Op, Program, Reg, Vector};
+use crate::toolchain::machine::operation::{self, Cond, ShiftInt, VectorOp};
+use crate::toolchain::machine::x86::asm::Gp::{R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
+use crate::toolchain::machine::x86::asm::{Alu, Args, Asm, Gp, Label, Mem, Op as Code, Rm, lane_shift, op};
+use crate::toolchain::machine::x86::opcode::{self, one, two};
 
 /// The general-purpose registers by number.
 const ALL: [Gp; 16] = [Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, Gp::R8, Gp::R9, Gp::R10, Gp::R11, R12, R13, R14, R15];
@@ -23,9 +22,6 @@ const KEPT: [Gp; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 /// The mask registers of comparisons, and of parts of vectors.
 const COMPARED: u8 = 1;
 const PARTS: Range<u8> = 2..8;
-
-/// The most registers whose values are put aside for an instruction.
-const BORROWED: u32 = 4;
 
 const COMPARE: Code = op(0, 1, 0xc2);
 const COMPARE_INT: Code = op(1, 3, 0x1f);
@@ -44,14 +40,71 @@ const FROM_LANE: Code = op(1, 1, 0x7e);
 const TEST_LANES: Code = op(1, 2, 0x27);
 const SIGNS: Code = op(0, 1, 0x50);
 
+/// What the emitter knows besides places of values.
+pub struct State {
+    labels: Vec<Label>,
+    exit: Label,
+    data: Vec<usize>,
+    /// Ones, then zeros: masks for AVX2.
+    masks: usize,
+    /// The counts of lanes, as operand or immediate, whose masks are in the mask registers, and the register for the next.
+    masks_held: [Option<(Reg, i64)>; PARTS.end as usize - PARTS.start as usize],
+    next_mask: usize,
+    /// The registers among those of the caller that hold values.
+    kept: Vec<Gp>,
+}
+
+impl Assembler for Asm {
+    type Gp = Gp;
+    type State = State;
+    const SLOT: i32 = 64;
+
+    fn gp(number: u8) -> Gp {
+        ALL[number as usize]
+    }
+
+    fn move_int(&mut self, to: Gp, from: Gp) {
+        self.mov(to, from);
+    }
+
+    fn number(&mut self, to: Gp, n: i64) {
+        self.mov_imm(to, n);
+    }
+
+    fn load_int(&mut self, to: Gp, at: i32) {
+        self.load(to, Rm::Mem(Mem::at(Rsp, at)), 8, false);
+    }
+
+    fn store_int(&mut self, at: i32, from: Gp) {
+        self.store(Mem::at(Rsp, at), from, 8);
+    }
+
+    fn move_vector(&mut self, to: u8, from: u8) {
+        self.vector(one::MOVE, Args::new(to, 0, Rm::Reg(from)));
+    }
+
+    fn load_vector(&mut self, to: u8, at: i32) {
+        self.vector(one::LOAD, Args::new(to, 0, Rm::Mem(Mem::at(Rsp, at))));
+    }
+
+    fn store_vector(&mut self, at: i32, from: u8) {
+        self.vector(one::STORE, Args::new(from, 0, Rm::Mem(Mem::at(Rsp, at))));
+    }
+
+    fn constant(&mut self, to: u8, bits: u32) {
+        match bits {
+            0 => self.vector(two::XOR, Args::new(to, to, Rm::Reg(to))),
+            _ => self.vector(one::BROADCAST, Args::new(to, 0, Rm::Mem(Mem::Word(bits)))),
+        }
+    }
+}
+
 /// The machine code.
 ///
 /// # Errors
 /// When an instruction needs more registers than there are.
 pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
-    let parameter = |i: &Inst| i.op == Op::Param && !matches!(allocation.places[i.dst as usize], Place::Register(_));
-    let memory = p.frame > 0 || allocation.slots > 0 || allocation.vectors > 0 || p.insts.iter().any(parameter);
-    if memory {
+    if needs_frame(p, allocation) {
         return emit_with(p, allocation, true);
     }
     // Whether registers must be put aside is known only afterwards.
@@ -60,218 +113,60 @@ pub fn emit(p: &Program, allocation: &Allocation) -> Result<Vec<u8>, String> {
 
 /// The machine code, with a frame or without.
 fn emit_with(p: &Program, allocation: &Allocation, frame: bool) -> Result<Vec<u8>, String> {
-    let mut asm = Asm::new(p.avx512);
+    let mut asm = Asm::new(p.target.avx512);
     let labels = (0..p.labels).map(|_| asm.label()).collect();
     let exit = asm.label();
-    let vectors = p.frame.next_multiple_of(64) as i32;
-    let slots = vectors + 64 * (allocation.vectors + BORROWED) as i32;
     let mut data = Vec::new();
     for bytes in &p.data {
         data.push(asm.data(bytes));
     }
-    let masks = if p.avx512 { 0 } else { asm.data(&[[0xff; 32], [0; 32]].concat()) };
-    let cursors = vec![0; allocation.busy.len()];
-    let mut e = Emitter {
-        p,
-        places: allocation.places.clone(),
-        allocation,
-        cursors,
-        asm,
-        labels,
-        exit,
-        data,
-        masks,
-        vectors,
-        slots,
-        frame: frame.then_some(slots + 8 * allocation.slots as i32),
-        at: 0,
-        taken: Vec::new(),
-        borrowed: Vec::new(),
-        held: Vec::new(),
-        constant_reads: constant_reads(p, &allocation.places),
-        next_label: 0,
-        masks_held: [None; PARTS.end as usize - PARTS.start as usize],
-        next_mask: 0,
-        splits: allocation.splits.iter().peekable(),
-        inside: Vec::new(),
-        kept: KEPT.into_iter().filter(|r| allocation.general.contains(&(*r as u8))).collect(),
-    };
+    let masks = if p.target.avx512 { 0 } else { asm.data(&[[0xff; 32], [0; 32]].concat()) };
+    let masks_held = [None; PARTS.end as usize - PARTS.start as usize];
+    let kept = KEPT.into_iter().filter(|r| allocation.general.contains(&(*r as u8))).collect();
+    let own = State { labels, exit, data, masks, masks_held, next_mask: 0, kept };
+    let mut e = Emitter::new(p, allocation, asm, own, frame);
     e.enter();
     for (i, inst) in p.insts.iter().enumerate() {
-        e.at = i as u32;
-        if e.at >= e.next_label {
-            e.held.clear();
-            e.masks_held.fill(None);
-            let rest = p.insts[i + 1..].iter().position(|x| matches!(x.op, Op::Label(_)));
-            e.next_label = rest.map_or(u32::MAX, |n| (i + 1 + n) as u32);
+        if e.begin(i) {
+            e.own.masks_held.fill(None);
         }
         e.inst(inst)?;
-        e.store_changed(inst.dst);
-        e.masks_held.iter_mut().for_each(|m| *m = m.filter(|(count, _)| *count == NONE || *count != inst.dst));
-        e.taken.clear();
-        while let Some((register, home)) = e.borrowed.pop() {
-            e.asm.vector(one::LOAD, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
-        }
+        e.end(inst);
+        e.own.masks_held.iter_mut().for_each(|m| *m = m.filter(|(count, _)| *count == NONE || *count != inst.dst));
     }
     e.leave();
     Ok(e.asm.finish())
 }
 
-/// Where constants without a register are read.
-fn constant_reads(p: &Program, places: &[Place]) -> Vec<Vec<u32>> {
-    let mut out = vec![Vec::new(); places.len()];
-    for (i, inst) in p.insts.iter().enumerate() {
-        for r in inst.reads() {
-            if p.classes[r as usize] == Class::Vector && matches!(places[r as usize], Place::Again(_)) {
-                out[r as usize].push(i as u32);
-            }
-        }
-    }
-    out
-}
-
-struct Emitter<'a> {
-    p: &'a Program,
-    /// Where values are now.
-    places: Vec<Place>,
-    allocation: &'a Allocation,
-    /// For each vector register the first range that has not ended.
-    cursors: Vec<usize>,
-    asm: Asm,
-    labels: Vec<Label>,
-    exit: Label,
-    data: Vec<usize>,
-    /// Ones, then zeros: masks for AVX2.
-    masks: usize,
-    /// Offsets in the frame: slots of vectors, slots of integers.
-    vectors: i32,
-    slots: i32,
-    /// Where the frame has the stack pointer of the caller; none without a frame.
-    frame: Option<i32>,
-    at: u32,
-    /// Vector registers that the instruction uses as temporaries.
-    taken: Vec<u8>,
-    /// Those among them whose values are in the frame meanwhile.
-    borrowed: Vec<(u8, i32)>,
-    /// Registers that hold constants for now, and the position from which on they hold values again.
-    held: Vec<(u8, Reg, u32)>,
-    /// Where constants without a register are read, by register of the program.
-    constant_reads: Vec<Vec<u32>>,
-    /// The position of the next label.
-    next_label: u32,
-    /// The counts of lanes, as operand or immediate, whose masks are in the mask registers, and the register for the next.
-    masks_held: [Option<(Reg, i64)>; PARTS.end as usize - PARTS.start as usize],
-    next_mask: usize,
-    /// Loops ahead in which values have registers.
-    splits: Peekable<Iter<'a, Split>>,
-    /// The same of the loops around the instruction, with the places outside of them.
-    inside: Vec<(Split, Place)>,
-    /// The registers among those of the caller that hold values.
-    kept: Vec<Gp>,
-}
-
-impl Emitter<'_> {
+impl Emitter<'_, Asm> {
     fn enter(&mut self) {
-        self.kept.iter().for_each(|r| self.asm.push(*r));
+        self.own.kept.iter().for_each(|r| self.asm.push(*r));
         if let Some(saved) = self.frame {
             self.asm.mov(Rax, Rsp);
             self.asm.alu_imm(Alu::Sub, Rsp, saved + 8);
             self.asm.alu_imm(Alu::And, Rsp, -64);
             self.asm.store(Mem::at(Rsp, saved), Rax, 8);
         }
-        self.parameters();
-    }
-
-    /// Moves the parameters, which come in registers, where they belong.
-    fn parameters(&mut self) {
-        let mut moves: Vec<(Gp, Reg)> = Vec::new();
-        for inst in self.p.insts.iter().filter(|i| i.op == Op::Param) {
-            let from = PARAMETERS[inst.imm as usize];
-            match self.place(inst.dst) {
-                Place::Register(to) if ALL[to as usize] == from => {}
-                Place::Register(_) => moves.push((from, inst.dst)),
-                _ => self.put(inst.dst, from),
-            }
-        }
-        while let Some(i) = (0..moves.len()).find(|i| {
-            let to = self.target(moves[*i].1, Rax);
-            !moves.iter().any(|(from, _)| *from == to)
-        }) {
-            let (from, value) = moves.swap_remove(i);
-            self.put(value, from);
-        }
-        // What is left are exchanges of two.
-        if let [(a, value), _] = moves[..] {
-            self.asm.exchange(a, self.target(value, Rax));
-        }
+        self.parameters(Rax, Asm::exchange);
     }
 
     fn leave(&mut self) {
-        self.asm.bind(self.exit);
+        self.asm.bind(self.own.exit);
         self.asm.vzeroupper();
         if let Some(saved) = self.frame {
             self.asm.load(Rsp, Rm::Mem(Mem::at(Rsp, saved)), 8, false);
         }
-        self.kept.iter().rev().for_each(|r| self.asm.pop(*r));
+        self.own.kept.iter().rev().for_each(|r| self.asm.pop(*r));
         self.asm.ret();
     }
 
     // ---- operands ----
 
-    fn place(&self, r: Reg) -> Place {
-        self.places[r as usize]
-    }
-
-    /// Where memory holds a value in a slot.
-    fn home(&self, r: Reg, slot: u32) -> Mem {
-        match self.p.classes[r as usize] {
-            Class::Int => Mem::at(Rsp, self.slots + 8 * slot as i32),
-            Class::Vector => Mem::at(Rsp, self.vectors + 64 * slot as i32),
-        }
-    }
-
-    /// An integer in a register: its own, or else the temporary.
-    fn int(&mut self, r: Reg, temporary: Gp) -> Gp {
-        match self.place(r) {
-            Place::Register(n) => ALL[n as usize],
-            Place::Slot(s) => {
-                let from = self.home(r, s);
-                self.asm.load(temporary, Rm::Mem(from), 8, false);
-                temporary
-            }
-            Place::Again(n) => {
-                self.asm.mov_imm(temporary, n);
-                temporary
-            }
-            Place::None => temporary,
-        }
-    }
-
     /// An integer in a register or in memory.
     fn int_rm(&mut self, r: Reg, temporary: Gp) -> Rm {
         match self.place(r) {
-            Place::Slot(s) => Rm::Mem(self.home(r, s)),
+            Place::Slot(s) => Rm::Mem(Mem::at(Rsp, self.home(r, s))),
             _ => Rm::Reg(self.int(r, temporary) as u8),
-        }
-    }
-
-    /// The register of an integer result: its own, or else the temporary, which [`Emitter::put`] stores.
-    fn target(&self, r: Reg, temporary: Gp) -> Gp {
-        match self.place(r) {
-            Place::Register(n) => ALL[n as usize],
-            _ => temporary,
-        }
-    }
-
-    /// Puts an integer result where it belongs.
-    fn put(&mut self, r: Reg, from: Gp) {
-        match self.place(r) {
-            Place::Register(n) if ALL[n as usize] != from => self.asm.mov(ALL[n as usize], from),
-            Place::Slot(s) => {
-                let to = self.home(r, s);
-                self.asm.store(to, from, 8);
-            }
-            _ => {}
         }
     }
 
@@ -281,109 +176,11 @@ impl Emitter<'_> {
         Mem::At(base, index, m.disp)
     }
 
-    /// The position from which on a vector register holds a value; now or earlier if it does already.
-    fn next_value(&mut self, r: u8) -> u32 {
-        let ranges = &self.allocation.busy[r as usize];
-        let cursor = &mut self.cursors[r as usize];
-        while ranges.get(*cursor).is_some_and(|range| range.1 < self.at) {
-            *cursor += 1;
-        }
-        ranges.get(*cursor).map_or(u32::MAX, |range| range.0)
-    }
-
-    /// A register with a constant, if one is free until the next reader, which comes before the next label.
-    fn hold(&mut self, r: Reg, bits: i64) -> Option<u8> {
-        self.held.retain(|h| h.2 > self.at);
-        if let Some((register, ..)) = self.held.iter().find(|h| h.1 == r) {
-            self.taken.push(*register);
-            return Some(*register);
-        }
-        let reads = &self.constant_reads[r as usize];
-        let next = *reads.get(reads.partition_point(|i| *i <= self.at)).filter(|next| **next < self.next_label)?;
-        let free =
-            |s: &mut Self, r: u8| s.next_value(r) > next && !s.taken.contains(&r) && s.held.iter().all(|h| h.0 != r);
-        let register = (0..self.cursors.len() as u8).rev().find(|r| free(self, *r))?;
-        self.constant(register, bits as u32);
-        let until = self.next_value(register);
-        self.held.push((register, r, until));
-        self.taken.push(register);
-        Some(register)
-    }
-
-    /// A vector register that holds nothing, or whose value is put aside.
-    fn temporary(&mut self, inst: &Inst) -> Result<u8, String> {
-        let count = self.cursors.len();
-        // Those with constants last.
-        for holds in [false, true] {
-            for r in (0..count as u8).rev() {
-                let holds_constant = self.held.iter().any(|h| h.0 == r);
-                if holds_constant == holds && self.next_value(r) > self.at && !self.taken.contains(&r) {
-                    self.held.retain(|h| h.0 != r);
-                    self.taken.push(r);
-                    return Ok(r);
-                }
-            }
-        }
-        let used: Vec<Place> = inst.reads().chain([inst.dst]).map(|r| self.place(r)).collect();
-        let other = (0..count as u8).find(|r| !used.contains(&Place::Register(*r)) && !self.taken.contains(r));
-        let register = other.ok_or("an instruction has too many operands")?;
-        let home = self.vectors + 64 * (self.allocation.vectors as i32 + self.borrowed.len() as i32);
-        if self.borrowed.len() == BORROWED as usize || self.frame.is_none() {
-            return Err("an instruction needs too many temporary registers".into());
-        }
-        self.asm.vector(one::STORE, Args::new(register, 0, Rm::Mem(Mem::at(Rsp, home))));
-        self.borrowed.push((register, home));
-        self.taken.push(register);
-        Ok(register)
-    }
-
-    /// A vector in a register: its own, or a temporary.
-    fn vector(&mut self, r: Reg, inst: &Inst) -> Result<u8, String> {
-        match self.place(r) {
-            Place::Register(n) => return Ok(n),
-            Place::Again(bits) => {
-                if let Some(n) = self.hold(r, bits) {
-                    return Ok(n);
-                }
-            }
-            _ => {}
-        }
-        let to = self.temporary(inst)?;
-        self.load_vector(to, r);
-        Ok(to)
-    }
-
-    /// Loads a vector from where it is.
-    fn load_vector(&mut self, to: u8, r: Reg) {
-        match self.place(r) {
-            Place::Register(n) if n != to => self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(n))),
-            Place::Slot(s) => {
-                let from = self.home(r, s);
-                self.asm.vector(one::LOAD, Args::new(to, 0, Rm::Mem(from)));
-            }
-            Place::Again(bits) => match self.held.iter().find(|h| h.1 == r && h.2 > self.at).map(|h| h.0) {
-                Some(n) if n != to => {
-                    self.asm.vector(one::MOVE, Args::new(to, 0, Rm::Reg(n)));
-                }
-                _ => self.constant(to, bits as u32),
-            },
-            _ => {}
-        }
-    }
-
-    /// A word in all lanes of a register.
-    fn constant(&mut self, to: u8, bits: u32) {
-        match bits {
-            0 => self.asm.vector(two::XOR, Args::new(to, to, Rm::Reg(to))),
-            _ => self.asm.vector(one::BROADCAST, Args::new(to, 0, Rm::Mem(Mem::Word(bits)))),
-        }
-    }
-
     /// A vector in a register or memory; `single` if only the first lane is read.
     fn vector_rm(&mut self, r: Reg, single: bool) -> Rm {
         match self.place(r) {
             Place::Register(n) => Rm::Reg(n),
-            Place::Slot(s) => Rm::Mem(self.home(r, s)),
+            Place::Slot(s) => Rm::Mem(Mem::at(Rsp, self.home(r, s))),
             Place::Again(bits) => match self.hold(r, bits) {
                 Some(n) => Rm::Reg(n),
                 None if single => Rm::Mem(Mem::Word(bits as u32)),
@@ -393,26 +190,11 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register of a vector result: its own, or a temporary, which [`Emitter::put_vector`] stores.
-    fn vector_target(&mut self, inst: &Inst) -> Result<u8, String> {
-        match self.place(inst.dst) {
-            Place::Register(n) => Ok(n),
-            _ => self.temporary(inst),
-        }
-    }
-
-    fn put_vector(&mut self, inst: &Inst, from: u8) {
-        if let Place::Slot(s) = self.place(inst.dst) {
-            let to = self.home(inst.dst, s);
-            self.asm.vector(one::STORE, Args::new(from, 0, Rm::Mem(to)));
-        }
-    }
-
     // ---- instructions ----
 
     fn inst(&mut self, inst: &Inst) -> Result<(), String> {
         match inst.op {
-            Op::Label(l) => self.asm.bind(self.labels[l as usize]),
+            Op::Label(l) => self.asm.bind(self.own.labels[l as usize]),
             Op::Loop(true) => {
                 self.enter_loop();
                 if self.is_innermost() {
@@ -420,10 +202,10 @@ impl Emitter<'_> {
                 }
             }
             Op::Loop(false) => self.leave_loop(),
-            Op::Jump(l) => self.asm.jmp(self.labels[l as usize]),
+            Op::Jump(l) => self.asm.jmp(self.own.labels[l as usize]),
             Op::Branch(cond, l) => {
                 self.compare_ints(inst);
-                self.asm.jump_if(cond, self.labels[l as usize]);
+                self.asm.jump_if(cond, self.own.labels[l as usize]);
             }
             Op::Exit => {
                 let status = self.int(inst.args[0], Rax);
@@ -431,7 +213,7 @@ impl Emitter<'_> {
                     self.asm.mov(Rax, status);
                 }
                 if self.at as usize + 1 < self.p.insts.len() {
-                    self.asm.jmp(self.exit);
+                    self.asm.jmp(self.own.exit);
                 }
             }
             Op::Prefetch(second) => {
@@ -469,12 +251,6 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether no other loop begins before this one ends.
-    fn is_innermost(&self) -> bool {
-        let rest = &self.p.insts[self.at as usize + 1..];
-        rest.iter().find_map(|i| if let Op::Loop(begin) = i.op { Some(!begin) } else { None }).unwrap_or(false)
-    }
-
     fn compare_ints(&mut self, inst: &Inst) {
         let a = self.int(inst.args[0], Rax);
         if inst.args[1] == NONE {
@@ -508,7 +284,7 @@ impl Emitter<'_> {
                 let mem = self.memory(m, [Rax, Rcx]);
                 self.asm.lea(to, mem);
             }
-            Op::Data => self.asm.lea(to, Mem::Data(self.data[inst.imm as usize])),
+            Op::Data => self.asm.lea(to, Mem::Data(self.own.data[inst.imm as usize])),
             Op::Load(bytes, signed) => {
                 let Some(m) = inst.mem else { return Ok(()) };
                 let mem = self.memory(m, [Rax, Rcx]);
@@ -567,7 +343,7 @@ impl Emitter<'_> {
             }
             Op::Any => {
                 let from = self.vector(a, inst)?;
-                if self.p.avx512 {
+                if self.p.target.avx512 {
                     self.asm.vector(TEST_LANES, Args::new(COMPARED, from, Rm::Reg(from)));
                     self.asm.kmovw_from(to, COMPARED);
                 } else {
@@ -610,7 +386,7 @@ impl Emitter<'_> {
                 self.asm.mov(to, from);
             }
             return match inst.op {
-                Op::Alu(alu) => self.asm.alu_imm(alu, to, value),
+                Op::Alu(alu) => self.asm.alu_imm(alu.into(), to, value),
                 Op::Shift(how) => self.asm.shift_imm(how, to, value as u8),
                 _ => {}
             };
@@ -627,7 +403,7 @@ impl Emitter<'_> {
             self.asm.shift_cl(how, Rax);
             return self.asm.mov(to, Rax);
         }
-        let commutes = inst.op != Op::Alu(Alu::Sub);
+        let commutes = inst.op != Op::Alu(operation::Alu::Sub);
         let in_target = |s: &Self, r: Reg| s.place(r) == Place::Register(to as u8);
         let (a, b) = if commutes && in_target(self, b) { (b, a) } else { (a, b) };
         let out = if in_target(self, b) && a != b { Rax } else { to };
@@ -637,7 +413,7 @@ impl Emitter<'_> {
         }
         let by = self.int_rm(b, Rcx);
         match inst.op {
-            Op::Alu(alu) => self.asm.alu(alu, out, by),
+            Op::Alu(alu) => self.asm.alu(alu.into(), out, by),
             _ => self.asm.imul(out, by),
         }
         if out != to {
@@ -651,7 +427,7 @@ impl Emitter<'_> {
         match inst.op {
             Op::Const => {
                 if let Place::Register(to) = self.place(inst.dst) {
-                    self.constant(to, inst.imm as u32);
+                    self.asm.constant(to, inst.imm as u32);
                 }
                 return Ok(());
             }
@@ -659,17 +435,18 @@ impl Emitter<'_> {
                 let from = self.vector(a, inst)?;
                 let Some(m) = inst.mem else { return Ok(()) };
                 let mem = self.memory(m, [Rax, Rcx]);
-                self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, ..Args::new(from, 0, Rm::Mem(mem)) });
+                let (code, imm, bits) = self.encoding(v)?;
+                self.asm.vector(code, Args { imm, bits, ..Args::new(from, 0, Rm::Mem(mem)) });
                 return Ok(());
             }
-            Op::StorePart(code) => return self.store_part(inst, code),
+            Op::StorePart(op) => return self.store_part(inst, op),
             Op::Fma(kind, lanes) => return self.fma(inst, kind, lanes),
-            Op::Dot(code) => {
+            Op::Dot(kind) => {
                 // The sum is replaced.
                 let (first, rm) = (self.vector(inst.args[1], inst)?, self.vector(inst.args[2], inst)?);
-                return self.replace(inst, a, code, Args::new(0, first, Rm::Reg(rm)));
+                return self.replace(inst, a, opcode::dot(kind), Args::new(0, first, Rm::Reg(rm)));
             }
-            Op::Blend if self.p.avx512 => return self.ternary(inst),
+            Op::Blend if self.p.target.avx512 => return self.ternary(inst),
             _ => {}
         }
         match inst.op {
@@ -678,21 +455,22 @@ impl Emitter<'_> {
                 let from = self.vector(a, inst)?;
                 let to = self.vector_target(inst)?;
                 let code = if wide { SHIFT_64 } else { SHIFT };
-                self.asm.vector(code, Args { imm: Some(inst.imm as u8), ..Args::new(how as u8, to, Rm::Reg(from)) });
+                self.asm
+                    .vector(code, Args { imm: Some(inst.imm as u8), ..Args::new(lane_shift(how), to, Rm::Reg(from)) });
                 self.put_vector(inst, to);
             }
             Op::Compare(how) => {
                 let (first, rm) = (self.vector(a, inst)?, self.compared_operand(b, how, inst)?);
                 let to = self.vector_target(inst)?;
-                if self.p.avx512 {
+                if self.p.target.avx512 {
                     self.compare_to_mask(how, first, rm);
                     let wide = matches!(how, Comparison::Float(_, Lanes::All64));
                     self.asm.vector(Code { wide, ..MASK_TO_LANES }, Args::new(to, 0, Rm::Reg(COMPARED)));
                 } else {
                     let (code, imm) = match how {
-                        Comparison::Float(how, lanes) => (float_compare(lanes), Some(how)),
-                        Comparison::Int(0) => (EQUAL_INT, None),
-                        Comparison::Int(_) => (GREATER_INT, None),
+                        Comparison::Float(how, lanes) => (float_compare(lanes), Some(opcode::compare(how))),
+                        Comparison::IntEqual => (EQUAL_INT, None),
+                        Comparison::IntGreater => (GREATER_INT, None),
                     };
                     self.asm.vector(code, Args { imm, ..Args::new(to, first, rm) });
                 }
@@ -722,12 +500,13 @@ impl Emitter<'_> {
                 self.asm.vector(SCALE, Args { mask: COMPARED, zero: true, ..Args::new(to, p, Rm::Reg(n)) });
                 self.put_vector(inst, to);
             }
-            Op::LoadPart(code) => {
+            Op::LoadPart(op) => {
+                let code = opcode::part(op, self.p.target.avx512)?;
                 let Some(m) = inst.mem else { return Ok(()) };
                 let to = self.vector_target(inst)?;
                 let mask = self.part(a, inst)?;
                 let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
-                match self.p.avx512 {
+                match self.p.target.avx512 {
                     true => self.asm.vector(code, Args { mask, zero: true, ..Args::new(to, 0, mem) }),
                     false => self.asm.vector(MASKED_LOAD, Args::new(to, mask, mem)),
                 }
@@ -736,7 +515,7 @@ impl Emitter<'_> {
             Op::FirstLanes => {
                 let mask = self.part(a, inst)?;
                 let to = self.vector_target(inst)?;
-                let code = if self.p.avx512 { MASK_TO_LANES } else { one::MOVE };
+                let code = if self.p.target.avx512 { MASK_TO_LANES } else { one::MOVE };
                 self.asm.vector(code, Args::new(to, 0, Rm::Reg(mask)));
                 self.put_vector(inst, to);
             }
@@ -759,16 +538,22 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// The opcode of a vector instruction, its immediate byte, and the bits of its vectors.
+    fn encoding(&self, v: Vector) -> Result<(Code, Option<u8>, u16), String> {
+        let found = opcode::encoding(v, self.p.target.avx512);
+        found.ok_or_else(|| format!("{:?} is no instruction of x86", v.op))
+    }
+
     fn vector_inst(&mut self, inst: &Inst, v: Vector) -> Result<(), String> {
         let [a, b, ..] = inst.args;
+        let (code, imm, bits) = self.encoding(v)?;
         let mem = inst.mem.map(|m| Rm::Mem(self.memory(m, [Rax, Rcx])));
-        let single = v.bits == 128 || v.op == one::BROADCAST;
+        let single = bits == 128 || v.op == VectorOp::Broadcast;
         // Only operations on words of 32 bits take a constant for all lanes from memory.
-        let narrow = matches!(
-            v.op,
-            two::DOT_WORDS | one::WIDEN_I8 | one::WIDEN_U8 | one::WIDEN_I16 | one::WIDEN_U16 | one::WIDEN_F16
-        );
-        let narrow = narrow || matches!((v.op.map, v.op.code), (2, 0x2b) | (1, 0x67)) || v.op.wide && v.bits != 128;
+        use VectorOp::{DotWords, PackBytes, PackWords, WidenF16, WidenI8, WidenI16, WidenU8, WidenU16};
+        let narrow =
+            matches!(v.op, DotWords | WidenI8 | WidenU8 | WidenI16 | WidenU16 | WidenF16 | PackWords | PackBytes);
+        let narrow = narrow || code.wide && bits != 128;
         let last = if v.form == Form::Two { b } else { a };
         let rm = match mem {
             Some(mem) => mem,
@@ -781,7 +566,7 @@ impl Emitter<'_> {
             (Form::Narrow, Rm::Reg(from)) => Args::new(from, 0, Rm::Reg(to)),
             _ => Args::new(to, first, rm),
         };
-        self.asm.vector(v.op, Args { imm: v.imm, bits: v.bits, broadcast: inst.broadcast, ..args });
+        self.asm.vector(code, Args { imm, bits, broadcast: inst.broadcast, ..args });
         self.put_vector(inst, to);
         Ok(())
     }
@@ -796,22 +581,23 @@ impl Emitter<'_> {
 
     fn compare_to_mask(&mut self, how: Comparison, first: u8, rm: Rm) {
         let (code, imm) = match how {
-            Comparison::Float(how, lanes) => (float_compare(lanes), how),
-            Comparison::Int(how) => (COMPARE_INT, how),
+            Comparison::Float(how, lanes) => (float_compare(lanes), opcode::compare(how)),
+            Comparison::IntEqual => (COMPARE_INT, 0),
+            Comparison::IntGreater => (COMPARE_INT, 6),
         };
         self.asm.vector(code, Args { imm: Some(imm), ..Args::new(COMPARED, first, rm) });
     }
 
     /// The mask of the first lanes: a mask register, or with AVX2 a vector register.
     fn part(&mut self, count: Reg, inst: &Inst) -> Result<u8, String> {
-        if self.p.avx512 {
+        if self.p.target.avx512 {
             let key = (count, inst.imm);
-            if let Some(i) = self.masks_held.iter().position(|held| *held == Some(key)) {
+            if let Some(i) = self.own.masks_held.iter().position(|held| *held == Some(key)) {
                 return Ok(PARTS.start + i as u8);
             }
-            let oldest = self.next_mask;
-            self.next_mask = (oldest + 1) % PARTS.len();
-            self.masks_held[oldest] = Some(key);
+            let oldest = self.own.next_mask;
+            self.own.next_mask = (oldest + 1) % PARTS.len();
+            self.own.masks_held[oldest] = Some(key);
             if count == NONE {
                 self.asm.mov_imm(Rax, (1i64 << inst.imm.clamp(0, 16)) - 1);
             } else {
@@ -829,7 +615,7 @@ impl Emitter<'_> {
         }
         let to = self.temporary(inst)?;
         // Ones precede zeros.
-        self.asm.lea(Rax, Mem::Data(self.masks + 32));
+        self.asm.lea(Rax, Mem::Data(self.own.masks + 32));
         if count == NONE {
             self.asm.alu_imm(Alu::Sub, Rax, 4 * inst.imm as i32);
         } else {
@@ -844,12 +630,13 @@ impl Emitter<'_> {
         Ok(to)
     }
 
-    fn store_part(&mut self, inst: &Inst, code: Code) -> Result<(), String> {
+    fn store_part(&mut self, inst: &Inst, op: VectorOp) -> Result<(), String> {
+        let code = opcode::part(op, self.p.target.avx512)?;
         let Some(m) = inst.mem else { return Ok(()) };
         let from = self.vector(inst.args[0], inst)?;
         let mask = self.part(inst.args[1], inst)?;
         let mem = Rm::Mem(self.memory(m, [Rax, Rcx]));
-        match self.p.avx512 {
+        match self.p.target.avx512 {
             true => self.asm.vector(code, Args { mask, ..Args::new(from, 0, mem) }),
             false => self.asm.vector(MASKED_STORE, Args::new(from, mask, mem)),
         }

@@ -1,12 +1,12 @@
 //! Expressions: operators by precedence, casts, places in memory, calls.
 
-use crate::toolchain::x86::builder::Closed;
-use crate::toolchain::x86::front::{Front, Operand, Test, Value, Variable};
-use crate::toolchain::x86::ir::{Inst, NONE, Op};
-use crate::toolchain::x86::language::Word;
-use crate::toolchain::x86::lexer::{Name, Token, mark};
-use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VOID};
+use crate::toolchain::machine::builder::Closed;
+use crate::toolchain::machine::front::{Front, Operand, Test, Value, Variable};
+use crate::toolchain::machine::ir::{Inst, NONE, Op};
+use crate::toolchain::machine::language::Word;
+use crate::toolchain::machine::lexer::{Name, Token, mark};
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::types::{Base, F32, I32, I64, Type, VOID};
 
 /// The most instructions of a side of a choice that is computed although it may not be chosen.
 const MAX_SPECULATED: usize = 12;
@@ -348,8 +348,8 @@ impl Front {
         let flag = |holds: bool| Ok(Operand::int(I32, Linear::number(holds.into())));
         match Word::of(name) {
             Some(Word::Lanes) => Ok(Operand::int(I32, Linear::number(self.lanes() as i64))),
-            Some(Word::HasAvx512) => flag(self.b.avx512),
-            Some(Word::HasVnni) => flag(self.vnni),
+            Some(Word::HasAvx512) => flag(self.b.target.avx512),
+            Some(Word::HasVnni) => flag(self.b.target.byte_products),
             Some(Word::Inf32) => single(f64::INFINITY),
             Some(Word::Nan32) => single(f64::NAN),
             Some(Word::Inf64) => double(f64::INFINITY),

@@ -1,21 +1,19 @@
 //! The functions that are instructions.
 
-use crate::toolchain::x86::asm;
-use crate::toolchain::x86::asm::op;
-use crate::toolchain::x86::front::{Front, Operand, Value};
-use crate::toolchain::x86::ir::{Address, Class, Form, Inst, NONE, Op, Reg, Vector};
-use crate::toolchain::x86::language::Word;
-use crate::toolchain::x86::linear::Linear;
-use crate::toolchain::x86::opcode::{FROM_F64, TO_F64, matrix, one, two};
-use crate::toolchain::x86::types::{Base, F32, I32, I64, Type, VD, VF, VI};
+use crate::toolchain::machine::front::{Front, Operand, Value};
+use crate::toolchain::machine::ir::{Address, Class, Form, Inst, Lanes, NONE, Op, Reg, Vector};
+use crate::toolchain::machine::language::Word;
+use crate::toolchain::machine::linear::Linear;
+use crate::toolchain::machine::operation::{Dot, Matrix, VectorOp};
+use crate::toolchain::machine::types::{Base, F32, I32, I64, Type, VD, VF, VI};
 
 /// The instruction that loads narrow integers to lanes, and the function for a part of them where no mask selects it.
-fn narrow_load(word: Word) -> Option<(asm::Op, &'static str)> {
+fn narrow_load(word: Word) -> Option<(VectorOp, &'static str)> {
     Some(match word {
-        Word::LoadI8 | Word::LoadPartI8 => (one::WIDEN_I8, "narrow_load_i8"),
-        Word::LoadU8 | Word::LoadPartU8 => (one::WIDEN_U8, "narrow_load_u8"),
-        Word::LoadI16 | Word::LoadPartI16 => (one::WIDEN_I16, "narrow_load_i16"),
-        Word::LoadU16 | Word::LoadPartU16 => (one::WIDEN_U16, "narrow_load_u16"),
+        Word::LoadI8 | Word::LoadPartI8 => (VectorOp::WidenI8, "narrow_load_i8"),
+        Word::LoadU8 | Word::LoadPartU8 => (VectorOp::WidenU8, "narrow_load_u8"),
+        Word::LoadI16 | Word::LoadPartI16 => (VectorOp::WidenI16, "narrow_load_i16"),
+        Word::LoadU16 | Word::LoadPartU16 => (VectorOp::WidenU16, "narrow_load_u16"),
         _ => return None,
     })
 }
@@ -55,11 +53,6 @@ impl Front {
                 Ok(Operand::reg(VI, r))
             }
             Shuffle => self.shuffle(&args),
-            Permute => {
-                let (x, lanes) = (self.register(&arg(0)?)?, self.register(&arg(1)?)?);
-                let op = Op::Vector(Vector { op: two::PERMUTE, imm: None, form: Form::Two, bits: 0 });
-                Ok(Operand::reg(VF, self.b.vector(op, &[lanes, x])))
-            }
             Exchange => {
                 let (v, w) = (self.register(&arg(0)?)?, self.form(&arg(1)?)?);
                 Ok(Operand::reg(VF, self.exchange(v, w.as_number().unwrap_or(1))))
@@ -107,13 +100,13 @@ impl Front {
     /// An instruction of matrix registers.
     fn matrix(&mut self, word: Word, args: &[Operand]) -> Result<Operand, String> {
         let op = match word {
-            Word::TileConfig => matrix::CONFIG,
-            Word::TileRelease => matrix::RELEASE,
-            Word::TileZero => matrix::ZERO,
-            Word::TileLoad => matrix::LOAD,
-            Word::TileStore => matrix::STORE,
-            Word::TileDotSigned => matrix::DOT_SIGNED,
-            _ => matrix::DOT_UNSIGNED,
+            Word::TileConfig => Matrix::Config,
+            Word::TileRelease => Matrix::Release,
+            Word::TileZero => Matrix::Zero,
+            Word::TileLoad => Matrix::Load,
+            Word::TileStore => Matrix::Store,
+            Word::TileDotSigned => Matrix::DotSigned,
+            _ => Matrix::DotUnsigned,
         };
         let forms = args.iter().map(|a| self.form(a)).collect::<Result<Vec<_>, _>>()?;
         let mem = match (word, &forms[..]) {
@@ -155,63 +148,60 @@ impl Front {
             *r = self.register(a)?;
         }
         let ty = |r: Reg, ty: Type| Ok(Operand::reg(ty, r));
-        const QUIET_NEAREST: u8 = 8;
-        const QUIET_DOWN: u8 = 9;
-        const QUIET_UP: u8 = 10;
         match word {
+            Word::Permute => ty(self.permute(r[0], r[1]), VF),
             Word::Pick => ty(self.b.vector(Op::Blend, &r[..3]), VF),
             Word::PickInt => ty(self.b.vector(Op::Blend, &r[..3]), VI),
-            Word::MaxInt => ty(self.two(two::IMAX, 0, r[0], r[1]), VI),
-            Word::MinInt => ty(self.two(two::IMIN, 0, r[0], r[1]), VI),
-            Word::HwMax => ty(self.two(two::MAX, 0, r[0], r[1]), VF),
-            Word::HwMin => ty(self.two(two::MIN, 0, r[0], r[1]), VF),
-            Word::Sqrt => ty(self.one(one::SQRT, None, 0, r[0]), VF),
-            Word::Round => ty(self.one(one::ROUND, Some(QUIET_NEAREST), 0, r[0]), VF),
-            Word::Floor => ty(self.one(one::ROUND, Some(QUIET_DOWN), 0, r[0]), VF),
-            Word::Ceil => ty(self.one(one::ROUND, Some(QUIET_UP), 0, r[0]), VF),
-            Word::RoundToInt => ty(self.one(one::ROUND_TO_INT, None, 0, r[0]), VI),
-            Word::Estimate => ty(self.one(one::RECIPROCAL, None, 0, r[0]), VF),
+            Word::MaxInt => ty(self.two(VectorOp::IntMax, Lanes::All, r[0], r[1]), VI),
+            Word::MinInt => ty(self.two(VectorOp::IntMin, Lanes::All, r[0], r[1]), VI),
+            Word::HwMax => ty(self.two(VectorOp::Max, Lanes::All, r[0], r[1]), VF),
+            Word::HwMin => ty(self.two(VectorOp::Min, Lanes::All, r[0], r[1]), VF),
+            Word::Sqrt => ty(self.one(VectorOp::Sqrt, r[0]), VF),
+            Word::Round => ty(self.one(VectorOp::Round, r[0]), VF),
+            Word::Floor => ty(self.one(VectorOp::Floor, r[0]), VF),
+            Word::Ceil => ty(self.one(VectorOp::Ceil, r[0]), VF),
+            Word::RoundToInt => ty(self.one(VectorOp::RoundToInt, r[0]), VI),
+            Word::Estimate => ty(self.one(VectorOp::Reciprocal, r[0]), VF),
             Word::Scale => ty(self.b.vector(Op::Scale, &r), VF),
-            Word::Dot2 if self.vnni => ty(self.b.vector(Op::Dot(op(1, 2, 0x52)), &r[..3]), VI),
+            Word::Dot2 if self.b.target.byte_products => ty(self.b.vector(Op::Dot(Dot::Words), &r[..3]), VI),
             Word::Dot2 => {
-                let products = self.two(two::DOT_WORDS, 0, r[1], r[2]);
-                ty(self.two(two::IADD, 0, r[0], products), VI)
+                let products = self.two(VectorOp::DotWords, Lanes::All, r[1], r[2]);
+                ty(self.two(VectorOp::IntAdd, Lanes::All, r[0], products), VI)
             }
-            Word::BytePairs => ty(self.two(two::BYTE_PAIRS, 0, r[0], r[1]), VI),
-            Word::DotBytes => ty(self.b.vector(Op::Dot(op(1, 2, 0x50)), &r[..3]), VI),
-            Word::DotBf16 => ty(self.b.vector(Op::Dot(op(2, 2, 0x52)), &r[..3]), VF),
+            Word::BytePairs => ty(self.two(VectorOp::BytePairs, Lanes::All, r[0], r[1]), VI),
+            Word::DotBytes => ty(self.b.vector(Op::Dot(Dot::Bytes), &r[..3]), VI),
+            Word::DotBf16 => ty(self.b.vector(Op::Dot(Dot::Bf16), &r[..3]), VF),
             Word::WidenF16 => {
                 // The low words of lanes, packed.
                 let packed = self.packed_words(r[0])?;
-                ty(self.one(one::WIDEN_F16, None, 0, packed), VF)
+                ty(self.one(VectorOp::WidenF16, packed), VF)
             }
             Word::NarrowF16 => {
-                let packed = self.b.vector(
-                    Op::Vector(Vector { op: one::NARROW_F16, imm: Some(0), form: Form::Narrow, bits: 0 }),
-                    &[r[0]],
-                );
-                ty(self.one(one::WIDEN_U16, None, 0, packed), VI)
+                let packed = self.narrowed(VectorOp::NarrowF16, r[0]);
+                ty(self.one(VectorOp::WidenU16, packed), VI)
             }
-            Word::ToF64 => ty(self.one(TO_F64, None, 0, r[0]), VD),
-            Word::FromF64 => ty(self.one(FROM_F64, None, 0, r[0]), VF),
+            Word::ToF64 => ty(self.one(VectorOp::ToDoubles, r[0]), VD),
+            Word::FromF64 => ty(self.one(VectorOp::FromDoubles, r[0]), VF),
             _ => Err(format!("{word:?} is no function")),
         }
     }
 
     /// The low words of lanes in half a vector.
     fn packed_words(&mut self, r: Reg) -> Result<Reg, String> {
-        let narrow = |op| Op::Vector(Vector { op, imm: None, form: Form::Narrow, bits: 0 });
-        if self.b.avx512 {
-            return Ok(self.b.vector(narrow(one::NARROW_16), &[r]));
+        if self.b.target.narrow_elements {
+            return Ok(self.narrowed(VectorOp::NarrowWords, r));
         }
         // Words of both operands alternate by 128 bits; the second permutation joins them.
-        const PACK_WORDS: asm::Op = op(1, 2, 0x2b);
-        const PERMUTE_64: asm::Op = asm::Op { wide: true, ..op(1, 3, 0x00) };
         const EVEN: u8 = 0b1000;
         let low = self.b.constant(0xffff);
-        let words = self.two(two::AND, 0, r, low);
-        let packed = self.two(PACK_WORDS, 0, words, words);
-        Ok(self.one(PERMUTE_64, Some(EVEN), 0, packed))
+        let words = self.two(VectorOp::And, Lanes::All, r, low);
+        let packed = self.two(VectorOp::PackWords, Lanes::All, words, words);
+        Ok(self.one(VectorOp::ShuffleLongs(EVEN), packed))
+    }
+
+    /// Lanes, narrowed to a part of a vector.
+    fn narrowed(&mut self, op: VectorOp, r: Reg) -> Reg {
+        self.b.vector(Op::Vector(Vector { op, form: Form::Narrow, lanes: Lanes::All }), &[r])
     }
 
     // ---- memory ----
@@ -221,18 +211,18 @@ impl Front {
         let at = self.form(at)?;
         let value = value.map(|v| self.register(v)).transpose()?;
         if let Some((op, _)) = narrow_load(word) {
-            return Ok(Operand::reg(VI, self.load_vector(op, 0, &at)));
+            return Ok(Operand::reg(VI, self.load_vector(op, Lanes::All, &at)));
         }
         match (word, value) {
-            (Word::Load, _) => Ok(Operand::reg(VF, self.load_vector(one::LOAD, 0, &at))),
-            (Word::LoadI32, _) => Ok(Operand::reg(VI, self.load_vector(one::LOAD, 0, &at))),
-            (Word::LoadF16, _) => Ok(Operand::reg(VF, self.load_vector(one::WIDEN_F16, 0, &at))),
+            (Word::Load, _) => Ok(Operand::reg(VF, self.load_vector(VectorOp::Load, Lanes::All, &at))),
+            (Word::LoadI32, _) => Ok(Operand::reg(VI, self.load_vector(VectorOp::Load, Lanes::All, &at))),
+            (Word::LoadF16, _) => Ok(Operand::reg(VF, self.load_vector(VectorOp::WidenF16, Lanes::All, &at))),
             (Word::Store | Word::StoreI32, Some(v)) => {
-                self.store_vector(one::STORE, None, 0, &at, v);
+                self.store_vector(VectorOp::Store, Lanes::All, &at, v);
                 Ok(Self::nothing())
             }
             (Word::StoreF16, Some(v)) => {
-                self.store_vector(one::NARROW_F16, Some(0), 0, &at, v);
+                self.store_vector(VectorOp::NarrowF16, Lanes::All, &at, v);
                 Ok(Self::nothing())
             }
             (_, Some(v)) => {
@@ -245,21 +235,19 @@ impl Front {
 
     /// Stores the low bytes of lanes.
     fn store_narrow(&mut self, bytes: bool, at: &Linear, v: Reg) -> Result<(), String> {
-        if self.b.avx512 {
-            self.store_vector(if bytes { one::NARROW_8 } else { one::NARROW_16 }, None, 0, at, v);
+        if self.b.target.narrow_elements {
+            self.store_vector(if bytes { VectorOp::NarrowBytes } else { VectorOp::NarrowWords }, Lanes::All, at, v);
             return Ok(());
         }
         let words = self.packed_words(v)?;
         if !bytes {
-            self.store_vector(one::STORE, None, 128, at, words);
+            self.store_vector(VectorOp::Store, Lanes::Half, at, words);
             return Ok(());
         }
-        const PACK_BYTES: asm::Op = op(1, 1, 0x67);
-        const STORE_64: asm::Op = op(1, 1, 0xd6);
         let low = self.b.constant(0x00ff_00ff);
-        let words = self.two(two::AND, 0, words, low);
-        let packed = self.two(PACK_BYTES, 0, words, words);
-        self.store_vector(STORE_64, None, 128, at, packed);
+        let words = self.two(VectorOp::And, Lanes::All, words, low);
+        let packed = self.two(VectorOp::PackBytes, Lanes::All, words, words);
+        self.store_vector(VectorOp::StoreLow, Lanes::Half, at, packed);
         Ok(())
     }
 
@@ -271,8 +259,8 @@ impl Front {
 
     fn load_part(&mut self, word: Word, at: Operand, n: Operand) -> Result<Operand, String> {
         let ty = if word == Word::LoadPart { VF } else { VI };
-        let (op, helper) = narrow_load(word).unwrap_or((one::LOAD, ""));
-        if !self.b.avx512 && !helper.is_empty() {
+        let (op, helper) = narrow_load(word).unwrap_or((VectorOp::Load, ""));
+        if !self.b.target.narrow_elements && !helper.is_empty() {
             return self.helper(helper, vec![at, n]);
         }
         let n = self.convert(n, I64)?;
@@ -290,11 +278,11 @@ impl Front {
 
     fn store_part(&mut self, word: Word, at: Operand, v: Operand, n: Operand) -> Result<Operand, String> {
         let (op, helper) = match word {
-            Word::StorePartI8 | Word::StorePartU8 => (one::NARROW_8, "narrow_store_bytes"),
-            Word::StorePartI16 | Word::StorePartU16 => (one::NARROW_16, "narrow_store_words"),
-            _ => (one::STORE, ""),
+            Word::StorePartI8 | Word::StorePartU8 => (VectorOp::NarrowBytes, "narrow_store_bytes"),
+            Word::StorePartI16 | Word::StorePartU16 => (VectorOp::NarrowWords, "narrow_store_words"),
+            _ => (VectorOp::Store, ""),
         };
-        if !self.b.avx512 && !helper.is_empty() {
+        if !self.b.target.narrow_elements && !helper.is_empty() {
             return self.helper(helper, vec![at, v, n]);
         }
         let n = self.convert(n, I64)?;
@@ -313,18 +301,32 @@ impl Front {
 
     // ---- lanes ----
 
+    /// The lanes of a vector with these numbers.
+    fn permute(&mut self, x: Reg, mut lanes: Reg) -> Reg {
+        if self.b.target.neon {
+            // The bytes of a lane, from those of its number.
+            const BYTES: u32 = 0x0302_0100;
+            let [last, four, bytes] = [3, 0x0404_0404, BYTES].map(|n| self.b.constant(n));
+            lanes = self.two(VectorOp::And, Lanes::All, lanes, last);
+            lanes = self.two(VectorOp::IntMul, Lanes::All, lanes, four);
+            lanes = self.two(VectorOp::IntAdd, Lanes::All, lanes, bytes);
+        }
+        self.two(VectorOp::Permute, Lanes::All, lanes, x)
+    }
+
     /// Exchanges groups of so many lanes with their neighbours.
     fn exchange(&mut self, v: Reg, lanes: i64) -> Reg {
         const OPPOSITE: u8 = 0b0100_1110;
         const NEXT: u8 = 0b1011_0001;
-        let (op, imm) = match lanes {
-            1 => (two::SHUFFLE, NEXT),
-            2 => (two::SHUFFLE, OPPOSITE),
-            4 if self.b.avx512 => (two::SHUFFLE_PARTS, NEXT),
-            4 => (two::EXCHANGE_PARTS, 1),
-            _ => (two::SHUFFLE_PARTS, OPPOSITE),
+        let op = match lanes {
+            _ if self.b.target.neon => VectorOp::Exchange(lanes as u8),
+            1 => VectorOp::ShuffleLanes(NEXT),
+            2 => VectorOp::ShuffleLanes(OPPOSITE),
+            4 if self.b.target.avx512 => VectorOp::ShuffleParts(NEXT),
+            4 => VectorOp::ExchangeParts(1),
+            _ => VectorOp::ShuffleParts(OPPOSITE),
         };
-        self.b.vector(Op::Vector(Vector { op, imm: Some(imm), form: Form::Two, bits: 0 }), &[v, v])
+        self.b.vector(Op::Vector(Vector { op, form: Form::Two, lanes: Lanes::All }), &[v, v])
     }
 
     /// Lanes of two vectors: those that swap blocks of lanes, as a transposition does.
@@ -354,20 +356,21 @@ impl Front {
 
     /// The low or high blocks of `s` lanes of each pair of blocks: the first operand's at even positions, the second's at odd ones.
     fn blocks(&mut self, a: Reg, b: Reg, s: usize, high: bool) -> Reg {
-        let imm = |s: &mut Self, op, imm: u8, args: &[Reg]| {
-            s.b.vector(Op::Vector(Vector { op, imm: Some(imm), form: Form::Two, bits: 0 }), args)
+        let two = |s: &mut Self, op, args: &[Reg]| {
+            s.b.vector(Op::Vector(Vector { op, form: Form::Two, lanes: Lanes::All }), args)
         };
         // Of four blocks each operand gives the first two or last two, or the even or odd ones; then these are put in order.
         let (pairs, picked) = if high { (0b1110_1110, 0b1101_1101) } else { (0b0100_0100, 0b1000_1000) };
         const IN_ORDER: u8 = 0b1101_1000;
-        match (s, self.b.avx512) {
-            (4, false) => imm(self, two::EXCHANGE_PARTS, if high { 0x31 } else { 0x20 }, &[a, b]),
-            (2, _) => imm(self, two::SHUFFLE, pairs, &[a, b]),
-            (8, _) => imm(self, two::SHUFFLE_PARTS, pairs, &[a, b]),
+        match (s, self.b.target.avx512) {
+            _ if self.b.target.neon => two(self, VectorOp::Blocks(s as u8, high), &[a, b]),
+            (4, false) => two(self, VectorOp::ExchangeParts(if high { 0x31 } else { 0x20 }), &[a, b]),
+            (2, _) => two(self, VectorOp::ShuffleLanes(pairs), &[a, b]),
+            (8, _) => two(self, VectorOp::ShuffleParts(pairs), &[a, b]),
             (s, _) => {
-                let op = if s == 1 { two::SHUFFLE } else { two::SHUFFLE_PARTS };
-                let both = imm(self, op, picked, &[a, b]);
-                imm(self, op, IN_ORDER, &[both, both])
+                let op = if s == 1 { VectorOp::ShuffleLanes } else { VectorOp::ShuffleParts };
+                let both = two(self, op(picked), &[a, b]);
+                two(self, op(IN_ORDER), &[both, both])
             }
         }
     }

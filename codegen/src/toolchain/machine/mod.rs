@@ -1,4 +1,4 @@
-//! The compiler of kernels for x86-64 in process: no other program, no temporary file.
+//! The compiler of kernels in process: no other program, no temporary file.
 //!
 //! It compiles the text that the printer for CPUs prints ([`crate::print::c`]), which is the C of a small language: integers,
 //! pointers, vectors of 32-bit lanes, loops, branches, and functions that are inlined. So a kernel has one schedule, and the
@@ -6,27 +6,44 @@
 //! compilation says why.
 //!
 //! [`front`] translates tokens to a program on virtual registers, whose [`builder`] shares equal computations and moves them out
-//! of loops. [`optimize`] removes copies and forms operands, [`allocate`] chooses registers, and [`emit`] encodes instructions with
-//! [`asm`].
+//! of loops. [`optimize`] removes copies and forms operands, and [`allocate`] chooses registers. All of them know of the processor
+//! what [`target`](mod@target) says. The emitters of [`x86`] and [`aarch64`] encode instructions; [`emitter`] is what they share.
 
+pub mod aarch64;
 mod allocate;
-pub mod asm;
 mod builder;
-mod emit;
+mod emitter;
 mod front;
 mod ir;
 mod language;
 mod lexer;
 mod linear;
-pub mod opcode;
+pub mod operation;
 mod optimize;
+mod target;
 mod types;
+pub mod x86;
 
 use crate::isa::{Isa, Language};
+use crate::toolchain::machine::allocate::Allocation;
+use crate::toolchain::machine::ir::Program;
+use crate::toolchain::machine::target::Target;
 
-/// Whether there is code for an instruction set: for AVX2 and AVX-512.
+/// The emitter of a target.
+type Emit = fn(&Program, &Allocation) -> Result<Vec<u8>, String>;
+
+/// The target of an instruction set, and its emitter.
+fn target(isa: &Isa) -> Option<(&'static Target, Emit)> {
+    if isa.language != Language::C {
+        return None;
+    }
+    let x86 = x86::target(isa).map(|t| (t, x86::emit as Emit));
+    x86.or_else(|| aarch64::target(isa).map(|t| (t, aarch64::emit as Emit)))
+}
+
+/// Whether there is code for an instruction set: for AVX2, AVX-512 and NEON.
 pub fn covers(isa: &Isa) -> bool {
-    isa.language == Language::C && (isa.name == "avx2" || isa.features.contains(&"avx512dq"))
+    target(isa).is_some()
 }
 
 /// The machine code of a kernel with these statements, which begins with its entry point.
@@ -34,21 +51,18 @@ pub fn covers(isa: &Isa) -> bool {
 /// # Errors
 /// The reason why there is none.
 pub fn compile(body: &str, isa: &Isa) -> Result<Vec<u8>, String> {
-    if !covers(isa) {
-        return Err(format!("there is no code for the instruction set {}", isa.name));
-    }
-    let avx512 = isa.features.contains(&"avx512dq");
-    let mut program = front::translate(body, &language::LANGUAGE, (avx512, isa.has_byte_dot_product()))?;
+    let missing = || format!("there is no code for the instruction set {}", isa.name);
+    let (target, emit) = target(isa).ok_or_else(missing)?;
+    let mut program = front::translate(body, &language::LANGUAGE, target)?;
     optimize::optimize(&mut program);
-    let allocation = allocate::allocate(&program);
-    emit::emit(&program, &allocation)
+    emit(&program, &allocate::allocate(&program))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toolchain::x86::asm::{Alu, Cond, ShiftInt};
-    use crate::toolchain::x86::ir::{FRAME, NONE, Op, Program, Reg};
+    use crate::toolchain::machine::ir::{FRAME, NONE, Op, Program, Reg};
+    use crate::toolchain::machine::operation::{Alu, Cond, ShiftInt};
 
     /// Runs the integer instructions of a program on memory whose words have addresses that are multiples of 8.
     fn run(p: &Program, memory: &mut [i64]) -> i64 {
@@ -138,9 +152,10 @@ mod tests {
 
     #[test]
     fn statements_mean_the_same_before_and_after_optimization() {
+        let (target, _) = target(Isa::by_name("avx512").unwrap()).unwrap();
         for (text, want) in PROGRAMS {
             let text = format!("const i64 *p = (const i64 *)args[0]; i64 *q = (i64 *)args[1]; {text}");
-            let mut program = front::translate(&text, &language::LANGUAGE, (true, false)).unwrap();
+            let mut program = front::translate(&text, &language::LANGUAGE, target).unwrap();
             for optimized in [false, true] {
                 if optimized {
                     optimize::optimize(&mut program);
