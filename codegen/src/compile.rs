@@ -224,8 +224,8 @@ fn programs(
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
-    let mut summary = Summary::default();
-    summary.not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
+    let not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
+    let mut summary = Summary { not_covered, ..Summary::default() };
     let blobs = kernels(&sources, &|i| origin(&lowered, i), in_process.as_ref(), options, &mut summary)?;
     let mut lowered = lowered;
     let mut layouts = vec![VariableLayout::default()];

@@ -106,8 +106,11 @@ pub fn write(path: &Path, values: &[(String, Tensor)], progress: Progress) -> Re
 /// The field of the metadata with the hash of all tensors.
 const HASH: &str = "blake3";
 
-/// A hash of tensors: names, types, shapes and bytes, in the order of the names.
-fn hash(mut tensors: Vec<(&str, Dtype, &[usize], Option<&[u8]>)>) -> String {
+/// What is hashed of a tensor: name, type, shape and bytes.
+type Hashed<'t> = (&'t str, Dtype, &'t [usize], Option<&'t [u8]>);
+
+/// A hash of tensors in the order of the names.
+fn hash(mut tensors: Vec<Hashed<'_>>) -> String {
     tensors.sort_unstable_by_key(|(name, ..)| *name);
     let mut hasher = blake3::Hasher::new();
     for (name, dtype, shape, bytes) in tensors {

@@ -62,17 +62,20 @@ impl Root {
     }
 }
 
+/// Whether a rank is a root of some kind.
+type Kind<'k> = &'k dyn Fn(&RankReport) -> Option<Root>;
+
 /// The roots of the most serious kind that there is; of those, ranks that were silent first come first.
 pub(super) fn roots(ranks: &[RankReport]) -> Vec<Root> {
     let is_over = |r: &RankReport| matches!(r.phase(), Some(Phase::Ended | Phase::Failed | Phase::EndedByAnother));
     let mut by_time: Vec<&RankReport> = ranks.iter().collect();
     by_time.sort_by_key(|r| r.last());
-    let list = |is_root: &dyn Fn(&RankReport) -> Option<Root>| -> Vec<Root> {
+    let list = |is_root: Kind<'_>| -> Vec<Root> {
         by_time.iter().filter_map(|r| is_root(r)).collect()
     };
     let waited = |r: &RankReport| !r.waited_for_by.is_empty();
     let newest = ranks.iter().filter_map(RankReport::last).max().unwrap_or(0);
-    let kinds: [&dyn Fn(&RankReport) -> Option<Root>; 5] = [
+    let kinds: [Kind<'_>; 5] = [
         &|r| (r.process == ProcessState::Gone && !is_over(r)).then_some(Root::Gone(r.rank)),
         &|r| r.log.is_none().then_some(Root::Missing(r.rank)),
         &|r| (r.process == ProcessState::Stopped).then_some(Root::Stopped(r.rank)),
@@ -91,7 +94,7 @@ pub(super) fn roots(ranks: &[RankReport]) -> Vec<Root> {
     if let Some(cycle) = cycle(ranks) {
         return vec![Root::Cycle(cycle)];
     }
-    let kinds: [&dyn Fn(&RankReport) -> Option<Root>; 3] = [
+    let kinds: [Kind<'_>; 3] = [
         &|r| (r.phase() == Some(Phase::Ended) && waited(r)).then_some(Root::Ended(r.rank)),
         &|r| {
             let idle = r.log.as_ref().is_some_and(|log| log.steps.0 == log.steps.1);

@@ -109,7 +109,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 20] = [
+pub const ALL: [&Component; 22] = [
     &XLA,
     &NVRTC,
     &TENSORRT,

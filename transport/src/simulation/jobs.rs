@@ -78,9 +78,9 @@ impl RankProgram {
             let task = graph.task(&format!("t{}", transfer.len()), thread, None);
             transfer.push(id);
             readers.push(Vec::new());
-            for from in task.saturating_sub(4)..task {
+            for readers in &mut readers[task.saturating_sub(4)..task] {
                 if rng.u32(..3) == 0 {
-                    readers[from].push(task);
+                    readers.push(task);
                 }
             }
             if id.is_some() {

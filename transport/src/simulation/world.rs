@@ -615,13 +615,14 @@ impl<'a> Rank<'a> {
 
 type Links = Vec<Vec<Option<Link<Stream>>>>;
 type Pipes = Vec<(usize, usize, Rc<RefCell<Pipe>>)>;
+type Memories = Vec<Option<Rc<OwnMemory>>>;
 
 /// Connects all ranks with one another: over streams, or through shared memory.
-fn connect(count: usize, rng: &mut fastrand::Rng) -> Result<(Links, Pipes, Vec<Option<Rc<OwnMemory>>>), String> {
+fn connect(count: usize, rng: &mut fastrand::Rng) -> Result<(Links, Pipes, Memories), String> {
     let text = |e: std::io::Error| e.to_string();
     let shares = rng.u32(..8) == 0;
     let memory = |_| if shares { OwnMemory::new(count).map(|m| Some(Rc::new(m))) } else { Ok(None) };
-    let memories: Vec<Option<Rc<OwnMemory>>> = (0..count).map(memory).collect::<Result<_, _>>().map_err(text)?;
+    let memories: Memories = (0..count).map(memory).collect::<Result<_, _>>().map_err(text)?;
     let mut links: Links = (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     let mut pipes: Pipes = Vec::new();
     let peer = |rank: usize| PeerInfo {
