@@ -28,6 +28,9 @@ fn check(emit: impl FnOnce(&mut Asm), want: &[String]) {
 /// The numbers of registers, of which the operands of an instruction take several.
 const NUMBERS: [u8; 6] = [0, 1, 8, 15, 16, 31];
 
+/// What adds instructions.
+type Call = Box<dyn Fn(&mut Asm)>;
+
 #[test]
 fn vector_instructions_are_encoded() {
     let three = [
@@ -87,7 +90,8 @@ fn vector_instructions_are_encoded() {
         (neon::UXTL_8, "uxtl", "8h", "8b"),
         (neon::REV64, "rev64", "4s", "4s"),
     ];
-    let (mut calls, mut want): (Vec<Box<dyn Fn(&mut Asm)>>, Vec<String>) = Default::default();
+    let mut calls: Vec<Call> = Vec::new();
+    let mut want: Vec<String> = Vec::new();
     for (i, a) in NUMBERS.into_iter().enumerate() {
         let (b, c) = (NUMBERS[(i + 1) % NUMBERS.len()], NUMBERS[(i + 3) % NUMBERS.len()]);
         for (word, name, lanes) in three {

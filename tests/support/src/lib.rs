@@ -4,8 +4,11 @@
 //! - [`listings`]: listings of Markdown pages, run as tests.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
 //!   within a tolerance; which ops an executor takes.
-//! - `plans`, `ranks` (feature `plans`): functions with their plans, sessions and inputs, on one device or on a mesh.
+//! - `plans`, `ranks`, `aarch64` (feature `plans`): functions with their plans, sessions and inputs, on one device, on a mesh or on
+//!   an emulated processor.
 
+#[cfg(feature = "plans")]
+pub mod aarch64;
 #[cfg(feature = "ops")]
 pub mod claims;
 #[cfg(feature = "ops")]
