@@ -70,9 +70,7 @@ pub(super) fn roots(ranks: &[RankReport]) -> Vec<Root> {
     let is_over = |r: &RankReport| matches!(r.phase(), Some(Phase::Ended | Phase::Failed | Phase::EndedByAnother));
     let mut by_time: Vec<&RankReport> = ranks.iter().collect();
     by_time.sort_by_key(|r| r.last());
-    let list = |is_root: Kind<'_>| -> Vec<Root> {
-        by_time.iter().filter_map(|r| is_root(r)).collect()
-    };
+    let list = |is_root: Kind<'_>| -> Vec<Root> { by_time.iter().filter_map(|r| is_root(r)).collect() };
     let waited = |r: &RankReport| !r.waited_for_by.is_empty();
     let newest = ranks.iter().filter_map(RankReport::last).max().unwrap_or(0);
     let kinds: [Kind<'_>; 5] = [

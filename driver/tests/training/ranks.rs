@@ -71,7 +71,8 @@ fn meshes_have_the_losses_of_one_rank() {
         assert_eq!(own.accuracy, evaluated.accuracy, "{how:?}");
         let mut known: Vec<&str> = ranks.variables().unwrap().names();
         let mut wanted: Vec<&str> = names.iter().map(String::as_str).collect();
-        (known.sort_unstable(), wanted.sort_unstable());
+        known.sort_unstable();
+        wanted.sort_unstable();
         assert_eq!(known, wanted, "{how:?}");
         let value = |t: &Trainer, name: &str| t.parameter(name).unwrap().to_f64s().unwrap();
         for name in ["a.weight", "b.bias", "c.weight"] {
