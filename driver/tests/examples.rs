@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
+use of_test_support::cargo::cargo;
+
 /// What an example prints.
 fn run(example: &str, dir: &Path) -> String {
     // With the features of the whole workspace, so that cargo has built it already where it runs all tests. It finds its configuration in
     // the folder of the repository.
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = cargo();
     build.args(["build", "--quiet", "--offline", "--profile", profile, "--workspace", "--example", example]);
     let built = build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

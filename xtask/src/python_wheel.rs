@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::components::is_required;
 use crate::python;
-use crate::workspace::{root, run, target};
+use crate::workspace::{root, run, target, without_package};
 
 /// A wheel must not be larger, in bytes.
 const MAX_WHEEL: u64 = 20_000_000;
@@ -54,6 +54,7 @@ fn build() -> Result<PathBuf, String> {
     let mut maturin = Command::new(&python);
     maturin.current_dir(root()).args(["-m", "maturin", "build", "--release", "--locked"]);
     maturin.args(["--manifest-path", "bindings/python/Cargo.toml", "--interpreter"]).arg(&python);
+    without_package(&mut maturin);
     run(maturin.arg("--out").arg(&folder))?;
     let files = fs::read_dir(&folder).map_err(work)?.filter_map(Result::ok).map(|entry| entry.path());
     let mut wheels = files.filter(|path| path.extension().is_some_and(|e| e == "whl"));

@@ -42,8 +42,17 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>, String> {
 /// The program that builds: the cargo that runs this one.
 pub fn cargo() -> Command {
     let mut c = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    c.current_dir(root());
+    without_package(c.current_dir(root()));
     c
+}
+
+/// Removes what cargo sets for the package of this program: a build script that reads such variables would run again, and all that
+/// depends on it be built again, for each package that starts a build.
+pub fn without_package(command: &mut Command) {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        command.env_remove(name);
+    }
 }
 
 /// Where cargo builds.

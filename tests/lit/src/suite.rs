@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use of_test_support::cargo::cargo;
 use of_test_support::component::{self, Component};
 
 use crate::command::{self, Context};
@@ -142,8 +142,7 @@ pub fn of_opt() -> Result<PathBuf, String> {
         Some(other) => other,
     };
     // Always, because an old program would be tested silently; it takes no time when there is nothing to do.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = Command::new(cargo)
+    let build = cargo()
         .args(["build", "--quiet", "--package", "of-opt", "--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -1,5 +1,6 @@
 //! What tests of several crates share.
 //!
+//! - [`cargo`]: the cargo that builds what a test runs.
 //! - [`component`]: outside components, such as XLA's plugin; a missing one is reported, or fails the test.
 //! - [`listings`]: listings of Markdown pages, run as tests.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
@@ -9,6 +10,7 @@
 
 #[cfg(feature = "plans")]
 pub mod aarch64;
+pub mod cargo;
 #[cfg(feature = "ops")]
 pub mod claims;
 #[cfg(feature = "ops")]

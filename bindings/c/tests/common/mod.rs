@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use of_driver::{CompileOptions, Compiler, CpuCode, Model};
+use of_test_support::cargo::cargo;
 use of_test_support::component::{Component, require};
 
 /// The root of the repository.
@@ -16,7 +17,7 @@ pub fn root() -> PathBuf {
 pub fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let profile = program.parent().and_then(Path::parent).unwrap();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--offline", "-p", "of-runtime-c"]).current_dir(root());
     cargo.env("CARGO_TARGET_DIR", profile.parent().unwrap());
     if !cfg!(debug_assertions) {
