@@ -138,7 +138,7 @@ mod tests {
     fn arguments(line: &str) -> Option<Vec<String>> {
         let line = line.trim().replace("cargo run --release -- ", "of-opt ").replace("cargo run -- ", "of-opt ");
         let words = shlex::split(&line)?;
-        let ends = |w: &String| ["|", "||", "&&", ">", "2>&1"].contains(&w.as_str());
+        let ends = |w: &String| ["|", "||", "&", "&&", ">", "2>&1"].contains(&w.as_str());
         (words.first()? == "of-opt").then(|| words.into_iter().take_while(|w| !ends(w)).collect())
     }
 

@@ -145,7 +145,7 @@ fn check(errors: &str, own: usize, lost: usize) {
     assert!(errors.contains(&format!("rank {own} on {host} ")), "{errors}");
     // It waited in a transfer or for outputs, or was between tasks.
     let in_transfer = errors.contains(&format!("waited for rank {lost} (process")) && errors.contains(" in transfer ");
-    let for_outputs = errors.contains("waited for outputs of rank");
+    let for_outputs = errors.contains("waited for output `");
     let computed = errors.contains(" ended before task `") || errors.trim_end().ends_with(" ended");
     assert!(in_transfer || for_outputs || computed, "{errors}");
     if in_transfer {
