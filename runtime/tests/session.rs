@@ -133,7 +133,7 @@ fn failures_leave_the_session_usable_and_panics_do_not() {
 fn backends_must_be_registered() {
     let plan = backend_plan(1);
     let error = Session::new(Arc::clone(&plan), 0, Options::default(), &[]).err().unwrap().to_string();
-    assert!(error.contains("`first`") && error.contains("`add-one`") && error.contains("no backend"), "{error}");
+    assert!(error.contains("task first ") && error.contains("`add-one`") && error.contains("no backend"), "{error}");
     let error = Session::new(plan, 3, Options::default(), &[]).err().unwrap();
     assert!(matches!(error, SessionError::Program { index: 3, count: 1 }));
 }
