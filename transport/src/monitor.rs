@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_tcp_user_timeout;
 
 use crate::peer::PeerInfo;
 
@@ -69,10 +68,6 @@ impl Monitor {
         let link = |link: Option<(PeerInfo, TcpStream)>| -> io::Result<Option<Link>> {
             let Some((peer, stream)) = link else { return Ok(None) };
             stream.set_nonblocking(true)?;
-            // A rank whose messages do not arrive ends by itself: the reason of the others may reach it late, behind what they
-            // send again because it is not acknowledged.
-            let silence = timeout * SILENCE / 100;
-            set_tcp_user_timeout(&stream, u32::try_from(silence.as_millis()).unwrap_or(u32::MAX).max(1))?;
             Ok(Some(Link { peer, stream, gone: AtomicBool::new(false) }))
         };
         let links = links.into_iter().map(link).collect::<io::Result<_>>()?;
@@ -132,9 +127,6 @@ impl Monitor {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    return self.lost(link, "does not get what is sent to it: it was cut off");
-                }
                 Err(e) => return self.lost(link, &format!("is lost: {e}")),
             }
         }
