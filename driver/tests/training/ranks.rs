@@ -26,12 +26,22 @@ fn on_mesh(
         .unwrap_or_else(|d| panic!("{d}"))
 }
 
+/// A network with random weights, how it is trained, and its data.
+fn case(dir: &std::path::Path, seed: u64) -> (Module, TrainOptions, Dataset) {
+    let loss = Loss::named("cross-entropy").unwrap();
+    let (_, _, folder) = data(dir, loss);
+    let (module, options) = (wide(seed), options("adamw", &Hyperparameters::default(), loss));
+    let data = dataset(&folder, &module, &options);
+    (module, options, data)
+}
+
 fn steps(t: &mut Trainer, data: &Dataset, range: std::ops::Range<usize>) -> Vec<f64> {
     let all: Vec<usize> = (0..SAMPLES).collect();
     range.map(|_| t.step(data.batch(&all).unwrap(), 0.02).unwrap()).collect()
 }
 
 fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
     for (got, want) in got.iter().zip(want) {
         assert!((got - want).abs() <= tolerance * want.abs().max(0.05), "{what}: {got}, not {want}");
     }
@@ -55,10 +65,7 @@ const MESHES: [How; 11] = [
 #[test]
 fn meshes_have_the_losses_of_one_rank() {
     let dir = tempfile::tempdir().unwrap();
-    let loss = Loss::named("cross-entropy").unwrap();
-    let (_, _, folder) = data(dir.path(), loss);
-    let (module, options) = (wide(4), options("adamw", &Hyperparameters::default(), loss));
-    let data = dataset(&folder, &module, &options);
+    let (module, options, data) = case(dir.path(), 4);
     let mut one = trainer(module.clone(), &options, &[]);
     let names: Vec<String> = one.variables().unwrap().names().into_iter().map(str::to_owned).collect();
     let want = steps(&mut one, &data, 0..12);
@@ -84,10 +91,7 @@ fn meshes_have_the_losses_of_one_rank() {
 #[test]
 fn precision_of_16_bits_is_that_of_one_rank() {
     let dir = tempfile::tempdir().unwrap();
-    let loss = Loss::named("cross-entropy").unwrap();
-    let (_, _, folder) = data(dir.path(), loss);
-    let (module, options) = (wide(8), options("adamw", &Hyperparameters::default(), loss));
-    let data = dataset(&folder, &module, &options);
+    let (module, options, data) = case(dir.path(), 8);
     for precision in [Precision::Bf16, Precision::F16] {
         let want = steps(&mut trainer_in(module.clone(), &options, &[], precision).unwrap(), &data, 0..10);
         for how in [MESHES[0], MESHES[2], MESHES[3]] {
@@ -100,10 +104,7 @@ fn precision_of_16_bits_is_that_of_one_rank() {
 #[test]
 fn snapshots_of_one_mesh_are_restored_on_another() {
     let dir = tempfile::tempdir().unwrap();
-    let loss = Loss::named("cross-entropy").unwrap();
-    let (_, _, folder) = data(dir.path(), loss);
-    let (module, options) = (wide(5), options("adamw", &Hyperparameters::default(), loss));
-    let data = dataset(&folder, &module, &options);
+    let (module, options, data) = case(dir.path(), 5);
     let path = dir.path().join("s.safetensors");
     let progress = Progress { step: 6, seed: 0, batch: SAMPLES, samples: SAMPLES };
     let mut first = on_mesh(&module, &options, MESHES[7], Precision::Model);
@@ -146,10 +147,7 @@ fn snapshots_of_one_mesh_are_restored_on_another() {
 #[test]
 fn snapshots_are_written_while_steps_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let loss = Loss::named("cross-entropy").unwrap();
-    let (_, _, folder) = data(dir.path(), loss);
-    let (module, options) = (wide(5), options("adamw", &Hyperparameters::default(), loss));
-    let data = dataset(&folder, &module, &options);
+    let (module, options, data) = case(dir.path(), 5);
     let path = dir.path().join("s.safetensors");
     let mut t = trainer(module.clone(), &options, &[]);
     for step in 0..40 {

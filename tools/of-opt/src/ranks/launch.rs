@@ -139,7 +139,13 @@ impl Ranks {
         let mut deadline: Option<Instant> = None;
         while self.0.iter().any(|rank| rank.ended.is_none()) {
             for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
+                // Once it is reaped, its number may be that of another process.
+                let mut pids = PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 rank.ended = rank.child.try_wait()?;
+                if rank.ended.is_some() {
+                    pids.retain(|pid| *pid != rank.child.id());
+                }
+                drop(pids);
                 if rank.ended.is_some_and(|status| !status.success()) {
                     deadline.get_or_insert(Instant::now() + GRACE);
                 }
