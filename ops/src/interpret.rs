@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Dim, Graph, IdMap, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Dim, Graph, IdMap, OpError, OpId, OpView, RegionId, Rewriter, Tensor, Type, ValueId};
 
 use crate::elementwise::broadcast_dims;
 use crate::list::as_op;
@@ -248,6 +248,10 @@ fn expanded(loc: &Location, name: &str, op: &dyn crate::Op, operands: &[Value]) 
         };
         values.push(id);
     }
+    // An expansion relies on what inference checks. Where ranks were unknown before the run, it has not checked these operands.
+    let attrs = op.attrs();
+    let cx = OpView { graph: rw.graph(), operands: &values, attrs: &attrs, regions: &[] };
+    op.infer(&cx).map_err(|e| e.at(name, loc))?;
     let results = op.expand(&mut rw, &values).map_err(|d| {
         let mut d = d.or_at(loc);
         if !d.message.contains(name) {

@@ -103,6 +103,8 @@ pub fn scalar_flops(s: ScalarOp) -> f64 {
 
 /// The sum over the expansion on operands of the same types.
 fn expanded(op: &dyn Op, cx: &OpView<'_>) -> Option<f64> {
+    // An expansion relies on what inference checks. Where ranks were unknown before, it has not checked these types.
+    op.infer(cx).ok()?;
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "work");

@@ -1,11 +1,11 @@
-//! Extents of zero, and extents whose products overflow: every op gives a result or an error, and never panics.
+//! Extents of zero, extents whose products overflow, and ranks that were not known: every op gives a result or an error, and never panics.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use of_ir::{Elements, Tensor};
+use of_ir::{Elements, Rewriter, Tensor, TensorType, Type};
 use of_ops::{Value, interpret};
 use of_test_support::op::{self, is_parameter, one_op};
 
@@ -24,22 +24,23 @@ fn replaced(operands: &[Value], with: impl Fn(usize) -> usize) -> Option<Vec<Val
             changed |= dims != t.dims();
             let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
             let n = if dims.contains(&0) { 0 } else { n.filter(|n| *n <= MAX_ELEMENTS)? };
-            let again = |i: usize| i % t.len().max(1);
-            let elements = match t.elements() {
-                Elements::Float(v) => {
-                    Elements::Float((0..n).map(|i| v.get(again(i)).copied().unwrap_or(0.0)).collect())
-                }
-                Elements::Int(v) => Elements::Int((0..n).map(|i| v.get(again(i)).copied().unwrap_or(0)).collect()),
-                Elements::Str(v) => {
-                    Elements::Str((0..n).map(|i| v.get(again(i)).cloned().unwrap_or_default()).collect())
-                }
-            };
-            Tensor::from_elements(t.dtype(), dims, elements).ok().map(Value::Tensor)
+            repeated(t, dims, n).map(Value::Tensor)
         }
         other => Some(other.clone()),
     });
     let all = all.collect::<Option<Vec<Value>>>()?;
     changed.then_some(all)
+}
+
+/// A tensor of `n` elements, which repeat those of another one.
+fn repeated(t: &Tensor, dims: Vec<usize>, n: usize) -> Option<Tensor> {
+    let again = |i: usize| i % t.len().max(1);
+    let elements = match t.elements() {
+        Elements::Float(v) => Elements::Float((0..n).map(|i| v.get(again(i)).copied().unwrap_or(0.0)).collect()),
+        Elements::Int(v) => Elements::Int((0..n).map(|i| v.get(again(i)).copied().unwrap_or(0)).collect()),
+        Elements::Str(v) => Elements::Str((0..n).map(|i| v.get(again(i)).cloned().unwrap_or_default()).collect()),
+    };
+    Tensor::from_elements(t.dtype(), dims, elements).ok()
 }
 
 /// Every op with operands whose extents are replaced: those that panic, or do not end.
@@ -119,4 +120,38 @@ fn a_product_without_inner_extent_may_be_too_large() {
     let (graph, args) = one_op(&of_ops::contraction::MatMul {}, &operands, |_, _| false).unwrap();
     let e = interpret::run_graph(&graph, &args).unwrap_err();
     assert!(e.message.contains("too large"), "{e}");
+}
+
+/// Ranks that were unknown before the run: inference has checked nothing then.
+#[test]
+fn other_ranks_give_a_result_or_an_error() {
+    let (mut ran, mut failed) = (0, BTreeSet::new());
+    for (d, seed, s) in op::samples(6) {
+        let Ok((mut graph, args)) = one_op(&*s.op, &s.operands, is_parameter) else { continue };
+        let results = graph.walk().into_iter().flat_map(|op| graph.op(op).results.clone());
+        let values: Vec<_> = results.chain(graph.args().to_vec()).collect();
+        for v in values {
+            if let Type::Tensor(t) = graph.ty(v).clone() {
+                Rewriter::new(&mut graph, "test").set_type(v, Type::Tensor(TensorType { shape: None, ..t }));
+            }
+        }
+        let ranks: [fn(&[usize]) -> Vec<usize>; 3] =
+            [|_| vec![], |dims| dims[1..].to_vec(), |dims| [&[1], dims].concat()];
+        for with in ranks {
+            let args = args.iter().map(|v| match v {
+                Value::Tensor(t) if !t.dims().is_empty() => {
+                    let dims = with(t.dims());
+                    let n = dims.iter().product();
+                    repeated(t, dims, n).map(Value::Tensor)
+                }
+                other => Some(other.clone()),
+            });
+            let Some(args) = args.collect::<Option<Vec<Value>>>() else { continue };
+            match catch_unwind(AssertUnwindSafe(|| interpret::run_graph(&graph, &args))) {
+                Ok(_) => ran += 1,
+                Err(_) => _ = failed.insert(format!("{} {seed} panics", d.name())),
+            }
+        }
+    }
+    report(ran, &failed);
 }
