@@ -9,6 +9,7 @@ use of_ops::structural::Constant;
 use of_ops::training::Gradient;
 use of_ops::{Inputs, Kind, OpSpec, Value, list, work};
 
+use crate::canonicalize::moves_behind_gathers;
 use crate::infer_shapes::reinfer;
 use crate::matchers::splat;
 use crate::pass_options;
@@ -161,7 +162,7 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>>
     let g = rw.graph();
     let data = g.op(op);
     let decl = of_ops::decl(data.name())?;
-    if decl.kind() == Kind::Structural && data.operands.is_empty() {
+    if decl.kind() == Kind::Structural && data.operands.is_empty() || moves_behind_gathers(g, op) {
         return None;
     }
     let mut largest_operand = 0;

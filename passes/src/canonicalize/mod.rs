@@ -3,6 +3,7 @@
 //! Pattern rewrites for algebraic simplification: a greedy driver applies them until nothing changes (a fixpoint).
 
 mod far_windows;
+mod gather_map;
 mod pads;
 mod resize;
 #[cfg(test)]
@@ -25,6 +26,8 @@ use crate::matchers::holds_all_values;
 use crate::matchers::{def, dims, ints, single_use, splat};
 use crate::pass_options;
 use far_windows::far_windows;
+use gather_map::gather_map;
+pub use gather_map::moves_behind_gathers;
 use pads::{conv_pad, pad_nothing};
 use resize::resize_whole;
 use zero_points::{conv_zero_points, matmul_zero_points};
@@ -63,6 +66,7 @@ pub(crate) const RULES: &[LocalRule] = rules! {
     "expand-operand", Exact, expand_operand;
     "resize-whole", Exact, resize_whole;
     "scatter-rows", Exact, scatter_rows;
+    "gather-map", Exact, gather_map;
     "pad-nothing", Exact, pad_nothing;
     "conv-pad", ZeroSign, conv_pad;
     "conv-far-windows", Exact, far_windows;

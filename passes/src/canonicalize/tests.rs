@@ -54,6 +54,21 @@ func @far(%x: tensor<2x3x2x4xf32>, %q: tensor<2x1x4xui8>) -> (tensor<2x2x1x3xf32
   %i = of.conv_integer %q, %v, %z, %none {strides = [10], pads = [50, 50], dilations = [1], group = 1, auto_pad = "NOTSET", channels_last = false}
   of.return %y, %i
 }
+func @rows(%i: tensor<2x2xi64>, %j: tensor<3xi64>) -> (tensor<2x2x2xf32>, tensor<2x3xf32>, tensor<3x2xf32>, tensor<2x2x2xf32>) {
+  %t = of.constant {value = dense<[[1, 2], [3, 4], [250, 6], [7, 8]]> : tensor<4x2xui8>}
+  %scale = of.constant {value = dense<[0.5, 0.25]> : tensor<2xf32>}
+  %zero = of.constant {value = dense<[128, 7]> : tensor<2xui8>}
+  %a = of.dequantize_linear %t, %scale, %zero {axis = 1, block_size = 0}
+  %b = of.gather %a, %i {axis = 0}
+  %u = of.constant {value = dense<[[1, 2, 3, -4], [5, 6, 7, 8]]> : tensor<2x4xi8>}
+  %c = of.dequantize_linear %u, %scale {axis = 0, block_size = 0}
+  %d = of.gather %c, %j {axis = 1}
+  %e = of.cast %t {to = #of.dtype<f32>} : (tensor<4x2xui8>) -> tensor<4x2xf32>
+  %f = of.sub %e, %scale
+  %h = of.gather %f, %j {axis = 0}
+  %k = of.gather %f, %i {axis = -2}
+  of.return %b, %d, %h, %k
+}
 "#;
 
 fn programs() -> Vec<Func> {
