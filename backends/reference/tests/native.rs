@@ -356,6 +356,25 @@ fn sigmoids_keep_their_small_values() {
     }
 }
 
+/// Square blocks are transposed in words or vectors; what remains at the borders, element by element.
+#[test]
+fn transposes_of_every_element_size_agree() {
+    use of_ir::DType;
+    let mut r = Rng::new(2);
+    let transpose = of_ops::movement::Transpose { perm: Some(vec![0, 2, 1]) };
+    for dtype in [DType::U8, DType::I8, DType::I16, DType::F16, DType::F32, DType::I64] {
+        for (rows, columns) in [(8, 8), (70, 19), (19, 70), (64, 65), (7, 3), (131, 5)] {
+            let x = [Value::from(r.tensor(dtype, &[2, rows, columns], 0.0, 100.0))];
+            let fixed = op::one_op_func(&transpose, &x, |_, _| false);
+            let open = op::one_op_func_of_symbols(&transpose, &x, |_, _| false).unwrap();
+            for (f, inputs) in [fixed, open] {
+                let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+                assert_eq!(run_compiled(&f, &inputs, Isa::host(), 1), want, "{dtype} {rows}x{columns}");
+            }
+        }
+    }
+}
+
 #[test]
 fn indices_of_every_integer_type_gather() {
     use of_ir::DType;

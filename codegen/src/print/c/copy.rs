@@ -118,9 +118,21 @@ impl CopyLoop {
         matches!(&self.inner[..], [(_, fa, _), (_, _, tb)] if self.bytes == 4 && fa.is(1) && tb.is(1))
     }
 
+    /// Elements in a word of 64 bits, where square blocks of so many rows and columns are transposed in words.
+    fn in_words(&self) -> Option<usize> {
+        match &self.inner[..] {
+            [(_, fa, _), (_, _, tb)] if matches!(self.bytes, 1 | 2) && fa.is(1) && tb.is(1) => Some(8 / self.bytes),
+            _ => None,
+        }
+    }
+
     /// Rows and columns of a transpose block: it fits the L1 cache, and whole lines are read.
     fn block(&self) -> usize {
-        if self.in_vectors() { 32 } else { 16 }
+        match self.in_words() {
+            Some(_) => 64,
+            None if self.in_vectors() => 32,
+            None => 16,
+        }
     }
 
     /// Iterations: rows, times blocks of the first inner axis of a transpose.
@@ -158,17 +170,27 @@ impl CopyLoop {
                 c.push_str(" }\n");
                 return;
             }
-            if self.in_vectors() {
-                let _ = writeln!(c, "      i64 b = 0, i2 = i0 + (i1 - i0) / LANES * LANES;");
-                let _ = writeln!(c, "      for (; b + LANES <= {m}; b += LANES) {{");
-                let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += LANES) {{");
-                let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
-                let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
-                transpose_tile(fb, ta, isa.lanes, c);
+            let tile = if self.in_vectors() { Some(isa.lanes) } else { self.in_words() };
+            if let Some(side) = tile {
+                let _ = writeln!(c, "      i64 b = 0, i2 = i0 + (i1 - i0) / {side} * {side};");
+                let _ = writeln!(c, "      for (; b + {side} <= {m}; b += {side}) {{");
+                let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += {side}) {{");
+                match self.in_words() {
+                    Some(_) => {
+                        let _ = writeln!(c, "          const u8 *p = (const u8 *)(from + i + b * {fb});");
+                        let _ = writeln!(c, "          u8 *q = (u8 *)(to + i * {ta} + b);");
+                        transpose_words(&(fb * self.bytes), &(ta * self.bytes), self.bytes, c);
+                    }
+                    None => {
+                        let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
+                        let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
+                        transpose_tile(fb, ta, side, c);
+                    }
+                }
                 c.push_str("        }\n");
                 let _ = writeln!(
                     c,
-                    "        for (i64 i = i2; i < i1; i++) for (i64 j = b; j < b + LANES; j++) to[i * {ta} + j] = from[i + j * {fb}];\n      }}"
+                    "        for (i64 i = i2; i < i1; i++) for (i64 j = b; j < b + {side}; j++) to[i * {ta} + j] = from[i + j * {fb}];\n      }}"
                 );
                 let _ = writeln!(
                     c,
@@ -202,6 +224,28 @@ pub fn transpose_tile(from: &Extent, to: &Extent, lanes: usize, c: &mut String) 
     }
     for i in 0..lanes {
         let _ = writeln!(c, "          store(q + {}, r{i}_{steps});", to * i);
+    }
+}
+
+/// Transposes a square of elements of one or two bytes, each line of which is a word of 64 bits: swaps the two 32-bit parts of words, then
+/// quarters, and so on. Lines are `from` bytes apart at `p`, and `to` bytes at `q`.
+fn transpose_words(from: &Extent, to: &Extent, bytes: usize, c: &mut String) {
+    let side = 8 / bytes;
+    for i in 0..side {
+        let _ = writeln!(c, "          u64 r{i} = eight(p + {});", from * i);
+    }
+    for s in (0..side.trailing_zeros()).rev().map(|step| 1 << step) {
+        let bits = 8 * bytes * s;
+        // The elements of even blocks of `s`.
+        let mask = (0..64).filter(|bit| bit / bits % 2 == 0).fold(0u64, |mask, bit| mask | 1 << bit);
+        for i in (0..side).filter(|i| i & s == 0) {
+            let (a, b) = (format!("r{i}"), format!("r{}", i + s));
+            let _ = writeln!(c, "          const u64 t{i}_{s} = (({a} >> {bits}) ^ {b}) & {mask}ULL;");
+            let _ = writeln!(c, "          {b} = {b} ^ t{i}_{s}; {a} = {a} ^ (t{i}_{s} << {bits});");
+        }
+    }
+    for i in 0..side {
+        let _ = writeln!(c, "          put_eight(q + {}, r{i});", to * i);
     }
 }
 

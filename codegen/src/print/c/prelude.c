@@ -176,11 +176,15 @@ CALLED void move(void *to, const void *from, i64 n) {
   for (; i < n; i++) t[i] = f[i];
 }
 
+/* Eight bytes anywhere. */
+typedef u64 u64_any __attribute__((aligned(1), may_alias));
+INLINE u64 eight(const void *p) { return *(const u64_any *)p; }
+INLINE void put_eight(void *p, u64 x) { *(u64_any *)p = x; }
+
 /* Fills n bytes with a pattern of eight. */
-typedef u64 any_pattern __attribute__((aligned(1), may_alias));
 CALLED void fill(void *to, u64 pattern, i64 n) {
   u8 *t = to; i64 i = 0;
-  for (; i + 8 <= n; i += 8) *(any_pattern *)(t + i) = pattern;
+  for (; i + 8 <= n; i += 8) put_eight(t + i, pattern);
   for (; i < n; i++) { t[i] = (u8)pattern; pattern >>= 8; }
 }
 

@@ -27,6 +27,9 @@ INLINE vi dot4(vi c, vi a, vi b) {
   else return dot4_unsaturated(dot4_unsaturated(c, a, b & 0x00ff00ff), a, b & (i32)0xff00ff00);
 }
 
+INLINE u64 eight(const void *p) { return *(const u64 *)p; }
+INLINE void put_eight(void *p, u64 x) { *(u64 *)p = x; }
+
 INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }
 INLINE vf load_part_bf16(const bf16 *p, i64 n) { return widen_bf16(load_part_u16(p, n)); }
 INLINE vf load_part_f16(const f16 *p, i64 n) { return widen_f16(load_part_u16(p, n)); }
