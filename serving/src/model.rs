@@ -15,7 +15,7 @@ use crate::config::ModelConfig;
 use crate::datatype;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput};
-use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared};
+use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
 use crate::stats::Stats;
 
 /// An input or output as clients see it.
@@ -217,13 +217,26 @@ impl ModelVersion {
             let what = format!("the request has {rows} rows, and max_batch_size is {}", self.config.max_batch_size);
             return Err(ServeError::invalid(what).into());
         }
+        let priority = self.priority(request)?;
+        let Answer { outputs, timing } = match self.scheduler.run_here(Work { program, inputs, arrival }) {
+            Ok(answer) => answer?,
+            Err(work) => self.run_queued(request, work, priority).await?,
+        };
+        let rows = outputs.first().and_then(|output| output.shape.first().copied()).filter(|_| self.batches);
+        let outputs = place(outputs, &wanted)?;
+        self.stats.succeeded(rows.map_or(1, |n| n.max(0) as u64), arrival.elapsed(), &timing);
+        Ok(InferResponse { model: Arc::clone(self), outputs })
+    }
+
+    /// Puts a request into the queue and waits for its answer.
+    async fn run_queued(&self, request: &InferRequest, work: Work, priority: u64) -> Result<Answer, Failed> {
         let gone = Arc::new(AtomicBool::new(false));
         let (reply, answer) = oneshot::channel();
+        let arrival = work.arrival;
         let deadline = self.timeout(request).and_then(|timeout| arrival.checked_add(timeout));
-        let priority = self.priority(request)?;
-        let job = Job { program, inputs, priority, arrival, deadline, gone: Arc::clone(&gone), reply };
+        let job = Job { work, priority, deadline, gone: Arc::clone(&gone), reply };
         self.scheduler.submit(job).map_err(|refused| match refused {
-            Refused::Closed(job) => Failed::Closed(job.inputs),
+            Refused::Closed(job) => Failed::Closed(job.work.inputs),
             Refused::Full => {
                 let most = self.config.max_queue_size;
                 let what = format!("the queue of model '{}' is full: {most} requests wait; try again later", self.name);
@@ -234,11 +247,7 @@ impl ModelVersion {
         let answer = answer.await;
         client.answered = true;
         let ended = || ServeError::new(ErrorKind::Internal, "the run ended without an answer");
-        let Answer { outputs, timing } = answer.map_err(|_| ended())??;
-        let rows = outputs.first().and_then(|output| output.shape.first().copied()).filter(|_| self.batches);
-        let outputs = place(outputs, &wanted)?;
-        self.stats.succeeded(rows.map_or(1, |n| n.max(0) as u64), arrival.elapsed(), &timing);
-        Ok(InferResponse { model: Arc::clone(self), outputs })
+        Ok(answer.map_err(|_| ended())??)
     }
 
     fn timeout(&self, request: &InferRequest) -> Option<Duration> {

@@ -1,13 +1,16 @@
 //! The queue of a model and the threads that run its requests.
 //!
-//! Each instance of a model is a thread with its own sessions, so that no worker of the network runs a kernel. It takes the
+//! Each instance of a model has its own sessions, and a thread, so that no worker of the network runs a long kernel. The thread takes the
 //! first request by priority and arrival, joins those behind it that fit, and answers each. A batch whose sizes run for the first time
 //! is compared with its requests run alone: where a bit differs, the model's batching ends, and the requests get the results
 //! of the runs alone.
+//!
+//! A short request that finds the queue empty and an instance idle runs on the thread that it arrived on ([`Scheduler::run_here`]):
+//! handing it to another thread and back would take longer than the run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,20 +27,26 @@ use crate::sync::lock;
 
 /// A request in the queue.
 pub struct Job {
-    /// The program that takes the inputs.
-    pub program: usize,
-    /// The inputs in the order of the program.
-    pub inputs: Vec<Value>,
+    /// What runs.
+    pub work: Work,
     /// Lower numbers run first.
     pub priority: u64,
-    /// When it arrived.
-    pub arrival: Instant,
     /// When it must have begun to run.
     pub deadline: Option<Instant>,
     /// Set when the client leaves.
     pub gone: Arc<AtomicBool>,
     /// Where the answer goes.
     pub reply: oneshot::Sender<Result<Answer, ServeError>>,
+}
+
+/// The run that a request asks for.
+pub struct Work {
+    /// The program that takes the inputs.
+    pub program: usize,
+    /// The inputs in the order of the program.
+    pub inputs: Vec<Value>,
+    /// When the request arrived.
+    pub arrival: Instant,
 }
 
 /// The outputs of a request, in the order of the program.
@@ -77,6 +86,7 @@ pub struct Shared {
 /// The queue of a model, and its threads.
 pub struct Scheduler {
     inner: Arc<Inner>,
+    instances: Vec<Arc<Mutex<Instance>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -85,6 +95,33 @@ struct Inner {
     queue: Mutex<Queue>,
     arrived: Condvar,
     checked: Mutex<Checked>,
+    short: Short,
+}
+
+/// Which runs are short.
+///
+/// A run is expected to be short if one with as many bytes of input was, and none with fewer was long since then.
+#[derive(Default)]
+struct Short {
+    /// Inputs of fewer bytes take a short time.
+    bytes: AtomicUsize,
+}
+
+impl Short {
+    /// The longest short run. A thread of the network answers no other client meanwhile, and a hand-over takes about a fifth of it.
+    const TIME: Duration = Duration::from_micros(100);
+
+    fn expects(&self, bytes: usize) -> bool {
+        bytes < self.bytes.load(Relaxed)
+    }
+
+    fn measured(&self, bytes: usize, time: Duration) {
+        if time <= Self::TIME {
+            self.bytes.fetch_max(bytes.saturating_add(1), Relaxed);
+        } else {
+            self.bytes.fetch_min(bytes, Relaxed);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -114,16 +151,48 @@ impl Scheduler {
     /// When this machine cannot run the plan.
     pub fn start(shared: Shared) -> Result<Scheduler, String> {
         let count = shared.config.instances.max(1);
-        let (queue, arrived, checked) = Default::default();
-        let scheduler =
-            Scheduler { inner: Arc::new(Inner { shared, queue, arrived, checked }), threads: Mutex::default() };
+        let (queue, arrived, checked, short) = Default::default();
+        let inner = Arc::new(Inner { shared, queue, arrived, checked, short });
+        let mut scheduler = Scheduler { inner, instances: Vec::with_capacity(count), threads: Mutex::default() };
         for number in 0..count {
-            let instance = Instance::new(&scheduler.inner).map_err(|e| e.message)?;
+            let instance = Arc::new(Mutex::new(Instance::new(&scheduler.inner).map_err(|e| e.message)?));
+            scheduler.instances.push(Arc::clone(&instance));
+            let inner = Arc::clone(&scheduler.inner);
             let name = format!("of-serve-{number}");
-            let thread = std::thread::Builder::new().name(name).spawn(move || instance.serve());
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                while let Some(jobs) = inner.take() {
+                    lock(&instance).serve(jobs);
+                }
+            });
             lock(&scheduler.threads).push(thread.map_err(|e| format!("no thread for a model: {e}"))?);
         }
         Ok(scheduler)
+    }
+
+    /// Runs a request on the calling thread, if it is expected to be short, nothing waits before it, an instance is idle, and it would
+    /// not wait for others to form a batch. Otherwise gives it back.
+    ///
+    /// # Errors
+    /// The outer one gives the work back; the inner one is for the client.
+    pub fn run_here(&self, work: Work) -> Result<Result<Answer, ServeError>, Work> {
+        let Shared { config, batches, .. } = &self.inner.shared;
+        let waits = *batches && !config.max_queue_delay.is_zero();
+        if waits || !self.inner.short.expects(input_bytes(&work.inputs)) {
+            return Err(work);
+        }
+        let may_run = |queue: &Queue| queue.jobs.is_empty() && !queue.closed;
+        if !may_run(&lock(&self.inner.queue)) {
+            return Err(work);
+        }
+        let idle = self.instances.iter().find_map(|instance| match instance.try_lock() {
+            Ok(idle) => Some(idle),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        match idle {
+            Some(mut instance) => Ok(instance.run_alone(&work, Instant::now())),
+            None => Err(work),
+        }
     }
 
     /// Puts a job into the queue.
@@ -203,9 +272,11 @@ impl Queue {
     fn next_batch(&self, shared: &Shared, may_batch: bool) -> (Vec<(u64, u64)>, Option<Instant>) {
         let Some((key, first)) = self.jobs.first_key_value() else { return (Vec::new(), None) };
         let limit = shared.config.max_batch_size;
-        let rows = batch::rows(&first.inputs).filter(|rows| may_batch && *rows < limit);
+        let rows = batch::rows(&first.work.inputs).filter(|rows| may_batch && *rows < limit);
         let Some(rows) = rows else { return (vec![*key], None) };
-        let fits = |job: &Job| batch::rows(&job.inputs).filter(|_| batch::same_rows(&job.inputs, &first.inputs));
+        let fits = |job: &Job| {
+            batch::rows(&job.work.inputs).filter(|_| batch::same_rows(&job.work.inputs, &first.work.inputs))
+        };
         let (mut keys, mut all, mut preferred) = (vec![*key], rows, 0);
         let sizes = &shared.config.preferred_batch_sizes;
         for (key, job) in self.jobs.iter().skip(1) {
@@ -227,13 +298,43 @@ impl Queue {
             return (keys, None);
         }
         let full = all >= sizes.last().copied().unwrap_or(limit).min(limit);
-        let oldest = keys.iter().filter_map(|k| self.jobs.get(k)).map(|job| job.arrival).min();
+        let oldest = keys.iter().filter_map(|k| self.jobs.get(k)).map(|job| job.work.arrival).min();
         let until = oldest.map(|arrival| arrival + shared.config.max_queue_delay);
         (keys, until.filter(|_| !full))
     }
 }
 
-/// One thread of a model with its sessions.
+impl Inner {
+    /// The jobs of the next batch; `None` at the end.
+    fn take(&self) -> Option<Vec<Job>> {
+        let shared = &self.shared;
+        let mut queue = lock(&self.queue);
+        loop {
+            queue.forget_gone();
+            let may_batch = shared.batches && lock(&self.checked).off.is_none();
+            let (keys, until) = queue.next_batch(shared, may_batch);
+            let now = Instant::now();
+            let wait = match until {
+                _ if keys.is_empty() && queue.closed => return None,
+                _ if keys.is_empty() => Duration::from_secs(3600),
+                Some(until) if until > now && !queue.closed => until - now,
+                _ => {
+                    let jobs = keys.iter().filter_map(|key| queue.jobs.remove(key)).collect();
+                    shared.stats.pending.store(queue.jobs.len() as u64, Relaxed);
+                    if !queue.jobs.is_empty() {
+                        self.arrived.notify_one();
+                    }
+                    return Some(jobs);
+                }
+            };
+            let deadline = queue.jobs.values().filter_map(|job| job.deadline).min();
+            let wait = deadline.map_or(wait, |at| wait.min(at.saturating_duration_since(now)));
+            queue = self.arrived.wait_timeout(queue, wait).map_or_else(|e| e.into_inner().0, |(queue, _)| queue);
+        }
+    }
+}
+
+/// The sessions of an instance of a model.
 struct Instance {
     inner: Arc<Inner>,
     /// By program; further ones are opened when a request needs them.
@@ -269,41 +370,11 @@ impl Instance {
         self.sessions.get_mut(&program).ok_or_else(missing)
     }
 
-    /// Runs jobs until the queue is closed and empty.
-    fn serve(mut self) {
-        while let Some(jobs) = self.take() {
-            *lock(&self.current) = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
-            self.run(jobs);
-            lock(&self.current).clear();
-        }
-    }
-
-    /// The jobs of the next batch; `None` at the end.
-    fn take(&self) -> Option<Vec<Job>> {
-        let shared = &self.inner.shared;
-        let mut queue = lock(&self.inner.queue);
-        loop {
-            queue.forget_gone();
-            let may_batch = shared.batches && lock(&self.inner.checked).off.is_none();
-            let (keys, until) = queue.next_batch(shared, may_batch);
-            let now = Instant::now();
-            let wait = match until {
-                _ if keys.is_empty() && queue.closed => return None,
-                _ if keys.is_empty() => Duration::from_secs(3600),
-                Some(until) if until > now && !queue.closed => until - now,
-                _ => {
-                    let jobs = keys.iter().filter_map(|key| queue.jobs.remove(key)).collect();
-                    shared.stats.pending.store(queue.jobs.len() as u64, Relaxed);
-                    if !queue.jobs.is_empty() {
-                        self.inner.arrived.notify_one();
-                    }
-                    return Some(jobs);
-                }
-            };
-            let deadline = queue.jobs.values().filter_map(|job| job.deadline).min();
-            let wait = deadline.map_or(wait, |at| wait.min(at.saturating_duration_since(now)));
-            queue = self.inner.arrived.wait_timeout(queue, wait).map_or_else(|e| e.into_inner().0, |(queue, _)| queue);
-        }
+    /// Runs a batch of jobs.
+    fn serve(&mut self, jobs: Vec<Job>) {
+        *lock(&self.current) = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
+        self.run(jobs);
+        lock(&self.current).clear();
     }
 
     fn run(&mut self, jobs: Vec<Job>) {
@@ -316,18 +387,19 @@ impl Instance {
             },
         };
         for job in jobs {
-            let answer = self.run_alone(&job, start);
+            let answer = self.run_alone(&job.work, start);
             let _ = job.reply.send(answer);
         }
     }
 
-    fn run_alone(&mut self, job: &Job, start: Instant) -> Result<Answer, ServeError> {
-        let mut timing = Timing { queue: start.saturating_duration_since(job.arrival), ..Timing::default() };
+    fn run_alone(&mut self, work: &Work, start: Instant) -> Result<Answer, ServeError> {
+        let mut timing = Timing { queue: start.saturating_duration_since(work.arrival), ..Timing::default() };
         let began = Instant::now();
-        let values = self.run_program(job.program, job.inputs.clone())?;
+        let values = self.run_program(work.program, work.inputs.clone())?;
         timing.run = began.elapsed();
-        self.inner.shared.stats.ran(batch::rows(&job.inputs).unwrap_or(1), &timing);
-        let outputs = self.tensors(job.program, values)?;
+        self.inner.short.measured(input_bytes(&work.inputs), timing.run);
+        self.inner.shared.stats.ran(batch::rows(&work.inputs).unwrap_or(1), &timing);
+        let outputs = self.tensors(work.program, values)?;
         Ok(Answer { outputs, timing })
     }
 
@@ -348,7 +420,7 @@ impl Instance {
 
     /// Runs jobs as one batch, and gives them back if they must run one by one.
     fn run_batch(&mut self, jobs: Vec<Job>, start: Instant) -> Result<(), Vec<Job>> {
-        let inputs: Vec<&[Value]> = jobs.iter().map(|job| &job.inputs[..]).collect();
+        let inputs: Vec<&[Value]> = jobs.iter().map(|job| &job.work.inputs[..]).collect();
         let Some(joined) = batch::join(&inputs) else { return Err(jobs) };
         let dims: Vec<_> = joined.iter().map(Value::input_dims).collect();
         let Ok(program) = self.inner.shared.plan.find_program(&dims) else { return Err(jobs) };
@@ -358,14 +430,14 @@ impl Instance {
         let Ok(values) = self.run_program(program, joined) else { return Err(jobs) };
         timing.run = began.elapsed();
         let began = Instant::now();
-        let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.inputs)).collect();
+        let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.work.inputs)).collect();
         let Some(parts) = self.tensors(program, values).ok().and_then(|whole| split(&whole, &rows)) else {
             return Err(jobs);
         };
         timing.output = began.elapsed();
         let all = rows.iter().sum();
         self.inner.shared.stats.ran(all, &timing);
-        let shapes = batch::row_shapes(&jobs[0].inputs);
+        let shapes = batch::row_shapes(&jobs[0].work.inputs);
         let is_checked = {
             let checked = lock(&self.inner.checked);
             rows.iter().all(|rows| checked.same.contains(&(all, *rows, shapes.clone())))
@@ -375,7 +447,7 @@ impl Instance {
             return Ok(());
         }
         for (job, outputs) in jobs.into_iter().zip(parts) {
-            let queue = start.saturating_duration_since(job.arrival);
+            let queue = start.saturating_duration_since(job.work.arrival);
             let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing } }));
         }
         Ok(())
@@ -392,7 +464,7 @@ impl Instance {
     ) {
         let all = rows.iter().sum();
         for ((job, part), rows) in jobs.into_iter().zip(parts).zip(rows) {
-            let answer = self.run_alone(&job, start);
+            let answer = self.run_alone(&job.work, start);
             if let Ok(Answer { outputs, .. }) = &answer {
                 let mut checked = lock(&self.inner.checked);
                 let different = outputs.iter().zip(&part).find(|(alone, batched)| alone != batched);
@@ -415,6 +487,11 @@ impl Instance {
             let _ = job.reply.send(answer);
         }
     }
+}
+
+/// Bytes of the inputs of a request. Strings count as nothing: the time of a run hardly depends on them.
+fn input_bytes(inputs: &[Value]) -> usize {
+    inputs.iter().filter_map(|value| value.as_tensor()?.bytes()).map(<[u8]>::len).sum()
 }
 
 /// The results of each request of a batch, given its rows.
