@@ -237,7 +237,7 @@ fn transpose_words(from: &Extent, to: &Extent, bytes: usize, c: &mut String) {
     for s in (0..side.trailing_zeros()).rev().map(|step| 1 << step) {
         let bits = 8 * bytes * s;
         // The elements of even blocks of `s`.
-        let mask = (0..64).filter(|bit| bit / bits % 2 == 0).fold(0u64, |mask, bit| mask | 1 << bit);
+        let mask = (0..64).filter(|bit| (bit / bits).is_multiple_of(2)).fold(0u64, |mask, bit| mask | 1 << bit);
         for i in (0..side).filter(|i| i & s == 0) {
             let (a, b) = (format!("r{i}"), format!("r{}", i + s));
             let _ = writeln!(c, "          const u64 t{i}_{s} = (({a} >> {bits}) ^ {b}) & {mask}ULL;");
