@@ -40,13 +40,28 @@ struct Axes {
 /// # Errors
 /// When the file is no image, or the input does not take one.
 pub(crate) fn read(path: &Path, ty: Option<&Type>, name: &str, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
-    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
+    let file = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
+    decode(&file, ty, name, options, &format!("'{}'", path.display()))
+}
+
+/// As [`read`], of the bytes of a file; `place` says where they come from.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn decode(
+    file: &[u8],
+    ty: Option<&Type>,
+    name: &str,
+    options: &ImageOptions,
+    place: &str,
+) -> Result<Tensor, Diagnostics> {
+    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
     let tensor = ty.and_then(Type::as_tensor);
     let Some((dtype, axes)) = tensor.and_then(|t| Some((t.dtype, axes(t.shape.as_deref()?)?))) else {
         let ty = ty.map_or_else(|| "of no known type".into(), ToString::to_string);
         let what = format!("input '{name}' is {ty}, which is no image");
         let hint = "an image is [N, C, H, W] or [N, H, W, C] with N = 1, or without N, with one or three channels";
-        return Err(error(Code::INPUT, format!("'{}': {what}", path.display())).hint(hint).into());
+        return Err(error(Code::INPUT, format!("{place}: {what}")).hint(hint).into());
     };
     let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
         0 => Ok(vec![otherwise; axes.channels]),
@@ -55,8 +70,7 @@ pub(crate) fn read(path: &Path, ty: Option<&Type>, name: &str, options: &ImageOp
         n => Err(wrong(format!("--image-{what} has {n} numbers, and input '{name}' has {} channels", axes.channels))),
     };
     let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
-    let file = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    let picture = decode_rgb(&file).map_err(wrong)?;
+    let picture = decode_rgb(file).map_err(wrong)?;
     let (height, width) = (axes.height.unwrap_or(picture.height), axes.width.unwrap_or(picture.width));
     let pixels =
         scaled(&channels_of(&picture, axes.channels), (picture.height, picture.width), (height, width), axes.channels);

@@ -86,7 +86,7 @@ fn descr(dtype: DType) -> Option<String> {
     Some(format!("{order}{code}"))
 }
 
-fn array(bytes: &[u8]) -> Result<Tensor, String> {
+pub(crate) fn array(bytes: &[u8]) -> Result<Tensor, String> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as one")?;
     let (version, rest) = rest.split_at_checked(2).ok_or("it ends early")?;
     let width = match version[0] {

@@ -7,7 +7,8 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Dim, Elements, Tensor, Type};
 use of_passes::specialize::Bindings;
 
-use super::{example, idx};
+use super::stack::Stack;
+use super::{example, idx, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -44,6 +45,7 @@ impl Dataset {
     /// - `FILE.csv`: a table with a header; the column of the labels by its name, all others are the only input;
     /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
+    /// - `FILE.tar`: a WebDataset;
     /// - `DIR`: a folder of images for each class, in the order of their names.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
@@ -74,6 +76,11 @@ impl Dataset {
                 Source::Records(path) => {
                     let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
                     for (name, values) in example::read(&path, &names)? {
+                        join(&mut found, &name, values)?;
+                    }
+                }
+                Source::WebDataset(path) => {
+                    for (name, values) in webdataset::read(&path, wanted, images)? {
                         join(&mut found, &name, values)?;
                     }
                 }
@@ -213,6 +220,7 @@ enum Source {
     Images(PathBuf),
     Cifar(PathBuf),
     Records(PathBuf),
+    WebDataset(PathBuf),
 }
 
 /// Adds samples behind those of the same input.
@@ -278,10 +286,12 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
         Ok(Source::Cifar(path))
     } else if path.is_file() && (has_extension(&path, "tfrecord") || has_extension(&path, "tfrecords")) {
         Ok(Source::Records(path))
+    } else if path.is_file() && webdataset::is_webdataset(&path) {
+        Ok(Source::WebDataset(path))
     } else if path.is_dir() {
         Ok(Source::Images(path))
     } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
         Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
     } else {
         Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())
@@ -413,37 +423,29 @@ fn image_folders(
         Ok(list)
     };
     let folders: Vec<PathBuf> = entries(path)?.into_iter().filter(|p| p.is_dir()).collect();
-    let (mut bytes, mut targets, mut shape, mut names): (Vec<u8>, Vec<i64>, Vec<usize>, Vec<String>) =
-        Default::default();
-    let mut dtype = DType::F32;
+    let (mut pixels, mut targets, mut names): (Stack, Vec<i64>, Vec<String>) = Default::default();
     for (class, folder) in folders.iter().enumerate() {
         names.push(folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
         for file in entries(folder)?.into_iter().filter(|file| images::is_image(file)) {
             let image = images::read(&file, Some(&one_sample(&input.ty)), &input.name, options)?;
-            if !shape.is_empty() && shape != image.dims() {
-                let what = format!("'{}' is {:?}, and the images before are {shape:?}", file.display(), image.dims());
-                return Err(error(Code::INPUT, what).hint("give the model's input fixed height and width").into());
-            }
-            (shape, dtype) = (image.dims().to_vec(), image.dtype());
-            bytes.extend_from_slice(image.bytes().map_or(&[], |bytes| bytes));
+            let dims = image.dims()[1..].to_vec();
+            let image = image.reshaped(dims).map_err(|e| error(Code::INPUT, e.to_string()))?;
+            pixels.push(&image, &format!("'{}'", file.display()))?;
             targets.push(class as i64);
         }
     }
-    if targets.is_empty() {
+    let Some(values) = pixels.finish()? else {
         let what = format!("'{}' has no folders of images, one for each class", path.display());
         return Err(error(Code::INPUT, what).into());
-    }
-    let failed = |e: of_ir::TensorError| Diagnostics::from(error(Code::INPUT, e.to_string()));
-    shape[0] = targets.len();
-    let values = Tensor::from_bytes(dtype, shape, of_ir::Blob::new(bytes)).map_err(failed)?;
-    let classes = Tensor::from_slice(&[targets.len()], &targets).map_err(failed)?;
+    };
+    let classes = Tensor::from_slice(&[targets.len()], &targets).map_err(|e| error(Code::INPUT, e.to_string()))?;
     let columns =
         vec![Column { name: input.name.clone(), values }, Column { name: labels.name.clone(), values: classes }];
     Ok((columns, names))
 }
 
 /// The type of an input for a batch of one.
-fn one_sample(ty: &Type) -> Type {
+pub(super) fn one_sample(ty: &Type) -> Type {
     let mut ty = ty.clone();
     if let Type::Tensor(t) = &mut ty
         && let Some(first) = t.shape.as_mut().and_then(|shape| shape.first_mut())

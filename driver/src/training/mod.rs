@@ -13,7 +13,9 @@ mod precision;
 mod schedule;
 mod sessions;
 mod snapshot;
+mod stack;
 mod tfrecord;
+mod webdataset;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -35,7 +35,7 @@ pub struct Train {
     #[command(flatten)]
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
-    /// column for the labels, or a folder that has a folder of images for each class
+    /// column for the labels, FILE.tar with the samples of a WebDataset, or a folder that has a folder of images for each class
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
