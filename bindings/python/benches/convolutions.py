@@ -1,4 +1,4 @@
-"""Convolutions of random geometry beside OpenVINO (oneDNN) and onnxruntime, on one thread.
+"""Convolutions of random geometry next to OpenVINO (oneDNN) and onnxruntime, on one thread.
 
     PYTHONPATH=target/wheels/installed python3 bindings/python/benches/convolutions.py --seed 1 --count 100
 
