@@ -162,7 +162,7 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>>
     let g = rw.graph();
     let data = g.op(op);
     let decl = of_ops::decl(data.name())?;
-    if decl.kind() == Kind::Structural && data.operands.is_empty() || moves_behind_gathers(g, op) {
+    if decl.kind() == Kind::Structural && data.operands.is_empty() {
         return None;
     }
     let mut largest_operand = 0;
@@ -175,6 +175,10 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId, limits: &Limits) -> Option<Vec<Tensor>>
             largest_operand = t.bytes().map_or(0, |b| b.len()).max(largest_operand);
             values.push(Value::Tensor(t));
         }
+    }
+    // A table of narrow elements stays one: 'canonicalize' widens the rows that are read.
+    if moves_behind_gathers(g, op) {
+        return None;
     }
     let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
     let flops = MAX_FLOPS.max(largest_operand as f64 * MAX_FLOPS_PER_BYTE);
