@@ -233,6 +233,7 @@ fn programs(
         async_order::order(&mut l.physical);
         let moved = l.physical.place_variables();
         l.tunable.iter_mut().for_each(|t| t.step = moved.get(t.step).copied().unwrap_or(t.step));
+        l.physical.overlap_transfers();
         let at = if shared_variables { 0 } else { i };
         layouts.resize_with(layouts.len().max(at + 1), VariableLayout::default);
         layouts[at].add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;

@@ -11,7 +11,7 @@ use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
 use of_passes::{Optimize, OptimizeOptions};
-use of_sharding::{MeshSpec, Meshes, layout, spmd};
+use of_sharding::{MeshSpec, Meshes, early, layout, spmd};
 
 use crate::backends::Backends;
 use crate::codegen_passes;
@@ -147,7 +147,13 @@ pub fn prepare(
     observer: &dyn Observer,
 ) -> Result<RankFuncs, Diagnostics> {
     let spec = MeshSpec::named(&mesh.mesh)?;
-    let sharded = shard(module, bindings, mesh, options, observer)?;
+    let mut sharded = shard(module, bindings, mesh, options, observer)?;
+    // Backends merge collectives that follow one another, and place them themselves.
+    let native =
+        options.target.cuda.is_none() && options.placement.backends.is_empty() && options.placement.pins.is_empty();
+    if let Some(func) = sharded.main_mut().filter(|_| native) {
+        early::hoist_reductions(func)?;
+    }
     let whole = main_func(&sharded)?;
     let meshes = Meshes::of(&sharded, &spec)?;
     let (mut funcs, ranks) = rank_functions(&sharded, whole, &meshes, options, selection, observer)?;

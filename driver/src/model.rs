@@ -211,10 +211,24 @@ pub fn already_compiled(path: &Path) -> of_diag::Diagnostic {
 /// # Errors
 /// When it cannot be read or is damaged.
 pub fn open_plan(path: &Path) -> Result<PlanFile, Diagnostics> {
-    PlanFile::open(path).map_err(|e| {
-        let code = if matches!(e, OpenError::Io { .. }) { Code::IO } else { Code::PLAN };
-        error(code, format!("{}: {e}", path.display())).into()
-    })
+    PlanFile::open(path).map_err(|e| plan_error(path, &e))
+}
+
+/// Opens what a rank needs of a plan for several ranks ([`PlanFile::open_for_rank`]). `None` for another file.
+///
+/// # Errors
+/// When it cannot be read or is damaged.
+pub fn open_plan_for_rank(path: &Path, rank: usize) -> Result<Option<PlanFile>, Diagnostics> {
+    if format(path)? != Format::Plan {
+        return Ok(None);
+    }
+    let plan = PlanFile::open_for_rank(path, rank).map_err(|e| plan_error(path, &e))?;
+    Ok(Some(plan).filter(|plan| !plan.plan().meshes.is_empty()))
+}
+
+fn plan_error(path: &Path, e: &OpenError) -> Diagnostics {
+    let code = if matches!(e, OpenError::Io { .. }) { Code::IO } else { Code::PLAN };
+    error(code, format!("{}: {e}", path.display())).into()
 }
 
 fn format(path: &Path) -> Result<Format, Diagnostics> {

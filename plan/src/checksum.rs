@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 /// 128 bits, the lowest first.
 pub(crate) type Checksum = [u8; 16];
 
-const LEAF: usize = 1 << 20;
+/// Bytes of a leaf.
+pub(crate) const LEAF: usize = 1 << 20;
 
 /// The checksum of bytes in memory.
 pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
@@ -19,10 +20,21 @@ pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
     let leaves: Vec<Checksum> = bytes.par_chunks(LEAF).map(leaf).collect();
     #[cfg(not(feature = "parallel"))]
     let leaves: Vec<Checksum> = bytes.chunks(LEAF).map(leaf).collect();
+    root(&leaves)
+}
+
+/// The checksum of a section whose leaves have these.
+pub(crate) fn root(leaves: &[Checksum]) -> Checksum {
     leaf(leaves.as_flattened())
 }
 
-fn leaf(bytes: &[u8]) -> Checksum {
+/// Leaves of so many bytes.
+pub(crate) fn leaf_count(len: u64) -> usize {
+    len.div_ceil(LEAF as u64) as usize
+}
+
+/// The checksum of a leaf.
+pub(crate) fn leaf(bytes: &[u8]) -> Checksum {
     xxh3_128(bytes).to_le_bytes()
 }
 
@@ -48,11 +60,16 @@ impl Hasher {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Checksum {
+    pub(crate) fn finish(self) -> Checksum {
+        root(&self.leaves())
+    }
+
+    /// The checksums of the leaves.
+    pub(crate) fn leaves(mut self) -> Vec<Checksum> {
         if self.filled > 0 {
             self.close();
         }
-        leaf(self.leaves.as_flattened())
+        self.leaves
     }
 
     fn close(&mut self) {

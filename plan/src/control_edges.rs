@@ -21,6 +21,27 @@ pub fn chain_threads(program: &mut Program) {
     }
 }
 
+/// As [`chain_threads`], for a program with asynchronous transfers and one thread: these are not between the thread's other tasks, but
+/// between the transfers before and after. What the reuse of memory needs is added as by [`order_reuse`].
+pub fn chain_around_transfers(program: &mut Program) {
+    let Some(graph) = TaskGraph::of(program) else { return };
+    let mut edges: Vec<(u32, u32)> = graph.edges().collect();
+    edges.sort_unstable();
+    let (mut last, mut last_transfer) = (None, None);
+    for index in 0..program.tasks.len() as u32 {
+        let task = &program.tasks[index as usize];
+        let (concurrent, waits_for_others) = (task.is_async_transfer(), task.waits_for_others());
+        let before = if concurrent { None } else { last.replace(index) };
+        let transfer_before = if waits_for_others { last_transfer.replace(index) } else { None };
+        for from in before.into_iter().chain(transfer_before.filter(|transfer| before != Some(*transfer))) {
+            if edges.binary_search(&(from, index)).is_err() {
+                add_control(program, from, index);
+            }
+        }
+    }
+    order_reuse(program);
+}
+
 /// Adds the control edges that memory reuse needs and no more. Where two registers overlap and happens-before does not order
 /// them, the users of the register with the earlier producer must end before the other's producer acts. "Earlier" is by
 /// position in `Program::tasks`. That order must be topological, and the blocks must come from lifetimes over it.

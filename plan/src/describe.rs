@@ -424,7 +424,8 @@ fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
             format!("{how} {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
         }
         Some(Exec::Boxing(exec)) => {
-            format!("{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)
+            let how = if exec.is_async { "asynchronous " } else { "" };
+            format!("{how}{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)
         }
         Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
         Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),

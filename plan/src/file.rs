@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use crate::checksum::checksum;
+use crate::checksum::{LEAF, checksum};
 use crate::format::{Section, SectionKind, damaged, decode_header, malformed};
+use crate::leaves::{self, Leaves};
 use crate::mapped_bytes::MappedBytes;
 use crate::parts::Parts;
 use crate::{
     Arg, ArgSource, BackendExec, Finding, FindingKind, KernelCode, OpenError, Plan, PlanBuilder, WriteError, ranges,
-    verify,
+    rank_part, verify,
 };
 
 /// A structure larger than this is refused before it is decoded.
@@ -30,6 +31,8 @@ pub struct PlanFile {
 enum Content {
     /// In one piece, as a file has them.
     Map(MappedBytes, Vec<Section>),
+    /// In one piece, of which the leaves that are listed are verified when they are read first.
+    Part(MappedBytes, Vec<Section>, Vec<Leaves>),
     /// In memory.
     Parts(Parts),
 }
@@ -40,6 +43,38 @@ impl PlanFile {
         let path = path.as_ref();
         let map = MappedBytes::file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Self::from_map(map, Some(path.to_owned()))
+    }
+
+    /// Opens the part of a file that a rank of the plan's meshes needs: the structure, the kernels, and the weights that it reads. Nothing else is
+    /// read, so the time and memory that this takes hardly depend on the number of ranks. Other weights and payloads are verified
+    /// when they are asked for, and are absent if they are damaged; [`PlanFile::bytes`] are not verified.
+    pub fn open_for_rank(path: impl AsRef<Path>, rank: usize) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let map = MappedBytes::file_in_part(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let bytes = map.bytes();
+        let sections = decode_header(bytes)?;
+        let leaves = match leaves::table(bytes, &sections)? {
+            None => Vec::new(),
+            Some(table) => {
+                let in_part = |kind| matches!(kind, SectionKind::Weights | SectionKind::Payload);
+                let contents = sections.iter().zip(table).filter(|(section, _)| in_part(section.kind));
+                contents.map(|(section, checksums)| Leaves::new(section.kind, checksums)).collect()
+            }
+        };
+        let read_whole = |section: &&Section| {
+            section.kind != SectionKind::Leaves && leaves.iter().all(|own: &Leaves| own.kind() != section.kind)
+        };
+        verify_checksums(bytes, sections.iter().filter(read_whole))?;
+        let plan = decode_structure(bytes, &sections)?;
+        let file = Self { plan, content: Content::Part(map, sections, leaves), path: Some(path.to_owned()) };
+        let findings = file.integrity();
+        if !findings.is_empty() {
+            return Err(OpenError::Invalid(findings));
+        }
+        let own = rank_part::weights(&file.plan, rank);
+        let ranges = own.iter().filter_map(|index| file.plan.weights.get(*index as usize));
+        ranges.into_iter().try_for_each(|weight| file.verify_range(SectionKind::Weights, weight.offset, weight.len))?;
+        Ok(file)
     }
 
     /// Reads a file into memory that no other process can change, and opens it if `check` accepts its bytes. Nothing of it is decoded
@@ -80,17 +115,9 @@ impl PlanFile {
     fn from_map(map: MappedBytes, path: Option<PathBuf>) -> Result<Self, OpenError> {
         let bytes = map.bytes();
         let sections = decode_header(bytes)?;
-        for section in &sections {
-            if checksum(section_bytes(bytes, section)) != section.checksum {
-                return Err(damaged(format!("the checksum of the {} section does not match", section.kind.name())));
-            }
-        }
-        let structure = sections.iter().find(|section| section.kind == SectionKind::Structure);
-        let structure = structure.ok_or_else(|| malformed("there is no structure section"))?;
-        if structure.len > MAX_STRUCTURE {
-            return Err(malformed(format!("the structure section has {} bytes", structure.len)));
-        }
-        let plan = Plan::decode(section_bytes(bytes, structure)).map_err(|error| malformed(error.to_string()))?;
+        verify_checksums(bytes, sections.iter())?;
+        leaves::table(bytes, &sections)?;
+        let plan = decode_structure(bytes, &sections)?;
         let file = Self { plan, content: Content::Map(map, sections), path };
         let findings = file.integrity();
         if findings.is_empty() { Ok(file) } else { Err(OpenError::Invalid(findings)) }
@@ -122,7 +149,7 @@ impl PlanFile {
     /// The whole file; that of a plan in memory is put together.
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         match &self.content {
-            Content::Map(map, _) => Cow::Borrowed(map.bytes()),
+            Content::Map(map, _) | Content::Part(map, ..) => Cow::Borrowed(map.bytes()),
             Content::Parts(parts) => Cow::Owned(parts.packed()),
         }
     }
@@ -130,7 +157,7 @@ impl PlanFile {
     /// Bytes of the whole file.
     pub fn file_len(&self) -> u64 {
         match &self.content {
-            Content::Map(map, _) => map.bytes().len() as u64,
+            Content::Map(map, _) | Content::Part(map, ..) => map.bytes().len() as u64,
             Content::Parts(parts) => parts.file_len(),
         }
     }
@@ -138,7 +165,9 @@ impl PlanFile {
     /// The size of a section; 0 when the plan has none of that kind.
     pub fn section_len(&self, kind: SectionKind) -> u64 {
         match &self.content {
-            Content::Map(_, sections) => sections.iter().find(|s| s.kind == kind).map_or(0, |s| s.len),
+            Content::Map(_, sections) | Content::Part(_, sections, _) => {
+                sections.iter().find(|s| s.kind == kind).map_or(0, |s| s.len)
+            }
             Content::Parts(parts) => parts.len(kind),
         }
     }
@@ -146,7 +175,9 @@ impl PlanFile {
     /// The checksum of a section.
     pub fn section_checksum(&self, kind: SectionKind) -> Option<[u8; 16]> {
         match &self.content {
-            Content::Map(_, sections) => sections.iter().find(|s| s.kind == kind).map(|s| s.checksum),
+            Content::Map(_, sections) | Content::Part(_, sections, _) => {
+                sections.iter().find(|s| s.kind == kind).map(|s| s.checksum)
+            }
             Content::Parts(parts) => parts.checksum(kind),
         }
     }
@@ -155,7 +186,7 @@ impl PlanFile {
     /// that kind. They start at a page boundary.
     fn section(&self, kind: SectionKind) -> &[u8] {
         match &self.content {
-            Content::Map(map, sections) => {
+            Content::Map(map, sections) | Content::Part(map, sections, _) => {
                 sections.iter().find(|s| s.kind == kind).map_or(&[], |s| section_bytes(map.bytes(), s))
             }
             Content::Parts(parts) => parts.whole(kind),
@@ -171,7 +202,7 @@ impl PlanFile {
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
         let weight = self.plan.weights.get(index as usize)?;
         match &self.content {
-            Content::Map(..) => slice(self.section(SectionKind::Weights), weight.offset, weight.len),
+            Content::Map(..) | Content::Part(..) => self.range(SectionKind::Weights, weight.offset, weight.len),
             Content::Parts(parts) => parts.weight(weight.offset, weight.len),
         }
     }
@@ -184,7 +215,27 @@ impl PlanFile {
 
     /// The payload of a backend task; `None` when it is outside its section, which opening a plan rules out.
     pub fn payload(&self, exec: &BackendExec) -> Option<&[u8]> {
-        slice(self.section(SectionKind::Payload), exec.offset, exec.len)
+        self.range(SectionKind::Payload, exec.offset, exec.len)
+    }
+
+    /// Bytes of a section, which are verified now where the file is read in part.
+    fn range(&self, kind: SectionKind, offset: u64, len: u64) -> Option<&[u8]> {
+        self.verify_range(kind, offset, len).ok()?;
+        slice(self.section(kind), offset, len)
+    }
+
+    fn verify_range(&self, kind: SectionKind, offset: u64, len: u64) -> Result<(), OpenError> {
+        let Content::Part(_, _, leaves) = &self.content else { return Ok(()) };
+        let Some(own) = leaves.iter().find(|own| own.kind() == kind) else { return Ok(()) };
+        own.verify(self.section(kind), offset..offset.saturating_add(len))
+    }
+
+    /// Bytes of the sections that were read and verified: all, but for a file that is opened for a rank.
+    pub fn verified_len(&self) -> u64 {
+        let all = SectionKind::ALL.map(|kind| self.section_len(kind)).iter().sum();
+        let Content::Part(_, _, leaves) = &self.content else { return all };
+        let left = |own: &Leaves| self.section_len(own.kind()).saturating_sub((own.count() * LEAF) as u64);
+        all - leaves.iter().map(left).sum::<u64>()
     }
 
     /// The bytes that a weight argument names from its offset on; `None` for registers.
@@ -208,6 +259,12 @@ impl PlanFile {
         if findings.is_empty() { Ok(()) } else { Err(findings) }
     }
 
+    /// What concerns one rank of that proof. When every rank does this for itself, with the same plan, all of it is proven.
+    pub fn verify_rank(&self, rank: usize) -> Result<(), Vec<Finding>> {
+        let findings = verify::verify_rank(&self.plan, rank);
+        if findings.is_empty() { Ok(()) } else { Err(findings) }
+    }
+
     /// Proves that the plan can run: see [`verify()`]. The bytes of each kernel are compared with their hash.
     pub fn verify(&self) -> Result<(), Vec<Finding>> {
         let changed = |(index, code): (u32, &KernelCode)| {
@@ -224,6 +281,24 @@ impl fmt::Debug for PlanFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlanFile").field("path", &self.path).field("model", &self.plan.info.model).finish()
     }
+}
+
+fn verify_checksums<'s>(bytes: &[u8], sections: impl Iterator<Item = &'s Section>) -> Result<(), OpenError> {
+    for section in sections {
+        if checksum(section_bytes(bytes, section)) != section.checksum {
+            return Err(damaged(format!("the checksum of the {} section does not match", section.kind.name())));
+        }
+    }
+    Ok(())
+}
+
+fn decode_structure(bytes: &[u8], sections: &[Section]) -> Result<Plan, OpenError> {
+    let structure = sections.iter().find(|section| section.kind == SectionKind::Structure);
+    let structure = structure.ok_or_else(|| malformed("there is no structure section"))?;
+    if structure.len > MAX_STRUCTURE {
+        return Err(malformed(format!("the structure section has {} bytes", structure.len)));
+    }
+    Plan::decode(section_bytes(bytes, structure)).map_err(|error| malformed(error.to_string()))
 }
 
 fn section_bytes<'a>(bytes: &'a [u8], section: &Section) -> &'a [u8] {

@@ -12,7 +12,7 @@ use crate::OpenError;
 use crate::checksum::{Checksum, checksum};
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 /// Sections start at multiples of this, so that they can be mapped by page.
 pub const SECTION_ALIGN: u64 = 4096;
 /// Weights and kernels start at multiples of this inside their sections.
@@ -36,10 +36,12 @@ pub enum SectionKind {
     Weights = 3,
     /// Bytes for backends.
     Payload = 4,
+    /// The checksums of the leaves of all other sections, where one has more than one leaf.
+    Leaves = 5,
 }
 
 impl SectionKind {
-    /// Every kind, in the order of the file.
+    /// Every kind of contents, in the order of the file.
     pub const ALL: [SectionKind; 4] = [Self::Structure, Self::Code, Self::Weights, Self::Payload];
 
     /// Name for people.
@@ -49,6 +51,7 @@ impl SectionKind {
             SectionKind::Code => "code",
             SectionKind::Weights => "weights",
             SectionKind::Payload => "payload",
+            SectionKind::Leaves => "leaves",
         }
     }
 }
@@ -130,7 +133,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Vec<Section>, OpenError> {
 
 fn decode_entry(entry: &[u8]) -> Result<Section, OpenError> {
     let number = u32_at(entry, 0);
-    let kind = SectionKind::ALL.into_iter().find(|&kind| kind as u32 == number);
+    let kind = SectionKind::ALL.into_iter().chain([SectionKind::Leaves]).find(|&kind| kind as u32 == number);
     let kind = kind.ok_or_else(|| malformed(format!("section kind {number} is not known")))?;
     if entry[4..8] != [0; 4] || entry[24..32] != [0; 8] {
         return Err(malformed(format!("reserved fields of the {} section are set", kind.name())));

@@ -39,6 +39,7 @@ mod format;
 mod kernel_calls;
 mod largest_values;
 mod layout;
+mod leaves;
 #[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
 mod mapped_bytes;
 mod mesh;
@@ -46,6 +47,7 @@ pub mod packing;
 mod parts;
 mod phases;
 mod ranges;
+mod rank_part;
 mod rates;
 mod structure;
 mod task;
@@ -58,7 +60,7 @@ mod write;
 
 pub use builder::PlanBuilder;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
-pub use control_edges::{chain_threads, order_reuse};
+pub use control_edges::{chain_around_transfers, chain_threads, order_reuse};
 pub use declared_call::{DeclaredArg, DeclaredCall};
 #[cfg(feature = "describe")]
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};

@@ -43,6 +43,15 @@ impl From<Mmap> for MappedBytes {
 impl MappedBytes {
     /// Maps a file, with its pages brought in at once: verifying the checksums reads all of them anyway.
     pub fn file(path: &Path) -> io::Result<Self> {
+        Self::map(path, MmapOptions::new().populate())
+    }
+
+    /// Maps a file of which a part is read.
+    pub fn file_in_part(path: &Path) -> io::Result<Self> {
+        Self::map(path, &MmapOptions::new())
+    }
+
+    fn map(path: &Path, options: &MmapOptions) -> io::Result<Self> {
         let file = File::open(path)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
@@ -54,7 +63,7 @@ impl MappedBytes {
         // SAFETY: the map is private and read-only. Plans are written to a temporary name and renamed, so no writer of
         // this crate changes a file under a map. A foreign program that truncates or rewrites the file in place while
         // it is mapped breaks any mapped reader; that is the documented price of not copying the weights.
-        let map = unsafe { MmapOptions::new().populate().map_copy_read_only(&file)? };
+        let map = unsafe { options.map_copy_read_only(&file)? };
         Ok(Self { len: map.len(), map })
     }
 

@@ -49,7 +49,7 @@ impl Parts {
             SectionKind::Structure => &self.structure,
             SectionKind::Code => self.code.bytes(),
             SectionKind::Payload => self.payload.bytes(),
-            SectionKind::Weights => &[],
+            SectionKind::Weights | SectionKind::Leaves => &[],
         }
     }
 

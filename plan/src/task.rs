@@ -82,6 +82,16 @@ impl Task {
     pub fn task_id(&self) -> Option<TaskId> {
         TaskId::from_raw(self.id)
     }
+
+    /// Whether it is a transfer that is under way while its rank goes on with other tasks.
+    pub fn is_async_transfer(&self) -> bool {
+        matches!(&self.exec, Some(Exec::Boxing(exec)) if exec.is_async)
+    }
+
+    /// Whether it is a transfer for which its rank waits for others.
+    pub(crate) fn waits_for_others(&self) -> bool {
+        matches!(&self.exec, Some(Exec::Boxing(exec)) if !exec.transfer.is_local())
+    }
 }
 
 /// What a task runs.
@@ -122,6 +132,9 @@ pub struct BoxingExec {
     /// The register that gets its part after, whose element type is that of both.
     #[prost(uint32, tag = "3")]
     pub dst: u32,
+    /// Whether the rank goes on with other tasks while data is under way. Then the transfer ends when its readers need it.
+    #[prost(bool, tag = "4")]
+    pub is_async: bool,
 }
 
 /// Kinds of control flow.

@@ -161,6 +161,11 @@ impl Transfer {
         count.map(|_| ()).ok_or_else(|| format!("no tensor has extents {:?}", self.dims))
     }
 
+    /// Whether every rank has all that it needs, so that none waits for another.
+    pub fn is_local(&self) -> bool {
+        self.from.iter().all(|layout| layout.kind() == LayoutKind::Broadcast)
+    }
+
     /// The group of `rank` on a mesh of this shape.
     pub fn group(&self, mesh: &[usize], rank: u32) -> Group {
         let own = coords(mesh, rank as usize);

@@ -4,8 +4,9 @@ use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::blobs::Blob;
-use crate::checksum::{Checksum, Hasher};
+use crate::checksum::{Checksum, Hasher, leaf_count, root};
 use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
+use crate::leaves::has_leaves;
 use crate::{PlanBuilder, WriteError, verify};
 use of_files::AtomicFile;
 use prost::Message;
@@ -74,8 +75,12 @@ pub(crate) fn stream(contents: [&[Blob<'_>]; 4], out: &mut (impl Write + Seek)) 
     let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
     // The header is known only at the end, when everything is hashed; space for it is left free.
     writer.pad_to(SECTION_ALIGN)?;
+    let mut leaves = Vec::new();
     for (kind, blobs) in SectionKind::ALL.into_iter().zip(contents) {
-        writer.section(kind, blobs)?;
+        leaves.extend(writer.section(kind, blobs)?);
+    }
+    if has_leaves(contents.map(end)) {
+        writer.section(SectionKind::Leaves, &[Blob::new(0, leaves.as_flattened())])?;
     }
     let SectionWriter { out, sections, .. } = writer;
     let header = encode_header(&sections);
@@ -90,11 +95,12 @@ struct SectionWriter<'a, W> {
 }
 
 impl<W: Write> SectionWriter<'_, W> {
-    fn section(&mut self, kind: SectionKind, blobs: &[Blob<'_>]) -> io::Result<()> {
+    /// Writes a section. Returns the checksums of its leaves.
+    fn section(&mut self, kind: SectionKind, blobs: &[Blob<'_>]) -> io::Result<Vec<Checksum>> {
         let len = end(blobs);
         // An empty section is left out, so that the file ends with the last byte of the last section.
         if len == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.pad_to(align_up(self.position, SECTION_ALIGN))?;
         let offset = self.position;
@@ -108,8 +114,9 @@ impl<W: Write> SectionWriter<'_, W> {
             self.out.write_all(bytes)?;
             self.position += bytes.len() as u64;
         }
-        self.sections.push(Section { kind, offset, len, checksum: hasher.finish() });
-        Ok(())
+        let leaves = hasher.leaves();
+        self.sections.push(Section { kind, offset, len, checksum: root(&leaves) });
+        Ok(leaves)
     }
 
     fn pad_to(&mut self, position: u64) -> io::Result<()> {
@@ -126,7 +133,9 @@ pub(crate) fn end(blobs: &[Blob<'_>]) -> u64 {
 
 /// Bytes of a file whose sections have these sizes.
 pub(crate) fn sections_len(sections: [u64; 4]) -> u64 {
-    let sections = sections.into_iter().filter(|len| *len > 0);
+    let leaves = sections.into_iter().map(leaf_count).sum::<usize>() as u64 * size_of::<Checksum>() as u64;
+    let leaves = has_leaves(sections).then_some(leaves);
+    let sections = sections.into_iter().chain(leaves).filter(|len| *len > 0);
     sections.fold(SECTION_ALIGN, |at, len| align_up(at, SECTION_ALIGN) + len)
 }
 

@@ -16,6 +16,8 @@
 
 use of_plan::{Program, Rates, TaskGraph};
 
+use crate::transfer_thread::is_concurrent;
+
 /// An actor: the index of its task in the program.
 pub type ActorId = u32;
 
@@ -185,7 +187,10 @@ impl Actor {
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&register| {
             let input_of = |actor: u32| index_of(&program.tasks[actor as usize].consumes, register);
-            let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), at_launch: false };
+            // A rank's transfers are executed in the order in which they are launched, so each may be launched behind the one before.
+            let concurrent =
+                |actor: u32| is_concurrent(program, task) && is_concurrent(program, &program.tasks[actor as usize]);
+            let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), at_launch: concurrent(actor) };
             let consumers = graph.consumers[register as usize].iter().map(consumer).collect();
             let copies = program.registers[register as usize].copies as usize;
             Output { consumers, pending: vec![0; copies], period: period(register) }

@@ -15,6 +15,7 @@ use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::index_operands::index_operands;
 use crate::task_context::{Operand, RegisterRef};
+use crate::transfer_thread::{TransferThread, is_concurrent};
 use crate::{Handle, LoadContext, Loader, RankContext, SessionError, Tensor};
 
 /// What binding needs.
@@ -30,6 +31,8 @@ pub(crate) struct Binder<'a> {
     pub inner: &'a dyn Fn(usize) -> Result<Box<dyn InnerProgram>, SessionError>,
     /// Where the program is one of several ranks.
     pub rank_context: Option<&'a RankContext>,
+    /// The thread of asynchronous transfers, where there are some.
+    pub transfers: Option<&'a TransferThread>,
     /// See [`LoadContext::device`].
     pub device: usize,
     /// What executables that are loaded gave for others of their backend, by register.
@@ -183,6 +186,11 @@ impl<'a> Binder<'a> {
         let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
         let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
         let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
+        if let Some(thread) = self.transfers
+            && is_concurrent(self.program, task)
+        {
+            return thread.bind(call).map(BoundTask::Transfer).ok_or_else(|| broken(task));
+        }
         Ok(BoundTask::Boxing(Box::new(call)))
     }
 

@@ -1,7 +1,7 @@
 //! Bound tasks: what a task executes when its actor acts, with addresses and executables resolved.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use of_plan::Extent;
 use smallvec::SmallVec;
@@ -10,8 +10,10 @@ use crate::boxing::BoxingCall;
 use crate::combine::Combine;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};
+use crate::error::panic_text;
 use crate::index_operands::{IndexOperand, describe};
 use crate::task_context::{Context, Operand, RegisterRef};
+use crate::transfer_thread::TransferCall;
 use crate::value_layout::KernelArgs;
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
@@ -35,6 +37,8 @@ pub(crate) enum BoundTask {
     CopyObject { src: u32, dst: u32 },
     /// A rank's part of a transfer.
     Boxing(Box<BoxingCall>),
+    /// The same, while the rank goes on with other tasks.
+    Transfer(TransferCall),
     /// Copies the caller's value into a register.
     Feed { port: usize, to: RegisterRef },
     /// Returns a register's value to the caller.
@@ -101,7 +105,12 @@ pub(crate) struct BackendCall {
 impl BoundTask {
     /// Whether its work is asynchronous.
     pub fn is_async(&self) -> bool {
-        matches!(self, BoundTask::Backend(call) if call.is_async)
+        self.is_transfer() || matches!(self, BoundTask::Backend(call) if call.is_async)
+    }
+
+    /// Whether it is an asynchronous transfer.
+    pub fn is_transfer(&self) -> bool {
+        matches!(self, BoundTask::Transfer(_))
     }
 
     /// Executes the task, or launches it if it is asynchronous. Returns whether it is in flight.
@@ -109,15 +118,17 @@ impl BoundTask {
     pub fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
         match self {
             BoundTask::Backend(call) => call.begin(context),
+            BoundTask::Transfer(call) => call.begin(context),
             work => work.run(context).map(|()| false),
         }
     }
 
-    /// Takes the results of asynchronous work.
-    pub fn end(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+    /// Takes the results of asynchronous work. Returns when it began, where that was later than its launch.
+    pub fn end(&mut self, context: &Context<'_>) -> Result<Option<Instant>, RunError> {
         match self {
-            BoundTask::Backend(call) => call.end(context),
-            _ => Ok(()),
+            BoundTask::Backend(call) => call.end(context).map(|()| None),
+            BoundTask::Transfer(call) => call.end(context).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -154,7 +165,11 @@ impl BoundTask {
             BoundTask::Dynamic(call) => call.run(context),
             BoundTask::Backend(call) => call.run(context),
             BoundTask::Control(call) => call.run(context),
-            BoundTask::Boxing(call) => call.run(context),
+            BoundTask::Boxing(call) => call.run(context.iteration).map_err(|error| match error {
+                RunError::Internal(what) => context.internal(&what),
+                other => other,
+            }),
+            BoundTask::Transfer(call) => call.begin(context).map(|_| ()),
             BoundTask::Feed { port, to } => context.feed(*port, to),
             BoundTask::Fetch { port, from } => context.fetch(*port, from),
         }
@@ -377,10 +392,4 @@ fn kernel_error(status: i32, operands: &[IndexOperand], context: &Context<'_>) -
         7 => ExecError::Input(format!("an integer is divided by zero{}", describe(operands, context))),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
-}
-
-/// The message of a panic.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

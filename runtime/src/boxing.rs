@@ -6,7 +6,6 @@ use crate::RunError;
 use crate::combine::{Combine, combine, identity_element};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
-use crate::task_context::Context;
 use crate::transport::{Stopped, TransferBlock};
 
 /// A rank's part of a transfer, over its transport.
@@ -84,6 +83,11 @@ impl RankTransfer {
     /// # Errors
     /// When a rank stopped.
     pub fn run(&self, mine: &[u8], target: &mut [u8]) -> Result<(), Stopped> {
+        self.run_with(mine, target, false)
+    }
+
+    /// As [`RankTransfer::run`]; `concurrent` says that another thread of the rank computes meanwhile.
+    fn run_with(&self, mine: &[u8], target: &mut [u8], concurrent: bool) -> Result<(), Stopped> {
         if let Some(identity_element) = &self.gaps {
             target.chunks_exact_mut(identity_element.len()).for_each(|x| x.copy_from_slice(identity_element));
         }
@@ -100,33 +104,32 @@ impl RankTransfer {
         if !self.from.is_empty() || !self.sends.is_empty() {
             let blocks: Vec<TransferBlock<'_>> =
                 self.sends.iter().map(|(to, block)| TransferBlock { to: *to, bytes: mine, block, element }).collect();
-            self.rank_context.transport.rendezvous(
-                self.rank_context.rank,
-                self.id,
-                &blocks,
-                &self.from,
-                &mut |sender, received| {
-                    let theirs = &self.targets[sender];
-                    // A transport may give a block of bytes.
-                    let TransferBlock { bytes, block: runs, element: of, .. } = received;
-                    let received = Block { bytes, runs, element: of };
-                    if sender == 0
-                        && let Some((at, runs, block)) = own
-                    {
-                        let mine = Block { bytes: mine, runs, element };
-                        let done = match at {
-                            0 => put_both(target, element, (block, &mine), (theirs, &received)),
-                            1 => put_both(target, element, (theirs, &received), (block, &mine)),
-                            _ => false,
-                        };
-                        if done {
-                            own = None;
-                            return;
-                        }
+            let mut take = |sender: usize, received: TransferBlock<'_>| {
+                let theirs = &self.targets[sender];
+                // A transport may give a block of bytes.
+                let TransferBlock { bytes, block: runs, element: of, .. } = received;
+                let received = Block { bytes, runs, element: of };
+                if sender == 0
+                    && let Some((at, runs, block)) = own
+                {
+                    let mine = Block { bytes: mine, runs, element };
+                    let done = match at {
+                        0 => put_both(target, element, (block, &mine), (theirs, &received)),
+                        1 => put_both(target, element, (theirs, &received), (block, &mine)),
+                        _ => false,
+                    };
+                    if done {
+                        own = None;
+                        return;
                     }
-                    fits &= put_own(&mut own, sender, target) && theirs.put(target, element, &received);
-                },
-            )?;
+                }
+                fits &= put_own(&mut own, sender, target) && theirs.put(target, element, &received);
+            };
+            let (transport, me) = (&self.rank_context.transport, self.rank_context.rank);
+            match concurrent {
+                true => transport.rendezvous_concurrently(me, self.id, &blocks, &self.from, &mut take)?,
+                false => transport.rendezvous(me, self.id, &blocks, &self.from, &mut take)?,
+            }
         }
         fits &= put_own(&mut own, self.targets.len(), target);
         if !fits {
@@ -159,10 +162,19 @@ impl BoxingCall {
     }
 
     /// Executes the rendezvous with the other ranks.
-    pub fn run(&self, context: &Context<'_>) -> Result<(), RunError> {
-        let target = self.dst.bytes_mut(context.iteration);
-        let target = target.ok_or_else(|| context.internal("receives into a constant"))?;
-        self.transfer.run(self.src.bytes(context.iteration), target).map_err(|Stopped| RunError::Stopped)
+    pub fn run(&self, iteration: u64) -> Result<(), RunError> {
+        self.run_with(iteration, false)
+    }
+
+    /// The same on a thread that runs while others compute.
+    pub fn run_concurrently(&self, iteration: u64) -> Result<(), RunError> {
+        self.run_with(iteration, true)
+    }
+
+    fn run_with(&self, iteration: u64, concurrent: bool) -> Result<(), RunError> {
+        let target = self.dst.bytes_mut(iteration);
+        let target = target.ok_or_else(|| RunError::Internal("receives into a constant".into()))?;
+        self.transfer.run_with(self.src.bytes(iteration), target, concurrent).map_err(|Stopped| RunError::Stopped)
     }
 }
 

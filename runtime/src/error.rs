@@ -1,5 +1,7 @@
 //! Errors of sessions and runs.
 
+use std::any::Any;
+
 use of_plan::Finding;
 
 use crate::{ExecError, LoadError, ValueError};
@@ -231,4 +233,10 @@ impl From<ValueError> for ExecError {
     fn from(error: ValueError) -> Self {
         ExecError::Failed(error.to_string())
     }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

@@ -4,6 +4,9 @@
 //! completion. So two kinds of consumers may proceed at launch. The first are consumers of a control register. The second
 //! are asynchronous executables of the same backend that receive the value by its handle: their work waits on the device.
 //!
+//! Transfers are different: one that is launched goes on to read its input, and only the next transfer may be launched meanwhile. Their
+//! actors know that from the program alone ([`crate::actor`]).
+//!
 //! The happens-before relation of the verifier still proves memory safety: a task that reuses memory comes after all users
 //! of that memory. A user that was launched no longer accesses the memory, or it has a consumer that waits for completion.
 
@@ -34,7 +37,8 @@ impl LaunchNotifications {
         };
         let readers = |register: &u32| &graph.consumers[*register as usize];
         let mut out = Vec::new();
-        for (task, producer) in program.tasks.iter().zip(0..).filter(|(_, id)| is_async(*id)) {
+        let executables = |id: &u32| is_async(*id) && !bound_tasks[*id as usize].is_transfer();
+        for (task, producer) in program.tasks.iter().zip(0..).filter(|(_, id)| executables(id)) {
             let control = |register: &u32| program.registers[*register as usize].is_control();
             // An output without readers cannot delay reuse of its memory, and an object may bind shape symbols.
             let block = |register: &u32| {

@@ -49,6 +49,7 @@ mod static_schedule;
 mod symbols;
 mod task_context;
 mod thread;
+mod transfer_thread;
 mod transport;
 mod value;
 mod value_layout;
@@ -79,6 +80,7 @@ pub use simulator::{
     CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,
 };
+pub use static_schedule::StaticSchedule;
 pub use transport::{StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};
 pub use variables::Variables;

@@ -10,11 +10,16 @@ use crate::device::AlignedBytes;
 use crate::session::memory;
 use crate::{RunError, SessionError, Tensor, Value, cpu};
 
-/// A mesh of a plan, after the proof that its ranks can run together, on this processor.
-pub(crate) fn verified_mesh(plan: &PlanFile, mesh: usize) -> Result<&MeshProgram, SessionError> {
+/// A mesh of a plan, after the proof that its ranks can run together, on this processor; after what concerns rank `only` of that proof,
+/// where the others are processes that do the same.
+pub(crate) fn verified_mesh(plan: &PlanFile, mesh: usize, only: Option<usize>) -> Result<&MeshProgram, SessionError> {
     let count = plan.plan().meshes.len();
     let desc = plan.plan().meshes.get(mesh).ok_or(SessionError::Mesh { index: mesh, count })?;
-    plan.verify_meshes().map_err(SessionError::Invalid)?;
+    match only {
+        Some(rank) => plan.verify_rank(rank),
+        None => plan.verify_meshes(),
+    }
+    .map_err(SessionError::Invalid)?;
     for port in desc.inputs.iter().chain(&desc.outputs) {
         if partial_kind(&port.layout).is_some_and(|kind| combine(port.dtype(), kind).is_none()) {
             return Err(SessionError::Combine { task: port.name.clone(), dtype: port.dtype().name() });

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use of_plan::{MeshProgram, PlanFile, Program};
 
-use crate::bound_task::panic_text;
 use crate::device::CodeMap;
+use crate::error::panic_text;
 use crate::memory_budget::check_memory;
 use crate::mesh_ports::{check_inputs, gather, scatter, verified_mesh, zeros_for};
 use crate::mesh_variables::MeshVariables;
@@ -74,7 +74,7 @@ impl MeshSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        let desc = verified_mesh(&plan, mesh)?;
+        let desc = verified_mesh(&plan, mesh, None)?;
         let code = CodeMap::new(&plan).map_err(|error| code_error(&plan, error))?;
         let code = Arc::new(code);
         let all = worker_count(options, plan.plan().environment.threads);

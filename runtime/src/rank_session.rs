@@ -42,7 +42,7 @@ impl RankSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        let desc = verified_mesh(&plan, mesh)?;
+        let desc = verified_mesh(&plan, mesh, Some(rank))?;
         let count = desc.ranks.len();
         let own = desc.ranks.get(rank).ok_or(SessionError::Rank { rank, count })?;
         let code = Arc::new(CodeMap::new(&plan).map_err(|error| code_error(&plan, error))?);

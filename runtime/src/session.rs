@@ -11,11 +11,12 @@ use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, PlanFile,
 
 use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
-use crate::bound_task::{BoundTask, panic_text};
+use crate::bound_task::BoundTask;
 use crate::bus::{ActorLocations, ThreadMsg, connect};
 use crate::cancel::Canceller;
 use crate::control::InnerProgram;
 use crate::device::{Arena, CodeError, CodeMap, Scratch};
+use crate::error::panic_text;
 use crate::flight_recorder::{self, FlightRecorder};
 use crate::io::{CheckedInputs, Ports, lock};
 use crate::launch_notifications::LaunchNotifications;
@@ -26,6 +27,7 @@ use crate::profile::{Clocks, TaskTiming};
 use crate::static_schedule::StaticSchedule;
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
+use crate::transfer_thread::TransferThread;
 use crate::value_layout::ValueLayout;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
@@ -59,6 +61,8 @@ pub struct Session {
     variables: Option<SessionVariables>,
     poison: Option<String>,
     retired: bool,
+    /// Executes asynchronous transfers. It ends last.
+    _transfers: Option<TransferThread>,
 }
 
 /// The variables of a session's program.
@@ -214,8 +218,22 @@ impl Session {
             )?))
         };
         let code = Arc::clone(&resources.code);
-        let mut binder =
-            Binder { plan, program: desc, arena, code, loaders, threads, inner: &inner, rank_context, device, handles };
+        let recorder = recorder(desc, rank_context)?;
+        let thread = rank_context.map(|rank| TransferThread::of(desc, &rank.transport, &recorder, &resources.pool));
+        let thread = thread.transpose().map_err(SessionError::Thread)?.flatten();
+        let mut binder = Binder {
+            plan,
+            program: desc,
+            arena,
+            code,
+            loaders,
+            threads,
+            inner: &inner,
+            rank_context,
+            transfers: thread.as_ref(),
+            device,
+            handles,
+        };
         let mut bound_tasks = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
         let notifications = LaunchNotifications::of(desc, &graph, &bound_tasks, &binder.handles);
         notifications.apply(desc, &graph, &mut bound_tasks);
@@ -228,7 +246,7 @@ impl Session {
             layout: ValueLayout::new(desc, &graph, &bound_tasks),
             pool: Arc::clone(&resources.pool),
             canceller: Arc::clone(&resources.canceller),
-            recorder: recorder(desc, rank_context)?,
+            recorder,
             clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
             cancelled_before: AtomicU32::new(u32::MAX),
@@ -256,8 +274,17 @@ impl Session {
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let (others, checked_inputs) = (Vec::new(), CheckedInputs::default());
         let variables = variables.map(|values| SessionVariables::new(values, desc));
-        let mut session =
-            Self { shared, caller, sources, others, checked_inputs, variables, poison: None, retired: false };
+        let mut session = Self {
+            shared,
+            caller,
+            sources,
+            others,
+            checked_inputs,
+            variables,
+            poison: None,
+            retired: false,
+            _transfers: thread,
+        };
         for end in ends {
             session.spawn(end)?;
         }
@@ -564,10 +591,12 @@ fn actor_threads(
     let ends = connect(&capacities, &Arc::new(locations)).into_iter().zip(dealt).enumerate();
     let ends = ends.map(|(number, (bus, mut actors))| {
         for local in &mut actors {
-            if let BoundTask::Backend(call) = &mut local.work
-                && call.is_async
-            {
-                call.on_complete = bus.on_complete(local.task as ActorId);
+            match &mut local.work {
+                BoundTask::Backend(call) if call.is_async => {
+                    call.on_complete = bus.on_complete(local.task as ActorId);
+                }
+                BoundTask::Transfer(call) => call.on_complete = bus.on_complete(local.task as ActorId),
+                _ => {}
             }
         }
         let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
@@ -576,8 +605,20 @@ fn actor_threads(
         // Programs with a schedule have one thread.
         let schedule = StaticSchedule::of(program).filter(|_| number == 0);
         let acts = if schedule.is_some() { program.acts() } else { alive };
-        let (shared, in_flight, running) = (Arc::clone(shared), 0, 0);
-        Ok(ActorThread { shared, bus, actors, schedule, scratch, acts, left: acts, in_flight, running, alive })
+        let (shared, in_flight, transfers, running) = (Arc::clone(shared), 0, 0, 0);
+        Ok(ActorThread {
+            shared,
+            bus,
+            actors,
+            schedule,
+            scratch,
+            acts,
+            left: acts,
+            in_flight,
+            transfers,
+            running,
+            alive,
+        })
     });
     ends.collect()
 }

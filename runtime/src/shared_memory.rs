@@ -27,6 +27,24 @@ impl SharedMemory {
     pub fn restart(&self) {
         self.stopped.store(false, Ordering::SeqCst);
     }
+
+    fn exchange(
+        &self,
+        (me, id): (u32, u32),
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        spins: u32,
+    ) -> Result<(), Stopped> {
+        let own = self.ranks.get(me as usize).ok_or(Stopped)?;
+        own.publish(id, blocks, &self.stopped, spins, || {
+            for (index, peer) in from.iter().enumerate() {
+                let peer = self.ranks.get(*peer as usize).ok_or(Stopped)?;
+                peer.receive(id, me, &self.stopped, spins, &mut |block| take(index, block))?;
+            }
+            Ok(())
+        })
+    }
 }
 
 impl Transport for SharedMemory {
@@ -38,14 +56,18 @@ impl Transport for SharedMemory {
         from: &[u32],
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
-        let own = self.ranks.get(me as usize).ok_or(Stopped)?;
-        own.publish(id, blocks, &self.stopped, self.spins, || {
-            for (index, peer) in from.iter().enumerate() {
-                let peer = self.ranks.get(*peer as usize).ok_or(Stopped)?;
-                peer.receive(id, me, &self.stopped, self.spins, &mut |block| take(index, block))?;
-            }
-            Ok(())
-        })
+        self.exchange((me, id), blocks, from, take, self.spins)
+    }
+
+    fn rendezvous_concurrently(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+    ) -> Result<(), Stopped> {
+        self.exchange((me, id), blocks, from, take, 0)
     }
 
     fn stop(&self) {

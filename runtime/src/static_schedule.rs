@@ -6,7 +6,7 @@ use of_plan::Program;
 
 /// The position of a thread in its schedule. An actor that could act before its place in it is held until then.
 #[derive(Clone, Debug)]
-pub(crate) struct StaticSchedule {
+pub struct StaticSchedule {
     /// The tasks of each phase.
     phases: Vec<Range<usize>>,
     /// Phases, and how many times they run one after another.

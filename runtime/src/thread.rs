@@ -70,8 +70,9 @@ pub(crate) struct ActorThread {
     pub acts: usize,
     /// Acts that remain in this iteration.
     pub left: usize,
-    /// Acts whose work is in flight.
+    /// Acts whose work is in flight, and how many of them are transfers.
     pub in_flight: usize,
+    pub transfers: usize,
     /// For the caller's thread: others that have acts left.
     pub running: usize,
     /// Actors that have not ended.
@@ -109,9 +110,9 @@ impl ActorThread {
 
     /// Does or launches the work of an actor that was held.
     fn act(&mut self, slot: usize) -> Msg {
-        let Self { shared, actors, schedule, scratch, left, in_flight, .. } = self;
+        let Self { shared, actors, schedule, scratch, left, in_flight, transfers, .. } = self;
         let iteration = actors[slot].actor.iterations();
-        work_of(shared, &mut actors[slot], schedule, iteration, scratch, (left, in_flight))
+        work_of(shared, &mut actors[slot], schedule, iteration, scratch, (left, in_flight, transfers))
     }
 
     /// The next mail, if it comes within some time.
@@ -120,7 +121,8 @@ impl ActorThread {
             return Some(mail);
         }
         self.shared.recorder.record(Event::ThreadWaits { thread: self.bus.thread() });
-        self.bus.wait(timeout, self.in_flight > 0)
+        // A thread that waits for transfers sleeps: the one that executes them needs a processor.
+        self.bus.wait(timeout, self.in_flight > self.transfers)
     }
 
     /// Handles a message.
@@ -140,7 +142,7 @@ impl ActorThread {
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self { shared, bus, actors, schedule, scratch, left, in_flight, alive, .. } = self;
+        let Self { shared, bus, actors, schedule, scratch, left, in_flight, transfers, alive, .. } = self;
         let local = &mut actors[bus.slot(to)];
         let mut msg = msg;
         loop {
@@ -159,7 +161,7 @@ impl ActorThread {
             if schedule.as_mut().is_some_and(|schedule| !schedule.admits(local.task)) {
                 return Ok(());
             }
-            msg = work_of(shared, local, schedule, iteration, scratch, (left, in_flight));
+            msg = work_of(shared, local, schedule, iteration, scratch, (left, in_flight, transfers));
         }
     }
 
@@ -171,13 +173,19 @@ impl ActorThread {
             return Err(RunError::Internal(format!("task `{name}` completed without being in flight")));
         };
         let Local { task, work, .. } = local;
-        if let Err(error) = work.end(&context(&self.shared, *task, iteration, &self.scratch)) {
+        let began = work.end(&context(&self.shared, *task, iteration, &self.scratch));
+        let began = began.unwrap_or_else(|error| {
             self.shared.fail(error);
+            None
+        });
+        match work {
+            BoundTask::Backend(call) => {
+                self.shared.clocks.add(*task, start, at, &call.after);
+                self.shared.clocks.add_steps(*task, call.executable.step_times());
+            }
+            _ => self.shared.clocks.add(*task, began.unwrap_or(start), at, &[]),
         }
-        if let BoundTask::Backend(call) = work {
-            self.shared.clocks.add(*task, start, at, &call.after);
-            self.shared.clocks.add_steps(*task, call.executable.step_times());
-        }
+        self.transfers -= usize::from(work.is_transfer());
         acted(&self.shared, *task, iteration);
         self.shared.recorder.act_ends(*task, iteration);
         self.in_flight -= 1;
@@ -218,10 +226,11 @@ fn work_of(
     schedule: &mut Option<StaticSchedule>,
     iteration: u64,
     scratch: &Scratch,
-    (left, in_flight): (&mut usize, &mut usize),
+    (left, in_flight, transfers): (&mut usize, &mut usize, &mut usize),
 ) -> Msg {
     if do_work(shared, local, iteration, scratch) {
         *in_flight += 1;
+        *transfers += usize::from(local.work.is_transfer());
         return Msg::Launched;
     }
     *left -= 1;
@@ -244,7 +253,10 @@ fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch
     }
     if !shared.failing.load(Ordering::Acquire) {
         let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
-        shared.recorder.act_begins(*task, iteration);
+        // A transfer begins when the thread for transfers comes to it.
+        if !work.is_transfer() {
+            shared.recorder.act_begins(*task, iteration);
+        }
         if *updates {
             shared.updating.store(true, Ordering::Release);
         }

@@ -54,6 +54,22 @@ pub trait Transport: Send + Sync {
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped>;
 
+    /// As [`Transport::rendezvous`], for a thread that runs while another one computes: it leaves that one the processor while it waits. A rank has one
+    /// thread at a time in a rendezvous.
+    ///
+    /// # Errors
+    /// When a rank stopped, now or before.
+    fn rendezvous_concurrently(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+    ) -> Result<(), Stopped> {
+        self.rendezvous(me, id, blocks, from, take)
+    }
+
     /// Zeroed memory for the registers of a rank's session. A transport that shares it with other processes need not copy blocks
     /// that are in it.
     ///

@@ -39,8 +39,12 @@ fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
                 ..CopyExec::default()
             })),
         );
-        let exec =
-            BoxingExec { transfer: transfer.clone(), src: Arg::register(2 * i as u32 + 1, 0), dst: 2 * i as u32 + 2 };
+        let exec = BoxingExec {
+            transfer: transfer.clone(),
+            src: Arg::register(2 * i as u32 + 1, 0),
+            dst: 2 * i as u32 + 2,
+            is_async: false,
+        };
         let boxing = graph.task(&format!("sum {i}"), 0, Some(Exec::Boxing(exec)));
         graph.block(&format!("a{i}"), last, &[work], 8, 128 * i as u64);
         graph.block(&format!("b{i}"), work, &[boxing], 8, 128 * i as u64 + 64);
@@ -207,12 +211,22 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     };
     for microbatch in 0..microbatches {
         if number > 0 {
-            let exec = BoxingExec { transfer: transfer(number - 1, microbatch), src: Arg::register(0, 0), dst: 0 };
+            let exec = BoxingExec {
+                transfer: transfer(number - 1, microbatch),
+                src: Arg::register(0, 0),
+                dst: 0,
+                is_async: false,
+            };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
         }
         graph.task("work", 0, None);
         if number + 1 < stages {
-            let exec = BoxingExec { transfer: transfer(number, microbatch), src: Arg::register(0, 0), dst: 0 };
+            let exec = BoxingExec {
+                transfer: transfer(number, microbatch),
+                src: Arg::register(0, 0),
+                dst: 0,
+                is_async: false,
+            };
             graph.task("send", 0, Some(Exec::Boxing(exec)));
         }
     }

@@ -16,6 +16,7 @@ pub mod cost;
 pub mod cross_mesh;
 pub mod cut_points;
 pub mod decide;
+pub mod early;
 pub mod execute;
 pub mod explain;
 pub mod layout;

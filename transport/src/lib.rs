@@ -22,6 +22,7 @@ mod peer;
 mod process;
 mod rendezvous;
 mod segment;
+mod send_queue;
 mod shared;
 #[cfg(test)]
 mod simulation;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::peer::PeerInfo;
+use crate::send_queue::unacknowledged;
 
 /// The longest reason that is passed on.
 const MAX_REASON: usize = 64 << 10;
@@ -26,6 +27,11 @@ const BYE: u8 = 2;
 /// A rank is lost when it was silent for so many hundredths of the time within which that is to be noticed. Its last heartbeat was up to
 /// ten of them before it stopped, and the next look is up to five after the silence was long enough.
 const SILENCE: u32 = 85;
+
+/// A rank is lost, too, when it acknowledged nothing of what this one sent for so many hundredths of that time: the way to it may be gone
+/// while the way back is not, and then the other rank's reason for the end would come late, behind what it sends again. The first
+/// heartbeat that is lost is sent up to ten hundredths after the way was.
+const UNACKNOWLEDGED: u32 = 75;
 
 /// What the threads of a transport know of the job's end.
 #[derive(Debug)]
@@ -57,6 +63,8 @@ struct Link {
 struct Inbox {
     bytes: Vec<u8>,
     heard: Option<Instant>,
+    /// When all was acknowledged last.
+    acknowledged: Option<Instant>,
 }
 
 impl Monitor {
@@ -87,7 +95,7 @@ impl Monitor {
             let now = Instant::now();
             // This process itself was stopped: what the others sent meanwhile is still to be read.
             if now - last_look > self.timeout / 2 {
-                inboxes.iter_mut().for_each(|inbox| inbox.heard = Some(now));
+                inboxes.iter_mut().for_each(|inbox| (inbox.heard, inbox.acknowledged) = (Some(now), Some(now)));
             }
             last_look = now;
             if now - last_beat >= beat {
@@ -133,7 +141,16 @@ impl Monitor {
         let heard = *inbox.heard.get_or_insert(now);
         if now - heard > self.timeout * SILENCE / 100 {
             let what = format!("has not answered for {:.1} s: it was stopped, or cut off", (now - heard).as_secs_f64());
-            self.lost(link, &what);
+            return self.lost(link, &what);
+        }
+        // Where the system does not say it, the other rank's silence does.
+        if unacknowledged(&link.stream).unwrap_or(0) == 0 {
+            inbox.acknowledged = Some(now);
+        }
+        let acknowledged = *inbox.acknowledged.get_or_insert(now);
+        if now - acknowledged > self.timeout * UNACKNOWLEDGED / 100 {
+            let seconds = (now - acknowledged).as_secs_f64();
+            self.lost(link, &format!("has not acknowledged what was sent to it for {seconds:.1} s: it is cut off"));
         }
     }
 

@@ -220,6 +220,7 @@ impl ProcessTransport {
         links: &mut [Option<Link<TcpStream>>],
         exchange: &mut Exchange<'_>,
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        spin: Duration,
     ) -> Result<(), String> {
         let (memory, recorder) = (self.memory.as_ref(), self.recorder.as_deref());
         let mut idle = 0u32;
@@ -242,7 +243,7 @@ impl ProcessTransport {
             }
             exchange.check_peers(links, memory, |rank| self.monitor.is_gone(rank))?;
             recorder.inspect(|recorder| exchange.record_wait(recorder));
-            if idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin {
+            if idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
                 self.sleep(links, &exchange.outgoing, exchange.next());
             }
         }
@@ -299,23 +300,22 @@ impl ProcessTransport {
         }
         self.monitor.drain();
     }
-}
 
-impl Transport for ProcessTransport {
-    fn rendezvous(
+    /// Takes part in a rendezvous. The thread polls for some time before it sleeps.
+    fn take_part(
         &self,
-        me: u32,
-        id: u32,
+        (me, id): (u32, u32),
         blocks: &[TransferBlock<'_>],
         from: &[u32],
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        spin: Duration,
     ) -> Result<(), Stopped> {
         debug_assert_eq!(me, self.rank);
         let mut exchange = Exchange::new(me, id, blocks, from);
         let mut links = lock(&self.links);
         self.current.store(u64::from(id) + 1, Ordering::Release);
         self.record(Event::TransferBegins { transfer: id });
-        match self.exchange(&mut links, &mut exchange, take) {
+        match self.exchange(&mut links, &mut exchange, take, spin) {
             Ok(()) => {
                 self.record(Event::TransferEnds { transfer: id });
                 self.current.store(0, Ordering::Release);
@@ -330,6 +330,30 @@ impl Transport for ProcessTransport {
                 Err(Stopped)
             }
         }
+    }
+}
+
+impl Transport for ProcessTransport {
+    fn rendezvous(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+    ) -> Result<(), Stopped> {
+        self.take_part((me, id), blocks, from, take, self.spin)
+    }
+
+    fn rendezvous_concurrently(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+    ) -> Result<(), Stopped> {
+        self.take_part((me, id), blocks, from, take, Duration::ZERO)
     }
 
     fn memory(&self, len: usize) -> std::io::Result<Arc<MmapRaw>> {

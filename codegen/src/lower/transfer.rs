@@ -58,6 +58,6 @@ impl Lowering<'_, '_> {
         let bytes = self.bytes_of(&src).unwrap_or(0) + self.out.physical.slots[dst].bytes.unwrap_or(0);
         let locations = self.locations(&[op]);
         let name = format!("transfer {}", transfer.id);
-        self.step(name, locations, StepKind::Boxing { transfer, src, dst }, Flops::default(), bytes);
+        self.step(name, locations, StepKind::Boxing { transfer, src, dst, is_async: false }, Flops::default(), bytes);
     }
 }

@@ -56,6 +56,10 @@ impl StepGraph {
                 step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
             }
         }
+        for (transfer, until) in self.ends_of_transfers() {
+            let step = &self.steps[transfer];
+            step.reads().into_iter().chain(step.writes()).for_each(|s| last[s] = last[s].max(until as u32));
+        }
         let mut lifetimes = Lifetimes { first, last, copies: vec![1; n] };
         self.extend_lifetimes(&mut lifetimes);
         let Lifetimes { first, mut last, mut copies } = lifetimes;
@@ -143,6 +147,7 @@ impl StepGraph {
             inner: inner || self.steps.iter().any(|s| matches!(s.kind, StepKind::Boxing { .. })),
         };
         match self.time.phases.is_empty() {
+            true if self.has_async_transfers() => of_plan::chain_around_transfers(&mut program),
             true => of_plan::chain_threads(&mut program),
             // The schedule orders the tasks.
             false => self.write_schedule(&mut program),
@@ -241,9 +246,9 @@ impl StepGraph {
                 };
                 (kind, Exec::Copy(exec))
             }
-            StepKind::Boxing { transfer, src, dst } => {
-                let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);
-                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst }))
+            StepKind::Boxing { transfer, src, dst, is_async } => {
+                let (transfer, src, dst, is_async) = (transfer.clone(), src.arg(), *dst as u32, *is_async);
+                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst, is_async }))
             }
             StepKind::Variable { .. } => return self.bare_task(step, id),
             StepKind::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),

@@ -6,6 +6,7 @@
 mod assemble;
 pub mod async_order;
 pub mod memory;
+mod overlap;
 mod phases;
 mod variables;
 
@@ -164,6 +165,8 @@ pub enum StepKind {
         src: Operand,
         /// Its part after the transfer.
         dst: usize,
+        /// Whether the rank goes on meanwhile.
+        is_async: bool,
     },
     /// Copies the caller's input to a slot.
     Feed {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use of_diag::{Code, Diagnostics};
@@ -128,19 +129,28 @@ fn stored<'t>(name: &str, value: &'t Tensor) -> Result<Stored<'t>, Diagnostics> 
     Ok(Stored(value, value.dims().iter().map(|d| *d as usize).collect(), dtype))
 }
 
-/// Writes snapshots in a thread, while steps go on. Of snapshots that are begun while one is being written, the newest is written.
+/// Writes snapshots in a thread, while steps go on. Of snapshots that are begun while one is being written, the newest is written. The
+/// thread is kept: to start one for each snapshot would stop the steps for longer than to wake it.
 #[derive(Default)]
 pub struct SnapshotWriter {
-    shared: Arc<Mutex<Queue>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     next: Option<(PathBuf, Values, Progress)>,
-    /// Whether a thread takes what is next.
-    active: bool,
+    /// Whether one is being written.
+    writes: bool,
     failed: Option<Diagnostics>,
+    /// Whether the thread ends when there is no next one.
+    ends: bool,
 }
 
 impl SnapshotWriter {
@@ -149,18 +159,19 @@ impl SnapshotWriter {
     /// # Errors
     /// When an earlier one could not be written, or there is no thread.
     pub fn begin(&mut self, path: &Path, values: Values, progress: Progress) -> Result<(), Diagnostics> {
-        let mut queue = lock(&self.shared);
+        let mut queue = lock(&self.shared.queue);
         if let Some(failed) = queue.failed.take() {
             return Err(failed);
         }
-        queue.next = Some((path.to_owned(), values, progress));
-        if queue.active {
-            return Ok(());
+        if self.thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name("of-snapshot".into()).spawn(move || write_all(&shared));
+            self.thread = Some(thread.map_err(|e| error(Code::RUN, format!("a thread cannot be started: {e}")))?);
         }
-        let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new().name("of-snapshot".into()).spawn(move || write_all(&shared));
-        self.thread = Some(thread.map_err(|e| error(Code::RUN, format!("a thread cannot be started: {e}")))?);
-        queue.active = true;
+        let replaced = queue.next.replace((path.to_owned(), values, progress));
+        drop(queue);
+        self.shared.changed.notify_all();
+        drop(replaced);
         Ok(())
     }
 
@@ -169,36 +180,53 @@ impl SnapshotWriter {
     /// # Errors
     /// When one could not be.
     pub fn finish(&mut self) -> Result<(), Diagnostics> {
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            return Err(error(Code::RUN, "the thread that writes snapshots panicked").into());
+        let mut queue = lock(&self.shared.queue);
+        while queue.writes || queue.next.is_some() {
+            queue = self.shared.wait(queue);
         }
-        lock(&self.shared).failed.take().map_or(Ok(()), Err)
+        queue.failed.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for SnapshotWriter {
     fn drop(&mut self) {
+        lock(&self.shared.queue).ends = true;
+        self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed where it happened.
+            // A panic was caught and reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Writes snapshots until there is no next one.
-fn write_all(shared: &Mutex<Queue>) {
+impl Shared {
+    fn wait<'q>(&self, queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
+        self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes snapshots until the writer is dropped and there is no next one.
+fn write_all(shared: &Shared) {
+    let mut queue = lock(&shared.queue);
     loop {
-        let mut queue = lock(shared);
         let Some((path, values, progress)) = queue.next.take() else {
-            queue.active = false;
-            return;
+            if queue.ends {
+                return;
+            }
+            queue = shared.wait(queue);
+            continue;
         };
+        queue.writes = true;
         drop(queue);
-        if let Err(failed) = write(&path, &values, progress) {
-            lock(shared).failed = Some(failed);
+        let written = catch_unwind(AssertUnwindSafe(|| write(&path, &values, progress)));
+        drop(values);
+        queue = lock(&shared.queue);
+        queue.writes = false;
+        let panicked = |_| Err(error(Code::RUN, "the thread that writes snapshots panicked").into());
+        if let Err(failed) = written.unwrap_or_else(panicked) {
+            queue.failed = Some(failed);
         }
+        shared.changed.notify_all();
     }
 }
 

@@ -44,8 +44,10 @@ pub struct RankReport {
     pub task: Option<TaskPlace>,
     /// The transfer that it is in.
     pub transfer: Option<u32>,
-    /// Whether that is an exchange of whole outputs, behind the plan's own transfers.
+    /// Whether that is an exchange of whole outputs or variables, behind the plan's own transfers.
     pub of_outputs: bool,
+    /// The output or variable that is exchanged, where the plan is known.
+    pub exchanged: Option<String>,
     /// The ranks that it waits for there.
     pub waits_for: Vec<u32>,
     /// The ranks that wait for it.
@@ -142,6 +144,7 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
             task: None,
             transfer: None,
             of_outputs: false,
+            exchanged: None,
             waits_for: waits.clone(),
             waited_for_by: waits,
             actor: None,
@@ -160,7 +163,13 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
     });
     let task = of_transfer.or_else(|| log.tasks.iter().position(|task| task.acting)).map(place);
     let waits_for = transfer.as_ref().map_or(Vec::new(), |open| waits_for(open, &log, plan));
-    let of_outputs = transfer.as_ref().is_some_and(|_| program.is_some() && of_transfer.is_none());
+    let of_outputs = transfer.as_ref().is_some_and(|(id, ..)| *id >= FIRST_OF_OUTPUTS);
+    let exchanged = transfer.as_ref().filter(|_| of_outputs).and_then(|(id, ..)| {
+        let (mesh, number) = (plan?.meshes.get(log.program?.0)?, (u32::MAX - *id) as usize);
+        let port = mesh.outputs.get(number).map(|port| format!("output `{}`", port.name));
+        let variable = |n: usize| mesh.variables.get(n).map(|port| format!("variable `{}`", port.name));
+        port.or_else(|| variable(number.checked_sub(mesh.outputs.len())?))
+    });
     let actor = program.filter(|_| task.is_none() && transfer.is_none()).and_then(|program| {
         let states = actors(program, &log.tasks, log.steps.0)?;
         let (task, state) = program.tasks.iter().zip(states).find(|(_, state)| !state.waits.is_empty())?;
@@ -175,12 +184,16 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
         task,
         transfer,
         of_outputs,
+        exchanged,
         waits_for,
         waited_for_by: Vec::new(),
         actor,
         log: Some(log),
     }
 }
+
+/// The transfers of a plan have numbers below; from the last number down, those of whole outputs and variables follow.
+const FIRST_OF_OUTPUTS: u32 = 1 << 31;
 
 /// A transfer that began and did not end: its number, the ranks of the blocks that were received and sent, and the last wait.
 type OpenTransfer = (u32, Vec<u32>, Vec<u32>, Option<u32>);

@@ -96,7 +96,7 @@ pub(super) fn roots(ranks: &[RankReport]) -> Vec<Root> {
         &|r| (r.phase() == Some(Phase::Ended) && waited(r)).then_some(Root::Ended(r.rank)),
         &|r| {
             let idle = r.log.as_ref().is_some_and(|log| log.steps.0 == log.steps.1);
-            (idle && r.waits_for.is_empty() && waited(r)).then_some(Root::Idle(r.rank))
+            (idle && r.transfer.is_none() && r.waits_for.is_empty() && waited(r)).then_some(Root::Idle(r.rank))
         },
         &|r| (r.waits_for.is_empty() && waited(r)).then_some(Root::Works(r.rank)),
     ];
@@ -158,6 +158,7 @@ mod tests {
             task: None,
             transfer: None,
             of_outputs: false,
+            exchanged: None,
             waits_for: waits_for.to_vec(),
             waited_for_by: Vec::new(),
             actor: None,
@@ -179,6 +180,12 @@ mod tests {
         assert_eq!(job(&[&[], &[]], |_| ()), []);
         let idle = |ranks: &mut [RankReport]| ranks[2].log.as_mut().unwrap().steps = (1, 1);
         assert_eq!(job(&[&[1], &[2], &[]], idle), [Root::Idle(2)]);
+        // Between two steps it may still give its outputs to the others.
+        let gives = |ranks: &mut [RankReport]| {
+            idle(ranks);
+            (ranks[2].transfer, ranks[2].of_outputs) = (Some(u32::MAX), true);
+        };
+        assert_eq!(job(&[&[1], &[2], &[]], gives), [Root::Works(2)]);
         let ended = |ranks: &mut [RankReport]| ranks[2].log.as_mut().unwrap().phase = Phase::Ended;
         assert_eq!(job(&[&[1], &[2], &[]], ended), [Root::Ended(2)]);
     }

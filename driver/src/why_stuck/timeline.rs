@@ -19,8 +19,9 @@ pub struct Slice {
     pub ended: bool,
 }
 
-/// The acts of a recording, in the order of their ends.
-pub fn slices(log: &FlightLog) -> Vec<Slice> {
+/// The acts of a recording, in the order of their ends. `is_transfer` says whether a task is a transfer: a rank that waits for others may
+/// compute meanwhile.
+pub fn slices(log: &FlightLog, is_transfer: &dyn Fn(u32) -> bool) -> Vec<Slice> {
     let (mut open, mut out): (Vec<Slice>, Vec<Slice>) = (Vec::new(), Vec::new());
     let mut waits_since: Option<u64> = None;
     for record in &log.records {
@@ -36,17 +37,24 @@ pub fn slices(log: &FlightLog) -> Vec<Slice> {
             }
             Event::WaitsForBlock { .. } | Event::WaitsUntilTaken { .. } => waits_since = waits_since.or(Some(at)),
             Event::Received { .. } | Event::Sent { .. } | Event::TransferEnds { .. } => {
-                if let (Some(since), Some(slice)) = (waits_since.take(), open.last_mut()) {
-                    slice.waited += at.saturating_sub(since);
+                if let (Some(since), Some(slice)) = (waits_since.take(), waiting(&mut open, is_transfer)) {
+                    slice.waited += at.saturating_sub(since.max(slice.start));
                 }
             }
             _ => {}
         }
     }
     let end = log.records.last().map_or(0, |record| record.at);
-    out.extend(open.into_iter().map(|slice| {
-        let waited = slice.waited + waits_since.map_or(0, |since| end.saturating_sub(since));
-        Slice { end, waited, ..slice }
-    }));
+    if let (Some(since), Some(slice)) = (waits_since, waiting(&mut open, is_transfer)) {
+        slice.waited += end.saturating_sub(since.max(slice.start));
+    }
+    out.extend(open.into_iter().map(|slice| Slice { end, ..slice }));
     out
+}
+
+/// Of the acts that have not ended, the one that waits for other ranks: a rank is in one transfer at a time.
+fn waiting<'a>(open: &'a mut [Slice], is_transfer: &dyn Fn(u32) -> bool) -> Option<&'a mut Slice> {
+    let last = open.len().checked_sub(1)?;
+    let transfer = open.iter().rposition(|slice| is_transfer(slice.task));
+    open.get_mut(transfer.unwrap_or(last))
 }

@@ -9,6 +9,9 @@
 //! A program with microbatches runs its transfers in the order of its schedule, several times. There the orders of all ranks
 //! together must have no cycle.
 //!
+//! An asynchronous transfer ends when its task does, and the edges of the graph are the same. A rank has one thread for them, which
+//! executes them in the order of these edges. A local transfer, of which every rank has all that it needs, is no rendezvous.
+//!
 //! A backend's executable may perform a rank's part of transfers itself, one after another. Then the executables of all
 //! participants do, with the same backend.
 
@@ -28,11 +31,20 @@ const MAX_FINDINGS: usize = 16;
 
 /// All findings about the plan's meshes. Their programs were verified one by one before.
 pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
+    check_ranks(plan, None)
+}
+
+/// Those that concern one rank: its weights, ports and variables, its transfers with others, and the orders of transfers.
+pub(crate) fn check_rank(plan: &Plan, rank: usize) -> Vec<Finding> {
+    check_ranks(plan, Some(rank))
+}
+
+fn check_ranks(plan: &Plan, only: Option<usize>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut templates = HashSet::new();
     for mesh in &plan.meshes {
         let mut c = Checker { plan, mesh, findings: Vec::new() };
-        c.mesh();
+        c.mesh(only);
         templates.extend(mesh.ranks.iter().map(|r| r.program as usize));
         findings.append(&mut c.findings);
     }
@@ -99,7 +111,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn mesh(&mut self) {
+    fn mesh(&mut self, only: Option<usize>) {
         let count = self.mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
         let ranks = self.mesh.ranks.len();
         if count != Some(ranks) || ranks == 0 || ranks > MAX_RANKS {
@@ -112,7 +124,8 @@ impl<'a> Checker<'a> {
         if self.mesh.ranks.iter().any(|r| r.program as usize >= self.plan.programs.len()) {
             return self.report(FindingKind::Index, "", "a rank runs a program that does not exist");
         }
-        for rank in 0..ranks {
+        let checked = || (0..ranks).filter(|rank| only.is_none_or(|only| only == *rank));
+        for rank in checked() {
             self.weights(rank);
             self.ports(rank);
         }
@@ -127,7 +140,7 @@ impl<'a> Checker<'a> {
             .collect();
         if self.findings.is_empty() {
             self.schedules(&templates);
-            for rank in 0..ranks {
+            for rank in checked() {
                 self.transfers(rank, &templates);
             }
         }
@@ -246,7 +259,12 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let id = transfer.id;
-            if let Some((before, number)) = last.filter(|_| program.schedule.is_empty()) {
+            let (scheduled, local) = (!program.schedule.is_empty(), transfer.is_local());
+            if scheduled && program.tasks[task].is_async_transfer() {
+                let message = "a program with microbatches has no asynchronous transfers";
+                self.report(FindingKind::Reserved, &place, message);
+            }
+            if let Some((before, number)) = last.filter(|_| !scheduled && !local) {
                 // A task performs its own transfers in their listed order.
                 let edge = || order.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
                 if number >= id || !(before == task || edge()) {
@@ -255,12 +273,19 @@ impl<'a> Checker<'a> {
                     self.report(FindingKind::Deadlock, &place, message);
                 }
             }
-            last = Some((task, id));
+            // A local transfer waits for no rank, so it may come at any time.
+            last = if local { last } else { Some((task, id)) };
             let by = match &program.tasks[task].exec {
                 Some(Exec::Backend(exec)) => &exec.backend[..],
                 _ => "",
             };
-            out.insert(id, TransferUse { transfer, dtype, by, task, times: program.times(task) });
+            let times = program.times(task);
+            if let Some(other) = out.insert(id, TransferUse { transfer, dtype, by, task, times })
+                && !scheduled
+            {
+                let message = format!("transfer {id} is that of `{}`, too", program.tasks[other.task].name);
+                self.report(FindingKind::Deadlock, &place, message);
+            }
         }
         out
     }

@@ -17,7 +17,7 @@ pub use memory::overlapping_blocks;
 pub(crate) use memory::successive_blocks;
 pub use structure::structure;
 
-pub(crate) use mesh::check as verify_meshes;
+pub(crate) use mesh::{check as verify_meshes, check_rank as verify_rank};
 
 use crate::{Plan, Program, TaskGraph};
 

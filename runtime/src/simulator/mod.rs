@@ -18,6 +18,7 @@ use of_plan::{Program, TaskGraph};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
 use crate::static_schedule::StaticSchedule;
+use crate::transfer_thread::is_concurrent;
 use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
@@ -161,13 +162,16 @@ struct Template<'a> {
     neighbours: Vec<Vec<u32>>,
     /// For each task, its thread.
     thread_of: Vec<usize>,
+    /// For each task, whether it is an asynchronous transfer.
+    concurrent: Vec<bool>,
 }
 
 impl<'a> Template<'a> {
     fn new(program: &'a Program, graph: TaskGraph) -> Self {
         let place = |task: &of_plan::Task| program.threads.iter().position(|thread| thread.id == task.thread);
         let thread_of = program.tasks.iter().map(|task| place(task).unwrap_or(0)).collect();
-        Self { program, graph, neighbours: liveness::neighbours(program), thread_of }
+        let concurrent = program.tasks.iter().map(|task| is_concurrent(program, task)).collect();
+        Self { program, graph, neighbours: liveness::neighbours(program), thread_of, concurrent }
     }
 }
 
@@ -184,6 +188,9 @@ struct SimRank<'a> {
     actors: Vec<Actor>,
     schedule: Option<StaticSchedule>,
     threads: Vec<SimThread>,
+    /// The thread of asynchronous transfers: whether it is busy, and what was launched, task and iteration.
+    transferring: bool,
+    launched: VecDeque<(usize, u64)>,
     live: LiveRegisters<'a>,
     timeline: Timeline,
     costs_ns: Vec<u64>,
@@ -201,6 +208,8 @@ impl<'a> SimRank<'a> {
         Self {
             template,
             actors: Actor::of_program(program, &template.graph),
+            transferring: false,
+            launched: VecDeque::new(),
             schedule: StaticSchedule::of(program),
             threads: program.threads.iter().map(|_| SimThread::default()).collect(),
             live: LiveRegisters::new(program, &template.graph, &template.neighbours),
@@ -327,11 +336,32 @@ impl<'a> Simulator<'a> {
 
     /// Begins the work of a task.
     fn begin(&mut self, sim_rank: usize, task: usize, iteration: u64) -> Result<(), SimError> {
+        let own = &mut self.sim_ranks[sim_rank];
+        if own.template.concurrent[task] {
+            own.launched.push_back((task, iteration));
+            self.handle(sim_rank, task as ActorId, Msg::Launched)?;
+            return self.next_transfer(sim_rank);
+        }
+        own.threads[own.template.thread_of[task]].busy = true;
+        self.work_on(sim_rank, task, iteration)
+    }
+
+    /// Begins the next of the transfers that were launched, when the one before it has ended.
+    fn next_transfer(&mut self, sim_rank: usize) -> Result<(), SimError> {
+        let own = &mut self.sim_ranks[sim_rank];
+        if own.transferring {
+            return Ok(());
+        }
+        let Some((task, iteration)) = own.launched.pop_front() else { return Ok(()) };
+        own.transferring = true;
+        self.work_on(sim_rank, task, iteration)
+    }
+
+    fn work_on(&mut self, sim_rank: usize, task: usize, iteration: u64) -> Result<(), SimError> {
         let now = self.now;
         let own = &mut self.sim_ranks[sim_rank];
         own.live.begin(task, iteration, now)?;
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
-        own.threads[own.template.thread_of[task]].busy = true;
         let cost = own.costs_ns[task];
         self.go_to(Ready { sim_rank, task, iteration, since: now, passed: 0, cost });
         Ok(())
@@ -382,10 +412,14 @@ impl<'a> Simulator<'a> {
         own.timeline.makespan_ns = now;
         own.live.end(task, iteration);
         let thread = own.template.thread_of[task];
-        own.threads[thread].busy = false;
+        match own.template.concurrent[task] {
+            true => own.transferring = false,
+            false => own.threads[thread].busy = false,
+        }
         own.schedule.iter_mut().for_each(StaticSchedule::advance);
         self.cores += 1;
         self.handle(sim_rank, task as ActorId, Msg::Acted)?;
+        self.next_transfer(sim_rank)?;
         self.sim_ranks[sim_rank].left -= 1;
         if self.sim_ranks[sim_rank].left == 0 {
             self.start(sim_rank);

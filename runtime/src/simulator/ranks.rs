@@ -118,7 +118,8 @@ pub fn simulate_ranks(
                 ranks.dedup();
                 (transfer.id, ranks)
             };
-            template.program.transfers(task).map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
+            let together = template.program.transfers(task).filter(|(transfer, _)| !transfer.is_local());
+            together.map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
         };
         let rendezvous = template.program.tasks.iter().map(rendezvous).collect();
         made.push(SimRank::new(template, costs, rendezvous));

@@ -1,14 +1,15 @@
 //! Random jobs: programs of several ranks, with transfers between them.
 
-use of_plan::{Program, TaskGraph};
+use of_plan::{BoxingExec, Exec, Program, TaskGraph};
 
 use super::super::simulation_graph::Graph;
+use super::microbatches;
 
 /// The programs of a job's ranks.
 pub struct Job {
     pub ranks: Vec<RankProgram>,
     pub steps: u64,
-    /// For each transfer its blocks: from, to, and elements of each step.
+    /// For each transfer its blocks: from, to, and elements of each time.
     pub transfers: Vec<Vec<Block>>,
 }
 
@@ -16,7 +17,7 @@ pub struct Job {
 pub struct Block {
     pub from: u32,
     pub to: u32,
-    /// The bytes of each step.
+    /// The bytes of each time: in a step, or in a microbatch of a step.
     pub bytes: Vec<Vec<u8>>,
 }
 
@@ -29,7 +30,12 @@ pub struct RankProgram {
 }
 
 impl Job {
+    /// A job of ranks that run the tasks of a step in an order that follows from their data, or of one with microbatches.
     pub fn random(rng: &mut fastrand::Rng) -> Job {
+        if rng.u32(..4) == 0 { microbatches::job(rng) } else { Self::of_steps(rng) }
+    }
+
+    fn of_steps(rng: &mut fastrand::Rng) -> Job {
         let (ranks, steps) = (rng.u32(2..=4), rng.u64(1..=3));
         let transfers: Vec<Vec<Block>> = (0..rng.usize(1..=4)).map(|_| blocks(rng, ranks, steps)).collect();
         let ranks = (0..ranks).map(|rank| RankProgram::random(rng, rank, &transfers)).collect();
@@ -37,7 +43,7 @@ impl Job {
     }
 }
 
-fn blocks(rng: &mut fastrand::Rng, ranks: u32, steps: u64) -> Vec<Block> {
+pub(super) fn blocks(rng: &mut fastrand::Rng, ranks: u32, times: u64) -> Vec<Block> {
     let pairs: Vec<(u32, u32)> =
         (0..ranks).flat_map(|from| (0..ranks).map(move |to| (from, to))).filter(|(from, to)| from != to).collect();
     let all = rng.bool();
@@ -50,7 +56,7 @@ fn blocks(rng: &mut fastrand::Rng, ranks: u32, steps: u64) -> Vec<Block> {
                 2..10 => rng.usize(100..3000),
                 _ => rng.usize(1..100),
             };
-            let bytes = (0..steps).map(|_| (0..len).map(|_| rng.u8(..)).collect()).collect();
+            let bytes = (0..times).map(|_| (0..len).map(|_| rng.u8(..)).collect()).collect();
             out.push(Block { from, to, bytes });
         }
     }
@@ -75,7 +81,8 @@ impl RankProgram {
         for id in own {
             // All transfers of a rank are on one thread, one after another, as in a plan.
             let thread = if id.is_some() { 0 } else { rng.u32(..threads) };
-            let task = graph.task(&format!("t{}", transfer.len()), thread, None);
+            let concurrent = id.is_some() && rng.bool();
+            let task = graph.task(&format!("t{}", transfer.len()), thread, concurrent.then(asynchronous));
             transfer.push(id);
             readers.push(Vec::new());
             for readers in &mut readers[task.saturating_sub(4)..task] {
@@ -102,4 +109,9 @@ impl RankProgram {
         let graph = TaskGraph::of(&program).unwrap_or_else(|| panic!("the tasks and registers of a program agree"));
         RankProgram { program, graph, transfer }
     }
+}
+
+/// What says that a transfer is asynchronous; which blocks it has, the job says.
+fn asynchronous() -> Exec {
+    Exec::Boxing(BoxingExec { is_async: true, ..BoxingExec::default() })
 }

@@ -9,6 +9,7 @@
 //! block is taken once, and after the end all credits are back.
 
 mod jobs;
+mod microbatches;
 mod stream;
 mod world;
 

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use of_plan::{Rates, Runs};
-use of_runtime::TransferBlock;
 use of_runtime::actor::{Action, Actor, ActorId, Msg};
+use of_runtime::{StaticSchedule, TransferBlock};
 
 use super::jobs::{Job, RankProgram};
 use super::stream::{Damage, Pipe, Stream};
@@ -83,10 +83,17 @@ struct Rank<'a> {
     own: &'a RankProgram,
     rates: Rates,
     actors: Vec<Actor>,
+    /// The order in which the thread runs the tasks, where there are microbatches.
+    schedule: Option<StaticSchedule>,
+    /// Asynchronous transfers that were launched, with the number of their acts; one after the other is executed.
+    launched: VecDeque<(ActorId, u64)>,
+    /// Those that are over, which their actors do not know yet.
+    completed: VecDeque<ActorId>,
     /// Acts that ended, of each task.
     acts: Vec<u64>,
     /// Messages from thread to thread.
     queues: Vec<VecDeque<(ActorId, Msg)>>,
+    /// What each thread does; the last one is the thread of asynchronous transfers.
     busy: Vec<Option<Busy<'a>>>,
     links: Vec<Option<Link<Stream>>>,
     memory: Option<Rc<OwnMemory>>,
@@ -144,9 +151,12 @@ impl<'w> World<'w> {
                 own,
                 rates: Rates::of(&own.program, &own.graph),
                 actors: Actor::of_program(&own.program, &own.graph),
+                schedule: StaticSchedule::of(&own.program),
+                launched: VecDeque::new(),
+                completed: VecDeque::new(),
                 acts: vec![0; own.program.tasks.len()],
                 queues: vec![VecDeque::new(); threads * threads],
-                busy: (0..threads).map(|_| None).collect(),
+                busy: (0..=threads).map(|_| None).collect(),
                 links,
                 memory,
                 started: 0,
@@ -373,20 +383,26 @@ impl<'a> Rank<'a> {
 
     /// Starts the next step, or all that may overlap.
     fn start_step(&mut self) {
-        let tasks = self.own.program.tasks.len();
+        let acts = self.own.program.acts();
         let steps = if self.own.program.pipelined { self.job.steps } else { 1 };
         self.started += steps;
-        self.left = tasks * steps as usize;
-        self.command(Msg::Start { iterations: steps });
-    }
-
-    fn command(&mut self, msg: Msg) {
+        self.left = acts * steps as usize;
         for actor in 0..self.actors.len() as ActorId {
             if self.actors[actor as usize].is_source() {
-                let thread = self.thread_of(actor);
-                self.queues[thread].push_back((actor, msg));
+                let (thread, times) = (self.thread_of(actor), u64::from(self.own.program.times(actor as usize)));
+                self.queues[thread].push_back((actor, Msg::Start { iterations: steps * times }));
             }
         }
+    }
+
+    /// Whether a task is a transfer that the thread of transfers executes.
+    fn is_concurrent(&self, actor: ActorId) -> bool {
+        self.schedule.is_none() && self.own.program.tasks[actor as usize].is_async_transfer()
+    }
+
+    /// Threads with actors.
+    fn threads(&self) -> usize {
+        self.own.program.threads.len()
     }
 
     /// Does one thing. Returns whether there was one, and what the other ranks' monitors hear.
@@ -429,10 +445,29 @@ impl<'a> Rank<'a> {
 
     fn act_on(&mut self, thread: usize, rng: &mut fastrand::Rng) -> Result<(bool, Option<Control>), String> {
         match self.busy[thread].take() {
-            Some(Busy::Computes(actor)) => self.finish(thread, actor).map(|news| (true, news)),
+            Some(Busy::Computes(actor)) => self.end(thread, actor).map(|news| (true, news)),
             Some(Busy::Exchanges(actor, exchange)) => self.exchange(thread, actor, exchange),
+            None if thread == self.threads() => {
+                let Some((actor, act)) = self.launched.pop_front() else { return Ok((false, None)) };
+                if !self.failing {
+                    self.check_act(actor, act)?;
+                }
+                self.busy[thread] = Some(self.work(actor, act));
+                Ok((true, None))
+            }
             None => {
-                let threads = self.busy.len();
+                let over = self.completed.front().copied().filter(|actor| self.thread_of(*actor) == thread);
+                if let Some(actor) = over.filter(|_| rng.bool()) {
+                    self.completed.pop_front();
+                    return self.finish(thread, actor).map(|news| (true, news));
+                }
+                let held = if thread == 0 { self.schedule.as_mut().and_then(StaticSchedule::take_held) } else { None };
+                if let Some(held) = held {
+                    let act = self.actors[held].iterations();
+                    self.begin(thread, held as ActorId, act)?;
+                    return Ok((true, None));
+                }
+                let threads = self.threads();
                 let first = rng.usize(..threads);
                 for from in (0..threads).map(|n| (first + n) % threads) {
                     if let Some((to, msg)) = self.queues[from * threads + thread].pop_front() {
@@ -440,7 +475,9 @@ impl<'a> Rank<'a> {
                         return Ok((true, None));
                     }
                 }
-                Ok((false, None))
+                let Some(actor) = over else { return Ok((false, None)) };
+                self.completed.pop_front();
+                self.finish(thread, actor).map(|news| (true, news))
             }
         }
     }
@@ -454,7 +491,7 @@ impl<'a> Rank<'a> {
     ) -> Result<(bool, Option<Control>), String> {
         if self.stopped.is_some() {
             self.failing = true;
-            return self.finish(thread, actor).map(|news| (true, news));
+            return self.end(thread, actor).map(|news| (true, news));
         }
         let step = self.acts[actor as usize] as usize;
         let id = self.own.transfer[actor as usize].unwrap_or_default();
@@ -483,7 +520,7 @@ impl<'a> Rank<'a> {
             other => other,
         };
         match advanced {
-            Ok(Step::Done) => self.finish(thread, actor).map(|news| (true, news)),
+            Ok(Step::Done) => self.end(thread, actor).map(|news| (true, news)),
             Ok(step) => {
                 self.busy[thread] = Some(Busy::Exchanges(actor, exchange));
                 Ok((step == Step::Progress, None))
@@ -491,7 +528,7 @@ impl<'a> Rank<'a> {
             Err(why) => {
                 self.stopped = Some(why.clone());
                 self.failing = true;
-                let end = self.finish(thread, actor)?;
+                let end = self.end(thread, actor)?;
                 // The rank may have ended its step with this act.
                 Ok((true, Some(end.unwrap_or(Control::Stop(why)))))
             }
@@ -499,7 +536,7 @@ impl<'a> Rank<'a> {
     }
 
     fn deliver(&mut self, thread: usize, to: ActorId, msg: Msg) -> Result<(), String> {
-        let threads = self.busy.len();
+        let threads = self.threads();
         let mut act = None;
         let (own, queues) = (self.own, &mut self.queues);
         let send = |queues: &mut Vec<VecDeque<(ActorId, Msg)>>, to: ActorId, msg| {
@@ -513,9 +550,30 @@ impl<'a> Rank<'a> {
         });
         step.map_err(|e| e.to_string())?;
         let Some(iteration) = act else { return Ok(()) };
-        self.check_act(to, iteration)?;
+        if self.schedule.as_mut().is_some_and(|schedule| !schedule.admits(to as usize)) {
+            return Ok(());
+        }
+        self.begin(thread, to, iteration)
+    }
+
+    /// An actor acts: its thread does the work, or launches it.
+    fn begin(&mut self, thread: usize, to: ActorId, iteration: u64) -> Result<(), String> {
+        let concurrent = self.is_concurrent(to);
+        if concurrent && !self.failing {
+            self.launched.push_back((to, iteration));
+            return self.deliver(thread, to, Msg::Launched);
+        }
+        // A transfer that is left out does not wait for those that were launched.
+        if !concurrent {
+            self.check_act(to, iteration)?;
+        }
+        self.busy[thread] = Some(self.work(to, iteration));
+        Ok(())
+    }
+
+    fn work(&self, to: ActorId, iteration: u64) -> Busy<'a> {
         let id = self.own.transfer[to as usize].filter(|_| !self.failing);
-        self.busy[thread] = Some(match id {
+        match id {
             None => Busy::Computes(to),
             Some(id) => {
                 let blocks = self.job.transfers[id].iter().zip(&self.runs[id]).filter(|(b, _)| b.from == self.me);
@@ -529,14 +587,23 @@ impl<'a> Rank<'a> {
                     .collect();
                 Busy::Exchanges(to, Exchange::new(self.me, id as u32, &blocks, &self.froms[id]))
             }
-        });
-        Ok(())
+        }
     }
 
     /// A task has ended its work. Returns the news of the rank's end, where this was the last one.
-    fn finish(&mut self, thread: usize, actor: ActorId) -> Result<Option<Control>, String> {
+    fn end(&mut self, thread: usize, actor: ActorId) -> Result<Option<Control>, String> {
         self.acts[actor as usize] += 1;
+        if thread == self.threads() {
+            self.completed.push_back(actor);
+            return Ok(None);
+        }
+        self.finish(thread, actor)
+    }
+
+    /// The actor of a task learns that its work has ended.
+    fn finish(&mut self, thread: usize, actor: ActorId) -> Result<Option<Control>, String> {
         self.left -= 1;
+        self.schedule.iter_mut().for_each(StaticSchedule::advance);
         self.deliver(thread, actor, Msg::Acted)?;
         if self.left > 0 {
             return Ok(None);
@@ -578,9 +645,11 @@ impl<'a> Rank<'a> {
 
     /// After the end every block was taken once, and the actors end with all credits back.
     fn check_end(&self) -> Result<(), String> {
-        let blocks: usize = self.froms.iter().map(Vec::len).sum();
-        if self.taken != blocks as u64 * self.job.steps {
-            return Err(format!("rank {} took {} blocks, and {blocks} a step were sent", self.me, self.taken));
+        let times = |blocks: &Vec<super::jobs::Block>| blocks.first().map_or(0, |block| block.bytes.len());
+        let sent = self.froms.iter().zip(&self.job.transfers).map(|(froms, blocks)| froms.len() * times(blocks));
+        let sent: usize = sent.sum();
+        if self.taken != sent as u64 {
+            return Err(format!("rank {} took {} blocks, and {sent} were sent", self.me, self.taken));
         }
         let mut actors = self.actors.clone();
         let mut queue: VecDeque<(ActorId, Msg)> = self.queues.iter().flatten().copied().collect();

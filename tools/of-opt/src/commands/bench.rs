@@ -91,7 +91,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     if c.device_time {
         backends.time_devices(DeviceTiming::Whole);
     }
-    let opened = c.signed.open(&c.model, &c.inputs, console)?;
+    let opened = ranks::open(&role, &c.signed, &c.model, &c.inputs, console)?;
     let workload = workload_of(opened, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
     if let Some(summary) = workload.summary.as_ref().filter(|_| !c.json) {
         super::compile::note_summary(summary, workload.plan.plan(), console);

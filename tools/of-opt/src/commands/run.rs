@@ -152,7 +152,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     }
     let backends = Backends::new(&options)?;
     let random = !c.shapes.shape.is_empty();
-    let opened = c.signed.open(&c.model, &c.inputs, console)?;
+    let opened = ranks::open(&role, &c.signed, &c.model, &c.inputs, console)?;
     let workload = workload_of(opened, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
     if let Some(summary) = &workload.summary {
         super::compile::note_not_emitted(summary, console);

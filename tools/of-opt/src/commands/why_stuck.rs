@@ -7,7 +7,7 @@ use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_driver::why_stuck::{self, ProcessState, RankReport, Root, TaskPlace, WhyStuck};
 use of_driver::{Observer, count, error, io_error};
-use of_plan::{Exec, PlanFile};
+use of_plan::{Exec, PlanFile, Task};
 use of_runtime::flight_recorder::{FlightLog, Phase, describe};
 use of_transport::plan_hash;
 use serde_json::{Value, json};
@@ -117,7 +117,10 @@ fn sentence(rank: &RankReport, now: u64) -> String {
         }
         Phase::Runs => format!(" is in step {}", log.steps.0.saturating_sub(1)),
     };
-    if log.phase == Phase::Runs && log.steps.0 == log.steps.1 {
+    let between_steps = log.phase == Phase::Runs && log.steps.0 == log.steps.1;
+    if between_steps && rank.of_outputs {
+        out = format!(" has ended {}", count(log.steps.1 as usize, "step"));
+    } else if between_steps {
         out = format!(" has ended {} and not begun another", count(log.steps.1 as usize, "step"));
     }
     if log.phase != Phase::Runs {
@@ -128,7 +131,10 @@ fn sentence(rank: &RankReport, now: u64) -> String {
     }
     if let Some(transfer) = rank.transfer {
         match rank.of_outputs {
-            true => out.push_str(", in the exchange of outputs"),
+            true => {
+                let what = rank.exchanged.as_deref().unwrap_or("outputs");
+                let _ = write!(out, ", in the exchange of {what}");
+            }
             false => _ = write!(out, ", in transfer {transfer}"),
         }
     }
@@ -173,7 +179,8 @@ fn explained(root: &Root, report: &WhyStuck) -> String {
         let place = of(rank).task.as_ref().map_or(String::new(), |task| format!(" in {}", task_text(task)));
         let transfer = of(rank).transfer.filter(|_| !of(rank).of_outputs);
         let transfer = transfer.map_or(String::new(), |id| format!(", transfer {id}"));
-        place + &transfer
+        let outputs = of(rank).exchanged.as_ref().map_or(String::new(), |what| format!(" in the exchange of {what}"));
+        place + &transfer + &outputs
     };
     let waiting = |rank: u32| match &of(rank).waited_for_by[..] {
         [] => String::new(),
@@ -217,7 +224,7 @@ fn as_json(report: &WhyStuck) -> Value {
             "rank": r.rank, "host": log.map(|l| &l.of.host), "pid": log.map(|l| l.pid), "process": r.process.name(),
             "phase": log.map(|l| phase(l.phase)), "failure": log.and_then(|l| l.failure.as_ref()),
             "steps_begun": log.map(|l| l.steps.0), "steps_ended": log.map(|l| l.steps.1), "task": task,
-            "transfer": r.transfer, "of_outputs": r.of_outputs, "waits_for": r.waits_for,
+            "transfer": r.transfer, "of_outputs": r.of_outputs, "exchanged": r.exchanged, "waits_for": r.waits_for,
             "waited_for_by": r.waited_for_by, "actor": r.actor,
             "last_event_seconds_ago": r.last().map(|last| report.now.saturating_sub(last) as f64 * 1e-9),
         })
@@ -267,13 +274,23 @@ fn metrics(logs: &[FlightLog]) -> String {
 
 /// The acts that the recordings cover, by the names of the simulator's timeline.
 fn timeline(logs: &[FlightLog], plan: Option<&PlanFile>) -> Value {
-    let all: Vec<_> = logs.iter().map(|log| (log, why_stuck::slices(log))).collect();
+    let slices = |log| {
+        let program = why_stuck::program(log, plan.map(PlanFile::plan));
+        let task = |number: u32| program.and_then(|program| program.tasks.get(number as usize));
+        why_stuck::slices(log, &|number| task(number).is_some_and(|task| matches!(task.exec, Some(Exec::Boxing(_)))))
+    };
+    let all: Vec<_> = logs.iter().map(|log| (log, slices(log))).collect();
     let begin = all.iter().flat_map(|(_, slices)| slices).map(|slice| slice.start).min().unwrap_or(0);
     let us = |ns: u64| ns as f64 / 1e3;
     let mut out = Vec::new();
     for (log, slices) in all {
         let program = why_stuck::program(log, plan.map(PlanFile::plan));
         out.push(trace::name("process_name", log.of.rank, 0, &format!("rank {}", log.of.rank)));
+        let threads = program.into_iter().flat_map(|program| &program.threads);
+        let concurrent = threads.map(|thread| thread.id + 1).max().unwrap_or(1);
+        if program.is_some_and(|program| program.tasks.iter().any(Task::is_async_transfer)) {
+            out.push(trace::name("thread_name", log.of.rank, concurrent, "transfers"));
+        }
         for slice in slices {
             let task = program.and_then(|program| program.tasks.get(slice.task as usize));
             let name = task.map_or_else(|| format!("task {}", slice.task), |task| task.name.clone());
@@ -283,7 +300,7 @@ fn timeline(logs: &[FlightLog], plan: Option<&PlanFile>) -> Value {
                 "from": task.map(|task| &task.locations),
             });
             let when = (us(slice.start - begin), us(slice.end - slice.start));
-            let thread = task.map_or(0, |task| task.thread);
+            let thread = task.map_or(0, |task| if task.is_async_transfer() { concurrent } else { task.thread });
             out.push(trace::event(
                 &name,
                 if is_transfer { "transfer" } else { "compute" },

@@ -13,7 +13,8 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_driver::{Backends, CompileOptions, Session, SessionOptions, count, error};
+use of_driver::model::open_plan_for_rank;
+use of_driver::{Backends, CompileOptions, ModelOrPlan, Session, SessionOptions, count, error};
 use of_plan::{MeshProgram, Plan, PlanFile, Runs};
 use of_runtime::flight_recorder::Phase;
 use of_runtime::{TransferBlock, Transport, Value};
@@ -25,6 +26,9 @@ use hosts::{Host, Hosts};
 pub use launch::{launch, pass_on};
 use recording::Recording;
 
+use crate::arguments::{InputFiles, ModelFile};
+use crate::console::{Console, is_dash};
+use crate::signed_plan::Signed;
 use crate::{exit, quantity};
 
 /// Flags of ranks that are processes.
@@ -142,6 +146,28 @@ pub fn threads(options: &RankOptions, role: &Role, compile: &CompileOptions) -> 
     let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
     let own = hosts.as_ref().and_then(|hosts| hosts.of_rank(placement.rank)?.threads);
     Ok(own.unwrap_or(compile.threads))
+}
+
+/// Opens a model or plan, for what this process is: a rank reads its own part of a plan.
+///
+/// # Errors
+/// When it cannot be read, is damaged, holds an unsupported op, or the signature is refused.
+pub fn open(
+    role: &Role,
+    signed: &Signed,
+    model: &ModelFile,
+    inputs: &InputFiles,
+    console: &Console,
+) -> Result<ModelOrPlan, Diagnostics> {
+    // A signature is that of the whole file.
+    let in_part = signed.require_signature.is_none() && !is_dash(&model.model) && model.initializer_input.is_empty();
+    if let Role::Rank(placement) = role
+        && in_part
+        && let Some(plan) = open_plan_for_rank(&model.model, placement.rank as usize)?
+    {
+        return Ok(ModelOrPlan::Plan(Box::new(plan)));
+    }
+    signed.open(model, inputs, console)
 }
 
 /// A rank that is connected to the others.
