@@ -1,10 +1,11 @@
 //! How much time the server adds to a run: `cargo run --release -p of-serving --example latency`.
 //!
 //! One client asks over one connection of the loopback interface, one request after the other, with binary tensors over HTTP. The added
-//! time is from the first byte that the client writes to the last that it reads, less the mean time of the run.
+//! time is from the first byte that the client writes to the last that it reads, less the mean time of the run. `echo` is the same client
+//! with a thread that reads as many bytes and writes as many as an answer has: what the system takes without a server.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ const REQUESTS: usize = 5000;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     of_driver::codegen_passes::register();
     let dir = tempfile::tempdir()?;
-    println!("{:>10} {:>9} {:>9} {:>9} {:>9}", "bytes", "run us", "p50 us", "p99 us", "added us");
+    println!("{:>10} {:>9} {:>9} {:>9} {:>9} {:>9}", "bytes", "run us", "p50 us", "p99 us", "added us", "echo us");
     for elements in [256_usize, 150_528] {
         let text = format!(
             "func @main(%x: tensor<?(N)x{elements}xf32>) -> (tensor<?(N)xf32>) {{
@@ -49,32 +50,63 @@ fn measure(path: &Path, elements: usize) -> Result<(), Box<dyn std::error::Error
         std::thread::sleep(Duration::from_millis(1));
     }
     let model = server.repository().ready().pop().ok_or("no model")?;
-    let mut stream = TcpStream::connect(server.addresses().http.ok_or("no address")?)?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(server.addresses().http.ok_or("no address")?)?;
     let request = request(&model.name, elements);
+    ask(&mut stream, &request, WARM_UP)?;
+    let before = (model.stats.run.count(), model.stats.run.nanos());
+    let times = ask(&mut stream, &request, REQUESTS)?;
+    let runs = (model.stats.run.count() - before.0, model.stats.run.nanos() - before.1);
+    let run = runs.1 as f64 / 1000.0 / runs.0.max(1) as f64;
+    let (p50, p99) = (times[REQUESTS / 2], times[REQUESTS * 99 / 100]);
+    let echo = echo(&request)?[REQUESTS / 2];
+    println!("{:>10} {run:>9.1} {p50:>9.1} {p99:>9.1} {:>9.1} {echo:>9.1}", elements * 4, p50 - run);
+    Ok(())
+}
+
+fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Sends a request again and again. Returns the times in microseconds, ascending.
+fn ask(stream: &mut TcpStream, request: &[u8], count: usize) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let mut answer = vec![0; 1 << 16];
-    let mut times = Vec::with_capacity(REQUESTS);
-    let mut run = (0, 0);
-    for number in 0..WARM_UP + REQUESTS {
-        if number == WARM_UP {
-            run = (model.stats.run.count(), model.stats.run.nanos());
-        }
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
         let start = Instant::now();
-        stream.write_all(&request)?;
-        let len = read(&mut stream, &mut answer)?;
-        if number >= WARM_UP {
-            times.push(start.elapsed().as_secs_f64() * 1e6);
-        }
+        stream.write_all(request)?;
+        let len = read(stream, &mut answer)?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
         if !answer[..len].starts_with(b"HTTP/1.1 200") {
             return Err(String::from_utf8_lossy(&answer[..len]).into());
         }
     }
-    let count = model.stats.run.count() - run.0;
-    let run = (model.stats.run.nanos() - run.1) as f64 / 1000.0 / count.max(1) as f64;
     times.sort_by(f64::total_cmp);
-    let (p50, p99) = (times[REQUESTS / 2], times[REQUESTS * 99 / 100]);
-    println!("{:>10} {run:>9.1} {p50:>9.1} {p99:>9.1} {:>9.1}", elements * 4, p50 - run);
-    Ok(())
+    Ok(times)
+}
+
+/// As [`ask`], with a thread in place of the server.
+fn echo(request: &[u8]) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\n{}", "x".repeat(200));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    let len = request.len();
+    let thread = std::thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut buffer = vec![0; len];
+        for _ in 0..WARM_UP + REQUESTS {
+            stream.read_exact(&mut buffer)?;
+            stream.write_all(answer.as_bytes())?;
+        }
+        Ok(())
+    });
+    let mut stream = connect(address)?;
+    ask(&mut stream, request, WARM_UP)?;
+    let times = ask(&mut stream, request, REQUESTS)?;
+    thread.join().map_err(|_| "the thread ended")??;
+    Ok(times)
 }
 
 fn request(model: &str, elements: usize) -> Vec<u8> {

@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
@@ -28,6 +28,7 @@ use tower_service::Service as _;
 use crate::core::Core;
 use crate::grpc::Service;
 use crate::http::answer;
+use crate::network::Network;
 use crate::proto::grpc_inference_service_server::GrpcInferenceServiceServer;
 use crate::stall::StallGuard;
 
@@ -73,6 +74,8 @@ pub struct Listener {
     pub tls: Option<TlsAcceptor>,
     /// One for each connection that may be open.
     pub permits: Arc<Semaphore>,
+    /// The threads for connections.
+    pub network: Arc<Network>,
     /// How far the server is.
     pub phase: watch::Receiver<Phase>,
 }
@@ -113,20 +116,57 @@ async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }
 
-fn spawn(stream: TcpStream, permit: tokio::sync::OwnedSemaphorePermit, shared: &Listener) {
-    let shared = shared.clone();
-    tokio::spawn(async move {
-        shared.core.connections.fetch_add(1, Relaxed);
+/// Serves a stream that no listener has accepted, without TLS.
+pub fn attach<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, shared: &Listener) {
+    let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() else { return };
+    start(shared, permit, async move |shared| {
+        serve(StallGuard::new(stream, shared.core.limits.time), &shared).await;
+    });
+}
+
+fn spawn(stream: TcpStream, permit: OwnedSemaphorePermit, shared: &Listener) {
+    // The stream leaves the runtime that accepted it.
+    let stream = stream.into_std();
+    start(shared, permit, async move |shared| {
+        let stream = match stream.and_then(TcpStream::from_std) {
+            Ok(stream) => stream,
+            Err(e) => return tracing::warn!("a connection was not accepted: {e}"),
+        };
         // It fails on a closed connection only.
         let _ = stream.set_nodelay(true);
+        connection(stream, &shared).await;
+    });
+}
+
+/// Starts a connection on a thread of the network. It ends when the server stops.
+fn start<F>(shared: &Listener, permit: OwnedSemaphorePermit, run: impl FnOnce(Listener) -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send,
+{
+    // It is counted from here, so that a server that drains waits for it.
+    shared.core.connections.fetch_add(1, Relaxed);
+    let counted = Open { core: Arc::clone(&shared.core), _permit: permit };
+    let (shared, network) = (shared.clone(), Arc::clone(&shared.network));
+    network.spawn(async move {
+        let _counted = counted;
         let mut stop = shared.phase.clone();
         tokio::select! {
-            () = connection(stream, &shared) => {}
+            () = run(shared) => {}
             () = reached(&mut stop, Phase::Stopping) => {}
         }
-        shared.core.connections.fetch_sub(1, Relaxed);
-        drop(permit);
     });
+}
+
+/// An open connection.
+struct Open {
+    core: Arc<Core>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.core.connections.fetch_sub(1, Relaxed);
+    }
 }
 
 async fn connection(stream: TcpStream, shared: &Listener) {

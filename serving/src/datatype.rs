@@ -23,6 +23,11 @@ const TYPES: [(&str, DataType, ElementType); 14] = [
     ("BF16", DataType::TypeBf16, ElementType::Bf16),
 ];
 
+/// The protocol's names of all types.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|t| t.0)
+}
+
 /// The protocol's name of a type; `None` where it has none.
 pub fn name(dtype: ElementType) -> Option<&'static str> {
     TYPES.iter().find(|t| t.2 == dtype).map(|t| t.0)

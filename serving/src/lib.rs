@@ -24,6 +24,7 @@ pub mod infer;
 pub mod load;
 pub mod metrics;
 pub mod model;
+mod network;
 mod pbtxt;
 pub mod proto;
 pub mod repository;

@@ -132,8 +132,7 @@ impl ModelVersion {
                 .into());
         }
         let batches = has_axis && config.max_batch_size > 1;
-        let values = entries.iter().map(|p| p.peak_bytes).max().unwrap_or(0);
-        let memory = plan.file_len().saturating_add(values.saturating_mul(config.instances as u64));
+        let memory = ModelVersion::memory_of(&plan, &config);
         let plan = Arc::new(plan);
         let shared = Shared {
             plan: Arc::clone(&plan),
@@ -157,6 +156,13 @@ impl ModelVersion {
             plan,
             scheduler,
         })
+    }
+
+    /// Bytes of weights and kernels, and of the values of all instances, as far as the plan knows their extents.
+    pub fn memory_of(plan: &PlanFile, config: &ModelConfig) -> u64 {
+        let entries = plan.plan().programs.iter().filter(|program| !program.inner);
+        let values = entries.map(|program| program.peak_bytes).max().unwrap_or(0);
+        plan.file_len().saturating_add(values.saturating_mul(config.instances.max(1) as u64))
     }
 
     /// Refuses further requests. Those that were accepted still run.

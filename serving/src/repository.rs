@@ -44,6 +44,8 @@ pub struct RepositoryOptions {
     pub no_batching: bool,
     /// Workers of each session; 0 takes as many as the plan was tuned for.
     pub threads: usize,
+    /// Bytes that all loaded versions may need together, by what their plans say.
+    pub memory: Option<u64>,
 }
 
 /// The state of a version, by Triton's names.
@@ -280,11 +282,23 @@ impl Repository {
             (config.max_batch_size, config.batching_is_required) = (0, false);
         }
         let plan = (self.opener.open)(file)?;
+        self.admit(ModelVersion::memory_of(&plan, &config))?;
         let loaders = &self.opener.loaders;
         let threads = self.options.threads;
         let model = ModelVersion::load(name, version, plan, loaders, config, threads, Arc::clone(stats))?;
         tracing::info!(model = name, version, file = %file.display(), milliseconds = began.elapsed().as_millis(), "loaded");
         Ok(model)
+    }
+
+    /// Whether a version may be loaded that needs so many bytes. The one that it replaces is counted, as it serves until then.
+    fn admit(&self, needed: u64) -> Result<(), String> {
+        let Some(budget) = self.options.memory else { return Ok(()) };
+        let used = self.ready().iter().fold(0, |sum: u64, model| sum.saturating_add(model.memory));
+        if used.saturating_add(needed) <= budget {
+            return Ok(());
+        }
+        let what = format!("it needs {needed} bytes, and {used} of the {budget} bytes of the memory budget are in use");
+        Err(format!("{what}; raise --memory-budget, or unload a model"))
     }
 
     /// Makes a version visible in place of the one before. A version that cannot be loaded replaces none that works.

@@ -8,17 +8,19 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use http::header;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::{Listener, Phase, Protocol, accept};
+use crate::connection::{Listener, Phase, Protocol, accept, attach};
 use crate::core::{Core, Limits};
 use crate::grpc::Service;
 use crate::metrics;
 use crate::model::Opener;
+use crate::network::Network;
 use crate::proto::grpc_inference_service_server::GrpcInferenceServiceServer;
 use crate::repository::{ControlMode, Repository, RepositoryOptions};
 use crate::shared_memory::Regions;
@@ -67,7 +69,11 @@ pub struct Server {
     addresses: Addresses,
     phase: watch::Sender<Phase>,
     listeners: JoinSet<()>,
+    network: Arc<Network>,
+    /// For streams that the caller brings.
+    attached: [Listener; 2],
     loader: Option<std::thread::JoinHandle<()>>,
+    /// Accepts connections, and waits for signals.
     runtime: Option<Runtime>,
 }
 
@@ -79,8 +85,10 @@ impl Server {
     pub fn start(options: ServerOptions, opener: Opener) -> Result<Server, StartError> {
         let wrong = |e: String| StartError(e);
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(options.network_threads.max(1)).thread_name("of-network").enable_all();
-        let runtime = builder.build().map_err(|e| StartError(format!("no threads for the network: {e}")))?;
+        builder.worker_threads(1).thread_name("of-accept").enable_all();
+        let no_threads = |e: std::io::Error| StartError(format!("no threads for the network: {e}"));
+        let runtime = builder.build().map_err(no_threads)?;
+        let network = Arc::new(Network::start(options.network_threads).map_err(no_threads)?);
         let bind = |address: Option<SocketAddr>| -> Result<Option<TcpListener>, StartError> {
             let Some(address) = address else { return Ok(None) };
             let bound = runtime.block_on(TcpListener::bind(address));
@@ -103,26 +111,50 @@ impl Server {
         let (phase, seen) = watch::channel(Phase::Serving);
         let mut listeners = JoinSet::new();
         let permits = Arc::new(Semaphore::new(options.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
-        let mut spawn = |listener: Option<TcpListener>, protocol, tls, permits: &Arc<Semaphore>| {
-            let Some(listener) = listener else { return };
+        let shared = |protocol, tls, permits: &Arc<Semaphore>| {
             let (core, phase, permits) = (Arc::clone(&core), seen.clone(), Arc::clone(permits));
-            let shared = Listener { core, protocol, tls, permits, phase };
+            Listener { core, protocol, tls, permits, network: Arc::clone(&network), phase }
+        };
+        let mut spawn = |listener: Option<TcpListener>, shared: Listener| {
+            let Some(listener) = listener else { return };
             listeners.spawn_on(accept(listener, shared), runtime.handle());
         };
         let service = GrpcInferenceServiceServer::new(Service::new(Arc::clone(&core)));
         let service = service.max_decoding_message_size(options.limits.body).max_encoding_message_size(usize::MAX);
-        spawn(http, Protocol::Http(crate::http::router(Arc::clone(&core))), http_tls, &permits);
-        spawn(grpc, Protocol::Grpc(service), grpc_tls, &permits);
+        let protocols = [Protocol::Http(crate::http::router(Arc::clone(&core))), Protocol::Grpc(service)];
+        let attached = protocols.clone().map(|protocol| shared(protocol, None, &permits));
+        let [over_http, over_grpc] = protocols;
+        spawn(http, shared(over_http, http_tls, &permits));
+        spawn(grpc, shared(over_grpc, grpc_tls, &permits));
         // Metrics are seen when clients take all connections, too.
         let few = Arc::new(Semaphore::new(16));
-        spawn(metrics, Protocol::Http(metrics_router(Arc::clone(&core))), None, &few);
+        spawn(metrics, shared(Protocol::Http(metrics_router(Arc::clone(&core))), None, &few));
         let loader = spawn_loader(&core, first, seen)?;
-        Ok(Server { core, addresses, phase, listeners, loader: Some(loader), runtime: Some(runtime) })
+        Ok(Server {
+            core,
+            addresses,
+            phase,
+            listeners,
+            network,
+            attached,
+            loader: Some(loader),
+            runtime: Some(runtime),
+        })
     }
 
     /// Where it listens.
     pub fn addresses(&self) -> Addresses {
         self.addresses
+    }
+
+    /// Serves HTTP over a stream that no listener has accepted: one in memory, say. It is closed at once if there are too many connections.
+    pub fn serve_http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        attach(stream, &self.attached[0]);
+    }
+
+    /// As [`Server::serve_http`], for gRPC.
+    pub fn serve_grpc(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        attach(stream, &self.attached[1]);
     }
 
     /// Whether every model is loaded, or was tried.
@@ -192,6 +224,7 @@ impl Server {
             core.repository.close();
         }
         // A model that is being compiled, or a run that takes longer than the limit, ends with the process.
+        self.network.stop();
         runtime.shutdown_timeout(Duration::from_millis(100));
         done
     }
@@ -204,6 +237,7 @@ impl Drop for Server {
             if let Some(loader) = &self.loader {
                 loader.thread().unpark();
             }
+            self.network.stop();
             runtime.shutdown_background();
         }
     }

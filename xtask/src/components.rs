@@ -15,7 +15,16 @@ const COMPONENTS: [Component; 9] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
-        names: &["python", "onnxruntime", "jaxlib", "model-signing", "tritonclient", "kubernetes-validate"],
+        names: &[
+            "python",
+            "onnxruntime",
+            "jaxlib",
+            "model-signing",
+            "tritonclient",
+            "kserve",
+            "schemathesis",
+            "kubernetes-validate",
+        ],
         installed: python::installed,
         install: python::packages,
         on_demand: false,

@@ -1,4 +1,5 @@
-//! `cargo xtask faults`: ranks that are killed, stopped and cut off, many times; and `cargo xtask soak`: ranks at full load for long.
+//! `cargo xtask faults`: ranks that are killed, stopped and cut off, many times; `cargo xtask soak`: ranks at full load for long;
+//! `cargo xtask soak-server` and `cargo xtask fuzz-server`: the model server with clients of all kinds.
 
 use std::process::Command;
 
@@ -38,4 +39,30 @@ pub fn soak(args: &[&str]) -> Result<(), String> {
     let mut build = cargo();
     run(build.args(["build", "--release", "--package", "of-opt"]))?;
     run(Command::new("python3").arg(root().join("tests/soak/soak.py")).args(args))
+}
+
+/// Runs the model server at full load: with clients that misbehave, models that are replaced, and signals to end.
+///
+/// # Errors
+/// When a request is lost, memory grows, or a connection stays open.
+pub fn soak_server(args: &[&str]) -> Result<(), String> {
+    let mut build = cargo();
+    run(build.args(["build", "--release", "--package", "of-opt"]))?;
+    run(Command::new("python3").arg(root().join("tests/soak/server.py")).args(args))
+}
+
+/// Sends damaged frames of both protocols to the model server.
+///
+/// # Errors
+/// When it panics, answers wrongly, leaves a connection open, or its memory grows.
+pub fn fuzz_server(args: &[&str]) -> Result<(), String> {
+    let frames = match args {
+        [] => "10000000",
+        ["--frames", frames] => frames,
+        _ => return Err("cargo xtask fuzz-server [--frames N]".into()),
+    };
+    let mut command = cargo();
+    command.args(["test", "--release", "--package", "of-serving", "--test", "server", "fuzz::"]);
+    command.args(["--", "--nocapture", "--test-threads", "1"]);
+    run(command.env("OF_FUZZ_FRAMES", frames))
 }

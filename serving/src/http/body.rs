@@ -28,12 +28,15 @@ pub async fn receive(headers: &HeaderMap, body: Body, limits: &Limits) -> Result
         Ok(result) => result?,
         Err(_) => return Err(ServeError::new(ErrorKind::Deadline, "the request did not arrive in time")),
     };
-    match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes()) {
-        None | Some(b"identity" | b"") => Ok(frames),
-        Some(b"gzip") => inflate(frames, limits.body, |bytes| Box::new(GzDecoder::new(bytes))),
-        Some(b"deflate") => inflate(frames, limits.body, |bytes| Box::new(ZlibDecoder::new(bytes))),
-        Some(_) => Err(ServeError::unsupported("the content encoding is neither gzip nor deflate")),
-    }
+    let decoder: fn(&[u8]) -> Box<dyn Read + '_> = match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes()) {
+        None | Some(b"identity" | b"") => return Ok(frames),
+        Some(b"gzip") => |bytes| Box::new(GzDecoder::new(bytes)),
+        Some(b"deflate") => |bytes| Box::new(ZlibDecoder::new(bytes)),
+        Some(_) => return Err(ServeError::unsupported("the content encoding is neither gzip nor deflate")),
+    };
+    let limit = limits.body;
+    // A few bytes may become very many.
+    super::apart(usize::MAX, move || inflate(frames, limit, decoder)).await?
 }
 
 async fn collect(mut body: Body, limit: usize) -> Result<Frames, ServeError> {
@@ -54,11 +57,7 @@ async fn collect(mut body: Body, limit: usize) -> Result<Frames, ServeError> {
     Ok(frames)
 }
 
-fn inflate(
-    mut frames: Frames,
-    limit: usize,
-    decoder: impl Fn(&[u8]) -> Box<dyn Read + '_>,
-) -> Result<Frames, ServeError> {
+fn inflate(mut frames: Frames, limit: usize, decoder: fn(&[u8]) -> Box<dyn Read + '_>) -> Result<Frames, ServeError> {
     let len = frames.len();
     let packed = frames.take(len, 1).unwrap_or_default();
     let mut bytes = Vec::new();
@@ -104,21 +103,39 @@ impl http_body::Body for Parts {
     }
 }
 
-/// Compresses an answer, if the client asks for one encoding alone; browsers list several, and would only wait for it.
-pub fn compress(headers: &HeaderMap, parts: Vec<Bytes>) -> (Vec<Bytes>, Option<&'static str>) {
+/// An encoding of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950.
+    Deflate,
+}
+
+/// The encoding of the answer, if the client asks for one alone; browsers list several, and would only wait for it.
+pub fn encoding(headers: &HeaderMap) -> Option<Encoding> {
+    match headers.get(header::ACCEPT_ENCODING)?.as_bytes() {
+        b"gzip" => Some(Encoding::Gzip),
+        b"deflate" => Some(Encoding::Deflate),
+        _ => None,
+    }
+}
+
+/// Compresses an answer.
+pub fn compress(encoding: Option<Encoding>, parts: Vec<Bytes>) -> (Vec<Bytes>, Option<&'static str>) {
     let level = Compression::fast();
-    let packed = match headers.get(header::ACCEPT_ENCODING).map(|v| v.as_bytes()) {
-        Some(b"gzip") => {
+    let packed = match encoding {
+        Some(Encoding::Gzip) => {
             let mut encoder = GzEncoder::new(Vec::new(), level);
             let written = parts.iter().try_for_each(|part| encoder.write_all(part));
             written.and_then(|()| encoder.finish()).map(|bytes| (bytes, "gzip"))
         }
-        Some(b"deflate") => {
+        Some(Encoding::Deflate) => {
             let mut encoder = ZlibEncoder::new(Vec::new(), level);
             let written = parts.iter().try_for_each(|part| encoder.write_all(part));
             written.and_then(|()| encoder.finish()).map(|bytes| (bytes, "deflate"))
         }
-        _ => return (parts, None),
+        None => return (parts, None),
     };
     // Writing to memory cannot fail.
     packed.map_or((parts, None), |(bytes, name)| (vec![bytes.into()], Some(name)))

@@ -60,7 +60,10 @@ fn refuse_sequences(parameters: &Map<String, Value>) -> Result<(), ServeError> {
 }
 
 /// A field of an object, if it is there.
-fn optional<'v, T>(
+///
+/// # Errors
+/// When it is something else.
+pub fn optional<'v, T>(
     object: &'v Map<String, Value>,
     name: &str,
     convert: impl Fn(&'v Value) -> Option<T>,
@@ -194,6 +197,17 @@ fn flatten<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
     }
 }
 
+fn is_binary(place: &OutputPlace, binary: bool) -> bool {
+    matches!(place, OutputPlace::Binary) || (matches!(place, OutputPlace::Default) && binary)
+}
+
+/// The bytes of an answer that become JSON or are compressed.
+pub fn bytes_to_convert(answer: &InferResponse, binary: bool, compressed: bool) -> usize {
+    let is_json = |place: &OutputPlace| !is_binary(place, binary) && !matches!(place, OutputPlace::Shared(_));
+    let outputs = answer.outputs.iter().filter(|(_, place)| compressed || is_json(place));
+    outputs.map(|(output, _)| output.data.len()).sum()
+}
+
 /// The parts of an answer, and the length of its JSON header where binary tensors follow it.
 ///
 /// # Errors
@@ -231,7 +245,7 @@ pub fn response(
                 });
                 header += &format!("\"parameters\":{parameters}}}");
             }
-            OutputPlace::Binary | OutputPlace::Default if binary || place == OutputPlace::Binary => {
+            place if is_binary(&place, binary) => {
                 header += &format!("\"parameters\":{{\"binary_data_size\":{}}}}}", output.data.len());
                 tensors.push(output.data);
             }

@@ -5,6 +5,7 @@
 mod body;
 mod infer;
 mod json;
+mod openapi;
 mod pages;
 
 use std::sync::Arc;
@@ -12,12 +13,15 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 
 use crate::core::Core;
 use crate::describe;
@@ -30,6 +34,21 @@ const HEADER_LENGTH: &str = "inference-header-content-length";
 /// Most bytes of the JSON of a request: a number takes many times its text when it is read.
 const LARGEST_JSON: usize = 32 << 20;
 
+/// Converting so many bytes of JSON or compressed data takes long enough to leave the thread to its other connections.
+const LONG: usize = 64 << 10;
+
+/// The parameters of a path. A mistake in them is an error as any other.
+struct Path<T>(T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ServeError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServeError> {
+        let wrong = |e: PathRejection| ServeError::invalid(format!("the path: {}", e.body_text()));
+        axum::extract::Path::from_request_parts(parts, state).await.map(|path| Path(path.0)).map_err(wrong)
+    }
+}
+
 /// What handlers get.
 type Shared = State<Arc<Core>>;
 /// What handlers give.
@@ -39,42 +58,52 @@ type Named = Path<(String, String)>;
 
 /// The routes.
 pub fn router(core: Arc<Core>) -> Router {
+    let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(core)
+}
+
+/// What is at which path. [`openapi`] describes each.
+fn routes() -> Vec<(String, MethodRouter<Arc<Core>>)> {
     let model = |path: &str| format!("/v2/models/{{model}}{path}");
     let version = |path: &str| format!("/v2/models/{{model}}/versions/{{version}}{path}");
-    let router = Router::new()
-        .route("/", get(pages::digits))
-        .route("/status", get(pages::status))
-        .route("/status/data", get(pages::status_data))
-        .route("/v2", get(async || ok(json::server(&describe::server()))))
-        .route("/v2/", get(async || ok(json::server(&describe::server()))))
-        .route("/v2/health/live", get(async || StatusCode::OK))
-        .route("/v2/health/ready", get(ready))
-        .route(&model(""), get(latest_metadata))
-        .route(&version(""), get(metadata))
-        .route(&model("/ready"), get(latest_ready))
-        .route(&version("/ready"), get(model_ready))
-        .route(&model("/config"), get(latest_config))
-        .route(&version("/config"), get(config))
-        .route(&model("/infer"), post(latest_infer))
-        .route(&version("/infer"), post(infer_version))
-        .route("/v2/models/stats", get(all_statistics))
-        .route(&model("/stats"), get(latest_statistics))
-        .route(&version("/stats"), get(statistics))
-        .route("/v2/repository/index", post(index))
-        .route("/v2/repository/models/{model}/load", post(load))
-        .route("/v2/repository/models/{model}/unload", post(unload))
-        .route("/v2/systemsharedmemory/status", get(all_regions))
-        .route("/v2/systemsharedmemory/region/{region}/status", get(region))
-        .route("/v2/systemsharedmemory/region/{region}/register", post(register))
-        .route("/v2/systemsharedmemory/unregister", post(unregister_all))
-        .route("/v2/systemsharedmemory/region/{region}/unregister", post(unregister))
-        .route("/v2/cudasharedmemory/status", get(async || ok(json!([]))))
-        .route("/v2/cudasharedmemory/unregister", post(async || StatusCode::OK))
-        .route("/v2/cudasharedmemory/region/{region}/register", post(no_cuda))
-        .route("/v2/trace/setting", get(async || ok(trace())).post(unchangeable))
-        .route(&model("/trace/setting"), get(async || ok(trace())).post(unchangeable))
-        .route("/v2/logging", get(async || ok(logging())).post(unchangeable));
-    router.fallback(unknown).method_not_allowed_fallback(wrong_method).with_state(core)
+    let describe = || get(async || ok(json::server(&describe::server())));
+    vec![
+        ("/".into(), get(pages::digits)),
+        ("/status".into(), get(pages::status)),
+        ("/status/data".into(), get(pages::status_data)),
+        ("/openapi.json".into(), get(async || ok(openapi::description()))),
+        ("/v2".into(), describe()),
+        ("/v2/".into(), describe()),
+        ("/v2/health/live".into(), get(async || ok(json!({"live": true})))),
+        ("/v2/health/ready".into(), get(ready)),
+        (model(""), get(latest_metadata)),
+        (version(""), get(metadata)),
+        (model("/ready"), get(latest_ready)),
+        (version("/ready"), get(model_ready)),
+        (model("/config"), get(latest_config)),
+        (version("/config"), get(config)),
+        (model("/infer"), post(latest_infer)),
+        (version("/infer"), post(infer_version)),
+        ("/v2/models/stats".into(), get(all_statistics)),
+        (model("/stats"), get(latest_statistics)),
+        (version("/stats"), get(statistics)),
+        ("/v2/repository/index".into(), post(index)),
+        ("/v2/repository/models/{model}/load".into(), post(load)),
+        ("/v2/repository/models/{model}/unload".into(), post(unload)),
+        ("/v2/systemsharedmemory/status".into(), get(all_regions)),
+        ("/v2/systemsharedmemory/region/{region}/status".into(), get(region)),
+        ("/v2/systemsharedmemory/region/{region}/register".into(), post(register)),
+        ("/v2/systemsharedmemory/unregister".into(), post(unregister_all)),
+        ("/v2/systemsharedmemory/region/{region}/unregister".into(), post(unregister)),
+        ("/v2/cudasharedmemory/status".into(), get(async || ok(json!([])))),
+        ("/v2/cudasharedmemory/unregister".into(), post(async || StatusCode::OK)),
+        ("/v2/cudasharedmemory/region/{region}/status".into(), get(no_cuda_region)),
+        ("/v2/cudasharedmemory/region/{region}/register".into(), post(no_cuda)),
+        ("/v2/cudasharedmemory/region/{region}/unregister".into(), post(async || StatusCode::OK)),
+        ("/v2/trace/setting".into(), get(async || ok(trace())).post(unchangeable)),
+        (model("/trace/setting"), get(async || ok(trace())).post(unchangeable)),
+        ("/v2/logging".into(), get(async || ok(logging())).post(unchangeable)),
+    ]
 }
 
 impl IntoResponse for ServeError {
@@ -133,6 +162,10 @@ async fn wrong_method(request: Request<Body>) -> Response {
         .into_response()
 }
 
+async fn no_cuda_region(Path(region): Path<String>) -> ServeError {
+    ServeError::not_found(format!("there is no CUDA shared memory region '{}'", region.escape_debug()))
+}
+
 async fn no_cuda() -> ServeError {
     ServeError::unsupported("CUDA shared memory is not supported")
 }
@@ -154,8 +187,10 @@ fn logging() -> Value {
         "log_verbose_level": u8::from(level(L::DEBUG)), "log_format": "default"})
 }
 
-async fn ready(State(core): Shared) -> StatusCode {
-    if core.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn ready(State(core): Shared) -> Response {
+    let is_ready = core.is_ready();
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, ok(json!({"ready": is_ready}))).into_response()
 }
 
 async fn latest_ready(core: Shared, Path(model): Path<String>) -> Answer {
@@ -164,7 +199,7 @@ async fn latest_ready(core: Shared, Path(model): Path<String>) -> Answer {
 
 async fn model_ready(State(core): Shared, Path((model, version)): Named) -> Answer {
     core.repository.get(&model, &version)?;
-    Ok(StatusCode::OK.into_response())
+    Ok(ok(json!({"name": model, "ready": true})))
 }
 
 async fn latest_metadata(core: Shared, Path(model): Path<String>) -> Answer {
@@ -198,13 +233,13 @@ async fn statistics(State(core): Shared, Path((name, version)): Named) -> Answer
 
 async fn index(State(core): Shared, headers: HeaderMap, body: Body) -> Answer {
     let request = object(&headers, body, &core).await?;
-    let only_ready = request.get("ready").and_then(Value::as_bool).unwrap_or(false);
+    let only_ready = infer::optional(&request, "ready", Value::as_bool, "a Boolean")?.unwrap_or(false);
     Ok(ok(json::index(&describe::index(&core.repository, only_ready)?)))
 }
 
 async fn load(State(core): Shared, Path(model): Path<String>, headers: HeaderMap, body: Body) -> Answer {
     let request = object(&headers, body, &core).await?;
-    if request.get("parameters").and_then(Value::as_object).is_some_and(|p| !p.is_empty()) {
+    if infer::optional(&request, "parameters", Value::as_object, "an object")?.is_some_and(|p| !p.is_empty()) {
         return Err(ServeError::unsupported("models are loaded as their files say: parameters are not supported"));
     }
     change(core, move |core| core.repository.load(&model)).await
@@ -231,10 +266,11 @@ async fn region(State(core): Shared, Path(name): Path<String>) -> Answer {
 
 async fn register(State(core): Shared, Path(name): Path<String>, headers: HeaderMap, body: Body) -> Answer {
     let request = object(&headers, body, &core).await?;
-    let number = |field: &str| request.get(field).and_then(Value::as_u64);
-    let key = request.get("key").and_then(Value::as_str).ok_or_else(|| ServeError::invalid("'key' is not a string"))?;
-    let len = number("byte_size").ok_or_else(|| ServeError::invalid("'byte_size' is not a natural number"))?;
-    core.regions.register(&name, key, number("offset").unwrap_or(0), len)?;
+    let number = |field: &str| infer::optional(&request, field, Value::as_u64, "a natural number");
+    let key = infer::optional(&request, "key", Value::as_str, "a string")?;
+    let missing = |field: &str| ServeError::invalid(format!("'{field}' is missing"));
+    let (key, len) = (key.ok_or_else(|| missing("key"))?, number("byte_size")?.ok_or_else(|| missing("byte_size"))?);
+    core.regions.register(&name, key, number("offset")?.unwrap_or(0), len)?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -249,14 +285,28 @@ async fn unregister(State(core): Shared, Path(name): Path<String>) -> StatusCode
 }
 
 /// A body of JSON; nothing is an empty object.
-async fn object(headers: &HeaderMap, body: Body, core: &Core) -> Result<Value, ServeError> {
+async fn object(headers: &HeaderMap, body: Body, core: &Core) -> Result<Map<String, Value>, ServeError> {
     let mut frames = body::receive(headers, body, &core.limits).await?;
     let len = frames.len();
     let bytes = frames.take(len, 1).unwrap_or_default();
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(json!({}));
+        return Ok(Map::new());
     }
-    serde_json::from_slice(&bytes).map_err(|e| ServeError::invalid(format!("the request is not JSON: {e}")))
+    let value: Value =
+        serde_json::from_slice(&bytes).map_err(|e| ServeError::invalid(format!("the request is not JSON: {e}")))?;
+    match value {
+        Value::Object(fields) => Ok(fields),
+        _ => Err(ServeError::invalid("the request is not a JSON object")),
+    }
+}
+
+/// Does work on another thread if it has many bytes to convert.
+async fn apart<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ServeError> {
+    if bytes < LONG {
+        return Ok(work());
+    }
+    let ended = |e: tokio::task::JoinError| ServeError::new(ErrorKind::Internal, e.to_string());
+    tokio::task::spawn_blocking(work).await.map_err(ended)
 }
 
 async fn latest_infer(core: Shared, Path(model): Path<String>, headers: HeaderMap, body: Body) -> Answer {
@@ -267,11 +317,19 @@ async fn infer_version(State(core): Shared, Path((model, version)): Named, heade
     let arrival = Instant::now();
     let mut frames = body::receive(&headers, body, &core.limits).await?;
     let header = header_of(&headers, &mut frames)?;
-    let (request, binary) = infer::request(model, version, &header, &mut frames, &core)?;
+    let shared = Arc::clone(&core);
+    let header_len = header.len();
+    let read = move || infer::request(model, version, &header, &mut frames, &shared);
+    let (request, binary) = apart(header_len, read).await??;
     let id = request.id.clone();
     let answer = core.repository.infer(request, arrival).await?;
-    let (parts, header_len) = infer::response(answer, &id, binary, &core)?;
-    let (parts, encoding) = body::compress(&headers, parts);
+    let encoding = body::encoding(&headers);
+    let converted = infer::bytes_to_convert(&answer, binary, encoding.is_some());
+    let write = move || -> Result<_, ServeError> {
+        let (parts, header_len) = infer::response(answer, &id, binary, &core)?;
+        Ok((body::compress(encoding, parts), header_len))
+    };
+    let ((parts, encoding), header_len) = apart(converted, write).await??;
     let mut response = Response::new(Body::new(body::Parts::new(parts)));
     let headers = response.headers_mut();
     let kind = if header_len.is_some() { "application/octet-stream" } else { "application/json" };

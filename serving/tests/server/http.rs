@@ -13,7 +13,9 @@ fn server_and_models_describe_themselves() {
     let mut client = Client::new(&server);
     assert_eq!((client.get("/v2/health/live").status, client.get("/v2/health/ready").status), (200, 200));
     assert_eq!(client.get("/v2").json()["name"], "of-opt");
-    assert_eq!(client.get("/v2/models/digits/versions/1/ready").status, 200);
+    assert_eq!(client.get("/v2/health/live").json(), json!({"live": true}));
+    assert_eq!(client.get("/v2/health/ready").json(), json!({"ready": true}));
+    assert_eq!(client.get("/v2/models/digits/versions/1/ready").json(), json!({"name": "digits", "ready": true}));
     let metadata = client.get("/v2/models/digits").json();
     assert_eq!(metadata["inputs"], json!([{"name": "image", "datatype": "FP32", "shape": [-1, 1, 8, 8]}]));
     assert_eq!((&metadata["versions"], &metadata["platform"]), (&json!(["1"]), &json!("of_opt")));
@@ -197,4 +199,28 @@ fn metrics_have_the_names_of_triton() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn large_json_and_compressed_bodies_are_converted_on_another_thread() {
+    let dir = repository();
+    let mut options = options(&[dir.path()]);
+    options.network_threads = 1;
+    let server = start(options);
+    let mut client = Client::new(&server);
+    let images = 200;
+    let data: Vec<f32> = (0..images * 64).map(|i| (i % 17) as f32 + 0.123_456_78).collect();
+    let request = json!({"inputs": [{"name": "image", "shape": [images, 1, 8, 8], "datatype": "FP32", "data": data}]});
+    let text = request.to_string();
+    assert!(text.len() > 1 << 17, "{}", text.len());
+    let plain = client.post(INFER, text.as_bytes());
+    assert_eq!(plain.status, 200, "{}", plain.text());
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+    let headers = [("content-encoding", "gzip"), ("accept-encoding", "deflate")];
+    let packed = client.send("POST", INFER, &headers, &encoder.finish().unwrap()).unwrap();
+    assert_eq!(packed.header("content-encoding"), Some("deflate"));
+    let mut inflated = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::ZlibDecoder::new(&packed.body[..]), &mut inflated).unwrap();
+    assert_eq!(inflated, plain.body);
 }

@@ -160,3 +160,26 @@ fn the_load_generator_counts_what_was_answered_and_refused() {
     load.model = "none".into();
     assert!(of_serving::load::run(&load).unwrap_err().contains("there is no model 'none'"));
 }
+
+#[test]
+fn models_that_exceed_the_memory_budget_are_not_loaded() {
+    let dir = repository();
+    let mut options = options(&[dir.path()]);
+    options.repository.control = ControlMode::Explicit;
+    options.repository.load = vec!["digits".into()];
+    let one = start(options.clone()).repository().ready()[0].memory;
+    assert!(one > 1000, "{one}");
+    put(dir.path(), "other/1/model.plan", digits_plan());
+    options.repository.memory = Some(2 * one - 1);
+    let server = start(options);
+    let mut client = Client::new(&server);
+    let refused = client.post("/v2/repository/models/other/load", b"");
+    let what = format!("needs {one} bytes, and {one} of the {} bytes of the memory budget are in use", 2 * one - 1);
+    assert!(refused.status == 400 && refused.text().contains(&what), "{}", refused.text());
+    assert_eq!(client.get("/v2/models/digits/ready").status, 200);
+    assert_eq!(client.get("/v2/models/other/ready").status, 503);
+    // What is unloaded makes room.
+    assert_eq!(client.post("/v2/repository/models/digits/unload", b"").status, 200);
+    assert_eq!(client.post("/v2/repository/models/other/load", b"").status, 200);
+    assert_eq!(client.get("/v2/models/other/ready").status, 200);
+}

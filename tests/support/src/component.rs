@@ -55,6 +55,12 @@ pub const TRITONCLIENT: Component = Component {
     what: "a Python with numpy and tritonclient[http,grpc]",
     install: "cargo xtask python-packages",
 };
+/// The inference clients of KServe's SDK, in a Python.
+pub const KSERVE: Component =
+    Component { name: "kserve", what: "a Python with numpy and kserve", install: "cargo xtask python-packages" };
+/// A program that makes requests from a description of a protocol and checks the answers, in a Python.
+pub const SCHEMATHESIS: Component =
+    Component { name: "schemathesis", what: "a Python with schemathesis", install: "cargo xtask python-packages" };
 /// A validator of Kubernetes manifests, in a Python.
 pub const KUBERNETES_VALIDATE: Component = Component {
     name: "kubernetes-validate",
@@ -109,7 +115,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 22] = [
+pub const ALL: [&Component; 24] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -118,6 +124,8 @@ pub const ALL: [&Component; 22] = [
     &JAXLIB,
     &MODEL_SIGNING,
     &TRITONCLIENT,
+    &KSERVE,
+    &SCHEMATHESIS,
     &KUBERNETES_VALIDATE,
     &NETRON,
     &LANDLOCK,

@@ -30,6 +30,7 @@ fn of_opt(dir: &Path, args: &[&str]) -> Command {
 struct Server {
     process: Child,
     port: u16,
+    metrics_port: u16,
 }
 
 impl Server {
@@ -37,10 +38,13 @@ impl Server {
         let ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--threads", "1"];
         let mut command = of_opt(dir, &[&["serve"], args, &ports].concat());
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().rsplit(':').next().and_then(|p| p.parse().ok());
-        let server = Server { process, port: port.unwrap_or_else(|| panic!("no port in {line:?}")) };
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines().take(3);
+        let port = |line: &String| line.trim_end_matches("/metrics").rsplit(':').next()?.parse().ok();
+        let lines: Vec<String> = lines.map(Result::unwrap).collect();
+        let [Some(port), Some(_), Some(metrics_port)] = lines.iter().map(port).collect::<Vec<Option<u16>>>()[..] else {
+            panic!("no three ports in {lines:?}")
+        };
+        let server = Server { process, port, metrics_port };
         let start = Instant::now();
         while !server.ask("GET", "/v2/health/ready").starts_with("HTTP/1.1 200") {
             assert!(start.elapsed() < Duration::from_secs(120), "the server is not ready");
@@ -50,7 +54,11 @@ impl Server {
     }
 
     fn ask(&self, method: &str, path: &str) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        Server::ask_at(self.port, method, path)
+    }
+
+    fn ask_at(port: u16, method: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -149,4 +157,43 @@ fn a_digit_is_drawn_and_recognised_in_a_browser() {
     let status = shown("/status").unwrap();
     let dom = String::from_utf8_lossy(&status.stdout);
     assert!(dom.contains("digits, version 1") && dom.contains("requests by latency"), "{dom}");
+}
+
+#[test]
+fn the_actors_of_a_served_model_are_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[&digits()]);
+    let actors = || Server::ask_at(server.metrics_port, "GET", "/debug/actors");
+    let before = actors();
+    assert!(before.starts_with("HTTP/1.1 200") && before.contains("is idle: 0 steps began, 0 ended"), "{before}");
+    let port = server.port.to_string();
+    let args = [
+        "load",
+        "digits",
+        "--http-port",
+        &port,
+        "--rate",
+        "100",
+        "--duration",
+        "200ms",
+        "--connections",
+        "1",
+        "--json",
+    ];
+    let out = of_opt(dir.path(), &args).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    let answered = said
+        .split("\"answered\":")
+        .nth(1)
+        .and_then(|rest| rest.split([',', '}']).next())
+        .unwrap_or_else(|| panic!("{said}"));
+    let after = actors();
+    // One session runs all requests, and each of its actors acts once in a run.
+    assert!(after.contains(&format!("is idle: {answered} steps began, {answered} ended")), "{answered}: {after}");
+    let acts = after.lines().filter(|line| line.contains("has acted"));
+    assert!(
+        acts.clone().count() > 2 && acts.clone().all(|line| line.contains(&format!("has acted {answered} times"))),
+        "{after}"
+    );
+    assert!(after.contains("registers") && after.contains("credits"), "{after}");
 }

@@ -72,6 +72,9 @@ pub struct Serve {
     /// Sessions of each model that run requests at the same time
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Models", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub instances: usize,
+    /// Bytes that all loaded models may need together, by what their plans say; further ones are not loaded
+    #[arg(long, value_name = "SIZE", help_heading = "Models", value_parser = quantity::size)]
+    pub memory_budget: Option<u64>,
     /// Largest request
     #[arg(long, value_name = "SIZE", default_value = "256MiB", help_heading = "Limits of clients", value_parser = quantity::size)]
     pub max_request_size: u64,
@@ -187,6 +190,7 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
             defaults,
             no_batching: c.no_batching,
             threads: c.codegen.threads.unwrap_or(0),
+            memory: c.memory_budget,
         },
     })
 }
