@@ -6,6 +6,7 @@ in comparison with `of-opt bench`, which runs the plan in its own process on the
 import argparse
 import json
 import os
+import pathlib
 import queue
 import statistics
 import subprocess
@@ -34,14 +35,21 @@ def start(options):
 
 
 def in_process(options):
-    """Requests a second in a process of its own."""
+    """Requests a second, and milliseconds of the processor for each, in a process of its own."""
     command = [PROGRAM, "bench", options.plan, "--threads", "1", "--iters", "1000000", "--max-seconds", str(options.seconds)]
     out = subprocess.run(command, check=True, capture_output=True, text=True, preexec_fn=on(SERVER_CORE)).stdout
-    return json.loads(out)["requests_per_s"]
+    found = json.loads(out)
+    return found["requests_per_s"], found["cpu_ms"]
+
+
+def cpu_ms(process):
+    """Milliseconds of the processor that a process has taken."""
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def served(options, server):
-    """Requests a second over gRPC, with so many on their way that the server never waits."""
+    """As in_process, over gRPC, with so many requests on their way that the server never waits."""
     client = grpc.InferenceServerClient(f"127.0.0.1:{server.grpc}")
     metadata = client.get_model_repository_index().models[0].name
     inputs = []
@@ -64,31 +72,33 @@ def served(options, server):
     for _ in range(3):
         ask()
     answered()
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), cpu_ms(server.process)
     while time.perf_counter() - begun < options.seconds:
         ask()
         answered()
         count += 1
-    taken = time.perf_counter() - begun
+    taken, cpu = time.perf_counter() - begun, cpu_ms(server.process) - cpu
     for _ in range(2):
         answered()
-    return count / taken
+    return count / taken, cpu / count
 
 
 def throughput(options):
     os.sched_setaffinity(0, {SERVER_CORE})
     server = Server(options.plan, "--no-batching")
     os.sched_setaffinity(0, {CLIENT_CORE})
-    ratios = []
+    rates, costs = [], []
     for number in range(options.rounds):
         # The order changes, so that neither is always the first.
         measured = {}
         for name in ("process", "served") if number % 2 else ("served", "process"):
             measured[name] = in_process(options) if name == "process" else served(options, server)
-        ratios.append(measured["served"] / measured["process"])
-        print(f"in process {measured['process']:.2f}/s, over gRPC {measured['served']:.2f}/s, ratio {ratios[-1]:.3f}")
+        (alone, alone_cpu), (over, over_cpu) = measured["process"], measured["served"]
+        rates.append(over / alone)
+        costs.append(alone_cpu / over_cpu)
+        print(f"in process {alone:.2f}/s, {alone_cpu:.2f} ms of the processor; over gRPC {over:.2f}/s, {over_cpu:.2f} ms")
     server.terminate()
-    print(f"ratio over gRPC to in process: median {statistics.median(ratios):.3f} of {options.rounds}")
+    print(f"over gRPC to in process, median of {options.rounds}: rate {statistics.median(rates):.3f}, by processor time {statistics.median(costs):.3f}")
 
 
 def main():
