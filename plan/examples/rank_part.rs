@@ -83,7 +83,7 @@ fn plan(ranks: u32) -> Result<PlanBuilder<'static>, Box<dyn Error>> {
             let first = (rank * WEIGHTS + weight) << 15;
             let bytes: Vec<u8> = (0..ELEMENTS as u32).flat_map(|i| (first + i).to_ne_bytes()).collect();
             weights.push(plan.add_weight(
-                &format!("layer {weight} of rank {rank}"),
+                format!("layer {weight} of rank {rank}"),
                 ElementType::I32,
                 &[ELEMENTS],
                 bytes,
