@@ -17,7 +17,7 @@ fn plan() -> PlanBuilder<'static> {
     let own: Vec<u32> = (0..RANKS)
         .map(|rank| {
             let bytes: Vec<u8> = element(rank).collect();
-            plan.add_weight(&format!("w{rank}"), ElementType::I32, &[BYTES as i64 / 4], bytes).unwrap()
+            plan.add_weight(format!("w{rank}"), ElementType::I32, &[BYTES as i64 / 4], bytes).unwrap()
         })
         .collect();
     let shared = plan.add_weight("shared", ElementType::I32, &[8], vec![7; 32]).unwrap();
