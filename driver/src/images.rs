@@ -40,8 +40,22 @@ struct Axes {
 /// # Errors
 /// When the file is no image, or the input does not take one.
 pub(crate) fn read(path: &Path, ty: Option<&Type>, name: &str, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
+    let place = format!("'{}'", path.display());
+    // An input that takes no image is a mistake whatever the file is.
+    element_and_axes(ty, name, &place)?;
     let file = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    decode(&file, ty, name, options, &format!("'{}'", path.display()))
+    decode(&file, ty, name, options, &place)
+}
+
+/// The element type of an input that takes an image, and where its axes are.
+fn element_and_axes(ty: Option<&Type>, name: &str, place: &str) -> Result<(DType, Axes), Diagnostics> {
+    let tensor = ty.and_then(Type::as_tensor);
+    let found = tensor.and_then(|t| Some((t.dtype, axes(t.shape.as_deref()?)?)));
+    found.ok_or_else(|| {
+        let ty = ty.map_or_else(|| "of no known type".into(), ToString::to_string);
+        let hint = "an image is [N, C, H, W] or [N, H, W, C] with N = 1, or without N, with one or three channels";
+        error(Code::INPUT, format!("{place}: input '{name}' is {ty}, which is no image")).hint(hint).into()
+    })
 }
 
 /// As [`read`], of the bytes of a file; `place` says where they come from.
@@ -56,13 +70,7 @@ pub(crate) fn decode(
     place: &str,
 ) -> Result<Tensor, Diagnostics> {
     let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
-    let tensor = ty.and_then(Type::as_tensor);
-    let Some((dtype, axes)) = tensor.and_then(|t| Some((t.dtype, axes(t.shape.as_deref()?)?))) else {
-        let ty = ty.map_or_else(|| "of no known type".into(), ToString::to_string);
-        let what = format!("input '{name}' is {ty}, which is no image");
-        let hint = "an image is [N, C, H, W] or [N, H, W, C] with N = 1, or without N, with one or three channels";
-        return Err(error(Code::INPUT, format!("{place}: {what}")).hint(hint).into());
-    };
+    let (dtype, axes) = element_and_axes(ty, name, place)?;
     let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
         0 => Ok(vec![otherwise; axes.channels]),
         1 => Ok(vec![list[0]; axes.channels]),
