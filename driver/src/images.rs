@@ -2,9 +2,15 @@
 
 use std::path::Path;
 
+use fast_image_resize::images::Image;
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, Type};
 use of_ops::image::{Picture, decode_rgb};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::error::{error, io_error};
 
@@ -25,6 +31,7 @@ pub(crate) fn is_image(path: &Path) -> bool {
 }
 
 /// Where the axes of an image are in an input, and how long they must be.
+#[derive(Clone, Copy, Debug)]
 struct Axes {
     /// Rank 4: an axis of length 1 comes first.
     batch: bool,
@@ -42,72 +49,138 @@ struct Axes {
 pub(crate) fn read(path: &Path, ty: Option<&Type>, name: &str, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
     let place = format!("'{}'", path.display());
     // An input that takes no image is a mistake whatever the file is.
-    element_and_axes(ty, name, &place)?;
+    let input = ImageInput::new(ty, name, options, &place)?;
     let file = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    decode(&file, ty, name, options, &place)
+    input.tensor(&file, &|_, _| View::default(), &place)
 }
 
-/// The element type of an input that takes an image, and where its axes are.
-fn element_and_axes(ty: Option<&Type>, name: &str, place: &str) -> Result<(DType, Axes), Diagnostics> {
-    let tensor = ty.and_then(Type::as_tensor);
-    let found = tensor.and_then(|t| Some((t.dtype, axes(t.shape.as_deref()?)?)));
-    found.ok_or_else(|| {
-        let ty = ty.map_or_else(|| "of no known type".into(), ToString::to_string);
-        let hint = "an image is [N, C, H, W] or [N, H, W, C] with N = 1, or without N, with one or three channels";
-        error(Code::INPUT, format!("{place}: input '{name}' is {ty}, which is no image")).hint(hint).into()
-    })
+/// What an input takes of an image.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageInput {
+    dtype: DType,
+    axes: Axes,
+    /// Of each channel.
+    mean: Vec<f32>,
+    std: Vec<f32>,
+    /// Whether pixels stay from 0 to 255.
+    plain: bool,
 }
 
-/// As [`read`], of the bytes of a file; `place` says where they come from.
-///
-/// # Errors
-/// As [`read`].
-pub(crate) fn decode(
-    file: &[u8],
-    ty: Option<&Type>,
-    name: &str,
-    options: &ImageOptions,
-    place: &str,
-) -> Result<Tensor, Diagnostics> {
-    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
-    let (dtype, axes) = element_and_axes(ty, name, place)?;
-    let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
-        0 => Ok(vec![otherwise; axes.channels]),
-        1 => Ok(vec![list[0]; axes.channels]),
-        n if n == axes.channels => Ok(list.to_vec()),
-        n => Err(wrong(format!("--image-{what} has {n} numbers, and input '{name}' has {} channels", axes.channels))),
-    };
-    let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
-    let picture = decode_rgb(file).map_err(wrong)?;
-    let (height, width) = (axes.height.unwrap_or(picture.height), axes.width.unwrap_or(picture.width));
-    let pixels =
-        scaled(&channels_of(&picture, axes.channels), (picture.height, picture.width), (height, width), axes.channels);
-    let elements = match dtype {
-        DType::U8 if options.mean.is_empty() && options.std.is_empty() => {
-            Elements::Int(pixels.iter().map(|p| p.round() as i128).collect())
+/// The part of a picture that is shown, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct View {
+    /// Left and upper edge, width and height, in pixels; `None` is all.
+    pub crop: Option<[f64; 4]>,
+    /// Whether left and right change places.
+    pub flipped: bool,
+    /// Factors of brightness, contrast and saturation.
+    pub colours: Option<[f32; 3]>,
+}
+
+impl ImageInput {
+    /// The image that the input `name` of type `ty` takes; `place` says where one comes from.
+    ///
+    /// # Errors
+    /// When the input does not take an image, or `options` do not fit its channels.
+    pub fn new(ty: Option<&Type>, name: &str, options: &ImageOptions, place: &str) -> Result<ImageInput, Diagnostics> {
+        let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
+        let tensor = ty.and_then(Type::as_tensor);
+        let Some((dtype, axes)) = tensor.and_then(|t| Some((t.dtype, axes(t.shape.as_deref()?)?))) else {
+            let ty = ty.map_or_else(|| "of no known type".into(), ToString::to_string);
+            let hint = "an image is [N, C, H, W] or [N, H, W, C] with N = 1, or without N, with one or three channels";
+            let what = format!("{place}: input '{name}' is {ty}, which is no image");
+            return Err(error(Code::INPUT, what).hint(hint).into());
+        };
+        let channel = |list: &[f64], otherwise: f32, what: &str| match list.len() {
+            0 => Ok(vec![otherwise; axes.channels]),
+            1 => Ok(vec![list[0] as f32; axes.channels]),
+            n if n == axes.channels => Ok(list.iter().map(|x| *x as f32).collect()),
+            n => {
+                let channels = axes.channels;
+                Err(wrong(format!("--image-{what} has {n} numbers, and input '{name}' has {channels} channels")))
+            }
+        };
+        let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
+        let plain = dtype == DType::U8 && options.mean.is_empty() && options.std.is_empty();
+        if !plain && !dtype.is_float() {
+            let what =
+                format!("input '{name}' holds {dtype}: pixels are u8, or floats with --image-mean and --image-std");
+            return Err(wrong(what));
         }
-        t if t.is_float() => Elements::Float(
-            pixels
-                .iter()
-                .enumerate()
-                .map(|(i, p)| (p / 255.0 - mean[i % axes.channels]) / std[i % axes.channels])
-                .collect(),
-        ),
-        t => {
-            return Err(wrong(format!(
-                "input '{name}' holds {t}: pixels are u8, or floats with --image-mean and --image-std"
-            )));
-        }
-    };
-    let elements = if axes.channels_first { channels_first(elements, axes.channels) } else { elements };
-    let mut dims = match axes.channels_first {
-        true => vec![axes.channels, height, width],
-        false => vec![height, width, axes.channels],
-    };
-    if axes.batch {
-        dims.insert(0, 1);
+        Ok(ImageInput { dtype, axes, mean, std, plain })
     }
-    Tensor::from_elements(dtype, dims, elements).map_err(|e| wrong(e.to_string()))
+
+    /// The value of the input for a file; `view` gives what is shown of a picture, by its width and height.
+    ///
+    /// # Errors
+    /// When the file is no image.
+    pub fn tensor(&self, file: &[u8], view: &dyn Fn(usize, usize) -> View, place: &str) -> Result<Tensor, Diagnostics> {
+        let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
+        let picture = decoded(file).map_err(wrong)?;
+        let view = view(picture.width, picture.height);
+        let channels = self.axes.channels;
+        let (height, width) = (self.axes.height.unwrap_or(picture.height), self.axes.width.unwrap_or(picture.width));
+        let mut pixels = resized(picture, view.crop, (width, height)).map_err(wrong)?;
+        if let Some(factors) = view.colours {
+            change_colours(&mut pixels, factors);
+        }
+        if channels == 1 {
+            pixels = pixels.chunks_exact(3).map(|p| grey(p).round() as u8).collect();
+        }
+        if view.flipped {
+            flip(&mut pixels, width, channels);
+        }
+        let mut dims = match self.axes.channels_first {
+            true => vec![channels, height, width],
+            false => vec![height, width, channels],
+        };
+        if self.axes.batch {
+            dims.insert(0, 1);
+        }
+        let tensor = if self.plain {
+            Tensor::from_slice(&dims, &self.arranged(&pixels, |_, p| p))
+        } else {
+            // Each channel has 256 values.
+            let value = |c: usize, p: usize| (p as f32 / 255.0 - self.mean[c]) / self.std[c];
+            let tables: Vec<[f32; 256]> = (0..channels).map(|c| std::array::from_fn(|p| value(c, p))).collect();
+            let values = self.arranged(&pixels, |c, p| tables[c][usize::from(p)]);
+            match self.dtype {
+                DType::F32 => Tensor::from_slice(&dims, &values),
+                other => {
+                    Tensor::from_elements(other, dims, Elements::Float(values.into_iter().map(f64::from).collect()))
+                }
+            }
+        };
+        tensor.map_err(|e| wrong(e.to_string()))
+    }
+
+    /// Pixels `[H, W, C]` in the layout of the input, each changed by its channel.
+    fn arranged<T>(&self, pixels: &[u8], value: impl Fn(usize, u8) -> T) -> Vec<T> {
+        let channels = self.axes.channels;
+        let mut out = Vec::with_capacity(pixels.len());
+        if self.axes.channels_first {
+            (0..channels).for_each(|c| out.extend(pixels.chunks_exact(channels).map(|p| value(c, p[c]))));
+        } else {
+            out.extend(pixels.iter().enumerate().map(|(i, p)| value(i % channels, *p)));
+        }
+        out
+    }
+}
+
+/// The picture in a file: JPEG by a fast decoder, which leaves rare kinds such as arithmetic coding to that of the op
+/// `of.image_decoder`, as all other formats are.
+fn decoded(file: &[u8]) -> Result<Picture, String> {
+    if file.starts_with(&[0xff, 0xd8, 0xff]) {
+        let options = DecoderOptions::new_fast().set_strict_mode(true).jpeg_set_out_colorspace(ColorSpace::RGB);
+        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
+        if let Ok(pixels) = decoder.decode()
+            && let Some((width, height)) = decoder.dimensions()
+            && pixels.len() == width * height * 3
+        {
+            return Ok(Picture { width, height, pixels });
+        }
+    }
+    decode_rgb(file)
 }
 
 /// The axes of a shape that an image fits into.
@@ -127,54 +200,52 @@ fn axes(shape: &[of_ir::Dim]) -> Option<Axes> {
     }
 }
 
-/// The channels of a picture: three, or grey by `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601).
-fn channels_of(picture: &Picture, channels: usize) -> Vec<f64> {
-    let colours = picture.pixels.chunks_exact(3);
-    match channels {
-        1 => colours.map(|p| 0.299 * f64::from(p[0]) + 0.587 * f64::from(p[1]) + 0.114 * f64::from(p[2])).collect(),
-        _ => colours.flatten().map(|p| f64::from(*p)).collect(),
+/// Grey of a pixel: `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601).
+fn grey(p: &[u8]) -> f32 {
+    0.299 * f32::from(p[0]) + 0.587 * f32::from(p[1]) + 0.114 * f32::from(p[2])
+}
+
+/// The pixels of a part of a picture in another size: linear interpolation, and where it shrinks, averages over the covered pixels.
+fn resized(picture: Picture, crop: Option<[f64; 4]>, (width, height): (usize, usize)) -> Result<Vec<u8>, String> {
+    if crop.is_none() && (picture.width, picture.height) == (width, height) {
+        return Ok(picture.pixels);
+    }
+    let size = |n: usize| u32::try_from(n).map_err(|_| format!("{n} pixels in a row or column are too many"));
+    let from = Image::from_vec_u8(size(picture.width)?, size(picture.height)?, picture.pixels, PixelType::U8x3);
+    let from = from.map_err(|e| e.to_string())?;
+    let mut to = Image::new(size(width)?, size(height)?, PixelType::U8x3);
+    let mut options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    if let Some([left, top, width, height]) = crop {
+        options = options.crop(left, top, width, height);
+    }
+    Resizer::new().resize(&from, &mut to, &options).map_err(|e| e.to_string())?;
+    Ok(to.into_vec())
+}
+
+/// Multiplies the brightness of pixels, then their distance from the mean grey, then that from their own grey.
+fn change_colours(pixels: &mut [u8], [brightness, contrast, saturation]: [f32; 3]) {
+    let blend = |p: u8, with: f32, factor: f32| (with + (f32::from(p) - with) * factor).clamp(0.0, 255.0) as u8;
+    let by_table = |pixels: &mut [u8], with: f32, factor: f32| {
+        let table: [u8; 256] = std::array::from_fn(|p| blend(p as u8, with, factor));
+        pixels.iter_mut().for_each(|p| *p = table[usize::from(*p)]);
+    };
+    by_table(pixels, 0.0, brightness);
+    let mean = pixels.chunks_exact(3).map(|p| f64::from(grey(p))).sum::<f64>() / (pixels.len() / 3).max(1) as f64;
+    by_table(pixels, mean as f32, contrast);
+    for pixel in pixels.chunks_exact_mut(3) {
+        let own = grey(pixel);
+        pixel.iter_mut().for_each(|p| *p = blend(*p, own, saturation));
     }
 }
 
-/// An image of another size: linear interpolation, and where it shrinks, averages over the covered pixels.
-fn scaled(pixels: &[f64], from: (usize, usize), to: (usize, usize), channels: usize) -> Vec<f64> {
-    if from == to {
-        return pixels.to_vec();
-    }
-    let rows = resized_rows(pixels, from.0, from.1 * channels, to.0);
-    // Columns are rows of each row's pixels.
-    let one = from.1 * channels;
-    rows.chunks_exact(one).flat_map(|row| resized_rows(row, from.1, channels, to.1)).collect()
-}
-
-/// `to` rows out of `from` rows of `length` numbers, by a triangular filter whose centres are aligned at half pixels.
-fn resized_rows(pixels: &[f64], from: usize, length: usize, to: usize) -> Vec<f64> {
-    let scale = from as f64 / to as f64;
-    let reach = scale.max(1.0);
-    let mut out = vec![0.0; to * length];
-    for (i, row) in out.chunks_exact_mut(length).enumerate() {
-        let centre = (i as f64 + 0.5) * scale;
-        let first = (centre - reach).floor().max(0.0) as usize;
-        let last = ((centre + reach).ceil() as usize).min(from);
-        let weight = |j: usize| (1.0 - ((j as f64 + 0.5 - centre) / reach).abs()).max(0.0);
-        let sum: f64 = (first..last).map(weight).sum();
-        for j in first..last {
-            let share = weight(j) / sum;
-            row.iter_mut().zip(&pixels[j * length..]).for_each(|(out, pixel)| *out += share * pixel);
+/// Swaps left and right.
+fn flip(pixels: &mut [u8], width: usize, channels: usize) {
+    for row in pixels.chunks_exact_mut((width * channels).max(1)) {
+        for x in 0..width / 2 {
+            for c in 0..channels {
+                row.swap(x * channels + c, (width - 1 - x) * channels + c);
+            }
         }
-    }
-    out
-}
-
-/// `[H, W, C]` as `[C, H, W]`.
-fn channels_first(elements: Elements, channels: usize) -> Elements {
-    fn planes<T: Copy>(v: &[T], channels: usize) -> Vec<T> {
-        (0..channels).flat_map(|c| v.iter().skip(c).step_by(channels).copied()).collect()
-    }
-    match elements {
-        Elements::Float(v) => Elements::Float(planes(&v, channels)),
-        Elements::Int(v) => Elements::Int(planes(&v, channels)),
-        text @ Elements::Str(_) => text,
     }
 }
 
@@ -212,11 +283,35 @@ mod tests {
             (t.dims(), t.to_f64s().unwrap()),
             (&[2, 2, 3][..], [255., 0., 0., 255., 0., 0., 0., 0., 255., 0., 0., 255.].into())
         );
-        // One pixel is the average of all four.
+        // One pixel is the average of all four, rounded.
         let t = read_as("tensor<3x1x1xf32>", &plain).unwrap();
-        assert_eq!(t.to_f64s().unwrap(), [0.5, 0.0, 0.5]);
+        assert_eq!(t.to_f64s().unwrap(), [128.0, 0.0, 128.0].map(|p: f32| f64::from(p / 255.0)));
         let normalized = ImageOptions { mean: vec![0.5], std: vec![0.5, 1.0, 2.0] };
-        assert_eq!(read_as("tensor<3x1x1xf32>", &normalized).unwrap().to_f64s().unwrap(), [0.0, -0.5, 0.0]);
+        let half = 128.0 / 255.0f32 - 0.5;
+        let normal = [half / 0.5, -0.5, half / 2.0].map(f64::from);
+        assert_eq!(read_as("tensor<3x1x1xf32>", &normalized).unwrap().to_f64s().unwrap(), normal);
+    }
+
+    #[test]
+    fn views_crop_mirror_and_change_colours() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::read(file(dir.path())).unwrap();
+        let ty = Type::tensor(DType::U8, [2i64, 2, 3].map(of_ir::Dim::from).to_vec());
+        let input = ImageInput::new(Some(&ty), "x", &ImageOptions::default(), "p").unwrap();
+        let shown = |view: View| input.tensor(&file, &|_, _| view, "p").unwrap().to_f64s().unwrap();
+        let (red, blue) = ([255., 0., 0.], [0., 0., 255.]);
+        assert_eq!(shown(View::default()), [red, red, blue, blue].concat());
+        // Half of the pixels of the lower row are those below the part.
+        let top = View { crop: Some([0.0, 0.0, 2.0, 1.0]), ..View::default() };
+        let mixed = [191., 0., 64.];
+        assert_eq!(shown(top), [red, red, mixed, mixed].concat());
+        let grey = View { colours: Some([1.0, 1.0, 0.0]), ..View::default() };
+        assert_eq!(shown(grey), [[76.; 3], [76.; 3], [29.; 3], [29.; 3]].concat());
+        let dark = View { colours: Some([0.0, 1.0, 1.0]), ..View::default() };
+        assert_eq!(shown(dark), [0.0; 12]);
+        let mut pixels = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0];
+        flip(&mut pixels, 2, 3);
+        assert_eq!(pixels, [4, 5, 6, 1, 2, 3, 0, 0, 0, 7, 8, 9]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Data sets: samples for the inputs of a model and their labels, held in memory.
+//! Data sets: samples for the inputs of a model and their labels. Numbers are in memory; images stay encoded in their files.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Dim, Elements, Tensor, Type};
 use of_passes::specialize::Bindings;
 
-use super::stack::Stack;
+use super::augmentation::Draw;
+use super::encoded::{EncodedImage, EncodedImages};
 use super::{example, idx, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
@@ -17,7 +18,73 @@ use crate::{npy, tensor_files};
 #[derive(Clone, Debug)]
 struct Column {
     name: String,
-    values: Tensor,
+    values: Values,
+}
+
+/// The values of a column.
+#[derive(Clone, Debug)]
+pub(super) enum Values {
+    /// Numbers in memory, the first axis of which are the samples.
+    Numbers(Tensor),
+    /// Images that are decoded when a batch needs them.
+    Images(EncodedImages),
+}
+
+impl Values {
+    /// Number of samples.
+    fn len(&self) -> usize {
+        match self {
+            Values::Numbers(tensor) => tensor.dims().first().copied().unwrap_or(0),
+            Values::Images(images) => images.len(),
+        }
+    }
+
+    /// Extents of a sample.
+    fn sample_dims(&self) -> &[usize] {
+        match self {
+            Values::Numbers(tensor) => tensor.dims().get(1..).unwrap_or(&[]),
+            Values::Images(images) => images.dims(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Values::Numbers(tensor) => tensor.dtype(),
+            Values::Images(images) => images.dtype(),
+        }
+    }
+
+    /// The samples of these numbers.
+    fn select(&self, samples: &[usize]) -> Result<Values, Diagnostics> {
+        match self {
+            Values::Numbers(tensor) => numbers(tensor.dtype(), self.sample_dims(), self.gather(samples, None)?),
+            Values::Images(images) => Ok(Values::Images(images.select(samples))),
+        }
+    }
+
+    /// The bytes of the samples of these numbers.
+    fn gather(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
+        let tensor = match self {
+            Values::Numbers(tensor) => tensor,
+            Values::Images(images) => return images.decode(samples, draw),
+        };
+        let missing = || Diagnostics::from(error(Code::INPUT, "the data has no such samples"));
+        let bytes: &[u8] = tensor.bytes().ok_or_else(missing)?;
+        let each = bytes.len() / self.len().max(1);
+        let mut out = Vec::with_capacity(each * samples.len());
+        for sample in samples {
+            out.extend_from_slice(bytes.get(sample * each..(sample + 1) * each).ok_or_else(missing)?);
+        }
+        Ok(out)
+    }
+}
+
+/// Numbers of samples with these extents.
+fn numbers(dtype: DType, sample: &[usize], bytes: Vec<u8>) -> Result<Values, Diagnostics> {
+    let each = sample.iter().product::<usize>() * dtype.bits().unwrap_or(8) / 8;
+    let dims = std::iter::once(bytes.len() / each.max(1)).chain(sample.iter().copied()).collect();
+    let tensor = Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes));
+    Ok(Values::Numbers(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?))
 }
 
 /// Samples, the first axis of every column.
@@ -49,7 +116,8 @@ impl Dataset {
     /// - `DIR`: a folder of images for each class, in the order of their names.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
-    /// where a mean or standard deviation is given.
+    /// where a mean or standard deviation is given. Images of folders and archives are decoded when a batch needs them; see
+    /// [`Dataset::decode_small`].
     ///
     /// # Errors
     /// When a file cannot be read or is for no input, one is missing, or columns have different lengths.
@@ -62,7 +130,7 @@ impl Dataset {
                     let scales = values.dtype() == DType::U8 && values.dims().len() > 1;
                     let scales = scales && (!images.mean.is_empty() || !images.std.is_empty());
                     let values = if scales { pixels(&values, images)? } else { values };
-                    found.push(Column { name, values });
+                    found.push(Column { name, values: Values::Numbers(values) });
                 }
                 Source::Cifar(path) => {
                     let [input, labels] = wanted else {
@@ -70,13 +138,13 @@ impl Dataset {
                         return Err(error(Code::INPUT, what).into());
                     };
                     let (values, classes) = idx::read_cifar(&path)?;
-                    join(&mut found, &input.name, pixels(&values, images)?)?;
-                    join(&mut found, &labels.name, classes)?;
+                    join(&mut found, &input.name, Values::Numbers(pixels(&values, images)?))?;
+                    join(&mut found, &labels.name, Values::Numbers(classes))?;
                 }
                 Source::Records(path) => {
                     let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
                     for (name, values) in example::read(&path, &names)? {
-                        join(&mut found, &name, values)?;
+                        join(&mut found, &name, Values::Numbers(values))?;
                     }
                 }
                 Source::WebDataset(path) => {
@@ -87,16 +155,16 @@ impl Dataset {
                 Source::Array { name, path } => {
                     let value = tensor_files::read(&path, None)?.value;
                     let of_ops::Value::Tensor(values) = value else { return Err(not_samples(&path)) };
-                    found.push(Column { name, values });
+                    found.push(Column { name, values: Values::Numbers(values) });
                 }
                 Source::Archive(path) => {
                     let arrays = npy::read_npz(&path)?;
-                    found.extend(arrays.into_iter().map(|(name, values)| Column { name, values }));
+                    let column = |(name, values)| Column { name, values: Values::Numbers(values) };
+                    found.extend(arrays.into_iter().map(column));
                 }
                 Source::Table(path) => found.extend(table(&path, wanted)?),
                 Source::Images(path) => {
-                    let (columns, names) = image_folders(&path, wanted, images)?;
-                    found.extend(columns);
+                    let names = image_folders(&path, wanted, images, &mut found)?;
                     classes = names;
                 }
             }
@@ -114,9 +182,9 @@ impl Dataset {
             }
             columns.push(Column { name: spec.name.clone(), values: fitted(column, spec)? });
         }
-        let len = columns.first().and_then(|column| column.values.dims().first().copied()).unwrap_or(0);
-        if let Some(other) = columns.iter().find(|column| column.values.dims().first() != Some(&len)) {
-            let count = other.values.dims().first().copied().unwrap_or(0);
+        let len = columns.first().map_or(0, |column| column.values.len());
+        if let Some(other) = columns.iter().find(|column| column.values.len() != len) {
+            let count = other.values.len();
             let what = format!("'{}' has {len} samples and '{}' has {count}", columns[0].name, other.name);
             return Err(error(Code::INPUT, what).into());
         }
@@ -124,6 +192,27 @@ impl Dataset {
             return Err(error(Code::INPUT, "the data has no samples").into());
         }
         Ok(Dataset { columns, len, classes })
+    }
+
+    /// Decodes images that fit into memory together (256 MiB), once for all epochs: for data without random changes.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is no image, or is one of another size.
+    pub fn decode_small(mut self) -> Result<Dataset, Diagnostics> {
+        let all: Vec<usize> = (0..self.len).collect();
+        for column in &mut self.columns {
+            if let Values::Images(images) = &column.values
+                && images.fit_memory()
+            {
+                column.values = numbers(images.dtype(), images.dims(), images.decode(&all, None)?)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether it has images, which a batch decodes.
+    pub fn has_images(&self) -> bool {
+        self.columns.iter().any(|column| matches!(column.values, Values::Images(_)))
     }
 
     /// Number of samples.
@@ -144,7 +233,7 @@ impl Dataset {
         let mut out = Bindings::new();
         for (spec, column) in wanted.iter().zip(&self.columns) {
             let Some(shape) = spec.ty.as_tensor().and_then(|t| t.shape.as_ref()) else { continue };
-            for (dim, extent) in shape.iter().zip(column.values.dims()).skip(1) {
+            for (dim, extent) in shape.iter().skip(1).zip(column.values.sample_dims()) {
                 let Some(symbol) = dim.as_symbol() else { continue };
                 let extent = *extent as i64;
                 let before = *out.entry(symbol.to_string()).or_insert(extent);
@@ -161,21 +250,22 @@ impl Dataset {
     /// The samples of these numbers, as inputs of a run.
     ///
     /// # Errors
-    /// When a number is out of range.
+    /// When a number is out of range, or an image cannot be read.
     pub fn batch(&self, samples: &[usize]) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+        self.batch_with(samples, None)
+    }
+
+    /// As [`Dataset::batch`], with images that are changed at random.
+    ///
+    /// # Errors
+    /// As [`Dataset::batch`].
+    pub fn batch_with(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
         let one = |column: &Column| {
-            let damaged = || Diagnostics::from(error(Code::INPUT, format!("'{}' has no such samples", column.name)));
-            let bytes: &[u8] = column.values.bytes().ok_or_else(damaged)?;
-            let each = bytes.len() / self.len;
-            let mut out = Vec::with_capacity(each * samples.len());
-            for sample in samples {
-                let start = sample * each;
-                out.extend_from_slice(bytes.get(start..start + each).ok_or_else(damaged)?);
-            }
-            let mut dims: Vec<i64> = column.values.dims().iter().map(|d| *d as i64).collect();
-            dims[0] = samples.len() as i64;
+            let bytes = column.values.gather(samples, draw)?;
+            let dims = std::iter::once(samples.len()).chain(column.values.sample_dims().iter().copied());
+            let dims: Vec<i64> = dims.map(|d| d as i64).collect();
             let dtype = of_codegen::physical::element_type(column.values.dtype());
-            let tensor = of_runtime::Tensor::from_bytes(dtype, dims, &out);
+            let tensor = of_runtime::Tensor::from_bytes(dtype, dims, &bytes);
             Ok(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?.into())
         };
         self.columns.iter().map(one).collect()
@@ -196,15 +286,7 @@ impl Dataset {
         let pick = |out: bool| {
             let samples: Vec<usize> = (0..self.len).filter(|i| is_out(*i) == out).collect();
             let column = |column: &Column| {
-                let bytes: &[u8] = column.values.bytes().map_or(&[], |bytes| bytes);
-                let each = bytes.len() / self.len;
-                let own: Vec<u8> =
-                    samples.iter().flat_map(|i| bytes[i * each..(i + 1) * each].iter().copied()).collect();
-                let mut dims = column.values.dims().to_vec();
-                dims[0] = samples.len();
-                let values = Tensor::from_bytes(column.values.dtype(), dims, of_ir::Blob::new(own));
-                let values = values.map_err(|e| Diagnostics::from(error(Code::INPUT, e.to_string())))?;
-                Ok::<_, Diagnostics>(Column { name: column.name.clone(), values })
+                Ok::<_, Diagnostics>(Column { name: column.name.clone(), values: column.values.select(&samples)? })
             };
             let columns = self.columns.iter().map(column).collect::<Result<_, _>>()?;
             Ok::<_, Diagnostics>(Dataset { columns, len: samples.len(), classes: self.classes.clone() })
@@ -224,22 +306,34 @@ enum Source {
 }
 
 /// Adds samples behind those of the same input.
-fn join(found: &mut Vec<Column>, name: &str, values: Tensor) -> Result<(), Diagnostics> {
+fn join(found: &mut Vec<Column>, name: &str, values: Values) -> Result<(), Diagnostics> {
     let Some(column) = found.iter_mut().find(|column| column.name == name) else {
         found.push(Column { name: name.to_owned(), values });
         return Ok(());
     };
-    let (before, after) = (column.values.dims(), values.dims());
-    if column.values.dtype() != values.dtype() || before.get(1..) != after.get(1..) {
-        let what = format!("the samples of '{name}' are {before:?} in one file and {after:?} in another");
-        return Err(error(Code::INPUT, what).into());
+    match (&mut column.values, values) {
+        (Values::Images(before), Values::Images(after)) => before.extend(after),
+        (Values::Numbers(before), Values::Numbers(after))
+            if before.dtype() == after.dtype() && before.dims().get(1..) == after.dims().get(1..) =>
+        {
+            let bytes = |t: &Tensor| t.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default();
+            let all = [bytes(before), bytes(&after)].concat();
+            let mut dims = before.dims().to_vec();
+            dims[0] += after.dims()[0];
+            let joined = Tensor::from_bytes(after.dtype(), dims, of_ir::Blob::new(all));
+            *before = joined.map_err(|e| error(Code::INPUT, e.to_string()))?;
+            Ok(())
+        }
+        (before, after) => {
+            let kind = |values: &Values| match values {
+                Values::Numbers(_) => format!("{} {:?}", values.dtype(), values.sample_dims()),
+                Values::Images(_) => "images".to_owned(),
+            };
+            let what =
+                format!("the samples of '{name}' are {} in one file and {} in another", kind(before), kind(&after));
+            Err(error(Code::INPUT, what).into())
+        }
     }
-    let mut dims = before.to_vec();
-    dims[0] += after[0];
-    let bytes = |t: &Tensor| t.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default();
-    let all = of_ir::Blob::new([bytes(&column.values), bytes(&values)].concat());
-    column.values = Tensor::from_bytes(values.dtype(), dims, all).map_err(|e| error(Code::INPUT, e.to_string()))?;
-    Ok(())
 }
 
 /// Pixels of u8, `[n, channels, h, w]` or `[n, h, w]`, as `(p / 255 - mean) / std`.
@@ -303,10 +397,12 @@ fn not_samples(path: &Path) -> Diagnostics {
 }
 
 /// The values of a column in the type of its input.
-fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Tensor, Diagnostics> {
+fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Values, Diagnostics> {
     let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("the data of '{}' {what}", spec.name)));
     let tensor = spec.ty.as_tensor().ok_or_else(|| wrong(format!("is for an input of type {}", spec.ty)))?;
-    let mut values = column.values.clone();
+    // Images are decoded to what the input takes.
+    let Values::Numbers(values) = &column.values else { return Ok(column.values.clone()) };
+    let mut values = values.clone();
     if let Some(shape) = &tensor.shape {
         let known: Option<Vec<usize>> =
             shape[1..].iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect();
@@ -329,15 +425,11 @@ fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Tensor, Diagnostics> {
                 .all(|(have, want)| want.as_const().is_none_or(|n| n == *have as i64));
         if !fits {
             let shape: Vec<String> = shape.iter().map(Dim::to_string).collect();
-            return Err(wrong(format!(
-                "is of shape {:?}, and the input is [{}]",
-                column.values.dims(),
-                shape.join(", ")
-            )));
+            return Err(wrong(format!("is of shape {:?}, and the input is [{}]", values.dims(), shape.join(", "))));
         }
     }
     if values.dtype() == tensor.dtype {
-        return Ok(values);
+        return Ok(Values::Numbers(values));
     }
     let dims = values.dims().to_vec();
     let elements = if tensor.dtype.is_int() {
@@ -353,7 +445,7 @@ fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Tensor, Diagnostics> {
         let numbers = values.to_f64s().or_else(|| Some(values.to_i64s()?.into_iter().map(|n| n as f64).collect()));
         Elements::Float(numbers.ok_or_else(|| wrong(format!("is {}, not {}", values.dtype(), tensor.dtype)))?)
     };
-    Tensor::from_elements(tensor.dtype, dims, elements).map_err(|e| wrong(e.to_string()))
+    Ok(Values::Numbers(Tensor::from_elements(tensor.dtype, dims, elements).map_err(|e| wrong(e.to_string()))?))
 }
 
 /// A table: the labels' column, and all others as the only input.
@@ -400,17 +492,18 @@ fn table(path: &Path, wanted: &[ColumnSpec]) -> Result<Vec<Column>, Diagnostics>
     };
     let width = names.len() - 1;
     Ok(vec![
-        Column { name: input.name.clone(), values: tensor(vec![rows, width], features)? },
-        Column { name: labels.name.clone(), values },
+        Column { name: input.name.clone(), values: Values::Numbers(tensor(vec![rows, width], features)?) },
+        Column { name: labels.name.clone(), values: Values::Numbers(values) },
     ])
 }
 
-/// A folder of images for each class.
+/// Adds a folder of images for each class; gives the names of the classes.
 fn image_folders(
     path: &Path,
     wanted: &[ColumnSpec],
     options: &ImageOptions,
-) -> Result<(Vec<Column>, Vec<String>), Diagnostics> {
+    found: &mut Vec<Column>,
+) -> Result<Vec<String>, Diagnostics> {
     let [input, labels] = wanted else {
         let what =
             format!("'{}': images are for models of one input, and this has {}", path.display(), wanted.len() - 1);
@@ -423,25 +516,22 @@ fn image_folders(
         Ok(list)
     };
     let folders: Vec<PathBuf> = entries(path)?.into_iter().filter(|p| p.is_dir()).collect();
-    let (mut pixels, mut targets, mut names): (Stack, Vec<i64>, Vec<String>) = Default::default();
+    let (mut files, mut targets, mut names): (Vec<EncodedImage>, Vec<i64>, Vec<String>) = Default::default();
     for (class, folder) in folders.iter().enumerate() {
         names.push(folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
         for file in entries(folder)?.into_iter().filter(|file| images::is_image(file)) {
-            let image = images::read(&file, Some(&one_sample(&input.ty)), &input.name, options)?;
-            let dims = image.dims()[1..].to_vec();
-            let image = image.reshaped(dims).map_err(|e| error(Code::INPUT, e.to_string()))?;
-            pixels.push(&image, &format!("'{}'", file.display()))?;
+            files.push(EncodedImage::File(file));
             targets.push(class as i64);
         }
     }
-    let Some(values) = pixels.finish()? else {
+    let Some(values) = EncodedImages::new(input, options, files)? else {
         let what = format!("'{}' has no folders of images, one for each class", path.display());
         return Err(error(Code::INPUT, what).into());
     };
     let classes = Tensor::from_slice(&[targets.len()], &targets).map_err(|e| error(Code::INPUT, e.to_string()))?;
-    let columns =
-        vec![Column { name: input.name.clone(), values }, Column { name: labels.name.clone(), values: classes }];
-    Ok((columns, names))
+    found.push(Column { name: input.name.clone(), values: Values::Images(values) });
+    found.push(Column { name: labels.name.clone(), values: Values::Numbers(classes) });
+    Ok(names)
 }
 
 /// The type of an input for a batch of one.
@@ -529,11 +619,16 @@ mod tests {
     #[test]
     fn split_takes_every_sample_once() {
         let values = Tensor::from_slice(&[10, 1], &(0..10).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
-        let columns = vec![Column { name: "x".into(), values }];
+        let columns = vec![Column { name: "x".into(), values: Values::Numbers(values) }];
         let data = Dataset { columns, len: 10, classes: Vec::new() };
         let (train, held) = data.split(0.3).unwrap();
         assert_eq!((train.len(), held.len()), (7, 3));
-        let mut all: Vec<f64> = [&train, &held].iter().flat_map(|d| d.columns[0].values.to_f64s().unwrap()).collect();
+        let mut all: Vec<f64> = [&train, &held]
+            .iter()
+            .flat_map(|d| d.batch(&(0..d.len()).collect::<Vec<_>>()).unwrap())
+            .flat_map(|v| v.as_tensor().unwrap().to_elements::<f32>().unwrap())
+            .map(f64::from)
+            .collect();
         all.sort_by(f64::total_cmp);
         assert_eq!(all, (0..10).map(f64::from).collect::<Vec<_>>());
         assert!(data.split(0.01).is_err() && data.split(1.0).is_err());

@@ -4,7 +4,10 @@
 //! the state of the optimizer. They stay in the session from step to step, so a step takes a batch and gives its loss.
 
 mod adapters;
+mod augmentation;
+mod batches;
 mod data;
+mod encoded;
 mod events;
 mod example;
 mod idx;
@@ -22,6 +25,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use adapters::Lora;
+pub use augmentation::{Augmentation, Draw};
+pub use batches::Batches;
 pub use data::{ColumnSpec, Dataset};
 pub use events::EventWriter;
 use of_codegen::Compiled;

@@ -39,6 +39,11 @@ impl Stack {
         Ok(())
     }
 
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// All samples; the first axis is theirs. `None` without any.
     ///
     /// # Errors

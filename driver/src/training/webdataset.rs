@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use of_diag::{Code, Diagnostics};
 use of_ir::Tensor;
 
-use super::data::{ColumnSpec, one_sample};
+use super::data::{ColumnSpec, Values};
+use super::encoded::{EncodedImage, EncodedImages};
 use super::stack::Stack;
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
@@ -25,17 +27,18 @@ pub fn is_webdataset(path: &Path) -> bool {
 
 /// Reads the columns `wanted`, of which the last are the labels. Fields are `NAME.npy`, `NAME.cls` (a whole number as text) or `NAME.jpg`
 /// and other images for the column `NAME`; without a name, `cls` are the labels, and an array or image is for the only input. Other fields,
-/// such as `json`, are left.
+/// such as `json`, are left. Images stay in the archive, or in memory if it is compressed, until a batch needs them.
 ///
 /// # Errors
 /// When the file cannot be read or is damaged, or a sample lacks a column or has it in another type or with other extents than the first.
-pub fn read(path: &Path, wanted: &[ColumnSpec], images: &ImageOptions) -> Result<Vec<(String, Tensor)>, Diagnostics> {
+pub fn read(path: &Path, wanted: &[ColumnSpec], images: &ImageOptions) -> Result<Vec<(String, Values)>, Diagnostics> {
     let failed = |e: std::io::Error| Diagnostics::from(io_error(path, "read", &e));
     let file = std::io::BufReader::new(std::fs::File::open(path).map_err(failed)?);
     let is_packed = !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar"));
     let bytes: Box<dyn Read> = if is_packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
     let mut archive = tar::Archive::new(bytes);
-    let mut stacks: Vec<Stack> = wanted.iter().map(|_| Stack::default()).collect();
+    let archive_path: Arc<Path> = path.into();
+    let mut stacks: Vec<Samples> = wanted.iter().map(|_| Samples::default()).collect();
     let mut sample = Sample::default();
     for member in archive.entries().map_err(failed)? {
         let mut member = member.map_err(failed)?;
@@ -51,40 +54,85 @@ pub fn read(path: &Path, wanted: &[ColumnSpec], images: &ImageOptions) -> Result
         }
         let field = &name[dot + 1..];
         let Some(column) = column_of(field, wanted) else { continue };
-        let mut bytes = Vec::new();
-        member.read_to_end(&mut bytes).map_err(failed)?;
         let place = format!("'{name}' in '{}'", path.display());
-        let value = decoded(field, &bytes, &wanted[column], images, &place)?;
+        let is_number = matches!(kind_of(field), "npy" | "cls");
+        let value = if is_number || is_packed {
+            let mut bytes = Vec::new();
+            member.read_to_end(&mut bytes).map_err(failed)?;
+            match is_number {
+                true => Field::Number(number(field, &bytes, &place)?),
+                false => Field::Image(EncodedImage::Held { place: place.clone(), bytes: bytes.into() }),
+            }
+        } else {
+            let (offset, bytes) = (member.raw_file_position(), member.size());
+            Field::Image(EncodedImage::Member { name: name.clone(), archive: Arc::clone(&archive_path), offset, bytes })
+        };
         if sample.values.insert(column, (value, place.clone())).is_some() {
             let what = format!("{place} is the second value for '{}' in a sample", wanted[column].name);
             return Err(error(Code::INPUT, what).into());
         }
     }
     sample.finish(path, wanted, &mut stacks)?;
-    let column = |(spec, stack): (&ColumnSpec, Stack)| Ok(stack.finish()?.map(|values| (spec.name.clone(), values)));
+    let column = |(spec, samples): (&ColumnSpec, Samples)| {
+        let values = match EncodedImages::new(spec, images, samples.images)? {
+            Some(images) => Some(Values::Images(images)),
+            None => samples.numbers.finish()?.map(Values::Numbers),
+        };
+        Ok(values.map(|values| (spec.name.clone(), values)))
+    };
     wanted.iter().zip(stacks).filter_map(|pair| column(pair).transpose()).collect()
+}
+
+/// The value of a column in a sample.
+enum Field {
+    Number(Tensor),
+    Image(EncodedImage),
+}
+
+/// The values of a column: numbers, or images.
+#[derive(Default)]
+struct Samples {
+    numbers: Stack,
+    images: Vec<EncodedImage>,
+}
+
+impl Samples {
+    fn push(&mut self, value: Field, place: &str) -> Result<(), Diagnostics> {
+        let (first, second) = match (&value, self.images.is_empty(), self.numbers.is_empty()) {
+            (Field::Number(_), false, _) => ("an array", "images"),
+            (Field::Image(_), _, false) => ("an image", "arrays"),
+            _ => {
+                match value {
+                    Field::Number(value) => self.numbers.push(&value, place)?,
+                    Field::Image(image) => self.images.push(image),
+                }
+                return Ok(());
+            }
+        };
+        Err(error(Code::INPUT, format!("{place} is {first}, and the samples before are {second}")).into())
+    }
 }
 
 /// The members of a sample, by the numbers of their columns.
 #[derive(Default)]
 struct Sample {
     key: String,
-    values: BTreeMap<usize, (Tensor, String)>,
+    values: BTreeMap<usize, (Field, String)>,
 }
 
 impl Sample {
-    fn finish(self, path: &Path, wanted: &[ColumnSpec], stacks: &mut [Stack]) -> Result<(), Diagnostics> {
+    fn finish(mut self, path: &Path, wanted: &[ColumnSpec], stacks: &mut [Samples]) -> Result<(), Diagnostics> {
         if self.values.is_empty() {
             return Ok(());
         }
         for (number, (spec, stack)) in wanted.iter().zip(stacks).enumerate() {
-            let Some((value, place)) = self.values.get(&number) else {
+            let Some((value, place)) = self.values.remove(&number) else {
                 let what =
                     format!("the sample '{}' in '{}' has no field for '{}'", self.key, path.display(), spec.name);
                 let hint = format!("a field is called {0}.npy, {0}.cls or {0}.jpg; 'cls' are the labels", spec.name);
                 return Err(error(Code::INPUT, what).hint(hint).into());
             };
-            stack.push(value, place)?;
+            stack.push(value, &place)?;
         }
         Ok(())
     }
@@ -103,29 +151,20 @@ fn column_of(field: &str, wanted: &[ColumnSpec]) -> Option<usize> {
     }
 }
 
-/// The value of a field.
-fn decoded(
-    field: &str,
-    bytes: &[u8],
-    spec: &ColumnSpec,
-    options: &ImageOptions,
-    place: &str,
-) -> Result<Tensor, Diagnostics> {
+/// What a field holds: the end of its name.
+fn kind_of(field: &str) -> &str {
+    field.rsplit_once('.').map_or(field, |(_, kind)| kind)
+}
+
+/// The value of a field that is no image.
+fn number(field: &str, bytes: &[u8], place: &str) -> Result<Tensor, Diagnostics> {
     let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
-    match field.rsplit_once('.').map_or(field, |(_, kind)| kind) {
-        "npy" => npy::array(bytes).map_err(wrong),
-        "cls" => {
-            let text = String::from_utf8_lossy(bytes);
-            let class: i64 =
-                text.trim().parse().map_err(|_| wrong(format!("'{}' is no class", text.trim().escape_debug())))?;
-            Tensor::from_slice(&[], &[class]).map_err(|e| wrong(e.to_string()))
-        }
-        _ => {
-            let image = images::decode(bytes, Some(&one_sample(&spec.ty)), &spec.name, options, place)?;
-            let dims = image.dims()[1..].to_vec();
-            image.reshaped(dims).map_err(|e| wrong(e.to_string()))
-        }
+    if kind_of(field) == "npy" {
+        return npy::array(bytes).map_err(wrong);
     }
+    let text = String::from_utf8_lossy(bytes);
+    let class: i64 = text.trim().parse().map_err(|_| wrong(format!("'{}' is no class", text.trim().escape_debug())))?;
+    Tensor::from_slice(&[], &[class]).map_err(|e| wrong(e.to_string()))
 }
 
 #[cfg(test)]
@@ -166,7 +205,9 @@ mod tests {
             std::fs::write(dir.path().join(name), bytes).unwrap();
             OsString::from(dir.path().join(name))
         });
-        Dataset::read(&files.collect::<Vec<_>>(), wanted, &ImageOptions::default())
+        let data = Dataset::read(&files.collect::<Vec<_>>(), wanted, &ImageOptions::default())?;
+        assert_eq!(data.has_images(), wanted.len() == 2);
+        data.decode_small()
     }
 
     const RED: &[u8] = b"P6\n1 1\n255\n\xff\x00\x00";

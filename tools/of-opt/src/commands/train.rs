@@ -12,8 +12,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    BaseStorage, Clipping, Dataset, EventWriter, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS, Progress, Pruning,
-    Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named, sample_order,
+    Augmentation, BaseStorage, Batches, Clipping, Dataset, Draw, EventWriter, Hyperparameters, LOSSES, Lora, Loss,
+    OPTIMIZERS, Progress, Pruning, Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns,
+    named, sample_order,
 };
 use of_driver::{Observer, SessionOptions, count, error};
 use of_onnx::ExportOptions;
@@ -47,6 +48,15 @@ pub struct Train {
     /// Standard deviation of each image channel, which divides pixels after the mean is subtracted: 0.229,0.224,0.225
     #[arg(long, value_name = "S,…", value_delimiter = ',')]
     pub image_std: Vec<f64>,
+    /// Show a random part of each training image, of at least this part of its area, with sides of 3:4 to 4:3: 0.08
+    #[arg(long, value_name = "AREA", value_parser = part, help_heading = "Random changes of training images")]
+    pub random_crop: Option<f64>,
+    /// Swap left and right of every other training image
+    #[arg(long, help_heading = "Random changes of training images")]
+    pub random_flip: bool,
+    /// Change brightness, contrast and saturation of training images by factors from 1 - X to 1 + X: 0.4
+    #[arg(long, value_name = "X", value_parser = part, help_heading = "Random changes of training images")]
+    pub color_jitter: Option<f64>,
     /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
@@ -246,6 +256,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let images = image_options(&c.image_mean, &c.image_std)?;
     let progress = console.progress("reading data");
     let (data, validation) = datasets(c, &wanted, &images)?;
+    let data = Arc::new(data);
     drop(progress);
     let steps = data.len() / c.batch;
     if steps == 0 {
@@ -371,15 +382,26 @@ fn datasets(
     images: &of_driver::ImageOptions,
 ) -> Result<(Dataset, Option<Dataset>), Diagnostics> {
     let data = Dataset::read(&c.data, wanted, images)?;
-    match &c.validation[..] {
-        [] => Ok((data, None)),
+    let changes = augmentation(c);
+    if !changes.is_none() && !data.has_images() {
+        let what = "--random-crop, --random-flip and --color-jitter change images of files, and the data has none";
+        return Err(exit::usage(what).into());
+    }
+    let (data, validation) = match &c.validation[..] {
+        [] => (data, None),
         [part] if part.to_string_lossy().parse::<f64>().is_ok() => {
             let part = part.to_string_lossy().parse().unwrap_or(0.0);
             let (train, held_out) = data.split(part)?;
-            Ok((train, Some(held_out)))
+            (train, Some(held_out))
         }
-        files => Ok((data, Some(Dataset::read(files, wanted, images)?))),
-    }
+        files => (data, Some(Dataset::read(files, wanted, images)?)),
+    };
+    let data = if changes.is_none() { data.decode_small()? } else { data };
+    Ok((data, validation.map(Dataset::decode_small).transpose()?))
+}
+
+fn augmentation(c: &Train) -> Augmentation {
+    Augmentation { crop: c.random_crop, flip: c.random_flip, colours: c.color_jitter }
 }
 
 fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
@@ -408,7 +430,7 @@ fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
 fn run(
     c: &Train,
     trainer: &mut Trainer,
-    data: &Dataset,
+    data: &Arc<Dataset>,
     validation: Option<&Dataset>,
     schedule: &Schedule,
     console: &Console,
@@ -428,6 +450,7 @@ fn run(
     let mut events = c.log_dir.as_ref().filter(|_| reports).map(|folder| EventWriter::new(folder)).transpose()?;
     let start = Instant::now();
     let mut snapshots = Snapshots::default();
+    let mut waited = Duration::ZERO;
     let first = progress.step;
     let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
     while progress.step < total {
@@ -435,9 +458,21 @@ fn run(
         let order = sample_order(data.len(), progress.seed, epoch);
         let (mut sum, mut count, began) = (0.0, 0usize, Instant::now());
         let line = is_terminal.then(|| console.progress("training"));
-        for step in progress.step % steps..steps {
+        let changes = augmentation(c);
+        let draw = (!changes.is_none()).then_some(Draw { augmentation: changes, seed: progress.seed, epoch });
+        let done = progress.step % steps;
+        let mut batches = Batches::new(data, &order[done * c.batch..], c.batch, draw)?;
+        for (step, batch) in (done..).zip(&mut batches) {
             let rate = schedule.rate(progress.step, total);
-            let loss = trainer.step(data.batch(&order[step * c.batch..(step + 1) * c.batch])?, rate)?;
+            let batch = match (batch, &c.snapshot) {
+                (Err(why), Some(path)) if c.codegen.mesh.is_none() => {
+                    // A damaged image ends the training, but loses no step.
+                    trainer.snapshot(path, progress)?;
+                    return Err(why);
+                }
+                (batch, _) => batch?,
+            };
+            let loss = trainer.step(batch, rate)?;
             if !loss.is_finite() {
                 let what = format!("the loss is {loss} at step {}", progress.step);
                 let hint = "try a smaller --learning-rate, --warmup, or --clip-norm";
@@ -461,6 +496,7 @@ fn run(
             }
         }
         drop(line);
+        waited += batches.waited();
         let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
         let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
         if let Some(path) = &c.snapshot {
@@ -495,11 +531,16 @@ fn run(
             epoch + 1
         ))?;
     }
+    let share = |part: Duration| {
+        let (part, whole) = (part.as_secs_f64(), start.elapsed().as_secs_f64());
+        format!("{:.1} ms, {:.2} % of the time", part * 1e3, 100.0 * part / whole.max(1e-9))
+    };
+    if reports && console.verbose > 0 {
+        console.note(&format!("steps waited for data for {}", share(waited)));
+    }
     if snapshots.count > 0 && reports && console.verbose > 0 {
-        let (held, whole) = (snapshots.held.as_secs_f64(), start.elapsed().as_secs_f64());
-        let (ms, share) = (held * 1e3, 100.0 * held / whole.max(1e-9));
         let begun = of_driver::count(snapshots.count, "snapshot");
-        console.note(&format!("{begun} held steps up for {ms:.1} ms, {share:.2} % of the time"));
+        console.note(&format!("{begun} held steps up for {}", share(snapshots.held)));
     }
     trainer.finish_snapshots()?;
     Ok(progress)

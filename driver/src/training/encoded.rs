@@ -1,0 +1,263 @@
+//! Images of a data set that stay encoded, in their files, until a batch needs them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use of_diag::{Code, Diagnostics};
+use of_ir::{DType, Tensor};
+use rayon::prelude::*;
+
+use super::augmentation::Draw;
+use super::data::{ColumnSpec, one_sample};
+use crate::error::{error, io_error};
+use crate::images::{ImageInput, ImageOptions, View};
+
+/// Where an encoded image is.
+#[derive(Clone, Debug)]
+pub enum EncodedImage {
+    /// A file.
+    File(PathBuf),
+    /// A part of an archive.
+    Member {
+        /// Its name in the archive.
+        name: String,
+        archive: Arc<Path>,
+        offset: u64,
+        bytes: u64,
+    },
+    /// Bytes of an archive that is compressed as a whole.
+    Held {
+        /// Its name in the archive, and that of the archive.
+        place: String,
+        bytes: Arc<[u8]>,
+    },
+}
+
+impl EncodedImage {
+    fn place(&self) -> String {
+        match self {
+            EncodedImage::File(path) => format!("'{}'", path.display()),
+            EncodedImage::Member { name, archive, .. } => format!("'{name}' in '{}'", archive.display()),
+            EncodedImage::Held { place, .. } => place.clone(),
+        }
+    }
+
+    fn read(&self) -> Result<Arc<[u8]>, Diagnostics> {
+        let failed = |path: &Path, e: &std::io::Error| Diagnostics::from(io_error(path, "read", e));
+        match self {
+            EncodedImage::File(path) => Ok(std::fs::read(path).map_err(|e| failed(path, &e))?.into()),
+            EncodedImage::Member { archive, offset, bytes, .. } => {
+                let file = File::open(archive).map_err(|e| failed(archive, &e))?;
+                let mut out = vec![0; *bytes as usize];
+                file.read_exact_at(&mut out, *offset).map_err(|e| failed(archive, &e))?;
+                Ok(out.into())
+            }
+            EncodedImage::Held { bytes, .. } => Ok(Arc::clone(bytes)),
+        }
+    }
+}
+
+/// The images of a column of a data set.
+#[derive(Clone, Debug)]
+pub struct EncodedImages {
+    input: ImageInput,
+    dtype: DType,
+    /// Extents of a sample.
+    dims: Vec<usize>,
+    images: Vec<EncodedImage>,
+}
+
+/// Bytes of decoded images that a data set keeps in memory at most.
+const MAX_DECODED_BYTES: usize = 256 << 20;
+
+impl EncodedImages {
+    /// Images for the input `spec`. The first one is decoded: all must have its size where the input leaves it open. `None` without
+    /// any.
+    ///
+    /// # Errors
+    /// When the input takes no images, or the first one is none.
+    pub fn new(
+        spec: &ColumnSpec,
+        options: &ImageOptions,
+        images: Vec<EncodedImage>,
+    ) -> Result<Option<EncodedImages>, Diagnostics> {
+        let Some(first) = images.first() else { return Ok(None) };
+        let input = ImageInput::new(Some(&one_sample(&spec.ty)), &spec.name, options, &first.place())?;
+        let value = input.tensor(&first.read()?, &|_, _| View::default(), &first.place())?;
+        Ok(Some(EncodedImages { input, dtype: value.dtype(), dims: value.dims()[1..].to_vec(), images }))
+    }
+
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Extents of a sample.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// The element type of samples.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Adds the images of another column of the same input.
+    ///
+    /// # Errors
+    /// When their size differs.
+    pub fn extend(&mut self, other: EncodedImages) -> Result<(), Diagnostics> {
+        if self.dims != other.dims {
+            let what =
+                format!("{} is {:?}, and the samples before are {:?}", other.images[0].place(), other.dims, self.dims);
+            return Err(error(Code::INPUT, what).into());
+        }
+        self.images.extend(other.images);
+        Ok(())
+    }
+
+    /// The images of these numbers.
+    pub fn select(&self, samples: &[usize]) -> EncodedImages {
+        EncodedImages { images: samples.iter().map(|i| self.images[*i].clone()).collect(), ..self.clone() }
+    }
+
+    /// Bytes of a sample.
+    fn sample_bytes(&self) -> usize {
+        self.dims.iter().product::<usize>() * self.dtype.bits().unwrap_or(8) / 8
+    }
+
+    /// Whether all together are small enough to be kept in memory decoded.
+    pub fn fit_memory(&self) -> bool {
+        self.sample_bytes() * self.len() <= MAX_DECODED_BYTES
+    }
+
+    /// The bytes of the images of these numbers, one after the other, decoded by all threads. `draw` changes them at random.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is no image, or is one of another size.
+    pub fn decode(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
+        let each = self.sample_bytes();
+        let mut out = vec![0; each * samples.len()];
+        let one = |(sample, to): (&usize, &mut [u8])| {
+            let image = self.images.get(*sample);
+            let image =
+                image.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("there is no image {sample}"))))?;
+            let view = |width, height| draw.map_or_else(View::default, |draw| draw.view(*sample, width, height));
+            let value = self.input.tensor(&image.read()?, &view, &image.place())?;
+            self.check_size(&value, image)?;
+            to.copy_from_slice(value.bytes().map_or(&[], |bytes| bytes));
+            Ok::<_, Diagnostics>(())
+        };
+        samples.par_iter().zip(out.par_chunks_exact_mut(each.max(1))).try_for_each(one)?;
+        Ok(out)
+    }
+
+    fn check_size(&self, value: &Tensor, image: &EncodedImage) -> Result<(), Diagnostics> {
+        if value.dims()[1..] == self.dims {
+            return Ok(());
+        }
+        let (place, own, dims) = (image.place(), &value.dims()[1..], &self.dims);
+        let what = format!("{place} is {} {own:?}, and the samples before are {dims:?}", self.dtype);
+        Err(error(Code::INPUT, what).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use of_ir::{Dim, Type};
+
+    use super::super::augmentation::Augmentation;
+    use super::super::batches::Batches;
+    use super::super::data::Dataset;
+    use super::*;
+
+    /// Two classes of three images of 4x4 pixels, each of one grey but for its first column.
+    fn folders(dir: &Path) -> Dataset {
+        for (class, name) in ["a", "b"].into_iter().enumerate() {
+            std::fs::create_dir(dir.join(name)).unwrap();
+            for i in 0..3u8 {
+                let grey = 10 * (3 * class as u8 + i);
+                let row = [[grey + 100; 3], [grey; 3], [grey; 3], [grey; 3]].concat();
+                let bytes = [&b"P6\n4 4\n255\n"[..], &row.repeat(4)].concat();
+                std::fs::write(dir.join(name).join(format!("{i}.ppm")), bytes).unwrap();
+            }
+        }
+        read(dir).unwrap()
+    }
+
+    fn read(dir: &Path) -> Result<Dataset, Diagnostics> {
+        let n = || Dim::symbol("n");
+        let image = [n(), Dim::from(4i64), Dim::from(4i64), Dim::from(3i64)].to_vec();
+        let wanted = [
+            ColumnSpec { name: "x".into(), ty: Type::tensor(DType::U8, image) },
+            ColumnSpec { name: "y".into(), ty: Type::tensor(DType::I64, vec![n()]) },
+        ];
+        Dataset::read(&[OsString::from(dir)], &wanted, &ImageOptions::default())
+    }
+
+    fn pixels(batch: &[of_runtime::Value]) -> Vec<u8> {
+        batch[0].as_tensor().unwrap().to_elements::<u8>().unwrap()
+    }
+
+    #[test]
+    fn batches_have_the_images_of_their_files_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Arc::new(folders(dir.path()));
+        assert!(data.has_images() && data.classes == ["a", "b"]);
+        let order = [5, 0, 3, 2, 1, 4];
+        let batches: Vec<_> = Batches::new(&data, &order, 2, None).unwrap().collect::<Result<_, _>>().unwrap();
+        assert_eq!(batches.len(), 3);
+        for (batch, samples) in batches.iter().zip(order.chunks(2)) {
+            let greys: Vec<u8> = pixels(batch).chunks(48).map(|image| image[47]).collect();
+            assert_eq!(greys, samples.iter().map(|i| 10 * *i as u8).collect::<Vec<_>>());
+            let classes = batch[1].as_tensor().unwrap().to_elements::<i64>().unwrap();
+            assert_eq!(classes, samples.iter().map(|i| *i as i64 / 3).collect::<Vec<_>>());
+        }
+        // What is left out of a last batch that is not full is not read, and an early end stops the thread.
+        assert_eq!(Batches::new(&data, &order[..5], 2, None).unwrap().count(), 2);
+        drop(Batches::new(&data, &order, 1, None).unwrap());
+        let (train, held) = data.split(0.5).unwrap();
+        assert_eq!((train.len(), held.len(), held.has_images()), (3, 3, true));
+        let small = read(dir.path()).unwrap().decode_small().unwrap();
+        assert!(!small.has_images());
+        assert_eq!(pixels(&small.batch(&order).unwrap()), pixels(&data.batch(&order).unwrap()));
+    }
+
+    #[test]
+    fn random_changes_are_those_of_the_sample_in_any_batch() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = folders(dir.path());
+        let augmentation = Augmentation { flip: true, ..Augmentation::default() };
+        let draw = |epoch| Draw { augmentation, seed: 3, epoch };
+        let whole = pixels(&data.batch_with(&[0, 1, 2, 3, 4, 5], Some(&draw(1))).unwrap());
+        for i in 0..6 {
+            let own = pixels(&data.batch_with(&[i], Some(&draw(1))).unwrap());
+            assert_eq!(own, whole[i * 48..(i + 1) * 48]);
+            // Either the first column or the last one is brighter.
+            let (first, last) = (own[0], own[11]);
+            assert_eq!(first.abs_diff(last), 100);
+        }
+        let epochs: Vec<Vec<u8>> =
+            (0..8).map(|epoch| pixels(&data.batch_with(&[0], Some(&draw(epoch))).unwrap())).collect();
+        assert!(epochs.iter().any(|e| e[0] == 100) && epochs.iter().any(|e| e[0] == 0));
+    }
+
+    #[test]
+    fn damaged_and_lost_files_are_named_when_they_are_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Arc::new(folders(dir.path()));
+        std::fs::write(dir.path().join("a/1.ppm"), b"P6\n4 4\n255\nshort").unwrap();
+        std::fs::remove_file(dir.path().join("b/0.ppm")).unwrap();
+        assert!(data.batch(&[0, 2, 4]).is_ok());
+        for (sample, name) in [(1, "a/1.ppm"), (3, "b/0.ppm")] {
+            let e = data.batch(&[0, sample]).unwrap_err().to_string();
+            assert!(e.contains(name), "{e}");
+        }
+        let mut batches = Batches::new(&data, &[0, 1, 2], 1, None).unwrap();
+        assert!(batches.next().unwrap().is_ok() && batches.next().unwrap().is_err() && batches.next().is_none());
+    }
+}
