@@ -227,13 +227,17 @@ pub(crate) fn k_groups(c: &Contraction) -> Extent {
 }
 
 /// Modelled cycles of tiles of `rows` rows: those of the inner rows, for each outer row where a tile covers several. `cycles` are those
-/// of a tile by its rows.
+/// of a tile by its rows. Where the inner rows are open, this is the geometric mean of the fewest rows and of typical ones.
 pub(crate) fn row_tile_cycles(c: &Contraction, rows: usize, cycles: &dyn Fn(usize) -> f64) -> f64 {
-    let all_rows = c.inner.0.size_hint().max(1);
     let rest = |rows: usize| if rows > 0 { cycles(rows) } else { 0.0 };
+    let in_one_row = |all: usize| (all / rows) as f64 * cycles(rows) + rest(all % rows);
+    let all_rows = c.inner.0.size_hint().max(1);
+    if c.inner.0.number().is_none() {
+        return (in_one_row(c.inner.0.smallest()) * in_one_row(all_rows)).sqrt();
+    }
     let outer = known_outer_rows(c);
     match rows / all_rows {
-        0 | 1 => (all_rows / rows) as f64 * cycles(rows) + rest(all_rows % rows),
+        0 | 1 => in_one_row(all_rows),
         lines => ((outer / lines) as f64 * cycles(rows) + (outer % lines) as f64 * cycles(all_rows)) / outer as f64,
     }
 }

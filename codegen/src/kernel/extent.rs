@@ -23,9 +23,19 @@ impl Extent {
 
     /// The number, or a typical one: only for choosing schedules, never for correctness.
     pub fn size_hint(&self) -> usize {
+        self.at(TYPICAL_EXTENT)
+    }
+
+    /// The number, or the one for symbols that are 1: only for choosing schedules, never for correctness.
+    pub fn smallest(&self) -> usize {
+        self.at(1)
+    }
+
+    /// The number, or the one for symbols that are `symbol`, from 1 to [`MAX_SIZE_HINT`].
+    fn at(&self, symbol: i64) -> usize {
         self.number().unwrap_or_else(|| {
-            let typical = self.0.substitute(&|_| Some(TYPICAL_EXTENT.into())).as_const();
-            typical.and_then(|n| usize::try_from(n).ok()).unwrap_or(TYPICAL_EXTENT as usize).clamp(1, MAX_SIZE_HINT)
+            let there = self.0.substitute(&|_| Some(symbol.into())).as_const();
+            there.and_then(|n| usize::try_from(n).ok()).unwrap_or(symbol as usize).clamp(1, MAX_SIZE_HINT)
         })
     }
 
@@ -152,5 +162,6 @@ mod tests {
         assert_eq!((n.size_hint(), (&n * 196usize).size_hint(), Extent::from(7usize).size_hint()), (1024, 200_704, 7));
         assert_eq!((n.min(&100usize.into()).size_hint(), (&n * &n * &n).size_hint()), (100, MAX_SIZE_HINT));
         assert_eq!((n.div_floor(&4096usize.into()).size_hint(), (&n - 5000i64).size_hint()), (1, 1024));
+        assert_eq!((n.smallest(), (&n * 196usize).smallest(), Extent::from(7usize).smallest()), (1, 196, 7));
     }
 }

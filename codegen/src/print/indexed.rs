@@ -218,10 +218,11 @@ fn range(dims: &[Extent], dtype: DType) -> ElementText {
 fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> ElementText {
     let rank = windows.len();
     let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
-    // A window entirely in the padding returns the first element of its channel.
+    // A window entirely in the padding returns the first element of its channel. Which element is larger is as good as random, so
+    // nothing branches on it.
     let first = [names("x", 0..2), vec!["0".to_string(); rank]].concat();
     let first = offset(&first, &row_major(input));
-    let mut point = format!("      f32 top = -INF32; i64 at = {first}; i32 seen = 0;\n");
+    let mut point = "      f32 top = -INF32; i64 at = -1;\n".to_owned();
     for (a, w) in windows.iter().enumerate() {
         let (k, stride, dilation, pad, n) = (w.kernel, w.stride, w.dilation, &w.pad, &w.input);
         let _ = write!(
@@ -237,7 +238,9 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> El
         point,
         "      const i64 place = {};
       const f32 e = from[place];
-      if (!seen || e > top || (e != e && top == top)) {{ seen = 1; top = e; at = place; }}
+      const i32 more = (at < 0) | (e > top) | ((e != e) & (top == top));
+      top = more ? e : top;
+      at = more ? place : at;
       {}
       best[{}] = top;\n",
         offset(&from, &row_major(input)),
@@ -245,7 +248,7 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> El
         offset(&names("x", 0..rank + 2), &row_major(dims)),
     );
     let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
-    let value = "(u64)at".into();
+    let value = format!("(u64)(at < 0 ? {first} : at)");
     ElementText { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
 }
 
