@@ -57,7 +57,9 @@ impl Values {
     /// The samples of these numbers.
     fn select(&self, samples: &[usize]) -> Result<Values, Diagnostics> {
         match self {
-            Values::Numbers(tensor) => numbers(tensor.dtype(), self.sample_dims(), self.gather(samples, None)?),
+            Values::Numbers(tensor) => {
+                numbers(tensor.dtype(), samples.len(), self.sample_dims(), self.gather(samples, None)?)
+            }
             Values::Images(images) => Ok(Values::Images(images.select(samples))),
         }
     }
@@ -79,10 +81,9 @@ impl Values {
     }
 }
 
-/// Numbers of samples with these extents.
-fn numbers(dtype: DType, sample: &[usize], bytes: Vec<u8>) -> Result<Values, Diagnostics> {
-    let each = sample.iter().product::<usize>() * dtype.bits().unwrap_or(8) / 8;
-    let dims = std::iter::once(bytes.len() / each.max(1)).chain(sample.iter().copied()).collect();
+/// Numbers of so many samples with these extents.
+fn numbers(dtype: DType, samples: usize, sample: &[usize], bytes: Vec<u8>) -> Result<Values, Diagnostics> {
+    let dims = std::iter::once(samples).chain(sample.iter().copied()).collect();
     let tensor = Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes));
     Ok(Values::Numbers(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?))
 }
@@ -204,7 +205,7 @@ impl Dataset {
             if let Values::Images(images) = &column.values
                 && images.fit_memory()
             {
-                column.values = numbers(images.dtype(), images.dims(), images.decode(&all, None)?)?;
+                column.values = numbers(images.dtype(), self.len, images.dims(), images.decode(&all, None)?)?;
             }
         }
         Ok(self)
