@@ -9,7 +9,7 @@ fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
     let list =
         |name: &str| std::fs::read_dir(folder.join(name)).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
-    [list("kubernetes"), list("kserve")].concat()
+    [list("kubernetes"), list("kserve"), list("training")].concat()
 }
 
 #[test]

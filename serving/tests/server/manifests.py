@@ -1,4 +1,5 @@
 """Validates manifests of Kubernetes strictly: unknown fields are errors. Resources of other projects are read as YAML: FILE …"""
+import pathlib
 import sys
 
 import kubernetes_validate
@@ -7,8 +8,16 @@ import yaml
 for path in sys.argv[1:]:
     with open(path) as file:
         for manifest in yaml.safe_load_all(file):
+            kind = manifest["kind"]
             if "kserve" in manifest["apiVersion"]:
-                assert manifest["kind"] in ("ServingRuntime", "InferenceService") and manifest["metadata"]["name"], path
+                assert kind in ("ServingRuntime", "InferenceService") and manifest["metadata"]["name"], path
+            elif kind == "Kustomization":
+                others = {p.name for p in pathlib.Path(path).parent.glob("*.yaml")} - {pathlib.Path(path).name}
+                assert set(manifest["resources"]) == others, f"{path}: {others}"
+            elif kind == "JobSet":
+                for job in manifest["spec"]["replicatedJobs"]:
+                    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]}, **job["template"]}
+                    kubernetes_validate.validate(job, "1.33", strict=True)
             else:
                 kubernetes_validate.validate(manifest, "1.33", strict=True)
 print("all manifests are valid")
