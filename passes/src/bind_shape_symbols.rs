@@ -10,7 +10,7 @@ use std::sync::Arc;
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Dim, Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
-use of_ops::elementwise::{Div, Eq, Max, Select};
+use of_ops::elementwise::{Cast, Div, Eq, Max, Select};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, MAX_AXES, Reshape};
 use of_ops::nn::Resize;
@@ -37,6 +37,8 @@ pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
         }
         let (def, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
         rw.rewrite(op, &[]);
+        let is_i64 = rw.graph().ty(given).as_tensor().is_some_and(|t| t.dtype == DType::I64);
+        let given = if is_i64 { given } else { rw.create_one(Cast::to(DType::I64), &[given])? };
         let reshape = as_op::<Reshape>(rw.graph(), op);
         let resolved = match &reshape {
             Some(r) => resolve(&mut rw, r, operands[0], given)?,
