@@ -8,10 +8,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{Program, TaskGraph};
 
+use crate::clock::Instant;
 use crate::OnComplete;
 use crate::actor::{ActorId, Msg};
 

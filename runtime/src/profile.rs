@@ -1,10 +1,11 @@
 //! Optional profiling: the time spent in each task.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::Program;
 
+use crate::clock::Instant;
 use crate::StepTime;
 use crate::io::lock;
 

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{PlanFile, Program};
 
+use crate::clock::Instant;
 use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
 use crate::bound_task::BoundTask;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
+use of_plan::pages::MmapRaw;
 use of_plan::Runs;
 
 use crate::FlightRecorder;
