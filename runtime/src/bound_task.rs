@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use of_plan::Extent;
 use smallvec::SmallVec;
 
-use crate::clock::Instant;
 use crate::boxing::BoxingCall;
+use crate::clock::Instant;
 use crate::combine::Combine;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use of_plan::{Program, TaskGraph};
 
-use crate::clock::Instant;
 use crate::OnComplete;
 use crate::actor::{ActorId, Msg};
+use crate::clock::Instant;
 
 /// How long a thread polls its channel before it sleeps. Messages between threads follow within microseconds
 /// during an iteration.

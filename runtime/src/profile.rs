@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use of_plan::Program;
 
-use crate::clock::Instant;
 use crate::StepTime;
+use crate::clock::Instant;
 use crate::io::lock;
 
 /// Time that a session has spent in a task.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use of_plan::{PlanFile, Program};
 
-use crate::clock::Instant;
 use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
 use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
 use crate::cancel::Canceller;
+use crate::clock::Instant;
 use crate::device::Scratch;
 use crate::flight_recorder::{Event, FlightRecorder};
 use crate::io::{Ports, lock};

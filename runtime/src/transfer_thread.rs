@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 
 use of_plan::{Program, Task};
 
-use crate::clock::Instant;
 use crate::boxing::BoxingCall;
+use crate::clock::Instant;
 use crate::error::panic_text;
 use crate::flight_recorder::FlightRecorder;
 use crate::io::lock;

@@ -28,6 +28,7 @@ mod system;
 mod tensorrt;
 mod tidy;
 mod wasm;
+mod wasm_tools;
 mod wheel;
 mod workspace;
 
@@ -117,7 +118,7 @@ fn main() -> ExitCode {
         ["mdbook"] => book::install(),
         ["musl"] => musl::install(),
         ["wasm", rest @ ..] => wasm::wasm(rest),
-        ["browser"] => wasm::install_browser(),
+        ["browser"] => wasm_tools::install_browser(),
         ["wheel", rest @ ..] => python_wheel::wheel(rest),
         ["python-packages"] => python::packages(),
         ["drop-in-packages"] => python::drop_in(),

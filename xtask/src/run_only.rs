@@ -41,14 +41,8 @@ struct Machine {
     emulator: Option<&'static str>,
 }
 
-const GLIBC: Machine = Machine {
-    name: "glibc",
-    what: "this machine, with glibc",
-    target: None,
-    linker: "cc",
-    isa: None,
-    emulator: None,
-};
+const GLIBC: Machine =
+    Machine { name: "glibc", what: "this machine, with glibc", target: None, linker: "cc", isa: None, emulator: None };
 
 const MUSL: Machine = Machine {
     name: "musl",
@@ -90,7 +84,9 @@ pub fn run_only(args: &[&str]) -> Result<(), String> {
         false if is_required("aarch64") => {
             return Err("OF_REQUIRE names aarch64, which is not installed ('cargo xtask aarch64')".into());
         }
-        false => eprintln!("SKIPPED: the program for AArch64, whose compilers are not installed ('cargo xtask aarch64')"),
+        false => {
+            eprintln!("SKIPPED: the program for AArch64, whose compilers are not installed ('cargo xtask aarch64')")
+        }
     }
     run(cargo().args(["build", "--release", "--locked", "--quiet", "-p", "of-opt"]))?;
     machines.iter().try_for_each(build_and_check)
@@ -104,7 +100,11 @@ fn build_and_check(machine: &Machine) -> Result<(), String> {
     let program = folder.join("digits");
     let mut link = Command::new(machine.linker);
     link.current_dir(root()).args(["-O2", "-static", "-s", "-Wl,--gc-sections", "examples/c/digits.c"]);
-    link.args(["-I", "bindings/c/include"]).arg(library).args(["-lpthread", "-lm", "-ldl"]);
+    link.args(["-I", "bindings/c/include"]).arg(library);
+    if machine.target == Some(musl::TARGET) {
+        link.arg(musl::unwinder()?);
+    }
+    link.args(["-lpthread", "-lm", "-ldl"]);
     run(link.arg("-o").arg(&program))?;
     let plan = folder.join("digits.plan");
     compile_digits(machine.isa, &plan)?;

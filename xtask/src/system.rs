@@ -1,6 +1,6 @@
 //! Packages of the system, by apt-get, and targets of Rust's compiler, by rustup.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Installs packages of the system.
@@ -19,7 +19,9 @@ pub fn apt(packages: &[&str]) -> Result<(), String> {
 /// Whether apt-get does this. Who is not root needs sudo.
 fn apt_get(args: &[&str]) -> bool {
     let sudo = [&["--non-interactive", "apt-get"], args].concat();
-    [("apt-get", args), ("sudo", &sudo)].iter().any(|(program, args)| done(Command::new(program).args(*args)) == Ok(true))
+    [("apt-get", args), ("sudo", &sudo)]
+        .iter()
+        .any(|(program, args)| done(Command::new(program).args(*args)) == Ok(true))
 }
 
 /// Installs Rust's standard library for a target, for the compiler of this project.
@@ -41,10 +43,16 @@ pub fn rust_target(triple: &str) -> Result<(), String> {
 
 /// Whether Rust's standard library for a target is there.
 pub fn has_rust_target(triple: &str) -> bool {
+    rust_target_folder(triple).is_some()
+}
+
+/// Where Rust's standard library for a target is, if it is there.
+pub fn rust_target_folder(triple: &str) -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(crate::workspace::root()).args(["--print", "target-libdir", "--target", triple]);
-    let folder = rustc.output().ok().filter(|out| out.status.success());
-    folder.is_some_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).exists())
+    let out = rustc.output().ok().filter(|out| out.status.success())?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    folder.exists().then_some(folder)
 }
 
 /// Whether each of the programs runs.

@@ -6,15 +6,9 @@ use std::process::Command;
 
 use crate::components::is_required;
 use crate::run_only::{compile_digits, library};
-use crate::system::{apt, has_rust_target, run_all, rust_target};
+use crate::wasm_tools::{LINKER, TARGET, browser, install, installed};
 use crate::workspace::{cargo, read, root, run, target, write};
 
-/// Rust's name of the target.
-const TARGET: &str = "wasm32-unknown-unknown";
-/// The linker of the target, which Rust has.
-const LINKER: &str = "rust-lld";
-const PACKAGES: [&str; 3] = ["clang", "lld", "nodejs"];
-const PROGRAMS: [&str; 3] = ["clang", "wasm-ld", "node"];
 /// The module must not be larger, in bytes.
 const MAX_BYTES: u64 = 2_000_000;
 
@@ -22,43 +16,6 @@ const MAX_BYTES: u64 = 2_000_000;
 const PAGE: &str = "examples/js/digits.html";
 const PAGE_LOADS: [&str; 3] =
     ["../../bindings/js/of_runtime.js", "../../target/wasm/of_runtime.wasm", "../../target/wasm/digits.plan"];
-
-/// The names of browsers without a window.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
-
-/// Installs clang, LLVM's linker and Node.js from the system's packages, and Rust's standard library.
-///
-/// # Errors
-/// When apt-get or rustup fails.
-pub fn install() -> Result<(), String> {
-    let missing: Vec<&str> = PROGRAMS.iter().zip(PACKAGES).filter(|(p, _)| !run_all(&[p])).map(|(_, p)| p).collect();
-    if !missing.is_empty() {
-        apt(&missing)?;
-    }
-    rust_target(TARGET)
-}
-
-/// Whether all is there.
-pub fn installed() -> bool {
-    run_all(&PROGRAMS) && has_rust_target(TARGET)
-}
-
-/// Installs a browser.
-///
-/// # Errors
-/// When apt-get fails.
-pub fn install_browser() -> Result<(), String> {
-    apt(&["chromium"])
-}
-
-/// Whether there is a browser.
-pub fn has_browser() -> bool {
-    browser().is_some()
-}
-
-fn browser() -> Option<&'static str> {
-    BROWSERS.into_iter().find(|browser| run_all(&[browser]))
-}
 
 /// Builds module, plan and page in `target/wasm/`; with `--test`, runs them in Node.js and in a browser.
 ///
@@ -174,7 +131,8 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_its_standard() {
-        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        let cases =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
         for (text, coded) in cases {
             assert_eq!(base64(text.as_bytes()), coded);
         }

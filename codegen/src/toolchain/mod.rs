@@ -98,8 +98,10 @@ pub fn flags(isa: &Isa) -> Vec<&'static str> {
     match isa.language {
         Language::C => [FLAGS, C, isa.flags].concat(),
         Language::WebAssembly => {
-            let compile: Vec<&str> = FLAGS.iter().copied().filter(|flag| *flag != "-c").collect();
-            [&compile, C, module::FLAGS, isa.flags].concat()
+            // It links, too, and is no GCC.
+            let others = FLAGS.iter().copied().filter(|f| !["-c", "-fno-tree-loop-distribute-patterns"].contains(f));
+            let others: Vec<&str> = others.collect();
+            [&others, C, module::FLAGS, isa.flags].concat()
         }
         Language::CudaEmulated => [FLAGS, emulator::FLAGS, isa.flags].concat(),
         Language::Cuda => [nvrtc::FLAGS, isa.flags].concat(),

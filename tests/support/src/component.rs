@@ -35,8 +35,11 @@ pub const CC: Component = Component { name: "cc", what: "a C and a C++ compiler"
 /// A disassembler.
 pub const OBJDUMP: Component = Component { name: "objdump", what: "objdump", install: "apt-get install binutils" };
 /// A compiler, a disassembler and an emulator for AArch64.
-pub const AARCH64: Component =
-    Component { name: "aarch64", what: "gcc, objdump, qemu and Rust's target for AArch64", install: "cargo xtask aarch64" };
+pub const AARCH64: Component = Component {
+    name: "aarch64",
+    what: "gcc, objdump, qemu and Rust's target for AArch64",
+    install: "cargo xtask aarch64",
+};
 /// What builds and runs programs of WebAssembly.
 pub const WASM: Component = Component {
     name: "wasm",

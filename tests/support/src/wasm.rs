@@ -57,7 +57,8 @@ impl Machine {
     /// When Node.js fails.
     pub fn run(&self, programs: &Programs) -> Result<Vec<Result<Vec<Value>, String>>, String> {
         let file = |number: usize, kind: &str| self.folder.path().join(format!("{number}.{kind}"));
-        let write = |path: PathBuf, bytes: &[u8]| fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
+        let write =
+            |path: PathBuf, bytes: &[u8]| fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()));
         for (number, (plan, inputs)) in programs.plans.iter().zip(&programs.inputs).enumerate() {
             write(file(number, "plan"), plan)?;
             write(file(number, "inputs"), inputs)?;
@@ -90,7 +91,8 @@ impl Programs {
     pub fn add(&mut self, plan: &PlanFile, inputs: &[Value]) -> Result<(), String> {
         let program = plan.plan().programs.first().ok_or("no program")?;
         let types: Vec<ElementType> = program.outputs.iter().map(|port| port.dtype()).collect();
-        let whole = |dtype: &ElementType| dtype_of(*dtype).is_some_and(|d| element_type(d) == *dtype && has_array(*dtype));
+        let whole =
+            |dtype: &ElementType| dtype_of(*dtype).is_some_and(|d| element_type(d) == *dtype && has_array(*dtype));
         let ports = program.inputs.iter().map(|port| port.dtype());
         if !types.iter().copied().chain(ports).all(|dtype| whole(&dtype)) {
             return Err("an element type without an array".into());
