@@ -104,7 +104,7 @@ impl Programs {
             words.extend((t.dims().len() as u64).to_le_bytes());
             t.dims().iter().for_each(|extent| words.extend((*extent as u64).to_le_bytes()));
             words.extend((bytes.len() as u64).to_le_bytes());
-            words.extend(bytes);
+            words.extend_from_slice(bytes);
         }
         self.plans.push(plan.bytes().to_vec());
         self.inputs.push(words);
