@@ -52,10 +52,20 @@ pub fn wasm(args: &[&str]) -> Result<(), String> {
         return Err(format!("the module has more than {MAX_BYTES} bytes"));
     }
     if with_tests {
+        run(&mut lints())?;
+        run(Command::new("node").current_dir(root()).env("OF_WASM", &folder).args(["--test", "bindings/js/test.mjs"]))?;
         in_node(&folder)?;
         in_browser(&page)?;
     }
     Ok(())
+}
+
+/// The lints of code that only this target has.
+fn lints() -> Command {
+    let mut clippy = cargo();
+    clippy.args(["clippy", "--release", "--locked", "-p", "of-runtime-c", "--no-default-features", "--target", TARGET]);
+    clippy.arg("--target-dir").arg(target().join("run-only/build")).args(["--", "-D", "warnings"]);
+    clippy
 }
 
 /// The page with all that it loads.
