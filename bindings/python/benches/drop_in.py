@@ -5,7 +5,7 @@
 
 Each program runs in a process of its own and is not changed: before it is imported, ``of_opt.onnxruntime.install()`` takes the name
 ``onnxruntime``. Sessions have one thread. All models come with the packages. A program whose package is missing is named, and is a
-failure. Both runtimes take turns; the table has the fastest calls, and the median of the rounds' ratios. ``cargo xtask wheel --test``
+failure. The runtimes alternate; the table has the fastest calls, and the median of the rounds' ratios. ``cargo xtask wheel --test``
 compares the results. silero_vad is not among the packages that it installs, as it needs torch; the same model is in faster_whisper.
 """
 
@@ -205,7 +205,7 @@ class Child:
 
 
 def compare(name, rounds):
-    """The results of both runtimes, the times of their first calls, and those of each round, in which they take turns."""
+    """The results of both runtimes, the times of their first calls, and those of each round, in which they alternate."""
     children, first = [], []
     for runtime in RUNTIMES:
         children.append(Child(name, runtime))
