@@ -51,6 +51,15 @@ test("what does not fit is refused, and the session still runs", async () => {
   assert.equal(session.run({ image }).probability.data.length, 10);
 });
 
+test("a kernel that the host refuses is named", async (context) => {
+  const runtime = await Runtime.load(module);
+  context.mock.method(console, "error", () => {});
+  context.mock.method(WebAssembly, "Module", () => { throw new WebAssembly.CompileError("no vectors"); });
+  assert.throws(() => runtime.open(plan), refused(4, "the host refuses the module of kernel"));
+  context.mock.restoreAll();
+  assert.equal(runtime.open(plan).inputs.length, 1);
+});
+
 test("runs and freed sessions take no more memory", async () => {
   const runtime = await Runtime.load(module);
   const { memory, __indirect_function_table: table } = runtime.c;

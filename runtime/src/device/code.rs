@@ -11,8 +11,12 @@ pub(crate) type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64
 /// Why kernels cannot be loaded.
 #[derive(Debug)]
 pub(crate) enum CodeError {
-    /// The system has no such memory, or refuses the code.
+    /// The system has no such memory.
+    #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "modules are not mapped"))]
     Io(io::Error),
+    /// The host refuses the module of a kernel, given by its name.
+    #[cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "machine code is no module"))]
+    Refused(String),
     /// The bytes of a kernel, given by its name, are not those of its hash.
     Changed(String),
 }

@@ -1,6 +1,5 @@
 //! The plan's kernels as modules of WebAssembly, of which the host makes instances on this program's memory.
 
-use std::io;
 use std::ops::Range;
 
 use of_plan::{KernelCode, PlanFile};
@@ -24,11 +23,8 @@ impl CodeMap {
             let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
             let (Ok(start), Ok(end)) = (start, end) else { return Err(changed()) };
             let bytes = plan.code().get(start..end).filter(|bytes| kernel.is_hash_of(bytes)).ok_or_else(changed)?;
-            let invalid = || {
-                let text = format!("the host refuses the module of kernel `{}`", kernel.name);
-                CodeError::Io(io::Error::new(io::ErrorKind::InvalidData, text))
-            };
-            Ok((range, LoadedKernel::new(bytes).ok_or_else(invalid)?))
+            let refused = || CodeError::Refused(kernel.name.clone());
+            Ok((range, LoadedKernel::new(bytes).ok_or_else(refused)?))
         };
         Ok(Self { kernels: plan.plan().code.iter().map(load).collect::<Result<_, _>>()? })
     }
