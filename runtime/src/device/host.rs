@@ -24,7 +24,8 @@ impl LoadedKernel {
     pub fn new(bytes: &[u8]) -> Option<Self> {
         // SAFETY: the host reads these bytes and keeps no address of them.
         let index = unsafe { load_kernel(bytes.as_ptr(), bytes.len()) };
-        (index != 0).then_some(Self(index))
+        // Not `then_some`: a kernel that is dropped frees its number.
+        (index != 0).then(|| Self(index))
     }
 
     /// Its number in the table of functions.
