@@ -416,6 +416,11 @@ fn failure(error: &CompileError, kernel: &str) -> Diagnostic {
     let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, format!("{kernel}: {error}"));
     match error {
         CompileError::Missing { language, variable, .. } => {
+            if *language == Language::WebAssembly {
+                return d.note("the kernel cache does not have this kernel").hint(format!(
+                    "install clang and LLVM's linker (Debian, Ubuntu: packages clang and lld), or name a clang in ${variable}"
+                ));
+            }
             let (name, package) = if *language == Language::C { ("C", "gcc") } else { ("C++", "g++") };
             d.note("the kernel cache does not have this kernel").hint(format!(
                 "install a {name} compiler (Debian, Ubuntu, Alpine: package {package}; Fedora: {}), name one in ${variable}, or \

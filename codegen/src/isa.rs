@@ -8,11 +8,20 @@ use of_plan::cpu::has_feature;
 pub enum Language {
     /// C, compiled by the machine's C compiler.
     C,
+    /// The same, compiled by clang to a module of WebAssembly.
+    WebAssembly,
     /// CUDA C++, compiled by NVRTC.
     Cuda,
     /// The text of [`Language::Cuda`], compiled by the machine's C++ compiler with a header that emulates a GPU. Threads of a
     /// block are fibers. Invalid accesses and barriers that not all threads reach end the kernel with a status.
     CudaEmulated,
+}
+
+impl Language {
+    /// Whether kernels in it are for CPUs, or for machines like them.
+    pub fn is_for_cpus(self) -> bool {
+        matches!(self, Language::C | Language::WebAssembly)
+    }
 }
 
 /// Which compiler makes the machine code of kernels for a CPU.
@@ -91,6 +100,16 @@ pub const ISAS: &[Isa] = &[
         features: &["neon"],
         native_16bit_contractions: &[],
         arch: "aarch64",
+    },
+    Isa {
+        name: "wasm32",
+        language: Language::WebAssembly,
+        lanes: 4,
+        registers: 16,
+        flags: &["-msimd128", "-mbulk-memory"],
+        features: &["simd128"],
+        native_16bit_contractions: &[],
+        arch: "wasm32",
     },
     gpu("sm_80", SM_80, &[]),
     gpu("sm_80+tf32", SM_80, &["tf32"]),

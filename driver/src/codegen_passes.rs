@@ -3,7 +3,6 @@
 //! They depend on the instruction set, which `of-passes` does not know. [`register`] makes them known to pipelines.
 
 use of_codegen::Isa;
-use of_codegen::isa::Language;
 use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions, split_wide_concats};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
@@ -110,7 +109,7 @@ pub(crate) fn run(
     observer: &dyn Observer,
 ) -> Result<(), Diagnostics> {
     let isa = crate::generate::isa(options.target.isa.as_deref())?;
-    if isa.language != Language::C {
+    if !isa.language.is_for_cpus() {
         return Ok(());
     }
     for func in funcs {

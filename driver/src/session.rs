@@ -425,6 +425,7 @@ fn session_error(e: &SessionError) -> Diagnostics {
     let code = match e {
         SessionError::Arch { .. }
         | SessionError::CpuFeature { .. }
+        | SessionError::Module { .. }
         | SessionError::Ranks { .. }
         | SessionError::Backend { .. } => Code::UNSUPPORTED,
         SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,

@@ -60,7 +60,8 @@ pub fn has_feature(feature: &str) -> bool {
 /// Whether the processor has a feature. An unknown feature counts as absent.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_feature(feature: &str) -> bool {
-    cfg!(target_arch = "aarch64") && feature == "neon"
+    // The host of a module refuses kernels whose instructions it lacks.
+    cfg!(target_arch = "aarch64") && feature == "neon" || cfg!(target_family = "wasm") && feature == "simd128"
 }
 
 /// Whether the processor has matrix registers for bytes (AMX), and Linux permits them. Their state is large, so a process must ask

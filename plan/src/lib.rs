@@ -44,6 +44,8 @@ mod leaves;
 mod mapped_bytes;
 mod mesh;
 pub mod packing;
+#[cfg_attr(target_family = "wasm", allow(unsafe_code, reason = "memory of the allocator by its address"))]
+pub mod pages;
 mod parts;
 mod phases;
 mod ranges;

@@ -5,9 +5,13 @@ use std::io;
 use std::io::Read;
 use std::path::Path;
 
-use memmap2::{Mmap, MmapMut, MmapOptions};
+#[cfg(not(target_family = "wasm"))]
+use memmap2::MmapOptions;
+
+use crate::pages::{Mmap, MmapMut};
 
 /// Memory of this size or more asks the system for huge pages: twice a huge page of x86-64.
+#[cfg(target_os = "linux")]
 const HUGE_PAGES_FROM: usize = 4 << 20;
 
 /// `len` zeroed bytes, at least one, that start at a page boundary. Large ones use huge pages where the system
@@ -42,15 +46,30 @@ impl From<Mmap> for MappedBytes {
 
 impl MappedBytes {
     /// Maps a file, with its pages brought in at once: verifying the checksums reads all of them anyway.
+    #[cfg(not(target_family = "wasm"))]
     pub fn file(path: &Path) -> io::Result<Self> {
         Self::map(path, MmapOptions::new().populate())
     }
 
+    /// A file, which cannot be mapped here.
+    #[cfg(target_family = "wasm")]
+    pub fn file(path: &Path) -> io::Result<Self> {
+        Self::read(path)
+    }
+
+    /// A file of which a part is read, which cannot be mapped here.
+    #[cfg(target_family = "wasm")]
+    pub fn file_in_part(path: &Path) -> io::Result<Self> {
+        Self::read(path)
+    }
+
     /// Maps a file of which a part is read.
+    #[cfg(not(target_family = "wasm"))]
     pub fn file_in_part(path: &Path) -> io::Result<Self> {
         Self::map(path, &MmapOptions::new())
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn map(path: &Path, options: &MmapOptions) -> io::Result<Self> {
         let file = File::open(path)?;
         let meta = file.metadata()?;

@@ -1,12 +1,12 @@
 //! Bound tasks: what a task executes when its actor acts, with addresses and executables resolved.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use of_plan::Extent;
 use smallvec::SmallVec;
 
 use crate::boxing::BoxingCall;
+use crate::clock::Instant;
 use crate::combine::Combine;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory};

@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{Program, TaskGraph};
 
 use crate::OnComplete;
 use crate::actor::{ActorId, Msg};
+use crate::clock::Instant;
 
 /// How long a thread polls its channel before it sleeps. Messages between threads follow within microseconds
 /// during an iteration.

@@ -23,8 +23,8 @@ pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), Sess
     }
 }
 
-/// Kernels are mapped without an instruction cache flush, which x86-64 does not need and others do.
-const SUPPORTED: bool = cfg!(target_arch = "x86_64");
+/// Where the runtime knows how written code becomes instructions.
+const SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_family = "wasm"));
 
 #[cfg(test)]
 mod tests {

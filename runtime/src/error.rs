@@ -37,6 +37,14 @@ pub enum SessionError {
         /// The feature.
         feature: String,
     },
+    /// The host of WebAssembly refuses a kernel.
+    #[error(
+        "the host refuses the module of kernel `{kernel}`; it may lack vectors of 128 bits (SIMD), or its console has the reason"
+    )]
+    Module {
+        /// The kernel.
+        kernel: String,
+    },
     /// The plan is for several ranks.
     #[error("the plan is for {ranks} ranks, and this session is one")]
     Ranks {

@@ -19,6 +19,7 @@ mod bound_task;
 mod boxing;
 mod bus;
 mod cancel;
+mod clock;
 mod combine;
 mod control;
 mod cpu;

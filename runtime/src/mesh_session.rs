@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{MeshProgram, PlanFile, Program};
 
+use crate::clock::Instant;
 use crate::device::CodeMap;
 use crate::error::panic_text;
 use crate::memory_budget::check_memory;

@@ -1,11 +1,12 @@
 //! Optional profiling: the time spent in each task.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::Program;
 
 use crate::StepTime;
+use crate::clock::Instant;
 use crate::io::lock;
 
 /// Time that a session has spent in a task.

@@ -1,10 +1,11 @@
 //! A rank session: one rank of a mesh in this process; the others are in processes of their own.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{MeshProgram, PlanFile};
 
+use crate::clock::Instant;
 use crate::device::CodeMap;
 use crate::flight_recorder::Phase;
 use crate::memory_budget::check_memory;

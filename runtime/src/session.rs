@@ -635,6 +635,7 @@ fn scratch_bytes(program: &Program) -> u64 {
 pub(crate) fn code_error(plan: &PlanFile, error: CodeError) -> SessionError {
     match error {
         CodeError::Io(source) => memory("kernels", plan.file_len(), source),
+        CodeError::Refused(kernel) => SessionError::Module { kernel },
         CodeError::Changed(kernel) => SessionError::Code { kernel },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use of_plan::{PlanFile, Program};
 
@@ -11,6 +11,7 @@ use crate::actor::{Action, Actor, ActorId, Msg};
 use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
 use crate::cancel::Canceller;
+use crate::clock::Instant;
 use crate::device::Scratch;
 use crate::flight_recorder::{Event, FlightRecorder};
 use crate::io::{Ports, lock};

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use of_plan::{Program, Task};
 
 use crate::boxing::BoxingCall;
+use crate::clock::Instant;
 use crate::error::panic_text;
 use crate::flight_recorder::FlightRecorder;
 use crate::io::lock;

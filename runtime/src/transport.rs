@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
 use of_plan::Runs;
+use of_plan::pages::MmapRaw;
 
 use crate::FlightRecorder;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use memmap2::MmapRaw;
+use of_plan::pages::MmapRaw;
 use of_plan::{Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};

@@ -1,33 +1,30 @@
-//! `cargo xtask aarch64`: a compiler, a disassembler and an emulator for AArch64, from the system's packages.
+//! `cargo xtask aarch64`: a compiler, a disassembler and an emulator for AArch64, from the system's packages, and Rust's standard
+//! library for it.
 
-use std::process::Command;
+use crate::system::{apt, has_rust_target, run_all, rust_target};
 
 const PACKAGES: [&str; 3] = ["gcc-aarch64-linux-gnu", "binutils-aarch64-linux-gnu", "qemu-user"];
-const PROGRAMS: [&str; 3] = ["aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "qemu-aarch64"];
+const PROGRAMS: [&str; 3] = [LINKER, "aarch64-linux-gnu-objdump", EMULATOR];
 
-/// Installs the packages.
+/// Rust's name of the target.
+pub const TARGET: &str = "aarch64-unknown-linux-gnu";
+/// The compiler and linker of C, with glibc.
+pub const LINKER: &str = "aarch64-linux-gnu-gcc";
+/// What runs its programs.
+pub const EMULATOR: &str = "qemu-aarch64";
+
+/// Installs the packages, and Rust's standard library.
 ///
 /// # Errors
-/// When there is no apt-get, the user may not use it, or it fails.
+/// When apt-get or rustup fails.
 pub fn install() -> Result<(), String> {
-    let done = |command: &mut Command| command.status().map_err(|e| e.to_string()).map(|status| status.success());
-    let words = |program| {
-        let mut command = Command::new(program);
-        // Nothing but the value of OF_REQUIRE goes to the output of `cargo xtask components`.
-        command.stdout(std::io::stderr());
-        command
-    };
-    let packages = ["install", "--yes"].into_iter().chain(PACKAGES);
-    // Who is not root needs sudo.
-    let (first, second) = (packages.clone(), ["--non-interactive", "apt-get"].into_iter().chain(packages));
-    if done(words("apt-get").args(first))? || done(words("sudo").args(second))? {
-        return Ok(());
+    if !run_all(&PROGRAMS) {
+        apt(&PACKAGES)?;
     }
-    Err(format!("'apt-get install {}' fails", PACKAGES.join(" ")))
+    rust_target(TARGET)
 }
 
-/// Whether all programs are there.
+/// Whether all is there.
 pub fn installed() -> bool {
-    let runs = |program: &&str| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
-    PROGRAMS.iter().all(runs)
+    run_all(&PROGRAMS) && has_rust_target(TARGET)
 }

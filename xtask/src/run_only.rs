@@ -1,15 +1,18 @@
 //! `cargo xtask run-only`: the smallest build of the runtime, as a program that needs nothing of its machine but a kernel.
 //!
 //! The library for C without its default features has no compiler, no interpreter, no signatures and no logs. The example in C is
-//! linked with it, statically and without symbols, and runs the plan of the digits.
+//! linked with it, statically and without symbols, and runs the plan of the digits: on this machine, and by an emulator as a
+//! program for AArch64. `cargo xtask wasm` is the same for WebAssembly.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::components::is_required;
 use crate::workspace::{cargo, of_opt, root, run, target};
+use crate::{aarch64, musl};
 
 /// The program must not be larger, in bytes.
 const MAX_BYTES: u64 = 5_000_000;
@@ -19,60 +22,147 @@ const MAX_CRATES: usize = 18;
 const MAX_TIME: Duration = Duration::from_millis(10);
 /// How often it is started; the best time counts, because other programs disturb the others.
 const STARTS: usize = 50;
-/// The target of static programs without glibc. Where its standard library is not installed, glibc is linked statically.
-const MUSL: &str = "x86_64-unknown-linux-musl";
 /// Nothing of these may be linked.
 const FOREIGN: [&str; 5] = ["of-codegen", "of-ops", "of-ir", "of-reference", "of-driver"];
+
+/// A machine that the program is built for.
+struct Machine {
+    /// The name of its folder.
+    name: &'static str,
+    /// What it is called in messages.
+    what: &'static str,
+    /// Rust's target; `None` for the one of this machine.
+    target: Option<&'static str>,
+    /// The linker, which has the C library.
+    linker: &'static str,
+    /// The instruction set of the plan; `None` for the one of this machine.
+    isa: Option<&'static str>,
+    /// The program that runs its programs, if this machine does not.
+    emulator: Option<&'static str>,
+}
+
+const GLIBC: Machine =
+    Machine { name: "glibc", what: "this machine, with glibc", target: None, linker: "cc", isa: None, emulator: None };
+
+const MUSL: Machine = Machine {
+    name: "musl",
+    what: "this machine, with musl",
+    target: Some(musl::TARGET),
+    linker: musl::LINKER,
+    isa: None,
+    emulator: None,
+};
+
+const AARCH64: Machine = Machine {
+    name: "aarch64",
+    what: "AArch64, with glibc",
+    target: Some(aarch64::TARGET),
+    linker: aarch64::LINKER,
+    isa: Some("aarch64"),
+    emulator: Some(aarch64::EMULATOR),
+};
 
 /// Builds the program, runs it, and checks its size, its crates and its time.
 ///
 /// # Errors
-/// When it cannot be built or run, or exceeds a limit.
+/// When it cannot be built or run, or exceeds a limit. Where musl is missing, glibc is linked, and where the components for AArch64
+/// are missing, that program is skipped, unless OF_REQUIRE names `musl` or `aarch64`.
 pub fn run_only(args: &[&str]) -> Result<(), String> {
     if !args.is_empty() {
         return Err(format!("'cargo xtask run-only' does not know {}", args.join(" ")));
     }
-    let crates = crates()?;
-    let folder = target().join("run-only");
-    let musl = has_musl();
-    let mut build = cargo();
-    build.args(["build", "--release", "--locked", "-p", "of-runtime-c", "--no-default-features", "--target-dir"]);
-    build.arg(&folder).env_remove("CARGO_TARGET_DIR");
-    if musl {
-        build.args(["--target", MUSL]);
+    let mut machines = Vec::new();
+    match musl::installed() {
+        true => machines.push(MUSL),
+        false if is_required("musl") => {
+            return Err("OF_REQUIRE names musl, which is not installed ('cargo xtask musl')".into());
+        }
+        false => machines.push(GLIBC),
     }
-    run(&mut build)?;
-    let built = if musl { folder.join(MUSL) } else { folder.clone() }.join("release");
-    let program = folder.join("digits");
-    let mut link = Command::new(if musl { "musl-gcc" } else { "cc" });
-    link.current_dir(root()).args(["-O2", "-static", "-s", "-Wl,--gc-sections", "examples/c/digits.c"]);
-    link.args(["-I", "bindings/c/include"]).arg(built.join("libof_runtime.a")).args(["-lpthread", "-lm", "-ldl"]);
-    run(link.arg("-o").arg(&program))?;
+    match aarch64::installed() {
+        true => machines.push(AARCH64),
+        false if is_required("aarch64") => {
+            return Err("OF_REQUIRE names aarch64, which is not installed ('cargo xtask aarch64')".into());
+        }
+        false => {
+            eprintln!("SKIPPED: the program for AArch64, whose compilers are not installed ('cargo xtask aarch64')")
+        }
+    }
     run(cargo().args(["build", "--release", "--locked", "--quiet", "-p", "of-opt"]))?;
+    machines.iter().try_for_each(build_and_check)
+}
+
+fn build_and_check(machine: &Machine) -> Result<(), String> {
+    let crates = crates(machine)?;
+    let folder = target().join("run-only").join(machine.name);
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let library = library(machine.target, machine.linker)?.join("libof_runtime.a");
+    let program = folder.join("digits");
+    let mut link = Command::new(machine.linker);
+    link.current_dir(root()).args(["-O2", "-static", "-s", "-Wl,--gc-sections", "examples/c/digits.c"]);
+    link.args(["-I", "bindings/c/include"]).arg(library);
+    if machine.target == Some(musl::TARGET) {
+        link.arg(musl::unwinder()?);
+    }
+    link.args(["-lpthread", "-lm", "-ldl"]);
+    run(link.arg("-o").arg(&program))?;
     let plan = folder.join("digits.plan");
-    let mut compile = Command::new(of_opt("release"));
-    compile.current_dir(root()).args(["compile", "examples/digits/digits.onnx", "--threads", "1", "--quiet", "-o"]);
-    run(compile.arg(&plan))?;
+    compile_digits(machine.isa, &plan)?;
 
     let bytes = fs::metadata(&program).map_err(|e| format!("{}: {e}", program.display()))?.len();
     check_static(&program)?;
-    let best = time(&program, &plan)?;
-    let libc = if musl { "musl" } else { "glibc" };
-    println!("{}: {bytes} bytes, static with {libc}, {} crates", program.display(), crates.len());
-    println!("start, run and end of the process: {best:?}, the best of {STARTS}");
+    println!("{}: {bytes} bytes, static, for {}, {} crates", program.display(), machine.what, crates.len());
     if bytes > MAX_BYTES {
         return Err(format!("the program has more than {MAX_BYTES} bytes"));
     }
+    if let Some(emulator) = machine.emulator {
+        recognize(Command::new(emulator).arg(&program), &plan)?;
+        println!("{emulator} runs it, and it recognizes the digits");
+        return Ok(());
+    }
+    let best = time(&program, &plan)?;
+    println!("start, run and end of the process: {best:?}, the best of {STARTS}");
     if best > MAX_TIME {
         return Err(format!("the program takes longer than {MAX_TIME:?}"));
     }
     Ok(())
 }
 
+/// Builds the library for C without its default features; the folder where it is.
+///
+/// # Errors
+/// When cargo fails.
+pub fn library(triple: Option<&str>, linker: &str) -> Result<PathBuf, String> {
+    let folder = target().join("run-only/build");
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "-p", "of-runtime-c", "--no-default-features", "--target-dir"]);
+    build.arg(&folder).env_remove("CARGO_TARGET_DIR");
+    if let Some(triple) = triple {
+        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+        build.args(["--target", triple]).env(variable, linker);
+    }
+    run(&mut build)?;
+    Ok(triple.map_or_else(|| folder.clone(), |triple| folder.join(triple)).join("release"))
+}
+
+/// Compiles the plan of the digits for one thread.
+///
+/// # Errors
+/// When of-opt fails.
+pub fn compile_digits(isa: Option<&str>, plan: &Path) -> Result<(), String> {
+    let mut compile = Command::new(of_opt("release"));
+    compile.current_dir(root()).args(["compile", "examples/digits/digits.onnx", "--threads", "1", "--quiet"]);
+    if let Some(isa) = isa {
+        compile.args(["--isa", isa]);
+    }
+    run(compile.arg("-o").arg(plan))
+}
+
 /// The crates that are linked, without macros, which only the build runs.
-fn crates() -> Result<BTreeSet<String>, String> {
+fn crates(machine: &Machine) -> Result<BTreeSet<String>, String> {
     let mut tree = cargo();
     tree.args(["tree", "--locked", "-p", "of-runtime-c", "--no-default-features", "--prefix", "none"]);
+    tree.args(machine.target.map_or_else(Vec::new, |triple| vec!["--target", triple]));
     let out = tree.args(["--edges", "normal,no-proc-macro", "--format", "{p}"]).output().map_err(|e| e.to_string())?;
     if !out.status.success() {
         return Err(format!("cargo tree: {}", String::from_utf8_lossy(&out.stderr)));
@@ -91,14 +181,6 @@ fn crates() -> Result<BTreeSet<String>, String> {
     Ok(crates)
 }
 
-fn has_musl() -> bool {
-    let libraries = Command::new("rustc").args(["--print", "target-libdir", "--target", MUSL]).output();
-    let folder = libraries.ok().filter(|out| out.status.success());
-    let folder = folder.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
-    folder.is_some_and(|folder| Path::new(&folder).exists())
-        && Command::new("musl-gcc").arg("--version").output().is_ok_and(|out| out.status.success())
-}
-
 /// A static program names no interpreter: the section `.interp` is missing.
 fn check_static(program: &Path) -> Result<(), String> {
     let bytes = fs::read(program).map_err(|e| format!("{}: {e}", program.display()))?;
@@ -110,20 +192,21 @@ fn check_static(program: &Path) -> Result<(), String> {
 fn time(program: &Path, plan: &Path) -> Result<Duration, String> {
     let mut best = Duration::MAX;
     for _ in 0..STARTS {
-        let mut command = Command::new(program);
-        command.arg(plan).arg(root().join("examples/digits/images.npy")).env_clear();
-        let start = Instant::now();
-        let out = command.output().map_err(|e| format!("{}: {e}", program.display()))?;
-        best = best.min(start.elapsed());
-        let said = String::from_utf8_lossy(&out.stdout);
-        if !out.status.success() || !said.ends_with("digits: 7 0 3 9 1 4 8 2\n") {
-            return Err(format!(
-                "{}: {}\n{said}{}",
-                program.display(),
-                out.status,
-                String::from_utf8_lossy(&out.stderr)
-            ));
-        }
+        best = best.min(recognize(Command::new(program).env_clear(), plan)?);
     }
     Ok(best)
+}
+
+/// Runs the program on the images, checks what it recognizes, and says how long it took.
+fn recognize(command: &mut Command, plan: &Path) -> Result<Duration, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.arg(plan).arg(root().join("examples/digits/images.npy"));
+    let start = Instant::now();
+    let out = command.output().map_err(|e| format!("{name}: {e}"))?;
+    let time = start.elapsed();
+    let said = String::from_utf8_lossy(&out.stdout);
+    if out.status.success() && said.ends_with("digits: 7 0 3 9 1 4 8 2\n") {
+        return Ok(time);
+    }
+    Err(format!("{name}: {}\n{said}{}", out.status, String::from_utf8_lossy(&out.stderr)))
 }

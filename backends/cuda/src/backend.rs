@@ -1,7 +1,7 @@
 //! The compiler side: a function is compiled to a plan of kernels for one device.
 
 use of_codegen::analysis::roles;
-use of_codegen::isa::{self, Isa, Language};
+use of_codegen::isa::{self, Isa};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::vendor_libraries::{VendorLibraries, VendorLibrary};
 use of_codegen::{Backend, CompileOptions, Limits, Overhead, Target, compile, extract, rewrite, specialize};
@@ -36,10 +36,10 @@ impl Cuda {
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = VendorLibraries::of(arch);
         let name = if arch.starts_with("emulated") { format!("cuda-{arch}") } else { arch.to_string() };
-        let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
+        let isa = Isa::by_name(&name).filter(|i| !i.language.is_for_cpus()).ok_or_else(|| {
             let known: Vec<_> = isa::ISAS
                 .iter()
-                .filter(|i| i.language != Language::C)
+                .filter(|i| !i.language.is_for_cpus())
                 .map(|i| i.name.trim_start_matches("cuda-"))
                 .collect();
             format!(

@@ -96,6 +96,7 @@ impl From<SessionError> for Error {
         let status = match &e {
             SessionError::Arch { .. }
             | SessionError::CpuFeature { .. }
+            | SessionError::Module { .. }
             | SessionError::Ranks { .. }
             | SessionError::Backend { .. }
             | SessionError::Alone

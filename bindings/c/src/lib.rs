@@ -12,3 +12,5 @@ mod session;
 mod signed;
 mod value;
 mod variables;
+#[cfg(target_family = "wasm")]
+mod wasm;

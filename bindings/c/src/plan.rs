@@ -1,7 +1,6 @@
 //! Plans: opening them, and their inputs and outputs.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -9,6 +8,8 @@ use std::sync::Arc;
 use of_plan::{InputDims, PlanFile, Program, Variable};
 
 use crate::abi::{Port, Status, Tensor};
+#[cfg(not(unix))]
+use crate::error::error;
 use crate::error::{Error, guarded, null, unknown};
 use crate::memory::{array, put, reference, shape};
 
@@ -126,7 +127,7 @@ pub unsafe extern "C" fn of_plan_open(path: *const c_char, plan: *mut *mut Plan)
     })
 }
 
-/// A path: any bytes.
+/// A path: any bytes on Unix, UTF-8 elsewhere.
 ///
 /// # Safety
 /// `path` is null, or it points to text that lives for `'a`.
@@ -135,7 +136,11 @@ pub unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Error> {
         return Err(null("path"));
     }
     // SAFETY: the caller promises it.
-    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
+    let path = unsafe { CStr::from_ptr(path) };
+    #[cfg(unix)]
+    return Ok(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.to_bytes())));
+    #[cfg(not(unix))]
+    return path.to_str().map(Path::new).map_err(|_| error(Status::InvalidArgument, "`path` is not UTF-8"));
 }
 
 /// `of_plan_open_memory`.

@@ -24,7 +24,7 @@ use crate::kernel::nest::Nest;
 /// The printer of a language.
 pub fn printer(language: Language) -> &'static dyn Printer {
     match language {
-        Language::C => &c::C,
+        Language::C | Language::WebAssembly => &c::C,
         Language::Cuda => &cuda::Cuda,
         Language::CudaEmulated => &cuda::Emulated,
     }

@@ -1,10 +1,11 @@
-//! Kernel compilers: the machine's C compiler, its C++ compiler for the emulated GPU, and NVRTC.
+//! Kernel compilers: the machine's C compiler, clang for WebAssembly, the C++ compiler for the emulated GPU, and NVRTC.
 
 pub mod cache;
 mod cached;
 pub mod emulator;
 mod in_process;
 pub mod machine;
+mod module;
 pub mod nvrtc;
 pub mod object;
 mod private;
@@ -56,7 +57,7 @@ const TIME_PER_KIB: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// The compiler was not found.
-    #[error("no {} compiler was found: '{program}' (${variable}): {why}", match .language { Language::C => "C", _ => "C++" })]
+    #[error("no {} compiler was found: '{program}' (${variable}): {why}", match .language { Language::C => "C", Language::WebAssembly => "WebAssembly", _ => "C++" })]
     Missing {
         /// The language that it compiles.
         language: Language,
@@ -84,6 +85,9 @@ pub enum CompileError {
     /// The object is not self-contained.
     #[error(transparent)]
     Flatten(#[from] FlattenError),
+    /// The module needs what its host does not have.
+    #[error(transparent)]
+    Module(#[from] module::ModuleError),
     /// A temporary file failed.
     #[error("temporary file: {0}")]
     Io(#[from] std::io::Error),
@@ -93,6 +97,12 @@ pub enum CompileError {
 pub fn flags(isa: &Isa) -> Vec<&'static str> {
     match isa.language {
         Language::C => [FLAGS, C, isa.flags].concat(),
+        Language::WebAssembly => {
+            // It links, too, and is no GCC.
+            let others = FLAGS.iter().copied().filter(|f| !["-c", "-fno-tree-loop-distribute-patterns"].contains(f));
+            let others: Vec<&str> = others.collect();
+            [&others, C, module::FLAGS, isa.flags].concat()
+        }
         Language::CudaEmulated => [FLAGS, emulator::FLAGS, isa.flags].concat(),
         Language::Cuda => [nvrtc::FLAGS, isa.flags].concat(),
     }
@@ -142,7 +152,8 @@ fn compile_c(program: &Program, text: &str, isa: &Isa, deadline: Instant) -> Res
         let stderr = if done.stderr.is_empty() { status.to_string() } else { done.stderr };
         return Err(CompileError::Failed { stderr, kept: keep(text)? });
     }
-    Ok(flatten(&std::fs::read(folder.path().join("kernel.o"))?, "kernel")?)
+    let object = std::fs::read(folder.path().join("kernel.o"))?;
+    Ok(if isa.language == Language::WebAssembly { module::check(object)? } else { flatten(&object, "kernel")? })
 }
 
 /// Keeps the text of a kernel that does not compile, for a report of the fault; returns its path.

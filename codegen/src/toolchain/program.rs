@@ -1,4 +1,4 @@
-//! The compilers that the environment names: `$CC` for C, `$CXX` for C++.
+//! The compilers that the environment names: `$CC` for C, `$WASM_CC` for C to WebAssembly, `$CXX` for C++.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(30);
 fn names(language: Language) -> (&'static str, &'static str) {
     match language {
         Language::C => ("CC", "cc"),
+        Language::WebAssembly => ("WASM_CC", "clang"),
         Language::CudaEmulated | Language::Cuda => ("CXX", "c++"),
     }
 }

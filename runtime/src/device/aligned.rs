@@ -5,7 +5,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapMut};
+use of_plan::pages::MmapMut;
 
 /// One cache line.
 #[derive(Clone, Copy)]
@@ -51,7 +51,8 @@ impl Memory {
     fn mapped(len: usize) -> io::Result<MmapMut> {
         let map = MmapMut::map_anon(len.checked_next_multiple_of(64).ok_or(io::ErrorKind::OutOfMemory)?)?;
         // A wish: a system without huge pages runs the same, slower.
-        let _ = map.advise(Advice::HugePage);
+        #[cfg(unix)]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(map)
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::MmapRaw;
+use of_plan::pages::MmapRaw;
 use of_plan::{Chunk, PlanFile};
 
 /// The chunks of a program, and the plan whose weights its buffers may point into.

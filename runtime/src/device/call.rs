@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use smallvec::SmallVec;
 
-use super::code::KernelFn;
-use super::{Buffer, CodeMap, Scratch};
+use super::{Buffer, CodeMap, KernelFn, Scratch};
 use crate::pool::Pool;
 
 /// A kernel call with all arguments resolved before the run.

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use of_plan::pages::{MmapMut, MmapRaw};
 
 /// Words that are always read and written as a whole.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct EventMemory {
 impl EventMemory {
     /// Zeros in memory of this process.
     pub fn anonymous(words: usize) -> io::Result<Self> {
-        Ok(Self { map: memmap2::MmapMut::map_anon((words * 8).max(8))?.into() })
+        Ok(Self { map: MmapMut::map_anon((words * 8).max(8))?.into() })
     }
 
     /// Zeros in a new file, which replaces one of that name. Its pages take memory once they are written.
@@ -30,7 +30,7 @@ impl EventMemory {
         }
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(words as u64 * 8)?;
-        Ok(Self { map: MmapOptions::new().len(words * 8).map_raw(&file)? })
+        Ok(Self { map: map(&file, words * 8)? })
     }
 
     /// A word.
@@ -64,6 +64,17 @@ impl EventMemory {
     pub fn copy(&self) -> Vec<u8> {
         (0..self.len()).flat_map(|at| self.word(at).load(Ordering::Acquire).to_le_bytes()).collect()
     }
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn map(file: &File, bytes: usize) -> io::Result<MmapRaw> {
+    memmap2::MmapOptions::new().len(bytes).map_raw(file)
+}
+
+/// No file can be mapped here.
+#[cfg(target_family = "wasm")]
+fn map(_: &File, _: usize) -> io::Result<MmapRaw> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The time stamp counter of this processor. It takes half the time of the system's clock.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use memmap2::{MmapMut, MmapRaw};
+use of_plan::pages::{MmapMut, MmapRaw};
 
 /// Scratch memory of one actor thread: its own part, and those of the pool's workers, which all actor threads share
 /// because only one of them has the pool at a time.

@@ -16,6 +16,10 @@ impl Subnormals {
     }
 
     /// Subnormal numbers are read and written as zeros. On a processor without such a mode they are kept.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(clippy::bad_bit_mask, reason = "there are no bits of such a mode")
+    )]
     pub fn flush() -> Self {
         let before = read();
         if before & FLUSH == FLUSH {

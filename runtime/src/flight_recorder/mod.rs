@@ -12,7 +12,7 @@ mod log;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 pub use actors::{ActorState, RegisterState, Wait, actors, describe, registers};
 pub use layout::{Event, Phase};
@@ -21,6 +21,7 @@ pub use log::{FlightLog, LogError, Record, TaskState};
 
 pub(crate) use live::register;
 
+use crate::clock::{Instant, SystemTime, process_id};
 use crate::device::EventMemory;
 use layout::{HEADER, RECORD, word};
 
@@ -109,8 +110,8 @@ impl FlightRecorder {
         set(word::CAPACITY, capacity as u64);
         set(word::TASKS, tasks as u64);
         set(word::RANK, u64::from(of.rank) | u64::from(of.ranks) << 32);
-        set(word::PID, u64::from(std::process::id()));
-        set(word::STARTED, process_start(std::process::id()).unwrap_or(0));
+        set(word::PID, u64::from(process_id()));
+        set(word::STARTED, process_start(process_id()).unwrap_or(0));
         memory.store_bytes(word::PLAN_HASH, &of.plan_hash);
         text(&memory, word::HOST, layout::MAX_HOST, &of.host);
         let plan = of.plan.as_deref().and_then(Path::to_str).filter(|plan| plan.len() <= layout::MAX_PLAN);

@@ -35,8 +35,25 @@ pub const CC: Component = Component { name: "cc", what: "a C and a C++ compiler"
 /// A disassembler.
 pub const OBJDUMP: Component = Component { name: "objdump", what: "objdump", install: "apt-get install binutils" };
 /// A compiler, a disassembler and an emulator for AArch64.
-pub const AARCH64: Component =
-    Component { name: "aarch64", what: "gcc, objdump and qemu for AArch64", install: "cargo xtask aarch64" };
+pub const AARCH64: Component = Component {
+    name: "aarch64",
+    what: "gcc, objdump, qemu and Rust's target for AArch64",
+    install: "cargo xtask aarch64",
+};
+/// What builds and runs programs of WebAssembly.
+pub const WASM: Component = Component {
+    name: "wasm",
+    what: "clang, LLVM's linker, Node.js and Rust's target for WebAssembly",
+    install: "cargo xtask wasm --install",
+};
+/// The C library musl and Rust's target for it: for `cargo xtask run-only`, needed by no test.
+pub const MUSL: Component = Component { name: "musl", what: "musl", install: "cargo xtask musl" };
+/// Programs that import onnxruntime: for `cargo xtask wheel --test`, needed by no test.
+pub const DROP_IN: Component = Component {
+    name: "drop-in",
+    what: "a Python with programs that import onnxruntime",
+    install: "cargo xtask drop-in-packages",
+};
 /// onnxruntime, with onnx and numpy, in a Python.
 pub const ONNXRUNTIME: Component = Component {
     name: "onnxruntime",
@@ -90,7 +107,7 @@ pub const CUDA_EMULATED: Component = Component {
 };
 /// A browser without a window.
 pub const BROWSER: Component =
-    Component { name: "browser", what: "a headless browser", install: "apt-get install chromium" };
+    Component { name: "browser", what: "a headless browser", install: "cargo xtask browser" };
 /// Landlock and seccomp, in the kernel.
 pub const LANDLOCK: Component = Component {
     name: "landlock",
@@ -115,7 +132,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 24] = [
+pub const ALL: [&Component; 27] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -138,6 +155,9 @@ pub const ALL: [&Component; 24] = [
     &CC,
     &OBJDUMP,
     &AARCH64,
+    &WASM,
+    &MUSL,
+    &DROP_IN,
     &CARGO_DENY,
     &MDBOOK,
 ];

@@ -5,8 +5,8 @@
 //! - [`listings`]: listings of Markdown pages, run as tests.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
 //!   within a tolerance; which ops an executor takes.
-//! - `plans`, `ranks`, `aarch64` (feature `plans`): functions with their plans, sessions and inputs, on one device, on a mesh or on
-//!   an emulated processor.
+//! - `plans`, `ranks`, `aarch64`, `wasm` (feature `plans`): functions with their plans, sessions and inputs, on one device, on a mesh,
+//!   on an emulated processor or in WebAssembly.
 
 #[cfg(feature = "plans")]
 pub mod aarch64;
@@ -23,3 +23,5 @@ pub mod op;
 pub mod plans;
 #[cfg(feature = "plans")]
 pub mod ranks;
+#[cfg(feature = "plans")]
+pub mod wasm;

@@ -56,7 +56,7 @@ fn every_listing_of_the_book_has_a_test() {
                     // bindings/python/tests/test_package.py runs them; with a comment, where torch is installed.
                     assert!(l.comment.as_deref().is_none_or(|c| c == "needs torch"), "{at}: the comment is unknown");
                 }
-                ("rust" | "c", None) => {
+                ("rust" | "c" | "js", None) => {
                     let file = l.text.trim().strip_prefix("{{#include ../../").and_then(|t| t.strip_suffix("}}"));
                     let exists = file.is_some_and(|f| root().join(f).is_file());
                     assert!(exists, "{at}: programs are files of the repository, which its tests build");

@@ -23,6 +23,7 @@ const UNSAFE: &[&str] = &[
     "bindings/c/examples/",
     "plan/src/cpu.rs",
     "plan/src/mapped_bytes.rs",
+    "plan/src/pages.rs",
     "ir/src/blob.rs",
     "transport/examples/",
     "transport/src/segment.rs",

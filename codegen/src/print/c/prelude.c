@@ -36,12 +36,18 @@ INLINE vf splat(f32 x) { return (vf){x, x, x, x}; }
 INLINE vf vrounded(vf x) { __asm__("" : "+v"(x)); return x; }
 #elif LANES == 8 && defined(__AVX__)
 INLINE vf vrounded(vf x) { __asm__("" : "+x"(x)); return x; }
+#elif defined(__wasm__) /* no instruction adds a product without rounding it */
+INLINE vf vrounded(vf x) { return x; }
 #else
 INLINE vf vrounded(vf x) { for (i32 i = 0; i < LANES; i++) { f32 one = x[i]; __asm__("" : "+r"(one)); x[i] = one; } return x; }
 #endif
 #define one_sum(a, b) (one_rounded(a) + one_rounded(b))
 #define one_difference(a, b) (one_rounded(a) - one_rounded(b))
+#ifdef __wasm__
+#define one_rounded(x) (x)
+#else
 #define one_rounded(x) ({ __typeof__((x) + 0) one = (x); __asm__("" : "+m"(one)); one; })
+#endif
 
 INLINE vf load(const f32 *p) { return *(const vfu *)p; }
 INLINE void store(f32 *p, vf v) { *(vfu *)p = v; }
@@ -273,6 +279,10 @@ INLINE vf vsqrt(vf a) { return (vf)__builtin_ia32_sqrtps512_mask(a, a, -1, 4); }
 INLINE vf hwmax(vf a, vf b) { return __builtin_ia32_maxps256(a, b); }
 INLINE vf hwmin(vf a, vf b) { return __builtin_ia32_minps256(a, b); }
 INLINE vf vsqrt(vf a) { return __builtin_ia32_sqrtps256(a); }
+#elif defined(__wasm_simd128__)
+INLINE vf hwmax(vf a, vf b) { return __builtin_wasm_pmax_f32x4(b, a); }
+INLINE vf hwmin(vf a, vf b) { return __builtin_wasm_pmin_f32x4(b, a); }
+INLINE vf vsqrt(vf a) { return __builtin_wasm_sqrt_f32x4(a); }
 #else
 INLINE vf hwmax(vf a, vf b) { return pick(a > b, a, b); }
 INLINE vf hwmin(vf a, vf b) { return pick(a < b, a, b); }
@@ -292,6 +302,8 @@ INLINE vf vround_small(vf x) { vf m = SPLAT(12582912.0f); return (x + m) - m; }
 INLINE vf vround(vf x) { return (vf)__builtin_ia32_rndscaleps_mask(x, 8, x, -1, 4); }
 #elif LANES == 8 && defined(__AVX__)
 INLINE vf vround(vf x) { return __builtin_ia32_roundps256(x, 8); }
+#elif defined(__wasm_simd128__)
+INLINE vf vround(vf x) { return __builtin_wasm_nearest_f32x4(x); }
 #else
 INLINE vf vround(vf x) { vf r = vround_small(x); return pick(vabs(x) < SPLAT(4194304.0f), vcopysign(r, x), x); }
 #endif
@@ -374,6 +386,8 @@ INLINE vf vshare(vf p, vf n) {
 INLINE i32 vany(vi m) { return __builtin_ia32_ptestmd512(m, m, -1) != 0; }
 #elif LANES == 8 && defined(__AVX__)
 INLINE i32 vany(vi m) { return __builtin_ia32_movmskps256((vf)m) != 0; }
+#elif defined(__wasm_simd128__)
+INLINE i32 vany(vi m) { return __builtin_wasm_any_true_v128((signed char __attribute__((vector_size(16))))m); }
 #else
 INLINE i32 vany(vi m) { i32 any = 0; for (i32 i = 0; i < LANES; i++) any |= m[i]; return any; }
 #endif

@@ -36,11 +36,13 @@ pub fn backends(c: &BackendsCommand, console: &Console) -> Result<(), Diagnostic
         format!("'{}' does not run: {without}", toolchain::spelled(Language::C))
     });
     let in_process: Vec<&str> = ISAS.iter().filter(|i| machine::covers(i)).map(|i| i.name).collect();
-    let sets: Vec<&str> = ISAS.iter().filter(|i| i.language == Language::C).map(|i| i.name).collect();
+    let sets = sets_of_cpus();
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));
     let _ = writeln!(out, "            compiled in process for {}; else by the C compiler", in_process.join(", "));
     let _ = writeln!(out, "            C compiler: {compiler}");
+    let clang = toolchain::spelled(Language::WebAssembly);
+    let _ = writeln!(out, "            WebAssembly (wasm32): compiled by '{clang}'");
     let gpus: Vec<&str> =
         ISAS.iter().filter(|i| i.language == Language::Cuda && i.features.is_empty()).map(|i| i.name).collect();
     let nvrtc = nvrtc::identity().unwrap_or_else(|e| e.to_string());
@@ -56,6 +58,11 @@ pub fn backends(c: &BackendsCommand, console: &Console) -> Result<(), Diagnostic
     console.print(&out)
 }
 
+/// The instruction sets that --isa knows, but for the emulated GPU.
+fn sets_of_cpus() -> Vec<&'static str> {
+    ISAS.iter().filter(|i| i.language.is_for_cpus()).map(|i| i.name).collect()
+}
+
 fn as_json() -> String {
     let names = |language| ISAS.iter().filter(move |i| i.language == language).map(|i| i.name).collect::<Vec<_>>();
     let backends = Backends::builtin();
@@ -63,7 +70,7 @@ fn as_json() -> String {
         backends.compilers().iter().map(|b| json!({"name": b.name(), "summary": about(b.name())})).collect();
     let host = Isa::host();
     let report = json!({
-        "native": {"isa": host.name, "isas": names(Language::C), "compiler": toolchain::version(host)},
+        "native": {"isa": host.name, "isas": sets_of_cpus(), "compiler": toolchain::version(host)},
         "cuda": {"archs": names(Language::Cuda), "compiler": nvrtc::identity().ok().map(|i| i.to_string())},
         "backends": others,
     });
