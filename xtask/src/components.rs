@@ -1,6 +1,6 @@
 //! `cargo xtask components`: installs the components that checks need and package registries have.
 
-use crate::{aarch64, book, cargo_deny, cuda, pjrt_plugin, python};
+use crate::{aarch64, book, cargo_deny, cuda, mpi, pjrt_plugin, python};
 
 /// A component: the names that `OF_REQUIRE` has for it, whether it is installed, and how to install it.
 struct Component {
@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 9] = [
+const COMPONENTS: [Component; 10] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -38,6 +38,7 @@ const COMPONENTS: [Component; 9] = [
     // After the Python packages, of which it is one.
     Component { names: &["netron"], installed: python::has_netron, install: python::netron, on_demand: false },
     Component { names: &["aarch64"], installed: aarch64::installed, install: aarch64::install, on_demand: false },
+    Component { names: &["openmpi", "mpich"], installed: mpi::installed, install: mpi::install, on_demand: false },
     Component { names: &["mdbook"], installed: book::installed, install: book::install, on_demand: true },
     // After the Python packages, to whose environment it is added.
     Component { names: &["torch"], installed: python::has_torch, install: python::torch, on_demand: true },

@@ -13,6 +13,7 @@ mod faults;
 mod fuzz;
 mod gpu;
 mod model_comparison;
+mod mpi;
 mod new;
 mod pjrt_bindings;
 mod pjrt_plugin;
@@ -23,6 +24,7 @@ mod python_wheel;
 mod round_trip;
 mod run_only;
 mod simulate_faults;
+mod system_packages;
 mod tensorrt;
 mod tidy;
 mod wheel;
@@ -67,8 +69,9 @@ cargo xtask cargo-deny                                installs cargo-deny, which
 cargo xtask book                                      the book, target/book/index.html, by mdbook
 cargo xtask mdbook                                    installs mdbook, from crates.io
 cargo xtask aarch64                                   installs gcc, objdump and qemu for AArch64, by apt-get
+cargo xtask mpi                                       installs Open MPI and MPICH, by apt-get
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny, programs for AArch64;
+                                                   cargo-deny, programs for AArch64, MPI;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         ["bless", files @ ..] => bless::bless(files),
         ["proto"] => proto::generate(),
         ["aarch64"] => aarch64::install(),
+        ["mpi"] => mpi::install(),
         ["components"] => components::components(),
         ["cargo-deny"] => cargo_deny::install(),
         ["book"] => book::build(),
