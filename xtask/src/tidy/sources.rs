@@ -25,6 +25,7 @@ const UNSAFE: &[&str] = &[
     "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
     "transport/examples/",
+    "transport/src/mpi/",
     "transport/src/segment.rs",
     "transport/src/send_queue.rs",
 ];
