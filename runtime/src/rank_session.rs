@@ -97,6 +97,14 @@ impl RankSession {
         self.step
     }
 
+    /// Checks that whole inputs fit, without the other ranks.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn check_inputs(&self, inputs: &[Value]) -> Result<(), RunError> {
+        check_inputs(self.exchange.program(), inputs)
+    }
+
     /// Runs the program on whole inputs, together with the other ranks, which must do the same. After an error no rank can run
     /// again.
     ///

@@ -1,5 +1,6 @@
-//! The time of messages and reductions between two ranks on this machine: `cargo run --release -p of-transport --example speed`.
-//! Ranks are processes, as in a job.
+//! The time of messages and reductions between two ranks on this machine: `cargo run --release -p of-transport --example speed`,
+//! with the names of links to measure some.
+//! Ranks are processes, as in a job. `mpirun -n 2 target/release/examples/speed` measures MPI.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -9,23 +10,27 @@ use std::time::{Duration, Instant};
 
 use of_plan::{AxisLayout, ElementType, LayoutKind, Runs, Transfer};
 use of_runtime::{RankContext, RankTransfer, TransferBlock, Transport};
-use of_transport::{Identity, JoinOptions, LinkChoice, ProcessTransport, RendezvousServer};
+use of_transport::{Identity, JoinOptions, LinkChoice, Mpi, Placement, ProcessTransport, RendezvousServer, Tls};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a message, and how often it is sent.
-const SIZES: [(usize, u32); 5] = [(8, 200_000), (4096, 100_000), (1 << 16, 5000), (1 << 20, 500), (64 << 20, 10)];
+const SIZES: [(usize, u32); 5] = [(8, 20_000), (4096, 20_000), (1 << 16, 5000), (1 << 20, 500), (64 << 20, 10)];
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> Outcome {
     let args: Vec<String> = std::env::args().collect();
     if let [_, link, address, rank] = &args[..] {
-        return Ranks::join(link, address, rank.parse()?)?.measure();
+        return Ranks::join(link, address, rank.parse()?, None)?.measure();
     }
-    for link in ["shared-memory", "tcp"] {
+    if let Some(placement) = Placement::of_environment(&|name| std::env::var(name).ok())? {
+        return measure_mpi(&placement);
+    }
+    let named = |link: &&str| args.len() == 1 || args[1..].iter().any(|name| name == link);
+    for link in ["shared-memory", "tcp", "tls"].iter().filter(|link| named(link)).copied() {
         println!("{link}, microseconds:");
-        let server = RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), 2, "token")?;
+        let server = RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), 2, "token")?.with_tls(tls(link)?);
         let address = server.address()?.to_string();
         let start = |rank: &str| {
             let out = if rank == "0" { Stdio::inherit() } else { Stdio::null() };
@@ -40,6 +45,22 @@ fn main() -> Outcome {
     Ok(())
 }
 
+/// The identity of ranks that encrypt.
+fn tls(link: &str) -> Result<Option<Tls>, String> {
+    (link == "tls").then(|| Tls::of_token("token")).transpose()
+}
+
+/// The ranks of mpirun.
+fn measure_mpi(placement: &Placement) -> Outcome {
+    let mpi = Mpi::start(placement.launcher)?;
+    let invitation = mpi.invite(TIMEOUT)?;
+    if placement.rank == 0 {
+        println!("{}, microseconds:", mpi.version());
+    }
+    Ranks::join("mpi", &invitation.rendezvous, placement.rank, Some((&mpi, &invitation.token)))?.measure()?;
+    Ok(mpi.finalize()?)
+}
+
 /// This rank's view of both.
 struct Ranks {
     me: u32,
@@ -47,24 +68,41 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn join(link: &str, address: &str, me: u32) -> Result<Ranks, Box<dyn Error>> {
-        let link = if link == "tcp" { LinkChoice::Tcp } else { LinkChoice::SharedMemory };
-        let (rendezvous, token) = (address.to_owned(), Some("token".to_owned()));
-        let (join_timeout, peer_timeout) = (TIMEOUT, TIMEOUT);
-        let options = JoinOptions { rendezvous, serve: false, token, join_timeout, peer_timeout, link, recorder: None };
-        let transport = ProcessTransport::join(&Identity::new(me, 2, [0; 32], "token"), &options)?;
+    fn join(link: &str, address: &str, me: u32, mpi: Option<(&Arc<Mpi>, &str)>) -> Result<Ranks, Box<dyn Error>> {
+        let token = mpi.map_or("token", |(_, token)| token);
+        let identity = Identity::new(me, 2, [0; 32], token).with_tls(tls(link)?);
+        let options = JoinOptions {
+            rendezvous: address.to_owned(),
+            serve: false,
+            token: Some(token.to_owned()),
+            join_timeout: TIMEOUT,
+            peer_timeout: TIMEOUT,
+            link: match link {
+                "shared-memory" => LinkChoice::SharedMemory,
+                "mpi" => LinkChoice::Mpi,
+                _ => LinkChoice::Tcp,
+            },
+            mpi: mpi.map(|(mpi, _)| Arc::clone(mpi)),
+            recorder: None,
+        };
+        let transport = ProcessTransport::join(&identity, &options)?;
         Ok(Ranks { me, transport: Arc::new(transport) })
     }
 
     fn measure(&self) -> Outcome {
-        println!("{:>12}{:>16}{:>16}", "bytes", "one way", "all-reduce");
+        let report = |text: String| {
+            if self.me == 0 {
+                println!("{text}")
+            }
+        };
+        report(format!("{:>12}{:>16}{:>16}", "bytes", "one way", "all-reduce"));
         for (len, times) in SIZES {
             let (mut one_way, mut sum) = (f64::INFINITY, f64::INFINITY);
             for _ in 0..5 {
                 one_way = one_way.min(self.ping_pong(len, times / 5)?);
                 sum = sum.min(self.all_reduce(len, times / 5)?);
             }
-            println!("{len:>12}{one_way:>16.2}{sum:>16.2}");
+            report(format!("{len:>12}{one_way:>16.2}{sum:>16.2}"));
         }
         Ok(())
     }

@@ -46,6 +46,23 @@ pub enum JoinError {
         /// How that is known.
         problem: &'static str,
     },
+    /// The other end of an encrypted connection is not one of this job's ranks, or refuses this one.
+    #[error("{peer} is not a rank of this job: {problem}")]
+    Tls {
+        /// Its address.
+        peer: SocketAddr,
+        /// How that is known.
+        problem: String,
+    },
+    /// MPI does not serve.
+    #[error("MPI cannot be used: {0}")]
+    Mpi(String),
+    /// The other end uses MPI for data, and this one does not, or the reverse.
+    #[error("this rank and {peer} disagree on MPI: give all ranks the same --transport")]
+    MpiOfOne {
+        /// The other rank.
+        peer: String,
+    },
     /// The other end runs another plan.
     #[error("rank {rank} at {peer} runs another plan than this rank; give all ranks the same file")]
     Plan {

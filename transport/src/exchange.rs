@@ -8,12 +8,12 @@ use of_runtime::{FlightRecorder, TransferBlock};
 
 use crate::peer::PeerInfo;
 use crate::shared::{OwnMemory, Sent, SharedLink};
-use crate::tcp::{Message, TcpLink};
+use crate::stream_link::{Message, StreamLink};
 
 /// The link for data to another rank, over shared memory or a stream.
 #[derive(Debug)]
 pub(crate) enum Link<S> {
-    Tcp(TcpLink<S>),
+    Stream(StreamLink<S>),
     Shared(SharedLink),
 }
 
@@ -81,7 +81,7 @@ impl<'a> Exchange<'a> {
             progress |= out.advance(self.id, link_to(links, out.block.to)?, memory, recorder)?;
         }
         for link in links.iter_mut() {
-            if let Some(Link::Tcp(link)) = link.as_mut()
+            if let Some(Link::Stream(link)) = link.as_mut()
                 && link.has_room()
             {
                 progress |= link.receive()?;
@@ -153,7 +153,11 @@ impl<'a> Exchange<'a> {
         for out in self.outgoing.iter_mut().filter(|out| !out.is_done() && is_gone(out.block.to)) {
             // Over TCP, to send fails. What was taken from shared memory is known once the peer is gone.
             let link = link_to(links, out.block.to)?;
-            if matches!(link, Link::Shared(_)) && !out.advance(id, link, memory, None)? {
+            let is_lost = match link {
+                Link::Shared(_) => !out.advance(id, link, memory, None)?,
+                Link::Stream(link) => link.is_deaf(),
+            };
+            if is_lost {
                 return gone(link);
             }
         }
@@ -180,7 +184,7 @@ impl Outgoing<'_> {
         recorder: Option<&FlightRecorder>,
     ) -> Result<bool, String> {
         let progress = match (link, memory) {
-            (Link::Tcp(link), _) => {
+            (Link::Stream(link), _) => {
                 let mut message = match std::mem::replace(&mut self.state, State::Done) {
                     State::Message(message) => message,
                     _ => link.message(id, &self.block),
@@ -220,7 +224,7 @@ impl Outgoing<'_> {
 impl<S: Read + Write> Link<S> {
     pub fn peer(&self) -> &PeerInfo {
         match self {
-            Link::Tcp(link) => &link.peer,
+            Link::Stream(link) => &link.peer,
             Link::Shared(link) => &link.peer,
         }
     }
@@ -229,7 +233,7 @@ impl<S: Read + Write> Link<S> {
     fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
         match self {
             Link::Shared(link) => link.take(id, take),
-            Link::Tcp(link) => link.take(id, take),
+            Link::Stream(link) => link.take(id, take),
         }
     }
 
@@ -237,15 +241,15 @@ impl<S: Read + Write> Link<S> {
     #[cfg(test)]
     pub fn describe(&self) -> String {
         match self {
-            Link::Tcp(link) => link.describe(),
+            Link::Stream(link) => link.describe(),
             Link::Shared(link) => format!("shared memory, a block: {}", link.has_block()),
         }
     }
 
     /// Whether nothing more will come from a peer that has left.
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         match self {
-            Link::Tcp(link) => link.is_over(),
+            Link::Stream(link) => link.is_over(),
             Link::Shared(link) => !link.has_block(),
         }
     }

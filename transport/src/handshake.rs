@@ -1,19 +1,25 @@
 //! The handshake of a connection: both ends say who they are and prove that they know the job's token, without sending it.
 //!
 //! Each end sends a hello with a random nonce, then a keyed hash (BLAKE3) over both hellos, so that a recorded proof is of no
-//! use for another connection.
+//! use for another connection. Inside of an encrypted connection, the hash is over a secret of that connection as well, so a
+//! proof that an end between the two passes on is of no use either.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::error::JoinError;
+use crate::stream::Stream;
+use crate::tls::{Refusal, Tls, refusal};
 
 /// The first bytes of a hello, with the version of the format.
 const MAGIC: [u8; 8] = *b"of-rank\x03";
 
 /// Bytes of a hello.
 const HELLO: usize = 8 + 4 + 4 + 4 + 32 + 32;
+
+/// What is wrong with an end that does not prove that it knows the token.
+const OTHER_TOKEN: &str = "its job token is another";
 
 /// How long one end waits for the other's part of the handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,12 +46,34 @@ pub struct Identity {
     /// The plan ([`crate::plan_hash`]).
     pub plan: [u8; 32],
     key: [u8; 32],
+    tls: Option<Tls>,
 }
+
+/// The first byte of a TLS record of a handshake. Source: RFC 8446, section 5.1.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A fatal alert of TLS, `protocol_version`: what an end that needs TLS answers one without.
+const TLS_ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
 
 impl Identity {
     /// A rank of the job with this token.
     pub fn new(rank: u32, ranks: u32, plan: [u8; 32], token: &str) -> Identity {
-        Identity { rank, ranks, plan, key: blake3::derive_key("of-transport 2026 job token", token.as_bytes()) }
+        Identity {
+            rank,
+            ranks,
+            plan,
+            key: blake3::derive_key("of-transport 2026 job token", token.as_bytes()),
+            tls: None,
+        }
+    }
+
+    /// The same, with encrypted connections.
+    pub fn with_tls(self, tls: Option<Tls>) -> Identity {
+        Identity { tls, ..self }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// The server of a rendezvous.
@@ -67,9 +95,11 @@ impl Identity {
         Ok(out)
     }
 
-    fn proof(&self, role: &[u8; 6], client: &[u8; HELLO], server: &[u8; HELLO]) -> blake3::Hash {
+    /// The proof of an end, inside of a connection with this secret.
+    fn proof(&self, role: &[u8; 6], hellos: [&[u8; HELLO]; 2], secret: Option<&[u8; 32]>) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(role).update(client).update(server);
+        hasher.update(role).update(hellos[0]).update(hellos[1]);
+        secret.inspect(|secret| _ = hasher.update(*secret));
         hasher.finalize()
     }
 }
@@ -82,34 +112,86 @@ pub(crate) struct Other {
     pub plan: [u8; 32],
 }
 
-/// The handshake of the end that connected.
-pub(crate) fn connect(stream: &mut TcpStream, own: &Identity, purpose: Purpose) -> Result<Other, JoinError> {
-    let peer = prepared(stream)?;
+/// The handshake of the end that connected, to a rank or to the server of the rendezvous.
+pub(crate) fn connect(
+    tcp: TcpStream,
+    own: &Identity,
+    purpose: Purpose,
+    to: Option<u32>,
+) -> Result<(Stream, Other), JoinError> {
+    let peer = prepared(&tcp)?;
+    let mut stream = match &own.tls {
+        None => Stream::Plain(tcp),
+        Some(tls) => Stream::Tls(Box::new(tls.connect(tcp, to).map_err(|e| match e.kind() {
+            // What an end without TLS does with bytes that it does not know.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+                JoinError::Tls { peer, problem: "it does not speak TLS: it ends the connection".into() }
+            }
+            _ => failed(peer, e),
+        })?)),
+    };
+    let secret = stream.channel_secret().map_err(|e| failed(peer, e))?;
     let mine = own.hello(purpose)?;
-    let lost = || JoinError::io(format!("shake hands with {peer}"));
-    stream.write_all(&mine).map_err(lost())?;
+    let lost = |e| failed(peer, e);
+    stream.write_all(&mine).map_err(lost)?;
     let mut theirs = [0; HELLO];
-    stream.read_exact(&mut theirs).map_err(lost())?;
-    stream.write_all(own.proof(b"client", &mine, &theirs).as_bytes()).map_err(lost())?;
-    verify(stream, &own.proof(b"server", &mine, &theirs), peer)?;
-    accepted(&theirs, own, peer)
+    // An alert of TLS is shorter than a hello.
+    let (first, rest) = theirs.split_at_mut(2);
+    stream.read_exact(first).map_err(lost)?;
+    if own.tls.is_none() && *first == TLS_ALERT[..2] {
+        return Err(JoinError::Stranger { peer, problem: "it needs TLS, and this rank was started without" });
+    }
+    stream.read_exact(rest).map_err(lost)?;
+    let proof = |role| own.proof(role, [&mine, &theirs], secret.as_ref());
+    stream.write_all(proof(b"client").as_bytes()).map_err(lost)?;
+    verify(&mut stream, &proof(b"server"), peer)?;
+    let other = accepted(&theirs, own, peer)?;
+    Ok((stream, other))
 }
 
 /// The handshake of the end that listened.
-pub(crate) fn accept(stream: &mut TcpStream, own: &Identity) -> Result<Other, JoinError> {
-    let peer = prepared(stream)?;
-    let lost = || JoinError::io(format!("shake hands with {peer}"));
+pub(crate) fn accept(mut tcp: TcpStream, own: &Identity) -> Result<(Stream, Other), JoinError> {
+    let peer = prepared(&tcp)?;
+    let lost = |e| failed(peer, e);
+    let mut stream = match &own.tls {
+        None => Stream::Plain(tcp),
+        Some(tls) => {
+            let mut first = [0];
+            if tcp.peek(&mut first).map_err(lost)? == 1 && first[0] == MAGIC[0] {
+                // It may be gone.
+                let _ = tcp.write_all(&TLS_ALERT);
+                return Err(JoinError::Stranger { peer, problem: "it speaks without TLS, which this job needs" });
+            }
+            Stream::Tls(Box::new(tls.accept(tcp).map_err(lost)?))
+        }
+    };
+    let secret = stream.channel_secret().map_err(lost)?;
     let mut theirs = [0; HELLO];
-    stream.read_exact(&mut theirs).map_err(lost())?;
+    stream.read_exact(&mut theirs).map_err(lost)?;
     if theirs[..8] != MAGIC {
-        return Err(JoinError::Stranger { peer, problem: "it does not speak this protocol" });
+        let problem = match theirs[0] {
+            TLS_HANDSHAKE => "it speaks TLS, and this rank was started without",
+            _ => "it does not speak this protocol",
+        };
+        return Err(JoinError::Stranger { peer, problem });
     }
     // What it is for is the client's to say.
     let mine = own.hello(Purpose::Rendezvous)?;
-    stream.write_all(&mine).map_err(lost())?;
-    verify(stream, &own.proof(b"client", &theirs, &mine), peer)?;
-    stream.write_all(own.proof(b"server", &theirs, &mine).as_bytes()).map_err(lost())?;
-    accepted(&theirs, own, peer)
+    stream.write_all(&mine).map_err(lost)?;
+    let proof = |role| own.proof(role, [&theirs, &mine], secret.as_ref());
+    verify(&mut stream, &proof(b"client"), peer)?;
+    stream.write_all(proof(b"server").as_bytes()).map_err(lost)?;
+    let other = accepted(&theirs, own, peer)?;
+    Ok((stream, other))
+}
+
+/// The error of a connection that failed during the handshake.
+fn failed(peer: SocketAddr, error: io::Error) -> JoinError {
+    match refusal(&error) {
+        Some(Refusal::Token) => JoinError::Stranger { peer, problem: OTHER_TOKEN },
+        Some(Refusal::Other(problem)) => JoinError::Tls { peer, problem },
+        None => JoinError::io(format!("shake hands with {peer}"))(error),
+    }
 }
 
 fn prepared(stream: &TcpStream) -> Result<SocketAddr, JoinError> {
@@ -123,15 +205,15 @@ fn prepared(stream: &TcpStream) -> Result<SocketAddr, JoinError> {
     prepare().map_err(JoinError::io("prepare a connection"))
 }
 
-fn verify(stream: &mut TcpStream, want: &blake3::Hash, peer: SocketAddr) -> Result<(), JoinError> {
+fn verify(stream: &mut Stream, want: &blake3::Hash, peer: SocketAddr) -> Result<(), JoinError> {
     let mut got = [0; 32];
-    // An end that refuses the other's proof closes the connection.
-    let read = stream.read_exact(&mut got);
-    // Hashes compare in constant time.
-    if read.is_err() || blake3::Hash::from_bytes(got) != *want {
-        return Err(JoinError::Stranger { peer, problem: "its job token is another" });
+    match stream.read_exact(&mut got) {
+        Err(error) if refusal(&error).is_some() => Err(failed(peer, error)),
+        // Hashes compare in constant time.
+        Ok(()) if blake3::Hash::from_bytes(got) == *want => Ok(()),
+        // An end that refuses the other's proof closes the connection.
+        _ => Err(JoinError::Stranger { peer, problem: OTHER_TOKEN }),
     }
-    Ok(())
 }
 
 fn accepted(hello: &[u8; HELLO], own: &Identity, peer: SocketAddr) -> Result<Other, JoinError> {

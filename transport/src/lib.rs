@@ -3,21 +3,24 @@
 //! [`ProcessTransport::join`] connects a rank to all others: a rendezvous server ([`RendezvousServer`]) tells each rank where the
 //! others listen, and is not needed afterwards. Every connection begins with a handshake (`handshake.rs`), in which both ends
 //! prove that they know the job's token and say which plan they run. Then they agree on a link for data: processes of one host
-//! share memory (`shared.rs`), in which the receiver reads blocks in place; others send frames with checksums (`tcp.rs`).
+//! share memory (`shared.rs`), in which the receiver reads blocks in place; others send frames with checksums (`stream_link.rs`),
+//! over TCP or as messages of MPI (`mpi`).
 //! A second connection to each rank carries heartbeats and the reason when a rank fails (`monitor.rs`): a rank that died, stopped
 //! or was cut off is named by all others, and nothing waits for ever.
 //!
 //! [`Placement::of_environment`] reads rank and address from what mpirun, srun, torchrun and Kubernetes set.
 //!
-//! Connections are authenticated, but not encrypted.
+//! Connections are authenticated, and encrypted where the ranks have an identity for TLS (`tls.rs`). Messages of MPI are not.
 
 mod blocks;
 mod channel;
 mod environment;
 mod error;
 mod exchange;
+mod group;
 mod handshake;
 mod monitor;
+mod mpi;
 mod peer;
 mod process;
 mod rendezvous;
@@ -29,15 +32,20 @@ mod simulation;
 #[cfg(test)]
 #[path = "../../plan/tests/common/mod.rs"]
 mod simulation_graph;
-mod tcp;
+mod stream;
+mod stream_link;
+mod tls;
 mod wire;
 
 pub use environment::{Launcher, Placement};
 pub use error::JoinError;
+pub use group::{GroupError, GroupOptions, RankGroup, is_worker, serve_rank};
 pub use handshake::Identity;
+pub use mpi::{Invitation, Mpi};
 pub use peer::PeerInfo;
 pub use process::{JoinOptions, LinkChoice, ProcessTransport};
 pub use rendezvous::RendezvousServer;
+pub use tls::{Tls, TlsFiles};
 
 /// What tells a plan from another: a hash of the checksums of its sections.
 pub fn plan_hash(plan: &of_plan::PlanFile) -> [u8; 32] {

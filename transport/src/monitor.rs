@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::peer::PeerInfo;
 use crate::send_queue::unacknowledged;
+use crate::stream::Stream;
 
 /// The longest reason that is passed on.
 const MAX_REASON: usize = 64 << 10;
@@ -53,7 +54,10 @@ pub(crate) struct Monitor {
 #[derive(Debug)]
 struct Link {
     peer: PeerInfo,
-    stream: TcpStream,
+    /// Threads of this rank write to it, and the monitor's reads it.
+    stream: Mutex<Stream>,
+    /// The same connection, to wait for.
+    tcp: TcpStream,
     /// Whether it left in order, or is lost.
     gone: AtomicBool,
 }
@@ -69,14 +73,15 @@ struct Inbox {
 
 impl Monitor {
     /// Over connections that are open.
-    pub fn new(links: Vec<Option<(PeerInfo, TcpStream)>>, timeout: Duration) -> io::Result<Monitor> {
+    pub fn new(links: Vec<Option<(PeerInfo, Stream)>>, timeout: Duration) -> io::Result<Monitor> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let link = |link: Option<(PeerInfo, TcpStream)>| -> io::Result<Option<Link>> {
+        let link = |link: Option<(PeerInfo, Stream)>| -> io::Result<Option<Link>> {
             let Some((peer, stream)) = link else { return Ok(None) };
-            stream.set_nonblocking(true)?;
-            Ok(Some(Link { peer, stream, gone: AtomicBool::new(false) }))
+            let tcp = stream.tcp().ok_or(io::ErrorKind::Unsupported)?.try_clone()?;
+            tcp.set_nonblocking(true)?;
+            Ok(Some(Link { peer, stream: Mutex::new(stream), tcp, gone: AtomicBool::new(false) }))
         };
         let links = links.into_iter().map(link).collect::<io::Result<_>>()?;
         let (stopped, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -113,7 +118,7 @@ impl Monitor {
     /// Waits for a message, at most a tick.
     fn wait(&self, tick: &Timespec) {
         let open = self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire));
-        let mut fds: Vec<PollFd<'_>> = open.map(|link| PollFd::new(&link.stream, PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = open.map(|link| PollFd::new(&link.tcp, PollFlags::IN)).collect();
         if poll(&mut fds, Some(tick)).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -123,7 +128,7 @@ impl Monitor {
     fn look(&self, link: &Link, inbox: &mut Inbox, now: Instant) {
         let mut bytes = [0; 4096];
         loop {
-            let got = (&link.stream).read(&mut bytes);
+            let got = lock(&link.stream).read(&mut bytes);
             match got {
                 Ok(0) => return self.lost(link, "ended without a word: its connection is closed"),
                 Ok(n) => {
@@ -144,7 +149,7 @@ impl Monitor {
             return self.lost(link, &what);
         }
         // Where the system does not say it, the other rank's silence does.
-        if unacknowledged(&link.stream).unwrap_or(0) == 0 {
+        if unacknowledged(&link.tcp).unwrap_or(0) == 0 {
             inbox.acknowledged = Some(now);
         }
         let acknowledged = *inbox.acknowledged.get_or_insert(now);
@@ -239,7 +244,8 @@ impl Monitor {
     fn send(&self, message: &[u8]) {
         for link in self.links.iter().flatten().filter(|link| !link.gone.load(Ordering::Acquire)) {
             // A rank that is gone is noticed when it is read.
-            let _ = (&link.stream).write(message);
+            let mut stream = lock(&link.stream);
+            let _ = stream.write(message).and_then(|_| stream.flush());
         }
     }
 

@@ -4,6 +4,7 @@
 //! that only sent would wait for one that only sends. A block of a later rendezvous waits in memory; beyond a limit the rank
 //! that sends waits. All ranks take part in rendezvous in one order, so the earliest one that is not over can always go on.
 
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,10 +20,12 @@ use crate::error::JoinError;
 use crate::exchange::{Exchange, Link, Outgoing, State, Step};
 use crate::handshake::{self, Identity, Purpose};
 use crate::monitor::{self, Monitor, lock};
+use crate::mpi::{Mpi, MpiStream};
 use crate::peer::PeerInfo;
 use crate::rendezvous::{RendezvousServer, accept_until, register, resolve};
 use crate::shared::{OwnMemory, SharedLink};
-use crate::tcp::TcpLink;
+use crate::stream::Stream;
+use crate::stream_link::StreamLink;
 
 /// The time that a rank polls before it sleeps. One that sleeps is woken some 10 us later.
 const SPIN: Duration = Duration::from_micros(100);
@@ -36,16 +39,21 @@ const TICK: Duration = Duration::from_millis(20);
 /// The longest sleep of a rank that waits for several things, of which one wakes it.
 const SHORT_TICK: Duration = Duration::from_millis(1);
 
+/// The sleep of a rank that waits for messages of MPI: as long as a wake of another takes, some times over.
+const MPI_TICK: Duration = Duration::from_micros(50);
+
 /// Over what ranks exchange data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkChoice {
-    /// Shared memory between processes of one host, and TCP between others.
+    /// Shared memory between processes of one host, and MPI, where there is one, or TCP between others.
     #[default]
     Auto,
     /// TCP.
     Tcp,
     /// Shared memory: all ranks must be on one host.
     SharedMemory,
+    /// MPI, with [`JoinOptions::mpi`].
+    Mpi,
 }
 
 /// How a rank joins the others.
@@ -63,6 +71,8 @@ pub struct JoinOptions {
     pub peer_timeout: Duration,
     /// Over what they exchange data.
     pub link: LinkChoice,
+    /// MPI, for the ranks of its launcher.
+    pub mpi: Option<Arc<Mpi>>,
     /// What records the rank's acts, and the blocks that it exchanges.
     pub recorder: Option<Arc<FlightRecorder>>,
 }
@@ -71,7 +81,7 @@ pub struct JoinOptions {
 #[derive(Debug)]
 pub struct ProcessTransport {
     rank: u32,
-    links: Mutex<Vec<Option<Link<TcpStream>>>>,
+    links: Mutex<Vec<Option<Link<Stream>>>>,
     /// What the ranks of this host read, where this process has shared memory.
     memory: Option<OwnMemory>,
     /// Whether some do.
@@ -84,6 +94,7 @@ pub struct ProcessTransport {
     waited_for: Mutex<Vec<String>>,
     own: PeerInfo,
     recorder: Option<Arc<FlightRecorder>>,
+    mpi: Option<Arc<Mpi>>,
     spin: Duration,
 }
 
@@ -99,7 +110,7 @@ impl ProcessTransport {
         }
         let token = options.token.clone().unwrap_or_default();
         let served = match options.serve {
-            true => Some(RendezvousServer::bind(server, identity.ranks, &token)?),
+            true => Some(RendezvousServer::bind(server, identity.ranks, &token)?.with_tls(identity.tls().cloned())),
             false => None,
         };
         let own: IpAddr = match server.ip() {
@@ -130,15 +141,16 @@ impl ProcessTransport {
         let own = identity.rank as usize;
         let memory = match options.link {
             LinkChoice::Tcp => Err("this rank was started with TCP alone".to_owned()),
+            LinkChoice::Mpi => Err("this rank was started with MPI alone".to_owned()),
             _ => OwnMemory::new(peers.len()).map_err(|e| format!("this rank has no shared memory: {e}")),
         };
-        let none = || (0..peers.len()).map(|_| None).collect::<Vec<Option<TcpStream>>>();
+        let none = || (0..peers.len()).map(|_| None).collect::<Vec<Option<Stream>>>();
         let (mut data, mut control) = (none(), none());
         for (rank, peer) in peers.iter().enumerate().take(own) {
             for (purpose, to) in [(Purpose::Data, &mut data), (Purpose::Control, &mut control)] {
                 let connected = TcpStream::connect_timeout(&peer.address, options.join_timeout);
-                let mut stream = connected.map_err(JoinError::io(format!("connect to {peer} at {}", peer.address)))?;
-                let other = handshake::connect(&mut stream, identity, purpose)?;
+                let tcp = connected.map_err(JoinError::io(format!("connect to {peer} at {}", peer.address)))?;
+                let (stream, other) = handshake::connect(tcp, identity, purpose, Some(peer.rank))?;
                 if other.rank != peer.rank {
                     return Err(JoinError::Stranger { peer: peer.address, problem: "it is another rank" });
                 }
@@ -146,16 +158,16 @@ impl ProcessTransport {
             }
         }
         let deadline = Instant::now() + options.join_timeout;
-        let open = |streams: &[Option<TcpStream>]| streams.iter().skip(own + 1).position(Option::is_none);
+        let open = |streams: &[Option<Stream>]| streams.iter().skip(own + 1).position(Option::is_none);
         while let Some(missing) = open(&data).or(open(&control)) {
-            let Some(mut stream) = accept_until(listener, deadline)? else {
+            let Some(tcp) = accept_until(listener, deadline)? else {
                 return Err(JoinError::Unconnected {
                     peer: peers[own + 1 + missing].to_string(),
                     seconds: options.join_timeout.as_secs_f64(),
                 });
             };
-            match handshake::accept(&mut stream, identity) {
-                Ok(other) if (other.rank as usize) < peers.len() => {
+            match handshake::accept(tcp, identity) {
+                Ok((stream, other)) if (other.rank as usize) < peers.len() => {
                     let to = if other.purpose == Purpose::Control as u32 { &mut control } else { &mut data };
                     to[other.rank as usize] = Some(stream);
                 }
@@ -166,9 +178,9 @@ impl ProcessTransport {
             }
         }
         let links = data.into_iter().zip(peers).map(|(stream, peer)| {
-            stream.map(|stream| Link::of(stream, memory.as_ref(), identity.rank, peer, options.link)).transpose()
+            stream.map(|stream| Link::of(stream, memory.as_ref(), identity.rank, peer, options)).transpose()
         });
-        let links: Vec<Option<Link<TcpStream>>> = links.collect::<Result<_, _>>()?;
+        let links: Vec<Option<Link<Stream>>> = links.collect::<Result<_, _>>()?;
         let monitors = peers.iter().cloned().zip(control).map(|(peer, stream)| Some((peer, stream?))).collect();
         let monitor = Monitor::new(monitors, options.peer_timeout).map_err(JoinError::io("prepare connections"))?;
         let monitor = Arc::new(monitor);
@@ -189,6 +201,7 @@ impl ProcessTransport {
             waited_for: Mutex::default(),
             own: peers[own].clone(),
             recorder: options.recorder.clone(),
+            mpi: options.mpi.clone(),
             spin,
         })
     }
@@ -217,7 +230,7 @@ impl ProcessTransport {
     /// Executes a rendezvous to its end.
     fn exchange(
         &self,
-        links: &mut [Option<Link<TcpStream>>],
+        links: &mut [Option<Link<Stream>>],
         exchange: &mut Exchange<'_>,
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
         spin: Duration,
@@ -250,7 +263,7 @@ impl ProcessTransport {
     }
 
     /// Waits until something comes, can be sent, or the job ends.
-    fn sleep(&self, links: &[Option<Link<TcpStream>>], outgoing: &[Outgoing<'_>], next: Option<u32>) {
+    fn sleep(&self, links: &[Option<Link<Stream>>], outgoing: &[Outgoing<'_>], next: Option<u32>) {
         let link = |rank: u32| links.get(rank as usize).and_then(Option::as_ref);
         let waits_for = |out: &&Outgoing<'_>| !out.is_done() && matches!(link(out.block.to), Some(Link::Shared(_)));
         let sent = outgoing.iter().find(waits_for);
@@ -258,14 +271,19 @@ impl ProcessTransport {
             Some(Link::Shared(link)) => Some(link),
             _ => None,
         });
-        let by_tcp = |rank: u32| matches!(link(rank), Some(Link::Tcp(_)));
-        let tcp = next.is_some_and(by_tcp) || outgoing.iter().any(|out| !out.is_done() && by_tcp(out.block.to));
-        if tcp {
-            return self.poll(
-                links,
-                outgoing,
-                if sent.is_some() || next_shared.is_some() { SHORT_TICK } else { TICK * 5 },
-            );
+        let waits_for = |is: fn(&Stream) -> bool| {
+            let by = |rank: u32| matches!(link(rank), Some(Link::Stream(link)) if is(link.stream()));
+            next.is_some_and(by) || outgoing.iter().any(|out| !out.is_done() && by(out.block.to))
+        };
+        let (by_tcp, by_mpi) = (|stream: &Stream| stream.tcp().is_some(), |stream: &Stream| stream.tcp().is_none());
+        // Nothing wakes a thread that waits for MPI.
+        let tick = match () {
+            () if waits_for(by_mpi) => MPI_TICK,
+            () if sent.is_some() || next_shared.is_some() => SHORT_TICK,
+            () => TICK * 5,
+        };
+        if waits_for(by_tcp) || waits_for(by_mpi) {
+            return self.poll(links, outgoing, tick);
         }
         // A block that finds no room is sent only when this rank wakes.
         let blocked = outgoing.iter().any(|out| matches!(out.state, State::New));
@@ -282,18 +300,20 @@ impl ProcessTransport {
     }
 
     /// Waits for connections.
-    fn poll(&self, links: &[Option<Link<TcpStream>>], outgoing: &[Outgoing<'_>], timeout: Duration) {
+    fn poll(&self, links: &[Option<Link<Stream>>], outgoing: &[Outgoing<'_>], timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as _ };
         let mut fds = vec![PollFd::new(&self.monitor.woken, PollFlags::IN)];
         for (rank, link) in links.iter().enumerate() {
-            let Some(Link::Tcp(link)) = link.as_ref() else { continue };
+            let Some(Link::Stream(link)) = link.as_ref() else { continue };
             if link.closed {
                 continue;
             }
             let sending = outgoing.iter().any(|out| out.block.to as usize == rank && !out.is_done());
             let write = if sending { PollFlags::OUT } else { PollFlags::empty() };
             let read = if link.has_room() { PollFlags::IN } else { PollFlags::empty() };
-            fds.push(PollFd::new(link.stream(), read | write));
+            if let Some(tcp) = link.stream().tcp() {
+                fds.push(PollFd::new(tcp, read | write));
+            }
         }
         if poll(&mut fds, Some(&timeout)).is_err() {
             std::thread::sleep(SHORT_TICK);
@@ -392,6 +412,9 @@ impl Transport for ProcessTransport {
 
 impl Drop for ProcessTransport {
     fn drop(&mut self) {
+        if self.monitor.stopped() {
+            self.mpi.as_ref().inspect(|mpi| mpi.abandon());
+        }
         self.monitor.leave();
         if let Some(watcher) = self.watcher.take() {
             // A panic of the thread has been printed where it happened.
@@ -400,28 +423,39 @@ impl Drop for ProcessTransport {
     }
 }
 
-impl Link<TcpStream> {
+impl Link<Stream> {
     /// Over a connection, whose other end does the same.
     fn of(
-        mut stream: TcpStream,
+        mut stream: Stream,
         memory: Result<&OwnMemory, &String>,
         rank: u32,
         peer: &PeerInfo,
-        choice: LinkChoice,
-    ) -> Result<Link<TcpStream>, JoinError> {
+        options: &JoinOptions,
+    ) -> Result<Link<Stream>, JoinError> {
+        let choice = options.link;
+        let agree = || JoinError::io(format!("agree on a link with {peer}"));
         let shared = SharedLink::negotiate(&mut stream, memory.map_err(String::as_str), rank, peer);
-        match shared.map_err(JoinError::io(format!("agree on a link with {peer}")))? {
+        let why = match shared.map_err(agree())? {
             Ok(link) => {
                 tracing::debug!(%peer, "shared memory");
-                Ok(Link::Shared(link))
+                return Ok(Link::Shared(link));
             }
             Err(problem) if choice == LinkChoice::SharedMemory => {
-                Err(JoinError::NoSharedMemory { peer: peer.to_string(), problem })
+                return Err(JoinError::NoSharedMemory { peer: peer.to_string(), problem });
             }
-            Err(why) => {
-                tracing::debug!(%peer, %why, "TCP");
-                TcpLink::new(peer.clone(), stream).map(Link::Tcp).map_err(JoinError::io("prepare connections"))
-            }
+            Err(why) => why,
+        };
+        let mpi = options.mpi.as_ref().filter(|_| choice != LinkChoice::Tcp);
+        let mut theirs = [0];
+        stream.write_all(&[u8::from(mpi.is_some())]).and_then(|()| stream.read_exact(&mut theirs)).map_err(agree())?;
+        if theirs != [u8::from(mpi.is_some())] {
+            return Err(JoinError::MpiOfOne { peer: peer.to_string() });
         }
+        let stream = match mpi {
+            Some(mpi) => Stream::Mpi(MpiStream::new(Arc::clone(mpi), peer.rank).map_err(agree())?),
+            None => stream,
+        };
+        tracing::debug!(%peer, %why, mpi = mpi.is_some(), "a stream");
+        StreamLink::new(peer.clone(), stream).map(Link::Stream).map_err(JoinError::io("prepare connections"))
     }
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use crate::error::JoinError;
 use crate::handshake::{self, Identity, Purpose, SERVER};
 use crate::peer::{PeerInfo, host_name};
+use crate::stream::Stream;
+use crate::tls::Tls;
 use crate::wire::{read_len, read_text, read_u32, write_text};
 
 /// The time between two looks at a listener or for a server.
@@ -26,7 +28,7 @@ pub struct RendezvousServer {
 
 /// A rank that has come.
 struct Registered {
-    stream: TcpStream,
+    stream: Stream,
     peer: PeerInfo,
     plan: [u8; 32],
 }
@@ -47,6 +49,11 @@ impl RendezvousServer {
     /// When the host is not known, or the address cannot be had.
     pub fn bind_named(address: &str, ranks: u32, token: &str) -> Result<RendezvousServer, JoinError> {
         RendezvousServer::bind(resolve(address)?, ranks, token)
+    }
+
+    /// The same, with encrypted connections.
+    pub fn with_tls(self, tls: Option<Tls>) -> RendezvousServer {
+        RendezvousServer { identity: self.identity.with_tls(tls), ..self }
     }
 
     /// Where it listens.
@@ -107,9 +114,10 @@ impl RendezvousServer {
         Ok(())
     }
 
-    fn registered(&self, mut stream: TcpStream) -> Result<Registered, JoinError> {
-        let other = handshake::accept(&mut stream, &self.identity)?;
-        let address = stream.peer_addr().map_err(JoinError::io("get the address of a rank"))?;
+    fn registered(&self, stream: TcpStream) -> Result<Registered, JoinError> {
+        let address = stream.peer_addr();
+        let (mut stream, other) = handshake::accept(stream, &self.identity)?;
+        let address = address.map_err(JoinError::io("get the address of a rank"))?;
         if other.purpose != Purpose::Rendezvous as u32 || other.rank == SERVER {
             return Err(JoinError::Stranger { peer: address, problem: "it wants something else than a rendezvous" });
         }
@@ -142,7 +150,7 @@ pub(crate) fn register(
     timeout: Duration,
 ) -> Result<Vec<PeerInfo>, JoinError> {
     let deadline = Instant::now() + timeout;
-    let mut stream = loop {
+    let tcp = loop {
         match TcpStream::connect_timeout(&server, PAUSE.max(deadline.saturating_duration_since(Instant::now()))) {
             Ok(stream) => break stream,
             // The server may not listen yet.
@@ -150,7 +158,7 @@ pub(crate) fn register(
             Err(error) => return Err(JoinError::io(format!("connect to the rendezvous at {server}"))(error)),
         }
     };
-    handshake::connect(&mut stream, identity, Purpose::Rendezvous)?;
+    let (mut stream, _) = handshake::connect(tcp, identity, Purpose::Rendezvous, None)?;
     let lost = || JoinError::io(format!("hear from the rendezvous at {server}"));
     let mut own = Vec::new();
     own.extend(u32::from(port).to_le_bytes());
@@ -158,7 +166,8 @@ pub(crate) fn register(
     write_text(&mut own, &host_name()).map_err(lost())?;
     stream.write_all(&own).map_err(lost())?;
     // The server itself gives up after the timeout, and says why.
-    stream.set_read_timeout(Some(timeout + Duration::from_secs(10))).map_err(lost())?;
+    let patience = Some(timeout + Duration::from_secs(10));
+    stream.tcp().map_or(Ok(()), |tcp| tcp.set_read_timeout(patience)).map_err(lost())?;
     let mut kind = [0];
     stream.read_exact(&mut kind).map_err(lost())?;
     match kind[0] {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ impl SharedLink {
     /// # Errors
     /// When the connection fails.
     pub fn negotiate(
-        stream: &mut TcpStream,
+        stream: &mut (impl Read + Write),
         own: Result<&OwnMemory, &str>,
         rank: u32,
         peer: &PeerInfo,

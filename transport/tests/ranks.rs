@@ -21,6 +21,7 @@ fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
         join_timeout: TIMEOUT,
         peer_timeout: Duration::from_secs(10),
         link: LinkChoice::Auto,
+        mpi: None,
         recorder: None,
     }
 }
@@ -320,6 +321,7 @@ fn other_hosts_need_a_token() {
         join_timeout: TIMEOUT,
         peer_timeout: TIMEOUT,
         link: LinkChoice::Auto,
+        mpi: None,
         recorder: None,
     };
     assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::NoToken(_))));

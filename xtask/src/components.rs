@@ -1,6 +1,6 @@
 //! `cargo xtask components`: installs the components that checks need and package registries have.
 
-use crate::{aarch64, book, cargo_deny, cuda, musl, pjrt_plugin, python, wasm_tools};
+use crate::{aarch64, book, cargo_deny, cuda, mpi, musl, pjrt_plugin, python, wasm_tools};
 
 /// A component: the names that `OF_REQUIRE` has for it, whether it is installed, and how to install it.
 struct Component {
@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 13] = [
+const COMPONENTS: [Component; 14] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -38,6 +38,7 @@ const COMPONENTS: [Component; 13] = [
     // After the Python packages, of which it is one.
     Component { names: &["netron"], installed: python::has_netron, install: python::netron, on_demand: false },
     Component { names: &["aarch64"], installed: aarch64::installed, install: aarch64::install, on_demand: false },
+    Component { names: &["openmpi", "mpich"], installed: mpi::installed, install: mpi::install, on_demand: false },
     Component { names: &["musl"], installed: musl::installed, install: musl::install, on_demand: false },
     Component { names: &["wasm"], installed: wasm_tools::installed, install: wasm_tools::install, on_demand: false },
     Component {

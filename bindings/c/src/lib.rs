@@ -8,6 +8,7 @@ mod abi;
 mod error;
 mod memory;
 mod plan;
+mod ranks;
 mod session;
 mod signed;
 mod value;

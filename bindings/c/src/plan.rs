@@ -5,7 +5,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use of_plan::{InputDims, PlanFile, Program, Variable};
+use of_plan::{InputDims, MeshPort, MeshProgram, PlanFile, Program, Variable};
 
 use crate::abi::{Port, Status, Tensor};
 #[cfg(not(unix))]
@@ -93,13 +93,35 @@ impl Plan {
                 variables: desc.variables.iter().map(variable).collect(),
             })
         };
-        let entry_points = file.plan().programs.iter().enumerate().filter_map(entry_point).collect();
+        // The programs of a mesh are those of its ranks; a caller sees the whole.
+        let whole = file.plan().meshes.first().map(mesh_program);
+        let programs = whole.as_ref().map_or(&file.plan().programs[..], std::slice::from_ref);
+        let entry_points = programs.iter().enumerate().filter_map(entry_point).collect();
         Self { file: Arc::new(file), entry_points }
     }
 
     /// A program by its number among those that a caller may run.
     pub fn entry_point(&self, index: usize) -> Result<&EntryPoint, Error> {
         self.entry_points.get(index).ok_or_else(|| unknown("program", index, self.entry_points.len()))
+    }
+}
+
+/// The program of a mesh as a caller sees it, with whole inputs, outputs and variables.
+pub fn mesh_program(mesh: &MeshProgram) -> Program {
+    let port = |p: &MeshPort| of_plan::Port {
+        name: p.name.clone(),
+        dtype: p.dtype,
+        dims: p.dims.clone(),
+        ..of_plan::Port::default()
+    };
+    let variable =
+        |p: &MeshPort| Variable { name: p.name.clone(), dtype: p.dtype, dims: p.dims.clone(), ..Variable::default() };
+    Program {
+        name: mesh.name.clone(),
+        inputs: mesh.inputs.iter().map(port).collect(),
+        outputs: mesh.outputs.iter().map(port).collect(),
+        variables: mesh.variables.iter().map(variable).collect(),
+        ..Program::default()
     }
 }
 

@@ -18,12 +18,13 @@ pub struct Session {
     plan: Arc<PlanFile>,
     /// The values that stay between runs; `None` where the program has no variables.
     pub variables: Option<Arc<Variables>>,
-    canceller: Arc<Canceller>,
+    /// `None` where ranks are processes.
+    canceller: Option<Arc<Canceller>>,
     state: Mutex<State>,
 }
 
 pub struct State {
-    session: of_runtime::Session,
+    pub executor: Executor,
     inputs: Vec<Value>,
     /// For each input, whether it is set.
     given: Vec<bool>,
@@ -46,6 +47,13 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Session {
+    /// A session of ranks that are processes.
+    #[cfg(feature = "ranks")]
+    pub fn of_ranks(plan: Arc<PlanFile>, ranks: crate::ranks::Ranks) -> Session {
+        let state = Mutex::new(State::new(Executor::Ranks(Box::new(ranks))));
+        Session { plan, variables: None, canceller: None, state }
+    }
+
     /// The state, which is this call's until it ends.
     pub fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
         match self.state.try_lock() {
@@ -56,25 +64,70 @@ impl Session {
     }
 }
 
+/// What executes the program of a session.
+pub enum Executor {
+    One(Box<of_runtime::Session>),
+    #[cfg(feature = "ranks")]
+    Ranks(Box<crate::ranks::Ranks>),
+}
+
+impl Executor {
+    pub fn program(&self) -> &of_plan::Program {
+        match self {
+            Executor::One(session) => session.program(),
+            #[cfg(feature = "ranks")]
+            Executor::Ranks(ranks) => ranks.program(),
+        }
+    }
+
+    fn new_outputs(&self) -> Vec<Value> {
+        match self {
+            Executor::One(session) => session.new_outputs(),
+            #[cfg(feature = "ranks")]
+            Executor::Ranks(ranks) => ranks.program().outputs.iter().map(|_| Value::Optional(None)).collect(),
+        }
+    }
+
+    /// Whether a run writes an output of fixed extents to the caller's memory itself.
+    fn writes_in_place(&self) -> bool {
+        match self {
+            Executor::One(_) => true,
+            #[cfg(feature = "ranks")]
+            Executor::Ranks(_) => false,
+        }
+    }
+
+    fn run_into(&mut self, inputs: &mut [Value], outputs: &mut Vec<Value>) -> Result<(), RunError> {
+        match self {
+            Executor::One(session) => session.run_into(inputs, outputs),
+            #[cfg(feature = "ranks")]
+            Executor::Ranks(ranks) => {
+                *outputs = ranks.run(inputs)?;
+                Ok(())
+            }
+        }
+    }
+}
+
 impl State {
-    fn new(session: of_runtime::Session) -> Self {
-        let inputs = session.program().inputs.len();
-        let outputs = session.new_outputs();
+    pub fn new(executor: Executor) -> Self {
+        let inputs = executor.program().inputs.len();
+        let outputs = executor.new_outputs();
         let buffers = outputs.iter().map(|_| None).collect();
         let inputs = (vec![Value::Optional(None); inputs], vec![false; inputs]);
-        Self { session, inputs: inputs.0, given: inputs.1, outputs, buffers, has_run: false }
+        Self { executor, inputs: inputs.0, given: inputs.1, outputs, buffers, has_run: false }
     }
 
     /// The port of an input.
     fn input(&self, index: usize) -> Result<&of_plan::Port, Error> {
-        let inputs = &self.session.program().inputs;
+        let inputs = &self.executor.program().inputs;
         inputs.get(index).ok_or_else(|| unknown("input", index, inputs.len()))
     }
 
     /// Sets an input, if its type fits.
     pub fn set_input(&mut self, index: usize, value: Value) -> Result<(), Error> {
         let port = self.input(index)?;
-        port.accepts(value.input_dims(), self.session.program()).map_err(|problem| RunError::Input {
+        port.accepts(value.input_dims(), self.executor.program()).map_err(|problem| RunError::Input {
             input: port.name.clone(),
             index,
             problem,
@@ -88,15 +141,15 @@ impl State {
     /// # Safety
     /// `data` is null or points to `len` bytes that stay valid until other memory is set.
     unsafe fn set_output(&mut self, index: usize, data: *mut c_void, len: usize) -> Result<(), Error> {
-        let ports = &self.session.program().outputs;
+        let ports = &self.executor.program().outputs;
         let port = ports.get(index).ok_or_else(|| unknown("output", index, ports.len()))?;
         if port.dtype().bits() == 0 {
             let what =
-                format!("output `{}` is {}, which has no bytes", port.name, port.type_text(self.session.program()));
+                format!("output `{}` is {}, which has no bytes", port.name, port.type_text(self.executor.program()));
             return Err(error(Status::Unsupported, what));
         }
         if data.is_null() {
-            let room = self.session.new_outputs().into_iter().nth(index);
+            let room = self.executor.new_outputs().into_iter().nth(index);
             (self.outputs[index], self.buffers[index]) = (room.unwrap_or(Value::Optional(None)), None);
             self.has_run = false;
             return Ok(());
@@ -104,7 +157,7 @@ impl State {
         // SAFETY: the caller promises it.
         let bytes = unsafe { external(data, len, port.dtype(), true) }?;
         // A value of fixed extents is written there by the run itself, and another one is copied after it.
-        let value = match port.object {
+        let value = match port.object || !self.executor.writes_in_place() {
             false => Value::Tensor(OwnTensor::new(port.dtype(), port.dims.as_slice(), bytes)?),
             true => Value::Optional(None),
         };
@@ -116,13 +169,13 @@ impl State {
 
     fn run(&mut self) -> Result<(), Error> {
         if let Some(missing) = self.given.iter().position(|given| !given) {
-            let port = &self.session.program().inputs[missing];
-            let text = port.type_text(self.session.program());
+            let port = &self.executor.program().inputs[missing];
+            let text = port.type_text(self.executor.program());
             let what = format!("input `{}` (number {missing}) is not set; it is {text}", port.name);
             return Err(error(Status::Input, what));
         }
         self.has_run = false;
-        self.session.run_into(&mut self.inputs, &mut self.outputs)?;
+        self.executor.run_into(&mut self.inputs, &mut self.outputs)?;
         self.has_run = true;
         self.fill_buffers()
     }
@@ -135,7 +188,7 @@ impl State {
             let Some(bytes) = tensor.bytes() else { continue };
             buffer.filled = bytes.len() <= buffer.len;
             if !buffer.filled {
-                let name = &self.session.program().outputs[index].name;
+                let name = &self.executor.program().outputs[index].name;
                 let text = format!("output `{name}` has {} bytes, and its buffer {}", bytes.len(), buffer.len);
                 result = result.and(Err(error(Status::Buffer, text)));
             } else if bytes.as_ptr() != buffer.data {
@@ -164,7 +217,7 @@ impl State {
     /// A result of the last run that is a tensor.
     fn tensor(&self, index: usize) -> Result<&OwnTensor, Error> {
         let what = || {
-            let name = &self.session.program().outputs[index].name;
+            let name = &self.executor.program().outputs[index].name;
             format!("output `{name}` is a sequence or an optional value: of_session_output_value has it")
         };
         self.output(index)?.as_tensor().ok_or_else(|| error(Status::Unsupported, what()))
@@ -229,14 +282,14 @@ pub unsafe fn give_session(
         Some(shared) => of_runtime::Session::sharing(file, program, options, &[], shared)?,
         None => of_runtime::Session::new(file, program, options, &[])?,
     };
-    let made = Box::new(Session {
+    let made = Session {
         plan: Arc::clone(&plan.file),
         variables: opened.variables().cloned(),
-        canceller: Arc::clone(opened.canceller()),
-        state: Mutex::new(State::new(opened)),
-    });
+        canceller: Some(Arc::clone(opened.canceller())),
+        state: Mutex::new(State::new(Executor::One(Box::new(opened)))),
+    };
     // SAFETY: the caller promises it.
-    unsafe { put(session, "session", Box::into_raw(made)) }
+    unsafe { put(session, "session", Box::into_raw(Box::new(made))) }
 }
 
 /// `of_session_free`.
@@ -374,7 +427,9 @@ pub unsafe extern "C" fn of_session_output_text(
 pub unsafe extern "C" fn of_session_cancel(session: *mut Session, cancelled: i32) -> Status {
     guarded(|| {
         // SAFETY: the caller passes a session.
-        unsafe { reference(session, "session") }?.canceller.set(cancelled != 0);
+        let canceller = &unsafe { reference(session, "session") }?.canceller;
+        let what = "a run of ranks that are processes cannot be cancelled";
+        canceller.as_ref().ok_or_else(|| error(Status::Unsupported, what))?.set(cancelled != 0);
         Ok(())
     })
 }

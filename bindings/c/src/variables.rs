@@ -9,7 +9,7 @@ use crate::abi::{Port, SessionOptions, Status, Tensor};
 use crate::error::{Error, error, guarded, null, unknown};
 use crate::memory::{external, put, reference, shape};
 use crate::plan::Plan;
-use crate::session::{Session, give_session};
+use crate::session::{Executor, Session, State, give_session};
 
 /// `of_plan_variable_count`.
 ///
@@ -43,6 +43,37 @@ fn variable(session: &Session, index: usize) -> Result<(&Arc<Variables>, &str), 
     Ok((variables, &found.name))
 }
 
+fn value(session: &Session, state: &mut State, index: usize) -> Result<OwnTensor, Error> {
+    match &mut state.executor {
+        Executor::One(_) => {
+            let (variables, name) = variable(session, index)?;
+            Ok(variables.get(name)?)
+        }
+        #[cfg(feature = "ranks")]
+        Executor::Ranks(ranks) => ranks.variable(index),
+    }
+}
+
+fn set(session: &Session, state: &mut State, index: usize, value: &OwnTensor) -> Result<(), Error> {
+    match &mut state.executor {
+        Executor::One(_) => {
+            let (variables, name) = variable(session, index)?;
+            Ok(variables.set(name, value)?)
+        }
+        #[cfg(feature = "ranks")]
+        Executor::Ranks(ranks) => ranks.set_variable(index, value),
+    }
+}
+
+fn reset(session: &Session, state: &mut State) -> Result<(), Error> {
+    match &mut state.executor {
+        Executor::One(_) => session.variables.iter().for_each(|variables| variables.reset()),
+        #[cfg(feature = "ranks")]
+        Executor::Ranks(ranks) => ranks.reset_variables()?,
+    }
+    Ok(())
+}
+
 /// `of_session_new_sharing`.
 ///
 /// # Safety
@@ -74,12 +105,11 @@ pub unsafe extern "C" fn of_session_get_variable(
     guarded(|| {
         // SAFETY: the caller passes a session.
         let session = unsafe { reference(session, "session") }?;
-        let _state = session.state()?;
-        let (variables, name) = variable(session, index)?;
-        let value = variables.get(name)?;
+        let mut state = session.state()?;
+        let value = value(session, &mut state, index)?;
         let from = value.bytes().unwrap_or_default();
         if from.len() != bytes {
-            let what = format!("variable `{name}` has {} bytes, and its buffer {bytes}", from.len());
+            let what = format!("variable number {index} has {} bytes, and its buffer {bytes}", from.len());
             return Err(error(Status::Buffer, what));
         }
         if data.is_null() && bytes > 0 {
@@ -104,13 +134,12 @@ pub unsafe extern "C" fn of_session_set_variable(
     guarded(|| {
         // SAFETY: the caller passes a session and a tensor with its extents.
         let (session, tensor) = unsafe { (reference(session, "session")?, reference(tensor, "tensor")?) };
-        let _state = session.state()?;
-        let (variables, name) = variable(session, index)?;
+        let mut state = session.state()?;
         // SAFETY: as above.
         let (dtype, dims) = unsafe { shape(tensor) }?;
         // SAFETY: the elements are valid during this call, which copies them.
         let bytes = unsafe { external(tensor.data, tensor.bytes, dtype, false) }?;
-        Ok(variables.set(name, &OwnTensor::new(dtype, dims, bytes)?)?)
+        set(session, &mut state, index, &OwnTensor::new(dtype, dims, bytes)?)
     })
 }
 
@@ -123,10 +152,6 @@ pub unsafe extern "C" fn of_session_reset_variables(session: *const Session) -> 
     guarded(|| {
         // SAFETY: the caller passes a session.
         let session = unsafe { reference(session, "session") }?;
-        let _state = session.state()?;
-        if let Some(variables) = &session.variables {
-            variables.reset();
-        }
-        Ok(())
+        reset(session, &mut *session.state()?)
     })
 }

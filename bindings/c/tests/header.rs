@@ -6,9 +6,10 @@ use of_plan::ElementType;
 
 const HEADER: &str = include_str!("../include/of_runtime.h");
 const ABI: &str = include_str!("../src/abi.rs");
-const FUNCTIONS: [&str; 6] = [
+const FUNCTIONS: [&str; 7] = [
     include_str!("../src/error.rs"),
     include_str!("../src/plan.rs"),
+    include_str!("../src/ranks.rs"),
     include_str!("../src/session.rs"),
     include_str!("../src/signed.rs"),
     include_str!("../src/value.rs"),
@@ -39,6 +40,7 @@ fn c_type(rust: &str) -> String {
         "Plan" => "of_plan",
         "Session" => "of_session",
         "SessionOptions" => "of_session_options",
+        "RankOptions" => "of_rank_options",
         "Tensor" => "of_tensor",
         "Port" => "of_port",
         "Value" => "of_value",
@@ -120,7 +122,7 @@ fn structs_agree() {
         let expected = normal(&format!("typedef struct {name} {{{fields}}} {name};"));
         assert!(header.contains(&expected), "{expected}\n{header}");
     }
-    assert_eq!(structs.len(), 3);
+    assert_eq!(structs.len(), 4);
 }
 
 #[test]

@@ -484,6 +484,15 @@ static void variables(void) {
     WORKS(of_session_new_sharing(plan, NULL, first, &second));
     FAILS(OF_INVALID_ARGUMENT, "of another plan", of_session_new_sharing(other, NULL, first, &refused));
     FAILS(OF_INVALID_ARGUMENT, "`other` is null", of_session_new_sharing(plan, NULL, NULL, &refused));
+    of_rank_options ranks = {2, NULL, 0, 0};
+    FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_session_new_ranks(NULL, NULL, &ranks, &refused));
+    FAILS(OF_INVALID_ARGUMENT, "`ranks` is null", of_session_new_ranks(plan, NULL, NULL, &refused));
+    FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_new_ranks(plan, NULL, &ranks, NULL));
+    FAILS(OF_INVALID_ARGUMENT, "the plan is for 1 rank", of_session_new_ranks(plan, NULL, &ranks, &refused));
+    int32_t served = 7;
+    WORKS(of_serve_rank(&served));
+    EXPECT(served == 0);
+    FAILS(OF_INVALID_ARGUMENT, "`served` is null", of_serve_rank(NULL));
     EXPECT(refused == NULL);
     WORKS(of_session_set_input(first, 0, &tensor));
     WORKS(of_session_set_input(second, 0, &tensor));

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{compile, compile_with, compiler, digits, library, model, root, run};
-use of_test_support::component::{CC, PYTHON, require};
+use common::{compile, compile_on_mesh, compile_with, compiler, digits, library, model, root, run};
+use of_test_support::component::{CC, OPENMPI, PYTHON, require};
 use tempfile::TempDir;
 
 /// The folder of the library, built once.
@@ -108,6 +108,54 @@ fn variables_stay_in_sessions_of_cpp() {
     let refused = "refused: variable `sum` has no value: set it before the run\n";
     let expected = format!("variable sum: f32[4]\nvariable count: i64[]\n{refused}sum 12 of 2, after a reset of 0\n");
     assert_eq!(run(with_library(&program).arg(&plan)), expected);
+}
+
+/// A state of two ranks that is summed up.
+const RANKS: &str = r#"of.mesh @m {devices = "cpu", shape = [2]}
+func @main(%x: tensor<4x6xf32, #of.sbp<@m, [S(0)]>> {of.name = "x"}, %s: tensor<4x6xf32, #of.sbp<@m, [S(0)]>> {of.name = "state"}) -> (tensor<4x6xf32, #of.sbp<@m, [S(0)]>> {of.name = "y"}, tensor<4x6xf32, #of.sbp<@m, [S(0)]>> {of.name = "next"}) {
+  %n = of.add %s, %x : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>, tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
+  %y = of.neg %n : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
+  of.return %y, %n : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>, tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> ()
+}"#;
+
+#[test]
+fn ranks_are_processes_of_a_program_in_c() {
+    let Some(cc) = compiler(&CC, "cc") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (program, plan, single) = (file("ranks"), file("ranks.plan"), file("digits.plan"));
+    compile_on_mesh(model(RANKS), "cpu[2]", &["next=state:zeros"], &plan);
+    compile(digits(), 1, &[], &single);
+    run(build(cc, "bindings/c/tests/ranks.c", &program).args(["-std=c99", "-L"]).arg(built()).arg("-lof_runtime"));
+    let expected = "1 program, input x: f32[4, 6]
+variable state: f32[4, 6]
+refused: the plan is for 1 rank, and 2 ranks are asked for
+refused: rank 1 cannot be started by '/bin/true': it does not serve the rank, and ended with exit status: 0
+y -1 -1, state 1 1
+y -2 -2, state 2 2
+y -1 -24, state 1 24
+y -1 -1, state 1 1
+output of rank 2 at the caller's memory
+refused: a run of ranks that are processes cannot be cancelled
+refused: there is no variable number 7; there are 1
+";
+    assert_eq!(run(with_library(&program).arg(&plan).arg(&single)), expected);
+    // Where mpirun starts the program for each rank, both print the same.
+    let mpirun = ["mpirun.openmpi", "mpirun"].into_iter().find(|name| {
+        let out = Command::new(name).arg("--version").output();
+        out.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("Open MPI"))
+    });
+    let Some(mpirun) = require(&OPENMPI, mpirun.ok_or("there is no mpirun of Open MPI")) else { return };
+    let mut command = with_library(mpirun);
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.envs([("OMPI_MCA_rmaps_base_oversubscribe", "1"), ("OMPI_MCA_hwloc_base_binding_policy", "none")]);
+    let printed = run(command.args(["-n", "2"]).arg(&program).arg(&plan).arg(&single).arg("launcher"));
+    let mut want: Vec<&str> =
+        expected.lines().filter(|line| !line.contains("/bin/true")).flat_map(|l| [l, l]).collect();
+    let mut got: Vec<&str> = printed.lines().collect();
+    want.sort_unstable();
+    got.sort_unstable();
+    assert_eq!(got, want);
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Renderer};
 use of_driver::model::{Format, format_of_bytes, open_for};
-use of_driver::{CompileOptions, Compiler, CpuCode, Limits, Model, ModelOrPlan, Observer, Precision, Target, error};
+use of_driver::{
+    CompileOptions, Compiler, CpuCode, Limits, MeshOptions, Model, ModelOrPlan, Observer, Precision, Target, error,
+};
 use of_plan::PlanFile;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -47,6 +49,8 @@ pub struct Options {
     tune: Option<f64>,
     variables: Vec<String>,
     require_native: bool,
+    mesh: Option<String>,
+    layouts: Vec<String>,
 }
 
 /// What a compilation reports.
@@ -247,6 +251,9 @@ fn compile_options(given: &Options, cancelled: Arc<AtomicBool>) -> Result<Compil
     let mut target = Target::parse(&given.target)?;
     target.isa.clone_from(&given.isa);
     let time = given.time_limit.map(|limit| seconds("time_limit", limit)).transpose()?;
+    if given.mesh.is_none() && !given.layouts.is_empty() {
+        return Err(error(Code::INPUT, "layouts are those of a mesh").hint("give mesh as well").into());
+    }
     let mut options = CompileOptions {
         threads: given.threads,
         target,
@@ -260,6 +267,12 @@ fn compile_options(given: &Options, cancelled: Arc<AtomicBool>) -> Result<Compil
         memory: given.memory,
         variables: given.variables.clone(),
         require_native: given.require_native,
+        mesh: given.mesh.clone().map(|mesh| MeshOptions {
+            mesh,
+            search: Vec::new(),
+            stages: None,
+            layouts: given.layouts.clone(),
+        }),
         limits: Limits::new(Instant::now(), time, given.memory_limit).cancelled_by(cancelled),
         ..CompileOptions::default()
     };

@@ -12,6 +12,7 @@ mod notebook;
 mod numpy;
 mod plan;
 mod ports;
+mod ranks;
 mod session;
 mod values;
 mod variables;
@@ -34,6 +35,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ir::Op>()?;
     module.add_class::<ir::Value>()?;
     module.add_function(wrap_pyfunction!(ir::tensor_type, module)?)?;
+    module.add_function(wrap_pyfunction!(ranks::serve_rank, module)?)?;
     module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
     module.add_function(wrap_pyfunction!(model_info::model_info, module)?)
 }

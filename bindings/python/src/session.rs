@@ -18,8 +18,9 @@ use crate::error::{input_error, raised};
 use crate::interrupt::{Interrupt, is_main_thread};
 use crate::numpy::{self, Numpy};
 use crate::plan::Plan;
+use crate::ranks::{self, Patience, Ranks};
 use crate::values::{from_value, to_value};
-use crate::variables::Variables;
+use crate::variables::{Values, Variables};
 
 /// Executes a plan any number of times.
 #[pyclass(frozen, module = "of_opt")]
@@ -30,6 +31,8 @@ pub struct Session {
     interrupt: Arc<Interrupt>,
     /// What its programs keep between runs; `None` where the plan has no variables.
     variables: Option<Arc<of_runtime::Variables>>,
+    /// The ranks of a plan for a mesh.
+    ranks: Option<Arc<Ranks>>,
     /// One run at a time.
     executors: Mutex<Executors>,
     /// The names of the inputs.
@@ -40,8 +43,6 @@ pub struct Session {
 #[derive(Default)]
 struct Executors {
     programs: HashMap<usize, of_runtime::Session>,
-    /// The ranks of a mesh.
-    mesh: Option<of_driver::Session>,
 }
 
 /// A result: an array that the run writes to, or what the run makes.
@@ -158,14 +159,8 @@ impl Session {
     ) -> Result<(), Failure> {
         let mut executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
         self.interrupt.executed_by_main(main);
-        if !self.plan.plan().meshes.is_empty() {
-            if executors.mesh.is_none() {
-                executors.mesh =
-                    Some(of_driver::Session::first(Arc::clone(&self.plan), &self.options, &self.backends)?);
-            }
-            if let Some(session) = &mut executors.mesh {
-                *outputs = session.run_values(std::mem::take(inputs))?;
-            }
+        if let Some(ranks) = &self.ranks {
+            *outputs = ranks.run(std::mem::take(inputs))?;
             return Ok(());
         }
         let session = match executors.programs.entry(number) {
@@ -202,13 +197,17 @@ impl From<Diagnostics> for Failure {
 impl Session {
     /// Opens a session of a plan.
     #[new]
-    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None))]
+    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None, ranks = None, join_timeout = 60.0, peer_timeout = 10.0))]
+    #[allow(clippy::too_many_arguments, reason = "they are arguments by name of a Python class")]
     fn new(
         py: Python<'_>,
         plan: &Bound<'_, Plan>,
         threads: usize,
         memory: Option<u64>,
         variables: Option<&Bound<'_, Variables>>,
+        ranks: Option<u32>,
+        join_timeout: f64,
+        peer_timeout: f64,
     ) -> PyResult<Session> {
         let plan = Arc::clone(&plan.get().file);
         let options = SessionOptions { threads, memory, ..SessionOptions::default() };
@@ -219,9 +218,24 @@ impl Session {
                 let hint = "make both sessions from one Plan object";
                 return Err(input_error(py, "the variables are those of another plan", Some(hint)));
             }
-            shared => shared.and_then(|shared| shared.values.clone()),
+            // The ranks of a mesh have theirs.
+            Some(Variables { values: Values::Ranks(_), .. }) => {
+                let hint = "use one session for both";
+                return Err(input_error(py, "sessions on a mesh do not share variables", Some(hint)));
+            }
+            Some(Variables { values: Values::One(shared), .. }) => Some(Arc::clone(shared)),
+            Some(Variables { values: Values::None, .. }) | None => None,
         };
-        let mut session = Session { plan, options, backends, interrupt, variables, executors, names };
+        let ranks = match ranks {
+            Some(count) => {
+                let (patience, worker) = (Patience::of(join_timeout, peer_timeout)?, ranks::worker(py)?);
+                let started = py.detach(|| Ranks::processes(&plan, &options, count, worker, &patience));
+                Some(Arc::new(started.map_err(|e| raised(py, &e))?))
+            }
+            None if plan.plan().meshes.is_empty() => None,
+            None => Some(Arc::new(Ranks::threads(&plan, &options))),
+        };
+        let mut session = Session { plan, options, backends, interrupt, variables, ranks, executors, names };
         if let Some(program) = session.opened_first() {
             let opened = py.detach(|| session.open(program)).map_err(|e| raised(py, &e))?;
             session.variables = opened.variables().cloned();
@@ -305,7 +319,12 @@ impl Session {
     /// The values that stay in the session between runs, by name.
     #[getter]
     fn variables(&self) -> Variables {
-        Variables { plan: Arc::clone(&self.plan), values: self.variables.clone() }
+        let values = match (&self.ranks, &self.variables) {
+            (Some(ranks), _) => Values::Ranks(Arc::clone(ranks)),
+            (None, Some(shared)) => Values::One(Arc::clone(shared)),
+            (None, None) => Values::None,
+        };
+        Variables { plan: Arc::clone(&self.plan), values }
     }
 
     /// Ends the runs of this session that are in progress, from another thread.

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use of_diag::Diagnostics;
 use of_driver::session::run_error;
 use of_plan::{ElementType, PlanFile};
-use of_runtime::{RunError, Value};
+use of_runtime::{Tensor, Value};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 
 use crate::error::{input_error, raised};
+use crate::ranks::Ranks;
 use crate::values::{from_value, to_value};
 
 /// The variables of a session: names and current values. Sessions of one plan may share them.
@@ -17,19 +19,65 @@ use crate::values::{from_value, to_value};
 pub struct Variables {
     /// The plan whose sessions may share them.
     pub plan: Arc<PlanFile>,
-    /// `None` where the plan has no variables.
-    pub values: Option<Arc<of_runtime::Variables>>,
+    /// Where their values are.
+    pub values: Values,
+}
+
+/// Where the values of variables are.
+#[derive(Clone)]
+pub enum Values {
+    /// The plan has no variables.
+    None,
+    One(Arc<of_runtime::Variables>),
+    /// Each rank of a mesh has its part.
+    Ranks(Arc<Ranks>),
+}
+
+impl Values {
+    /// Names and element types.
+    fn list(&self) -> Vec<(&str, ElementType)> {
+        match self {
+            Values::None => Vec::new(),
+            Values::One(values) => values.list().iter().map(|v| (v.name.as_str(), v.dtype())).collect(),
+            Values::Ranks(ranks) => ranks.list().iter().map(|port| (port.name.as_str(), port.dtype())).collect(),
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Tensor, Diagnostics> {
+        match self {
+            Values::One(values) => values.get(name).map_err(|e| run_error(&e)),
+            Values::Ranks(ranks) => ranks.get(name),
+            Values::None => Err(Diagnostics::default()),
+        }
+    }
+
+    fn set(&self, name: &str, value: &Tensor) -> Result<(), Diagnostics> {
+        match self {
+            Values::One(values) => values.set(name, value).map_err(|e| run_error(&e)),
+            Values::Ranks(ranks) => ranks.set(name, value),
+            Values::None => Ok(()),
+        }
+    }
+
+    fn reset(&self) -> Result<(), Diagnostics> {
+        match self {
+            Values::One(values) => values.reset(),
+            Values::Ranks(ranks) if !ranks.list().is_empty() => ranks.reset()?,
+            Values::Ranks(_) | Values::None => {}
+        }
+        Ok(())
+    }
 }
 
 impl Variables {
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.values.iter().flat_map(|values| values.list()).map(|variable| variable.name.as_str())
+        self.values.list().into_iter().map(|(name, _)| name)
     }
 
     /// The values, if there is a variable of this name.
-    fn of(&self, name: &str) -> PyResult<&Arc<of_runtime::Variables>> {
-        if let Some(values) = self.values.as_ref().filter(|_| self.names().any(|known| known == name)) {
-            return Ok(values);
+    fn of(&self, name: &str) -> PyResult<&Values> {
+        if self.names().any(|known| known == name) {
+            return Ok(&self.values);
         }
         let names: Vec<_> = self.names().take(8).collect();
         let known = match names.is_empty() {
@@ -57,20 +105,20 @@ impl Variables {
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let values = self.of(name)?;
         // It waits for a run that is under way.
-        let value = py.detach(|| values.get(name)).map_err(|e| raised(py, &run_error(&e)))?;
+        let value = py.detach(|| values.get(name)).map_err(|e| raised(py, &e))?;
         from_value(py, value.into())
     }
 
     fn __setitem__(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let values = self.of(name)?;
-        let dtype = values.list().iter().find(|variable| variable.name == name).map(of_plan::Variable::dtype);
+        let dtype = values.list().into_iter().find(|(known, _)| *known == name).map(|(_, dtype)| dtype);
         let mut owners = Vec::new();
         let Value::Tensor(tensor) = to_value(value, dtype.unwrap_or(ElementType::Unknown), &mut owners)? else {
             return Err(input_error(py, format!("the value for variable '{name}' is no tensor"), None));
         };
         let set = py.detach(|| values.set(name, &tensor));
         drop((tensor, owners));
-        set.map_err(|e: RunError| raised(py, &run_error(&e)))
+        set.map_err(|e| raised(py, &e))
     }
 
     /// The names.
@@ -84,10 +132,8 @@ impl Variables {
     }
 
     /// Gives every variable its initial value; those without one have none afterwards.
-    fn reset(&self, py: Python<'_>) {
-        if let Some(values) = &self.values {
-            py.detach(|| values.reset());
-        }
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.values.reset()).map_err(|e| raised(py, &e))
     }
 
     fn __repr__(&self) -> String {

@@ -418,7 +418,7 @@ def test_stubs_and_docs_agree_with_the_native_module():
         assert declared == real, name
         assert all(getattr(_native, name).__dict__[member].__doc__ for member in real), name
     functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
-    assert functions == {"compile", "model_info", "tensor_type"} and all(hasattr(_native, name) for name in functions)
+    assert functions == {"compile", "model_info", "serve_rank", "tensor_type"} and all(hasattr(_native, name) for name in functions)
 
 
 @pytest.mark.parametrize("page", ["README.md", "bindings/python/README.md"])

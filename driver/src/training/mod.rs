@@ -13,6 +13,7 @@ mod example;
 mod idx;
 mod patterns;
 mod precision;
+mod rank_plans;
 mod schedule;
 mod sessions;
 mod snapshot;
@@ -40,6 +41,7 @@ use of_ir::{Attr, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_runtime::Value;
+pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
 pub use snapshot::Progress;
@@ -55,6 +57,7 @@ use crate::session::{SessionVariables, run_error};
 use crate::tensor_files;
 use patterns::{any_matches, check_known};
 use precision::in_precision;
+use rank_plans::Plans;
 use sessions::Sessions;
 use snapshot::SnapshotWriter;
 
@@ -125,12 +128,18 @@ pub struct Trainer {
     lora: Option<Lora>,
     pruned: (usize, usize),
     parameters: Vec<Parameter>,
-    compiled: Compiled,
+    origin: Origin,
     plan: Arc<PlanFile>,
     sessions: Sessions,
     snapshots: SnapshotWriter,
     has_classes: bool,
     batch: usize,
+}
+
+/// Where the plan of a step comes from.
+enum Origin {
+    Compiled(Box<Compiled>),
+    File(RankPlans),
 }
 
 /// The result of an evaluation.
@@ -177,11 +186,19 @@ impl Trainer {
         session: SessionOptions,
         observer: &dyn Observer,
     ) -> Result<Trainer, Diagnostics> {
-        Trainer::on_ranks(model, options, rests, compile, session, observer, &|_| Ok(None))
+        Trainer::on_ranks(
+            model,
+            options,
+            rests,
+            compile,
+            session,
+            observer,
+            &Ranks { join: &|_| Ok(None), plans: None },
+        )
     }
 
-    /// As [`Trainer::new`], for a mesh whose ranks may be processes, of which `join` makes this one a rank. All ranks must do the
-    /// same with the trainer, in the same order.
+    /// As [`Trainer::new`], for a mesh whose ranks may be processes, of which [`Ranks::join`] makes this one a rank. All ranks must
+    /// do the same with the trainer, in the same order.
     ///
     /// # Errors
     /// As [`Trainer::new`], and when ranks do not come.
@@ -192,7 +209,7 @@ impl Trainer {
         compile: &CompileOptions,
         session: SessionOptions,
         observer: &dyn Observer,
-        join: Join<'_>,
+        ranks: &Ranks<'_>,
     ) -> Result<Trainer, Diagnostics> {
         verify(&model.module)?;
         check_supported(compile)?;
@@ -243,20 +260,31 @@ impl Trainer {
         // The jobs are in their precision already.
         let compile = &CompileOptions { precision: Precision::Model, ..compile.clone() };
         let backends = Backends::new(compile)?;
-        let (compiled, plan, sessions) = match &compile.mesh {
+        let (origin, plan, sessions) = match &compile.mesh {
             None => {
                 let compiled = compile_jobs(&model, &jobs, compile, &backends, observer)?;
                 let plan = Arc::new(compiled.open()?);
                 let sessions = Sessions::of_one_rank(&plan, &sizes, &session, &backends)?;
-                (compiled, plan, sessions)
+                (Origin::Compiled(Box::new(compiled)), plan, sessions)
             }
             Some(mesh) => {
-                let compiled = compile_job_on_mesh(&model, &jobs[0], mesh, compile, &backends, observer)?;
-                let one_rank = CompileOptions { mesh: None, ..compile.clone() };
-                let evaluation = compile_jobs(&model, &jobs[1..], &one_rank, &backends, observer)?;
-                let (plan, evaluation) = (Arc::new(compiled.open()?), Arc::new(evaluation.open()?));
-                let sessions = Sessions::of_ranks(&plan, &evaluation, &sizes, &session, &backends, join)?;
-                (compiled, plan, sessions)
+                let plans = || -> Result<Plans<Compiled>, Diagnostics> {
+                    let step = compile_job_on_mesh(&model, &jobs[0], mesh, compile, &backends, observer)?;
+                    let one_rank = CompileOptions { mesh: None, ..compile.clone() };
+                    let evaluation = compile_jobs(&model, &jobs[1..], &one_rank, &backends, observer)?;
+                    Ok(Plans { step, evaluation })
+                };
+                let (origin, opened) = match &ranks.plans {
+                    Some(shared) => (Origin::File(shared.clone()), shared.open(plans)?),
+                    None => {
+                        let Plans { step, evaluation } = plans()?;
+                        let opened = Plans { step: step.open()?, evaluation: evaluation.open()? };
+                        (Origin::Compiled(Box::new(step)), opened)
+                    }
+                };
+                let (plan, evaluation) = (Arc::new(opened.step), Arc::new(opened.evaluation));
+                let sessions = Sessions::of_ranks(&plan, &evaluation, &sizes, &session, &backends, ranks.join)?;
+                (origin, plan, sessions)
             }
         };
         Ok(Trainer {
@@ -266,7 +294,7 @@ impl Trainer {
             lora: options.lora.clone(),
             pruned,
             parameters: made.parameters,
-            compiled,
+            origin,
             plan,
             sessions,
             snapshots: SnapshotWriter::default(),
@@ -290,7 +318,10 @@ impl Trainer {
     /// # Errors
     /// When the file cannot be written.
     pub fn write_plan(&self, path: &Path) -> Result<(), Diagnostics> {
-        Ok(self.compiled.write(path)?)
+        match &self.origin {
+            Origin::Compiled(compiled) => Ok(compiled.write(path)?),
+            Origin::File(plans) => plans.copy_step(path),
+        }
     }
 
     /// Samples of a step.

@@ -120,6 +120,10 @@ pub const NETNS: Component = Component {
     what: "network namespaces",
     install: "apt-get install iproute2 nftables; they need root",
 };
+/// Open MPI: its mpirun and its library.
+pub const OPENMPI: Component = Component { name: "openmpi", what: "Open MPI", install: "cargo xtask mpi" };
+/// MPICH: its mpirun and its library.
+pub const MPICH: Component = Component { name: "mpich", what: "MPICH", install: "cargo xtask mpi" };
 /// A CPU that multiplies bf16 matrices (AVX-512 BF16, AMX or ARM's BFMMLA).
 pub const CPU_BF16: Component =
     Component { name: "cpu-bf16", what: "a CPU with bf16 products", install: "none: another machine" };
@@ -132,7 +136,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 27] = [
+pub const ALL: [&Component; 29] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -152,6 +156,8 @@ pub const ALL: [&Component; 27] = [
     &BROWSER,
     &CPU_BF16,
     &NETNS,
+    &OPENMPI,
+    &MPICH,
     &CC,
     &OBJDUMP,
     &AARCH64,

@@ -43,9 +43,14 @@ fn print_actors() {
 pub fn clean_up() {
     of_driver::stop_compilers();
     of_files::remove_unfinished();
+    crate::ranks::remove_plans();
 }
 
 fn end(signal: i32) -> ! {
+    if let Some(grace) = crate::ranks::grace() {
+        // Where the process ends meanwhile, it does so with its own error.
+        std::thread::sleep(grace);
+    }
     clean_up();
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {

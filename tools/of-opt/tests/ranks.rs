@@ -311,3 +311,81 @@ fn a_stopped_rank_is_noticed() {
     assert!(errors.contains("rank 1 did not end, and was killed"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
 }
+
+/// The certificates of the tests of of-transport.
+fn certificates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../transport/tests/data").canonicalize().unwrap()
+}
+
+#[test]
+fn encrypted_processes_give_what_threads_give() {
+    for (mesh, ranks) in [("cpu[2]", "2"), ("cpu[2x2]", "4")] {
+        let dir = compiled(mesh);
+        let want = text(&run(&dir).output().unwrap());
+        let args =
+            ["--ranks", ranks, "--transport", "tcp", "--tls", "token", "--iterations", "5", "--peer-timeout", "30s"];
+        assert_eq!(text(&run(&dir).args(args).output().unwrap()), want, "{mesh}");
+    }
+}
+
+/// The file of two hosts that are this machine, with the certificate of this name for both.
+fn with_certificates(dir: &TempDir, name: &str) -> PathBuf {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for file in ["ca.pem".to_owned(), format!("{name}.pem"), format!("{name}.key.pem")] {
+        fs::copy(certificates().join(&file), dir.path().join(&file)).unwrap();
+    }
+    let host = |name: &str, last: u8| format!("[[host]]\nname = \"{name}\"\naddress = \"127.0.0.{last}\"\nranks = 1\n");
+    let tls = format!("[tls]\nca = \"ca.pem\"\ncertificate = \"{name}.pem\"\nkey = \"{name}.key.pem\"\n");
+    let file = dir.path().join(format!("{name}.toml"));
+    fs::write(&file, format!("port = {port}\n{tls}{}{}", host("first", 1), host("second", 2))).unwrap();
+    file
+}
+
+#[test]
+fn hosts_encrypt_with_certificates() {
+    let dir = compiled("cpu[2]");
+    let want = text(&run(&dir).output().unwrap());
+    let start = |file: &Path, host: &str, args: &[&str]| {
+        let mut c = run(&dir);
+        c.arg("--hosts").arg(file).args(["--host", host, "--peer-timeout", "30s", "--threads", "1"]).args(args);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let file = with_certificates(&dir, "host");
+    let args = ["--tls", "certificates", "--transport", "tcp"];
+    let (second, first) = (start(&file, "second", &args), start(&file, "first", &args));
+    assert_eq!(text(&first.wait_with_output().unwrap()), want);
+    assert_eq!(text(&second.wait_with_output().unwrap()), (String::new(), String::new()));
+    // A rank whose certificate another authority signed does not come in, and one without TLS neither.
+    let stranger = with_certificates(&dir, "stranger");
+    let port = |file: &Path| fs::read_to_string(file).unwrap().lines().next().unwrap().to_owned();
+    let text_of_stranger = fs::read_to_string(&stranger).unwrap().replace(&port(&stranger), &port(&file));
+    fs::write(&stranger, text_of_stranger).unwrap();
+    for (file, second_args, words) in [
+        (&stranger, &args[..], "it refuses this rank's certificate"),
+        (&file, &["--tls", "off"][..], "it needs TLS, and this rank was started without"),
+    ] {
+        let first = start(&dir.path().join("host.toml"), "first", &[&args[..], &["--join-timeout", "4s"]].concat());
+        let second = start(file, "second", second_args);
+        let (_, errors) = text(&second.wait_with_output().unwrap());
+        assert!(errors.contains(words), "{errors}");
+        let (_, errors) = text(&first.wait_with_output().unwrap());
+        assert!(errors.contains("rank 1 did not join"), "{errors}");
+    }
+}
+
+#[test]
+fn wrong_identities_for_tls_are_errors() {
+    let dir = compiled("cpu[2]");
+    let errors = |args: &[&str]| text(&run(&dir).args(args).output().unwrap()).1;
+    let hosts = dir.path().join("hosts.toml");
+    fs::write(&hosts, "[[host]]\naddress = \"127.0.0.1\"\nranks = 2\n").unwrap();
+    let hosts = hosts.to_str().unwrap().to_owned();
+    let got = errors(&["--hosts", &hosts, "--tls", "certificates"]);
+    assert!(got.contains("--tls certificates needs a file of --hosts with [tls]"), "{got}");
+    let got = errors(&["--hosts", &hosts, "--tls", "token"]);
+    assert!(got.contains("--tls token needs a job token") && got.contains("set OF_JOB_TOKEN"), "{got}");
+    let file = with_certificates(&dir, "host");
+    fs::write(dir.path().join("host.pem"), "nothing").unwrap();
+    let got = errors(&["--hosts", file.to_str().unwrap(), "--host", "first", "--tls", "certificates"]);
+    assert!(got.contains("host.pem' holds no certificates"), "{got}");
+}

@@ -44,6 +44,32 @@ fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     }
 }
 
+/// One rank compiles, and the others open their parts of its plan, in a folder that is gone afterwards.
+#[test]
+fn one_rank_compiles_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = dir.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let args = ["--epochs", "1", "--mesh", "cpu[2]", "--ranks", "2", "--peer-timeout", "60s", "-o", "m.safetensors"];
+    let mut c = command(dir.path(), &[&args[..], &["--plan", "step.plan", "-vv"]].concat());
+    let out = c.env("TMPDIR", &temporary).output().unwrap();
+    let errors = text(&out.stderr);
+    assert!(out.status.success(), "{errors}");
+    let compiles =
+        |rank: u32| errors.lines().any(|l| l.starts_with(&format!("[rank {rank}]")) && l.contains("rank compiles"));
+    assert!(compiles(0) && !compiles(1), "{errors}");
+    let part = errors.lines().find(|l| l.starts_with("[rank 1]") && l.contains("part of the plan")).unwrap_or_default();
+    let number = |name: &str| -> u64 {
+        let text =
+            part.split(&format!("{name}=")).nth(1).and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+        text.unwrap_or_default().parse().unwrap_or_else(|_| panic!("no {name}: {errors}"))
+    };
+    assert!(number("read") > 0 && number("read") <= number("whole"), "{part}");
+    assert_eq!(std::fs::metadata(dir.path().join("step.plan")).unwrap().len(), number("whole"));
+    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn meshes_train_as_one_rank_does() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The simulator of jobs: the actors of random programs on several ranks, over this crate's links, in a random order and with
 //! faults. `cargo xtask simulate-faults` runs it; a seed gives the same schedule again.
 //!
-//! What is real: the state machines of actors, rendezvous (`exchange.rs`), frames (`tcp.rs`) and channels in shared memory
+//! What is real: the state machines of actors, rendezvous (`exchange.rs`), frames (`stream_link.rs`) and channels in shared memory
 //! (`channel.rs`). What is simulated: threads, the system's streams, the monitor's messages, and time, which is the order of events.
 //!
 //! A schedule without a fault must end with the right data everywhere. With one, every rank ends: in order, with data that is right,

@@ -1,4 +1,5 @@
 //! A stream of bytes in the simulator, as TCP gives it: what is written comes in pieces, later, and in order. A fault breaks that.
+//! Some streams hold what is written until they are flushed, as TLS and MPI do.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -68,9 +69,14 @@ impl Pipe {
     }
 }
 
+/// Bytes that a stream holds, at most.
+const HELD: usize = 10_000;
+
 /// An end of a connection.
 #[derive(Debug)]
 pub struct Stream {
+    /// What was written and not sent, where the stream holds it.
+    pub held: Option<Vec<u8>>,
     pub outgoing: Rc<RefCell<Pipe>>,
     pub incoming: Rc<RefCell<Pipe>>,
     pub rng: fastrand::Rng,
@@ -101,6 +107,37 @@ impl Write for Stream {
     }
 
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        if self.held.as_ref().is_some_and(|held| held.len() == HELD) {
+            self.flush()?;
+        }
+        let Some(held) = &mut self.held else { return self.send(from) };
+        let n = from.len().min(HELD - held.len());
+        held.extend(&from[..n]);
+        // It is sent now, or later.
+        match if self.rng.bool() { self.flush() } else { Ok(()) } {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(n),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(mut held) = self.held.take() else { return Ok(()) };
+        let sent = self.send_all(&mut held);
+        self.held = Some(held);
+        sent
+    }
+}
+
+impl Stream {
+    fn send_all(&mut self, held: &mut Vec<u8>) -> io::Result<()> {
+        while !held.is_empty() {
+            let n = self.send(held)?;
+            held.drain(..n);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, from: &[u8]) -> io::Result<usize> {
         let mut pipe = self.outgoing.borrow_mut();
         if pipe.reset {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -113,9 +150,5 @@ impl Write for Stream {
         pipe.size += n;
         pipe.under_way.push_back(from[..n].to_vec());
         Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

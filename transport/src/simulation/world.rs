@@ -14,7 +14,7 @@ use super::stream::{Damage, Pipe, Stream};
 use crate::exchange::{Exchange, Link, Step};
 use crate::peer::PeerInfo;
 use crate::shared::{OwnMemory, SharedLink};
-use crate::tcp::TcpLink;
+use crate::stream_link::StreamLink;
 
 /// More events than any schedule has.
 const MAX_EVENTS: u64 = 3_000_000;
@@ -715,7 +715,8 @@ fn connect(count: usize, rng: &mut fastrand::Rng) -> Result<(Links, Pipes, Memor
             let (there, back) = (Rc::new(RefCell::new(Pipe::default())), Rc::new(RefCell::new(Pipe::default())));
             let mut end = |outgoing: &Rc<RefCell<Pipe>>, incoming: &Rc<RefCell<Pipe>>, other: usize| {
                 let (outgoing, incoming) = (Rc::clone(outgoing), Rc::clone(incoming));
-                Link::Tcp(TcpLink::over(peer(other), Stream { outgoing, incoming, rng: rng.fork() }))
+                let held = (rng.u32(..3) == 0).then(Vec::new);
+                Link::Stream(StreamLink::over(peer(other), Stream { held, outgoing, incoming, rng: rng.fork() }))
             };
             links[a][b] = Some(end(&there, &back, b));
             links[b][a] = Some(end(&back, &there, a));

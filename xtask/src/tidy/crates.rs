@@ -84,7 +84,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("of-serving", &["of-plan", "of-runtime"]),
     ("of-transport", &["of-plan", "of-runtime"]),
-    ("of-runtime-c", &["of-plan", "of-runtime", "of-signature"]),
+    ("of-runtime-c", &["of-plan", "of-runtime", "of-signature", "of-transport"]),
     (
         "of-python",
         &[
@@ -99,6 +99,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-passes",
             "of-plan",
             "of-runtime",
+            "of-transport",
         ],
     ),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),

@@ -26,6 +26,7 @@ const UNSAFE: &[&str] = &[
     "plan/src/pages.rs",
     "ir/src/blob.rs",
     "transport/examples/",
+    "transport/src/mpi/",
     "transport/src/segment.rs",
     "transport/src/send_queue.rs",
 ];

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use of_driver::{CompileOptions, Compiler, CpuCode, Model};
+use of_driver::{CompileOptions, Compiler, CpuCode, MeshOptions, Model};
 use of_test_support::cargo::cargo;
 use of_test_support::component::{Component, require};
 
@@ -40,6 +40,15 @@ pub fn compile_with(model: Model, variables: &[&str], to: &Path) {
     let variables = variables.iter().map(|text| (*text).to_owned()).collect();
     let options = CompileOptions { cpu_code: CpuCode::Machine, threads: 1, variables, ..CompileOptions::default() };
     let compiled = Compiler::with_options(options).compile(model);
+    compiled.and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Compiles a model with variables for the ranks of a mesh.
+pub fn compile_on_mesh(model: Model, mesh: &str, variables: &[&str], to: &Path) {
+    let variables = variables.iter().map(|text| (*text).to_owned()).collect();
+    let mesh = MeshOptions { mesh: mesh.into(), search: Vec::new(), stages: None, layouts: Vec::new() };
+    let options = CompileOptions { cpu_code: CpuCode::Machine, threads: 2, variables, ..CompileOptions::default() };
+    let compiled = Compiler::with_options(options).mesh(mesh).compile(model);
     compiled.and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
 }
 

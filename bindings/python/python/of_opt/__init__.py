@@ -79,6 +79,8 @@ def compile(
     memory_limit: Optional[int] = None,
     tune: Optional[float] = None,
     require_native: bool = False,
+    mesh: Optional[str] = None,
+    layouts: Union[Mapping[str, str], Iterable[str]] = (),
 ) -> Plan:
     """Compiles a model to a :class:`Plan`.
 
@@ -109,6 +111,10 @@ def compile(
         tune: seconds for measuring schedules of products and convolutions.
         require_native: whether a model with ops that have no native code is refused, with a list of them. Programs that have the
             runtime alone, such as those that link the C library, have no interpreter for them.
+        mesh: the devices that the model is sharded over: ``"cpu[2]"``, ``"cpu[2x2]"``, or a file that describes a mesh. All shapes need
+            numbers then. A :class:`Session` runs the ranks as threads, or as processes with ``ranks``.
+        layouts: layouts of inputs and variables on the mesh, ``{"x": "S(0)"}``, which the search keeps. ``*`` in a name stands for any
+            text.
 
     Raises:
         ModelError: the model is damaged, or its shapes do not fit.
@@ -143,6 +149,8 @@ def compile(
         "tune": tune,
         "variables": _variables(variables),
         "require_native": require_native,
+        "mesh": mesh,
+        "layouts": [f"{name}={layout}" for name, layout in layouts.items()] if isinstance(layouts, Mapping) else list(layouts),
     }
     plan, remarks = _compile(_source(model), options)
     for text, _ in remarks:

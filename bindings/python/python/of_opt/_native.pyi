@@ -86,11 +86,17 @@ class Session:
         memory: the most bytes that values may take; None is this machine's memory.
         variables: those of another session of the same plan, which both sessions then share: their runs follow one another. Without it
             the session has its own.
+        ranks: run the ranks of a plan for a mesh as so many processes, rather than as threads. This process is the first rank and starts
+            the others, which end with the session. Where mpirun, srun or torchrun started this program once for each rank, the
+            processes join one another, and all of them make the same calls in the same order.
+        join_timeout: how long ranks that are processes wait for one another in the beginning, in seconds.
+        peer_timeout: after how many seconds a silent rank counts as lost.
 
     Raises:
-        InputError: the variables are those of another plan.
+        InputError: the variables are those of another plan, or the plan is for another number of ranks.
         UnsupportedError: this machine cannot execute the plan.
         LimitError: the values take more memory than they may.
+        RunError: a rank does not start.
     """
 
     def __init__(
@@ -100,6 +106,9 @@ class Session:
         threads: int = 0,
         memory: Optional[int] = None,
         variables: Optional[Variables] = None,
+        ranks: Optional[int] = None,
+        join_timeout: float = 60.0,
+        peer_timeout: float = 10.0,
     ) -> None: ...
     def run(
         self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
@@ -375,6 +384,9 @@ class Value:
     @property
     def uses(self) -> List[Tuple[Op, int]]:
         """The ops that read it, each with the number of the operand."""
+
+def serve_rank() -> None:
+    """Serves a rank of a session of another process, which started this one."""
 
 def tensor_type(dtype: str, shape: Optional[List[Union[int, str, None]]]) -> str: ...
 def compile(model: Any, options: Dict[str, Any]) -> Tuple[Plan, List[Tuple[str, tuple]]]: ...

@@ -134,7 +134,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     let runs = c.limits.measure_together(&mut run, &agree)?;
     drop(progress);
     drop(session);
-    joined.into_iter().for_each(Joined::done);
+    joined.map_or(Ok(()), Joined::done)?;
     if !reports {
         return Ok(());
     }

@@ -167,12 +167,13 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
         ranks::session(&c.ranks, &role, (plan, &c.model.model), &workload.inputs, &session, &backends)?;
     let names = session.output_names();
     set_variables(&c.set, &session)?;
-    let outputs = iterate(c, &mut session, workload.inputs)?;
+    let outputs = iterate(c, &mut session, workload.inputs)
+        .map_err(|errors| ranks::explained_end(&role, "start it again", errors))?;
     save_variables(&c.save, &session)?;
     // All ranks have the outputs; the first one reports them.
     let reports = session.reports();
     drop(session);
-    joined.into_iter().for_each(Joined::done);
+    joined.map_or(Ok(()), Joined::done)?;
     if !reports {
         return Ok(());
     }

@@ -13,8 +13,8 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
     Augmentation, BaseStorage, Batches, Clipping, Dataset, Draw, EventWriter, Hyperparameters, LOSSES, Lora, Loss,
-    OPTIMIZERS, Progress, Pruning, Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns,
-    named, sample_order,
+    OPTIMIZERS, Progress, Pruning, Ranks, Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer,
+    columns, named, sample_order,
 };
 use of_driver::{Observer, SessionOptions, count, error};
 use of_onnx::ExportOptions;
@@ -281,7 +281,8 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         }
         Role::All | Role::Launcher(_) => Ok(None),
     };
-    let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &join)?;
+    let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
+    let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks)?;
     let reports = trainer.reports();
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
@@ -290,13 +291,17 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         describe(&trainer, &data, console);
     }
     let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
-    let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console)?;
+    let again = match &c.snapshot {
+        Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
+        None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
+    };
+    let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console);
+    let done = done.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     for path in &c.output {
         write(c, path, &trainer, done, console)?;
     }
     drop(trainer);
-    connections.into_inner().into_iter().for_each(Joined::done);
-    Ok(())
+    connections.into_inner().into_iter().try_for_each(Joined::done)
 }
 
 impl ScheduleArg {

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostics};
 use of_driver::{error, io_error};
@@ -18,6 +18,8 @@ pub struct Hosts {
     /// The port of the rendezvous, on the first host.
     #[serde(default = "port")]
     pub port: u16,
+    /// The identity of each host for encrypted connections.
+    pub tls: Option<TlsSection>,
     /// Its hosts. Ranks are numbered in their order.
     #[serde(rename = "host")]
     pub hosts: Vec<Host>,
@@ -38,6 +40,18 @@ pub struct Host {
     /// CUDA devices, one for each rank.
     #[serde(default)]
     pub devices: Vec<u32>,
+}
+
+/// Files in PEM, on every host under the same path. Those of a relative path are next to the file of hosts.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSection {
+    /// Certificates that sign those of all hosts.
+    pub ca: PathBuf,
+    /// The host's certificates, its own first. Their names include the host's address.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 fn port() -> u16 {
@@ -65,8 +79,11 @@ impl Hosts {
     pub fn read(path: &Path) -> Result<Hosts, Diagnostics> {
         let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
         let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
-        let hosts: Hosts = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().into()))?;
+        let mut hosts: Hosts = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().into()))?;
         hosts.check().map_err(wrong)?;
+        if let (Some(TlsSection { ca, certificate, key }), Some(folder)) = (&mut hosts.tls, path.parent()) {
+            [ca, certificate, key].into_iter().for_each(|file| *file = folder.join(&*file));
+        }
         Ok(hosts)
     }
 

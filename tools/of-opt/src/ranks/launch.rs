@@ -2,16 +2,19 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics, escaped_lines};
 use of_driver::error;
-use of_transport::{JoinError, RendezvousServer, new_token};
+use of_driver::training::RankPlans;
+use of_transport::{JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
 
-use super::{Job, RankOptions, join_error, recording};
+use super::{Hosts, Job, RankOptions, Role, join_error, mpi, recording};
 use crate::progress;
 
 /// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
@@ -22,6 +25,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The processes of ranks, for signals that are passed on to them.
 static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// The folder of plans, which a signal removes as well.
+static FOLDER: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// From now on, signals are passed on to this process as well.
+pub fn pass_on_to(child: &Child) {
+    PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child.id());
+}
+
+/// A process is about to be reaped: its number may then be that of another.
+pub fn pass_on_to_none() {
+    PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+}
 
 /// Passes a signal on to the ranks that this process started.
 pub fn pass_on(signal: rustix::process::Signal) {
@@ -48,6 +64,9 @@ struct Rank {
 /// # Errors
 /// When a rank cannot be started, or fails.
 pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
+    if job.supervises {
+        return mpi::supervise(job.own.start);
+    }
     let failed = |what: &str, e: &std::io::Error| Diagnostics::from(error(Code::RUN, format!("{what}: {e}")));
     // Hosts share the token of the environment, which the ranks have as well.
     let (token, given) = match &job.rendezvous {
@@ -56,8 +75,13 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
     };
     let address = match &job.rendezvous {
         Some(address) if !job.own.contains(&0) => address.clone(),
-        address => serve(job.ranks, address.as_deref(), &token, options.join_timeout)?,
+        address => {
+            let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
+            let tls = super::tls(options, hosts.as_ref(), Some(&token))?;
+            serve(job.ranks, address.as_deref(), &token, tls, options.join_timeout)?
+        }
     };
+    let plans = PlanFolder::new(&address, &token).map_err(|e| failed("there is no folder for plans", &e))?;
     let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
     let mut started = Ranks(Vec::with_capacity(job.own.len()));
     let mut readers = Vec::new();
@@ -66,6 +90,7 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
         command.args(std::env::args_os().skip(1));
         command.env("OF_RANK", rank.to_string()).env("OF_RANKS", job.ranks.to_string());
         command.env("OF_RENDEZVOUS", &address);
+        command.env(PLANS, &plans.0).env(COMPILER, job.own.start.to_string());
         if !given {
             command.env("OF_JOB_TOKEN", &token);
         }
@@ -99,14 +124,60 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
     }
 }
 
+/// A folder for plans that one rank of this machine compiles for the others. It is removed with the job.
+struct PlanFolder(PathBuf);
+
+/// The variables by which ranks know the folder, and the rank that compiles.
+const PLANS: &str = "OF_JOB_PLANS";
+const COMPILER: &str = "OF_JOB_COMPILER";
+
+impl PlanFolder {
+    /// A new folder, which only this user can read.
+    fn new(rendezvous: &str, token: &str) -> std::io::Result<PlanFolder> {
+        let name = format!("of-plans-{}-{}", job_name(rendezvous, token), std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        *FOLDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(folder.clone());
+        Ok(PlanFolder(folder))
+    }
+}
+
+/// Removes the folder of plans, where this process has made one.
+pub fn remove_plans() {
+    if let Some(folder) = FOLDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+        // What is left of it is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+}
+
+impl Drop for PlanFolder {
+    fn drop(&mut self) {
+        remove_plans();
+    }
+}
+
+/// Where a rank finds the plans of a training; `None` where each rank compiles them, because no process of this program started it.
+pub fn plans(role: &Role) -> Option<RankPlans> {
+    let Role::Rank(placement) = role else { return None };
+    let folder = std::env::var_os(PLANS).filter(|_| placement.launcher == Launcher::OfOpt)?;
+    let compiler = std::env::var(COMPILER).ok()?.parse().ok()?;
+    Some(RankPlans { folder: folder.into(), rank: placement.rank as usize, compiler })
+}
+
 /// Serves the rendezvous in a thread, at an address or at a free port of loopback. Returns the address.
-fn serve(ranks: u32, address: Option<&str>, token: &str, timeout: Duration) -> Result<String, Diagnostics> {
+fn serve(
+    ranks: u32,
+    address: Option<&str>,
+    token: &str,
+    tls: Option<Tls>,
+    timeout: Duration,
+) -> Result<String, Diagnostics> {
     let joining = |e: JoinError| Diagnostics::from(join_error(&e));
     let server = match address {
         Some(address) => RendezvousServer::bind_named(address, ranks, token),
         None => RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), ranks, token),
     };
-    let server = server.map_err(joining)?;
+    let server = server.map_err(joining)?.with_tls(tls);
     let address = server.address().map_err(joining)?.to_string();
     // It tells the ranks what is wrong, and they say it. It ends with this process at the latest.
     let serve = move || {

@@ -2,6 +2,7 @@
 
 mod hosts;
 mod launch;
+mod mpi;
 mod reason;
 mod recording;
 
@@ -19,11 +20,13 @@ use of_plan::{MeshProgram, Plan, PlanFile, Runs};
 use of_runtime::flight_recorder::Phase;
 use of_runtime::{TransferBlock, Transport, Value};
 use of_transport::{
-    Identity, JoinError, JoinOptions, Launcher, LinkChoice, PeerInfo, Placement, ProcessTransport, plan_hash,
+    Identity, JoinError, JoinOptions, Launcher, LinkChoice, Mpi, PeerInfo, Placement, ProcessTransport, Tls, TlsFiles,
+    plan_hash,
 };
 
 use hosts::{Host, Hosts};
-pub use launch::{launch, pass_on};
+pub use launch::{launch, pass_on, plans, remove_plans};
+pub use mpi::grace;
 use recording::Recording;
 
 use crate::arguments::{InputFiles, ModelFile};
@@ -46,7 +49,7 @@ pub struct RankOptions {
     #[arg(long, value_name = "NAME", help_heading = "Ranks", requires = "hosts")]
     pub host: Option<String>,
     /// The rendezvous of the ranks of a launcher; rank 0 listens there [default: what the launcher says: MASTER_ADDR and MASTER_PORT,
-    /// Slurm's SLURM_LAUNCH_NODE_IPADDR, or OF_RENDEZVOUS]
+    /// Slurm's SLURM_LAUNCH_NODE_IPADDR, or OF_RENDEZVOUS; under mpirun, the ranks agree on one over MPI]
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
     pub rendezvous: Option<String>,
     /// How long ranks wait for one another in the beginning
@@ -62,18 +65,37 @@ pub struct RankOptions {
     /// How ranks exchange data
     #[arg(long, value_name = "TRANSPORT", help_heading = "Ranks", value_enum, default_value_t)]
     pub transport: TransportChoice,
+    /// How connections over TCP are encrypted, and how ranks prove who they are in TLS
+    #[arg(long, value_name = "IDENTITY", help_heading = "Ranks", value_enum, default_value_t)]
+    pub tls: TlsChoice,
 }
 
 /// How ranks exchange data.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// Shared memory between ranks of one host, and TCP between others
+    /// Shared memory between ranks of one host; between others MPI under mpirun without --rendezvous, and TCP otherwise
     #[default]
     Auto,
     /// TCP
     Tcp,
     /// Shared memory: all ranks must be on one host
     SharedMemory,
+    /// MPI: the library of mpirun or srun, which the environment variable OF_MPI can name
+    Mpi,
+}
+
+/// How ranks prove who they are in encrypted connections.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsChoice {
+    /// Certificates, where the file of --hosts has them and not all hosts are loopback; otherwise no encryption
+    #[default]
+    Auto,
+    /// No encryption
+    Off,
+    /// A key that follows from the job's token, OF_JOB_TOKEN
+    Token,
+    /// The certificates in the file of --hosts
+    Certificates,
 }
 
 /// What this process is.
@@ -96,6 +118,8 @@ pub struct Job {
     rendezvous: Option<String>,
     /// CUDA devices of the ranks that are started here.
     devices: Vec<u32>,
+    /// Whether mpirun started this process, which starts its rank as another one.
+    supervises: bool,
 }
 
 /// What flags and environment say this process is.
@@ -106,7 +130,7 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
     let variable = |name: &str| std::env::var(name).ok();
     let placement = Placement::of_environment(&variable).map_err(exit::usage)?;
     let Some(mut placement) = placement else {
-        let local = |ranks: u32| Job { ranks, own: 0..ranks, rendezvous: None, devices: Vec::new() };
+        let local = |ranks: u32| Job { ranks, own: 0..ranks, rendezvous: None, devices: Vec::new(), supervises: false };
         let Some(file) = &options.hosts else {
             return Ok(options.ranks.map_or(Role::All, |ranks| Role::Launcher(local(ranks))));
         };
@@ -117,7 +141,13 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
             return Err(error(Code::INPUT, what).hint(TOKEN_HINT).into());
         }
         let (ranks, devices) = (hosts.ranks(), here.devices.clone());
-        return Ok(Role::Launcher(Job { ranks, own, rendezvous: Some(hosts.rendezvous()), devices }));
+        return Ok(Role::Launcher(Job {
+            ranks,
+            own,
+            rendezvous: Some(hosts.rendezvous()),
+            devices,
+            supervises: false,
+        }));
     };
     if let (Some(flag), Some(ranks)) = (options.ranks, placement.ranks)
         && flag != ranks
@@ -127,7 +157,12 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
     }
     placement.ranks = placement.ranks.or(options.ranks);
     placement.rendezvous = options.rendezvous.clone().or(placement.rendezvous);
-    if placement.launcher == Launcher::OfOpt {
+    let (rank, ranks) = (placement.rank, placement.ranks.unwrap_or_default());
+    if mpi::is_supervisor(options, &placement) {
+        let (own, rendezvous) = (rank..rank + 1, placement.rendezvous);
+        return Ok(Role::Launcher(Job { ranks, own, rendezvous, devices: Vec::new(), supervises: true }));
+    }
+    if placement.launcher == Launcher::OfOpt || mpi::is_supervised() {
         // Ranks end with the process that started them, however that ends.
         let set = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
         if let Err(e) = set {
@@ -175,12 +210,18 @@ pub struct Joined {
     /// The connection.
     pub transport: Arc<ProcessTransport>,
     recording: Option<Recording>,
+    mpi: Option<Arc<Mpi>>,
 }
 
 impl Joined {
-    /// The job ended in order.
-    pub fn done(self) {
+    /// The job ended in order: no session of the rank is left.
+    ///
+    /// # Errors
+    /// When MPI cannot be ended.
+    pub fn done(self) -> Result<(), Diagnostics> {
         self.recording.into_iter().for_each(Recording::done);
+        drop(self.transport);
+        self.mpi.map_or(Ok(()), |mpi| mpi.finalize()).map_err(|e| join_error(&e).into())
     }
 }
 
@@ -214,6 +255,15 @@ pub fn join(
             return Err(error(Code::INPUT, what).hint(format!("the plan needs --ranks {needed}")).into());
         }
     }
+    let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
+    let mut placement = placement.clone();
+    let mpi = mpi::start(options, &placement, needed)?;
+    let is_served = mpi.is_some() && placement.rendezvous.is_none();
+    if let Some(mpi) = mpi.as_ref().filter(|_| placement.rendezvous.is_none()) {
+        let invitation = mpi.invite(options.join_timeout).map_err(|e| join_error(&e))?;
+        placement.rendezvous = Some(invitation.rendezvous);
+        placement.token = placement.token.or(Some(invitation.token));
+    }
     let Some(rendezvous) = placement.rendezvous.clone() else {
         let hint = "--rendezvous HOST:PORT, the same on all ranks: a host and a free port of rank 0";
         return Err(error(Code::INPUT, format!("{launcher} does not say where the rendezvous of the ranks is"))
@@ -221,19 +271,29 @@ pub fn join(
             .into());
     };
     let token = placement.token.clone();
+    let tls = tls(options, hosts.as_ref(), token.as_deref())?;
     let identity = Identity::new(placement.rank, needed, plan_hash(plan), token.as_deref().unwrap_or_default());
-    let serve = placement.rank == 0 && launcher != Launcher::OfOpt;
+    let identity = identity.with_tls(tls);
+    let serve = placement.rank == 0 && launcher != Launcher::OfOpt && !is_served;
     let link = match options.transport {
         TransportChoice::Auto => LinkChoice::Auto,
         TransportChoice::Tcp => LinkChoice::Tcp,
         TransportChoice::SharedMemory => LinkChoice::SharedMemory,
+        TransportChoice::Mpi => LinkChoice::Mpi,
     };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
-    let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
-    let recording = recording::start(options, placement, (&rendezvous, needed), plan, model)?;
+    let recording = recording::start(options, &placement, (&rendezvous, needed), plan, model)?;
     let recorder = recording.as_ref().map(|recording| Arc::clone(&recording.recorder));
-    let options =
-        JoinOptions { rendezvous, serve, token, join_timeout, peer_timeout, link, recorder: recorder.clone() };
+    let options = JoinOptions {
+        rendezvous,
+        serve,
+        token,
+        join_timeout,
+        peer_timeout,
+        link,
+        mpi: mpi.clone(),
+        recorder: recorder.clone(),
+    };
     let transport = ProcessTransport::join(&identity, &options).map_err(|e| {
         recorder.inspect(|recorder| recorder.failed(&e.to_string(), Phase::Failed));
         explained(&e, plan.plan(), mesh, hosts.as_ref())
@@ -241,7 +301,7 @@ pub fn join(
     if let Some(recording) = &recording {
         recording.recorder.phase(Phase::Loads);
     }
-    Ok(Some(Joined { transport: Arc::new(transport), recording }))
+    Ok(Some(Joined { transport: Arc::new(transport), recording, mpi }))
 }
 
 /// Opens a session on inputs, for what this process is: all ranks, or one that joins the others.
@@ -264,6 +324,50 @@ pub fn session(
         return Ok((session, Some(joined)));
     }
     Ok((Session::for_inputs(plan, inputs, options, backends)?, None))
+}
+
+/// The identity of ranks for TLS; `None` without encryption.
+///
+/// # Errors
+/// When there is no token, or certificates cannot be read.
+fn tls(options: &RankOptions, hosts: Option<&Hosts>, token: Option<&str>) -> Result<Option<Tls>, Diagnostics> {
+    let files = hosts.and_then(|hosts| hosts.tls.as_ref());
+    let by_certificates = || -> Result<Option<Tls>, Diagnostics> {
+        let (Some(files), Some(hosts)) = (files, hosts) else {
+            let what = "--tls certificates needs a file of --hosts with [tls]";
+            return Err(error(Code::INPUT, what).hint("its keys are ca, certificate and key").into());
+        };
+        let files = TlsFiles { ca: files.ca.clone(), certificate: files.certificate.clone(), key: files.key.clone() };
+        let names = (0..hosts.ranks()).filter_map(|rank| hosts.of_rank(rank)).map(|host| host.address.clone());
+        let tls = Tls::of_certificates(&files, names.collect());
+        tls.map(Some).map_err(|e| error(Code::INPUT, format!("TLS between ranks: {e}")).into())
+    };
+    match options.tls {
+        TlsChoice::Off => Ok(None),
+        TlsChoice::Certificates => by_certificates(),
+        TlsChoice::Auto if files.is_some() && hosts.is_some_and(|hosts| !hosts.are_loopback()) => by_certificates(),
+        TlsChoice::Auto => Ok(None),
+        TlsChoice::Token => match token.filter(|token| !token.is_empty()) {
+            Some(token) => Ok(Some(Tls::of_token(token).map_err(|e| error(Code::RUN, e))?)),
+            None => Err(error(Code::INPUT, "--tls token needs a job token").hint(TOKEN_HINT).into()),
+        },
+    }
+}
+
+/// The errors of a rank, with what to do where another rank ended the job. `again` says how to start it again.
+pub fn explained_end(role: &Role, again: &str, errors: Diagnostics) -> Diagnostics {
+    let Role::Rank(placement) = role else { return errors };
+    if placement.launcher == Launcher::OfOpt {
+        // The process that started the ranks says what there is to say.
+        return errors;
+    }
+    let explained = |diagnostic: Diagnostic| match diagnostic.code {
+        Code::RUN if diagnostic.hint.is_none() => {
+            diagnostic.hint(format!("a job does not go on without one of its ranks; {again}"))
+        }
+        _ => diagnostic,
+    };
+    Diagnostics(errors.0.into_iter().map(explained).collect())
 }
 
 /// What the first rank says, on all ranks: each asks at the same time.

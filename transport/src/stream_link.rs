@@ -1,14 +1,15 @@
-//! Links over TCP: messages in frames, which are sent and received without blocking.
+//! Links over a stream, TCP or another: messages in frames, which are sent and received without blocking.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, BufReader, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use of_runtime::TransferBlock;
 
 use crate::blocks::{contiguous, pack};
 use crate::peer::PeerInfo;
+use crate::stream::Stream;
 use crate::wire::{HEADER, Header};
 
 /// Bytes of messages of later rendezvous that wait in memory for each rank.
@@ -35,9 +36,12 @@ const BUFFER: usize = 32 << 10;
 /// Memory of a message that is kept for the next.
 const MAX_SPARE: usize = 64 << 20;
 
+/// How long a message may be under way from a rank that has left, where no end of the stream says that nothing follows.
+const LATE: Duration = Duration::from_secs(2);
+
 /// The connection for data to another rank.
 #[derive(Debug)]
-pub struct TcpLink<S> {
+pub struct StreamLink<S> {
     pub peer: PeerInfo,
     stream: BufReader<S>,
     partial: Partial,
@@ -51,6 +55,10 @@ pub struct TcpLink<S> {
     received: u32,
     /// Whether the other end closed the connection.
     pub closed: bool,
+    /// Whether the stream has an end.
+    ends: bool,
+    /// When it was known that the rank has left, where the stream has no end.
+    gone_since: Option<Instant>,
 }
 
 /// A message of which a part has come.
@@ -82,6 +90,8 @@ pub struct Message<'a> {
     done: usize,
     /// Bytes of this frame that are sent, its header's included.
     sent: usize,
+    /// Whether the stream took all, and whether it has sent it.
+    is_written: bool,
     is_sent: bool,
 }
 
@@ -96,7 +106,8 @@ impl<'a> Message<'a> {
                 packed.into()
             }
         };
-        let mut message = Message { id, number, bytes, header: [0; HEADER], done: 0, sent: 0, is_sent: false };
+        let mut message =
+            Message { id, number, bytes, header: [0; HEADER], done: 0, sent: 0, is_written: false, is_sent: false };
         message.begin();
         message
     }
@@ -127,26 +138,41 @@ impl<'a> Message<'a> {
             if self.done < self.bytes.len() {
                 self.begin();
             } else {
-                self.is_sent = true;
+                self.is_written = true;
             }
         }
     }
 }
 
-impl TcpLink<TcpStream> {
+impl StreamLink<Stream> {
     /// Over an open connection.
-    pub fn new(peer: PeerInfo, stream: TcpStream) -> io::Result<TcpLink<TcpStream>> {
-        stream.set_nonblocking(true)?;
-        Ok(TcpLink::over(peer, stream))
+    pub fn new(peer: PeerInfo, stream: Stream) -> io::Result<StreamLink<Stream>> {
+        if let Some(tcp) = stream.tcp() {
+            tcp.set_nonblocking(true)?;
+        }
+        let ends = stream.tcp().is_some();
+        Ok(StreamLink { ends, ..StreamLink::over(peer, stream) })
     }
 }
 
-impl<S: Read + Write> TcpLink<S> {
+impl<S: Read + Write> StreamLink<S> {
     /// Over a stream that does not block.
-    pub fn over(peer: PeerInfo, stream: S) -> TcpLink<S> {
+    pub fn over(peer: PeerInfo, stream: S) -> StreamLink<S> {
         let (partial, messages, spare) = (Partial::default(), VecDeque::new(), Vec::new());
         let stream = BufReader::with_capacity(BUFFER, stream);
-        TcpLink { peer, stream, partial, messages, waiting: 0, spare, sent: 0, received: 0, closed: false }
+        StreamLink {
+            peer,
+            stream,
+            partial,
+            messages,
+            waiting: 0,
+            spare,
+            sent: 0,
+            received: 0,
+            closed: false,
+            ends: true,
+            gone_since: None,
+        }
     }
 
     /// The next message to send: a block.
@@ -165,9 +191,18 @@ impl<S: Read + Write> TcpLink<S> {
         self.waiting < WAITING
     }
 
-    /// Whether nothing more will come.
-    pub fn is_over(&self) -> bool {
-        self.closed && self.messages.is_empty()
+    /// Whether nothing more will come from a rank that has left.
+    pub fn is_over(&mut self) -> bool {
+        self.messages.is_empty() && if self.ends { self.closed } else { self.is_late() }
+    }
+
+    /// Whether a rank that has left takes nothing more, as far as writing to it does not fail.
+    pub fn is_deaf(&mut self) -> bool {
+        !self.ends && self.is_late()
+    }
+
+    fn is_late(&mut self) -> bool {
+        self.gone_since.get_or_insert_with(Instant::now).elapsed() > LATE
     }
 
     /// What has come and not been taken, for the simulator's reports.
@@ -188,7 +223,7 @@ impl<S: Read + Write> TcpLink<S> {
     /// Sends as much of a message as the connection takes. Returns whether that was something.
     pub fn send(&mut self, message: &mut Message<'_>) -> Result<bool, String> {
         let mut progress = false;
-        while !message.is_sent() {
+        while !message.is_written {
             let header = &message.header[message.sent.min(HEADER)..];
             let bytes = &message.frame()[message.sent.saturating_sub(HEADER)..];
             match self.stream.get_mut().write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
@@ -200,6 +235,15 @@ impl<S: Read + Write> TcpLink<S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(format!("{} cannot be sent to: {e}", self.peer)),
             }
+        }
+        if message.is_written {
+            // An encrypted stream may hold what the connection did not take.
+            match self.stream.get_mut().flush() {
+                Ok(()) => message.is_sent = true,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(e) => return Err(format!("{} cannot be sent to: {e}", self.peer)),
+            }
+            progress |= message.is_sent;
         }
         Ok(progress)
     }

@@ -1,0 +1,167 @@
+//! The ranks of a session whose plan is for a mesh: threads of this process, or processes.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use of_diag::{Code, Diagnostics};
+use of_driver::session::{SessionVariables, run_error};
+use of_driver::{Backends, SessionOptions, error};
+use of_plan::{MeshPort, PlanFile};
+use of_runtime::{Tensor, Value};
+use of_transport::{GroupError, GroupOptions, RankGroup};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// The ranks of a session.
+pub struct Ranks {
+    plan: Arc<PlanFile>,
+    executor: Mutex<Executor>,
+}
+
+enum Executor {
+    /// Threads, which the first use starts.
+    NotStarted(SessionOptions),
+    Threads(of_driver::Session),
+    Processes(Box<RankGroup>),
+}
+
+/// How long ranks that are processes wait.
+pub struct Patience {
+    pub join: Duration,
+    pub peer: Duration,
+}
+
+impl Patience {
+    /// Of seconds.
+    pub fn of(join: f64, peer: f64) -> PyResult<Patience> {
+        let duration = |name: &str, seconds: f64| {
+            let is_duration = seconds > 0.0 && seconds.is_finite();
+            let duration = is_duration.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten();
+            duration.ok_or_else(|| PyValueError::new_err(format!("{name} is a positive number of seconds")))
+        };
+        Ok(Patience { join: duration("join_timeout", join)?, peer: duration("peer_timeout", peer)? })
+    }
+}
+
+impl Ranks {
+    /// Threads.
+    pub fn threads(plan: &Arc<PlanFile>, options: &SessionOptions) -> Ranks {
+        Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::NotStarted(options.clone())) }
+    }
+
+    /// So many processes, of which this is one. `worker` starts another.
+    ///
+    /// # Errors
+    /// When the plan is for another number of ranks, or they do not start.
+    pub fn processes(
+        plan: &Arc<PlanFile>,
+        options: &SessionOptions,
+        ranks: u32,
+        worker: Vec<PathBuf>,
+        patience: &Patience,
+    ) -> Result<Ranks, Diagnostics> {
+        let options = GroupOptions {
+            ranks,
+            worker,
+            threads: options.threads,
+            memory: options.memory,
+            join_timeout: patience.join,
+            peer_timeout: patience.peer,
+        };
+        let group = RankGroup::new(plan, &options, &Backends::builtin().loaders).map_err(|e| {
+            let code = match e {
+                GroupError::Ranks { .. } | GroupError::Launcher(_) | GroupError::IsWorker => Code::INPUT,
+                GroupError::Session(_) => Code::UNSUPPORTED,
+                _ => Code::RUN,
+            };
+            Diagnostics::from(error(code, e.to_string()))
+        })?;
+        Ok(Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::Processes(Box::new(group))) })
+    }
+
+    /// The executor, which is this call's until it ends.
+    fn executor(&self) -> Result<MutexGuard<'_, Executor>, Diagnostics> {
+        let mut executor = self.executor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Executor::NotStarted(options) = &*executor {
+            let session = of_driver::Session::first(Arc::clone(&self.plan), options, &Backends::builtin())?;
+            *executor = Executor::Threads(session);
+        }
+        Ok(executor)
+    }
+
+    /// Runs the plan on whole inputs.
+    pub fn run(&self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+        match &mut *self.executor()? {
+            Executor::Processes(group) => group.run(&inputs).map_err(|e| run_error(&e)),
+            Executor::Threads(session) => session.run_values(inputs),
+            Executor::NotStarted(_) => Err(not_started()),
+        }
+    }
+
+    /// The variables, whole.
+    pub fn list(&self) -> &[MeshPort] {
+        self.plan.plan().meshes.first().map_or(&[], |mesh| &mesh.variables)
+    }
+
+    fn index(&self, name: &str) -> Result<usize, Diagnostics> {
+        let found = self.list().iter().position(|port| port.name == name);
+        found.ok_or_else(|| error(Code::INPUT, format!("the plan has no variable '{name}'")).into())
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Result<Tensor, Diagnostics> {
+        let index = self.index(name)?;
+        match &mut *self.executor()? {
+            Executor::Processes(group) => group.get_variable(index).map_err(|e| run_error(&e)),
+            Executor::Threads(session) => variables(session)?.get(name).map_err(|e| run_error(&e)),
+            Executor::NotStarted(_) => Err(not_started()),
+        }
+    }
+
+    /// Sets the value of a variable.
+    pub fn set(&self, name: &str, value: &Tensor) -> Result<(), Diagnostics> {
+        let index = self.index(name)?;
+        match &mut *self.executor()? {
+            Executor::Processes(group) => group.set_variable(index, value).map_err(|e| run_error(&e)),
+            Executor::Threads(session) => variables(session)?.set(name, value).map_err(|e| run_error(&e)),
+            Executor::NotStarted(_) => Err(not_started()),
+        }
+    }
+
+    /// Gives every variable its initial value.
+    pub fn reset(&self) -> Result<(), Diagnostics> {
+        match &mut *self.executor()? {
+            Executor::Processes(group) => group.reset_variables().map_err(|e| run_error(&e)),
+            Executor::Threads(session) => variables(session).map(SessionVariables::reset),
+            Executor::NotStarted(_) => Err(not_started()),
+        }
+    }
+}
+
+fn variables(session: &of_driver::Session) -> Result<SessionVariables<'_>, Diagnostics> {
+    session.variables().ok_or_else(|| error(Code::INPUT, "the plan has no variables").into())
+}
+
+fn not_started() -> Diagnostics {
+    error(Code::RUN, "the ranks are not started").into()
+}
+
+/// The program and arguments that start a rank: this interpreter, with the paths that it has for modules now.
+pub fn worker(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
+    let sys = py.import("sys")?;
+    let program: Option<PathBuf> = sys.getattr("executable")?.extract()?;
+    let program = program.filter(|program| !program.as_os_str().is_empty()).ok_or_else(|| {
+        PyValueError::new_err("this program does not say which Python interpreter it is (sys.executable)")
+    })?;
+    let path = sys.getattr("path")?.repr()?.to_string();
+    let code = format!("import sys; sys.path[:] = {path}; from of_opt import _native; _native.serve_rank()");
+    Ok(vec![program, "-c".into(), code.into()])
+}
+
+/// Serves a rank of a session of another process.
+#[pyfunction]
+pub fn serve_rank(py: Python<'_>) -> PyResult<()> {
+    let served = py.detach(|| of_transport::serve_rank(&Backends::builtin().loaders));
+    served.map_err(|why| crate::error::raised(py, &error(Code::RUN, why).into()))
+}
