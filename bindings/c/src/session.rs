@@ -97,12 +97,12 @@ impl Executor {
         }
     }
 
-    fn run_into(&mut self, inputs: &mut [Value], outputs: &mut Vec<Value>) -> Result<(), RunError> {
+    fn run_into(&mut self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<(), RunError> {
         match self {
             Executor::One(session) => session.run_into(inputs, outputs),
             #[cfg(feature = "ranks")]
             Executor::Ranks(ranks) => {
-                *outputs = ranks.run(inputs)?;
+                outputs.iter_mut().zip(ranks.run(inputs)?).for_each(|(to, value)| *to = value);
                 Ok(())
             }
         }

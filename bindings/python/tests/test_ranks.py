@@ -1,6 +1,7 @@
 """Sessions on meshes: ranks as threads and as processes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -158,3 +159,33 @@ def test_processes_of_a_launcher_join(tmp_path):
     outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     assert outputs == [f"{-(2 * X + 1).sum()}\n"] * 2
+
+
+@pytest.mark.parametrize("component, launcher", [("openmpi", "mpirun.openmpi"), ("mpich", "mpirun.mpich")])
+def test_processes_of_mpirun_join(component, launcher, tmp_path):
+    """They need no address, may open one session after another, and end MPI when they end."""
+    if shutil.which(launcher) is None:
+        assert component not in os.environ.get("OF_REQUIRE", "").split(","), f"{launcher} is missing"
+        pytest.skip(f"SKIPPED: {launcher} is not installed ('cargo xtask mpi')")
+    plan = tmp_path / "ranks.plan"
+    counter().save(plan)
+    program = textwrap.dedent(
+        """
+        import sys
+        import numpy as np
+        import of_opt
+
+        plan = of_opt.Plan.load(sys.argv[1])
+        for _ in range(2):
+            session = of_opt.Session(plan, ranks=2)
+            session.run({"x": np.ones((4, 6), np.float32)})
+            print(session.variables["state"].sum())
+        """
+    )
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    cores = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+    environment = {**os.environ, **root, **cores, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [launcher, "-n", "2", sys.executable, "-c", program, str(plan)]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    # Lines of both ranks may be mixed.
+    assert (out.returncode, out.stdout.count("24.0")) == (0, 4), out

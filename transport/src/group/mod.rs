@@ -208,7 +208,7 @@ impl RankGroup {
                 return Err(GroupError::Launcher(what));
             }
             mpi.finalize_at_exit();
-            let invitation = mpi.invite(options.join_timeout)?;
+            let invitation = mpi.invite(options.join_timeout, |_| Ok(None))?;
             placement.rendezvous = Some(invitation.rendezvous);
             placement.token = Some(invitation.token);
         }

@@ -17,6 +17,7 @@ use crate::environment::Launcher;
 use crate::error::JoinError;
 use crate::peer::host_name;
 use crate::rendezvous::RendezvousServer;
+use crate::tls::Tls;
 use library::Calls;
 pub(crate) use stream::MpiStream;
 
@@ -91,18 +92,23 @@ impl Mpi {
     }
 
     /// Where the ranks come together. The first rank makes a token and serves the rendezvous in a thread: at loopback where all
-    /// ranks are on its host, else at a free port under the host's name. All ranks call this at the same time.
+    /// ranks are on its host, else at a free port under the host's name. `tls` gives the identity of the job with this token for
+    /// encrypted connections. All ranks call this at the same time.
     ///
     /// # Errors
     /// When the library fails, or the first rank cannot serve.
-    pub fn invite(&self, timeout: Duration) -> Result<Invitation, JoinError> {
+    pub fn invite(
+        &self,
+        timeout: Duration,
+        tls: impl FnOnce(&str) -> Result<Option<Tls>, String>,
+    ) -> Result<Invitation, JoinError> {
         let failed = JoinError::Mpi;
         let hosts = self.calls.gather(own_host().as_bytes()).map_err(failed)?;
         let is_local = hosts.chunks_exact(HOST).all(|host| host == own_host().as_bytes());
         let mut bytes = vec![0; INVITATION];
         let mut served = Ok(());
         if self.rank == 0 {
-            match self.serve(is_local, timeout) {
+            match self.serve(is_local, timeout, tls) {
                 Ok(Invitation { rendezvous, token }) => {
                     let text = format!("{rendezvous} {token}");
                     let len = text.len().min(INVITATION);
@@ -121,10 +127,16 @@ impl Mpi {
         Ok(Invitation { rendezvous: rendezvous.into(), token: token.into() })
     }
 
-    fn serve(&self, is_local: bool, timeout: Duration) -> Result<Invitation, JoinError> {
+    fn serve(
+        &self,
+        is_local: bool,
+        timeout: Duration,
+        tls: impl FnOnce(&str) -> Result<Option<Tls>, String>,
+    ) -> Result<Invitation, JoinError> {
         let token = crate::new_token().map_err(JoinError::io("make a token"))?;
+        let tls = tls(&token).map_err(JoinError::Mpi)?;
         let ip = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-        let server = RendezvousServer::bind(SocketAddr::from((ip, 0)), self.ranks, &token)?;
+        let server = RendezvousServer::bind(SocketAddr::from((ip, 0)), self.ranks, &token)?.with_tls(tls);
         let port = server.address()?.port();
         // It tells the ranks what is wrong, and they say it.
         let serve = move || {

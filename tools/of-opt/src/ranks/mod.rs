@@ -260,9 +260,10 @@ pub fn join(
     let mpi = mpi::start(options, &placement, needed)?;
     let is_served = mpi.is_some() && placement.rendezvous.is_none();
     if let Some(mpi) = mpi.as_ref().filter(|_| placement.rendezvous.is_none()) {
-        let invitation = mpi.invite(options.join_timeout).map_err(|e| join_error(&e))?;
-        placement.rendezvous = Some(invitation.rendezvous);
-        placement.token = placement.token.or(Some(invitation.token));
+        let of_job = |token: &str| tls(options, hosts.as_ref(), Some(token)).map_err(|e| e.to_string());
+        let invitation = mpi.invite(options.join_timeout, of_job).map_err(|e| join_error(&e))?;
+        // That of the environment is not needed.
+        (placement.rendezvous, placement.token) = (Some(invitation.rendezvous), Some(invitation.token));
     }
     let Some(rendezvous) = placement.rendezvous.clone() else {
         let hint = "--rendezvous HOST:PORT, the same on all ranks: a host and a free port of rank 0";
@@ -273,6 +274,8 @@ pub fn join(
     let token = placement.token.clone();
     let tls = tls(options, hosts.as_ref(), token.as_deref())?;
     let identity = Identity::new(placement.rank, needed, plan_hash(plan), token.as_deref().unwrap_or_default());
+    // MPI does not encrypt: it then says where the rendezvous is, and no more.
+    let for_data = mpi.clone().filter(|_| tls.is_none());
     let identity = identity.with_tls(tls);
     let serve = placement.rank == 0 && launcher != Launcher::OfOpt && !is_served;
     let link = match options.transport {
@@ -291,7 +294,7 @@ pub fn join(
         join_timeout,
         peer_timeout,
         link,
-        mpi: mpi.clone(),
+        mpi: for_data,
         recorder: recorder.clone(),
     };
     let transport = ProcessTransport::join(&identity, &options).map_err(|e| {

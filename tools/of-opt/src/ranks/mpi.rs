@@ -1,14 +1,15 @@
 //! MPI for the ranks of mpirun and srun.
 
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use of_diag::{Code, Diagnostics};
+use of_diag::{Code, Diagnostics, Renderer};
 use of_driver::error;
-use of_transport::{Launcher, Mpi, Placement};
+use of_transport::{Launcher, Mpi, Placement, host_name};
 
 use super::{RankOptions, TlsChoice, TransportChoice, join_error, launch};
 use crate::exit;
@@ -51,7 +52,7 @@ pub fn is_supervised() -> bool {
 /// Starts a rank with this process' arguments, standard streams and connection to mpirun, and waits for its end.
 ///
 /// # Errors
-/// When it cannot be started, or a signal ends it. Where it fails by itself, it has said why, and this process ends with its code.
+/// When it cannot be started. Where it fails, this process ends with its code.
 pub fn supervise(rank: u32) -> Result<(), Diagnostics> {
     let failed = |e: std::io::Error| error(Code::RUN, format!("rank {rank} cannot be started: {e}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -70,8 +71,14 @@ pub fn supervise(rank: u32) -> Result<(), Diagnostics> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
         (_, Some(signal)) => {
+            // At once: mpirun may end this process before the others have said it.
+            let what = format!("rank {rank} (process {} on {}) was ended by signal {signal}", child.id(), host_name());
+            let again = "start it again with --resume, where it is a training with --snapshot";
+            let ended = error(Code::RUN, what).hint(format!("a job does not go on without one of its ranks; {again}"));
+            // Where stderr is closed, there is no one to tell.
+            let _ = std::io::stderr().write_all(Renderer::default().render(&ended).as_bytes());
             std::thread::sleep(LAST_WORDS);
-            Err(error(Code::RUN, format!("rank {rank} was ended by signal {signal}")).into())
+            std::process::exit(128 + signal)
         }
         (code, None) => std::process::exit(code.unwrap_or(1)),
     }
