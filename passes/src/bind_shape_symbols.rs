@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Dim, Func, Graph, OpId, Rewriter, Tensor, ValueId};
-use of_ops::OpSpec;
 use of_ops::elementwise::{Cast, Div, Eq, Max, Select};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, MAX_AXES, Reshape};
 use of_ops::nn::Resize;
 use of_ops::reduction::ReduceProd;
 use of_ops::structural::{Constant, ShapeOf};
+use of_ops::{Op, OpSpec};
 
 use crate::matchers::{def, dims};
 
@@ -35,13 +35,17 @@ pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
         if rw.graph().dims_value(given).is_some() || empty(rw.graph(), data.operands[0]) {
             continue;
         }
-        let (def, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
+        let (def, mut attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
         rw.rewrite(op, &[]);
         let is_i64 = rw.graph().ty(given).as_tensor().is_some_and(|t| t.dtype == DType::I64);
         let given = if is_i64 { given } else { rw.create_one(Cast::to(DType::I64), &[given])? };
         let reshape = as_op::<Reshape>(rw.graph(), op);
         let resolved = match &reshape {
-            Some(r) => resolve(&mut rw, r, operands[0], given)?,
+            // A 0 that is left is an extent of 0.
+            Some(r) => {
+                attrs = Reshape { allowzero: true }.attrs();
+                resolve(&mut rw, r, operands[0], given)?
+            }
             None => given,
         };
         let Some(known) = as_bound_extents(&mut rw, resolved)? else { continue };
@@ -72,6 +76,9 @@ fn name_input_extents(rw: &mut Rewriter<'_>) {
     }
 }
 
+/// What stands for an extent that cannot be.
+const NO_EXTENT: i64 = -2;
+
 /// The extents of a reshape as numbers: 0 and -1 in its shape operand replaced by what they stand for.
 fn resolve(rw: &mut Rewriter<'_>, op: &Reshape, x: ValueId, shape: ValueId) -> Result<ValueId, Diagnostic> {
     let number = |rw: &mut Rewriter<'_>, n: i64| rw.create_one(Constant { value: Tensor::from_i64s(&[n]) }, &[]);
@@ -82,8 +89,8 @@ fn resolve(rw: &mut Rewriter<'_>, op: &Reshape, x: ValueId, shape: ValueId) -> R
         let kept = rank.min(count);
         let mut own = rw.create_one(ShapeOf { start: Some(0), end: Some(kept as i64) }, &[x])?;
         if kept < count {
-            // The operand has no such axis: the reshape refuses a 0 there.
-            let rest = rw.create_one(Constant { value: Tensor::from_i64s(&vec![0; count - kept]) }, &[])?;
+            // The operand has no such axis, so a 0 there is an error, as a negative extent is.
+            let rest = rw.create_one(Constant { value: Tensor::from_i64s(&vec![NO_EXTENT; count - kept]) }, &[])?;
             own = rw.create_one(Concat { axis: 0 }, &[own, rest])?;
         }
         let zero = number(rw, 0)?;

@@ -47,7 +47,7 @@ impl Patience {
 impl Ranks {
     /// Threads.
     pub fn threads(plan: &Arc<PlanFile>, options: &SessionOptions) -> Ranks {
-        Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::NotStarted(options.clone())) }
+        Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::NotStarted(*options)) }
     }
 
     /// So many processes, of which this is one. `worker` starts another.
