@@ -167,14 +167,19 @@ impl ImageInput {
     }
 }
 
-/// The picture in a file: JPEG by a fast decoder, which leaves rare kinds such as arithmetic coding to that of the op
+/// Bytes of a picture that the fast decoder makes at most.
+const MAX_JPEG_BYTES: usize = 256 << 20;
+
+/// The picture in a file: JPEG by a fast decoder, which leaves large pictures, and rare kinds such as arithmetic coding, to that of the op
 /// `of.image_decoder`, as all other formats are.
 fn decoded(file: &[u8]) -> Result<Picture, String> {
     if file.starts_with(&[0xff, 0xd8, 0xff]) {
         let options = DecoderOptions::new_fast().set_strict_mode(true).jpeg_set_out_colorspace(ColorSpace::RGB);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
-        if let Ok(pixels) = decoder.decode()
+        if decoder.decode_headers().is_ok()
             && let Some((width, height)) = decoder.dimensions()
+            && width * height * 3 <= MAX_JPEG_BYTES
+            && let Ok(pixels) = decoder.decode()
             && pixels.len() == width * height * 3
         {
             return Ok(Picture { width, height, pixels });

@@ -1,5 +1,6 @@
 //! Images of a data set that stay encoded, in their files, until a batch needs them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ impl EncodedImage {
         }
     }
 
-    fn read(&self) -> Result<Arc<[u8]>, Diagnostics> {
+    fn read(&self) -> Result<Cow<'_, [u8]>, Diagnostics> {
         let failed = |path: &Path, e: &std::io::Error| Diagnostics::from(io_error(path, "read", e));
         match self {
             EncodedImage::File(path) => Ok(std::fs::read(path).map_err(|e| failed(path, &e))?.into()),
@@ -54,7 +55,7 @@ impl EncodedImage {
                 file.read_exact_at(&mut out, *offset).map_err(|e| failed(archive, &e))?;
                 Ok(out.into())
             }
-            EncodedImage::Held { bytes, .. } => Ok(Arc::clone(bytes)),
+            EncodedImage::Held { bytes, .. } => Ok(Cow::Borrowed(bytes)),
         }
     }
 }
