@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
+use of_ir::{Dim, Func, Module, PartialKind, Sbp, Type, ValueId};
 use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS};
 use of_ops::training::variables;
 use of_plan::{
@@ -30,10 +30,11 @@ pub struct MeshFuncs<'m> {
 }
 
 /// Values that ranks can exchange.
-pub(crate) const EXCHANGED: &str = "tensors of known extents, none of them 0, whose elements are whole bytes";
+pub(crate) const EXCHANGED: &str = "tensors of known rank, with no extent of 0, whose elements are whole bytes";
 
 /// How to make other values exchangeable.
-pub(crate) const EXCHANGED_HINT: &str = "give numbers to open dimensions (--shape), cast small integers to i8, and keep strings and empty tensors on one device";
+pub(crate) const EXCHANGED_HINT: &str =
+    "cast small integers to i8, and keep strings, empty tensors and values of unknown rank on one device";
 
 /// The plan's form of an SBP component along one axis.
 pub fn axis_layout(sbp: Sbp) -> AxisLayout {
@@ -55,7 +56,9 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
             Diagnostic::error(Code::UNSUPPORTED, mesh.whole.loc.clone(), what).hint(EXCHANGED_HINT)
         };
         let t = ty.as_tensor().ok_or_else(unsupported)?;
-        let mut dims = t.fixed_dims().filter(|d| !d.contains(&0)).ok_or_else(unsupported)?;
+        let extent = |d: &Dim| d.as_const().map_or(Some(of_plan::OPEN), |n| (n > 0).then_some(n));
+        let shape = t.shape.as_ref().ok_or_else(unsupported)?;
+        let mut dims = shape.iter().map(extent).collect::<Option<Vec<i64>>>().ok_or_else(unsupported)?;
         if t.dtype.bits().is_none_or(|b| b < 8) {
             return Err(unsupported());
         }
@@ -64,7 +67,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
             |s: Sbp| if let (Sbp::Split(d), true) = (s, microbatches.is_some()) { Sbp::Split(d.max(1) - 1) } else { s };
         if let Some(t) = microbatches {
             dims.remove(0);
-            dims.iter_mut().skip(t.axis as usize).take(1).for_each(|n| *n *= t.count as usize);
+            dims.iter_mut().skip(t.axis as usize).take(1).for_each(|n| *n *= i64::from(t.count));
         }
         let mut layout: Vec<AxisLayout> = match &t.sbp {
             Some(s) => s.axes.iter().copied().map(outer).map(axis_layout).collect(),
@@ -73,7 +76,6 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
         if let Some(part) = t.sbp.as_ref().and_then(|s| mesh.module.meshes.get(&*s.mesh)?.part) {
             layout.insert(part.axis.min(layout.len()), AxisLayout::at(part.index as u32));
         }
-        let dims = dims.into_iter().map(|d| d as i64).collect();
         Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, microbatches })
     };
     let ports = |names: &[String], values: &[ValueId], microbatches: &str| {

@@ -49,5 +49,8 @@ pub fn rendezvous(g: &Graph, op: OpId) -> Result<(BackendTransfer, Vec<usize>), 
 /// The reason for the refusal.
 pub(crate) fn exchanged(g: &Graph, op: OpId, backend: &dyn Backend) -> Result<(), String> {
     let (rendezvous, mesh) = rendezvous(g, op).map_err(|d| d.message)?;
+    if rendezvous.transfer.is_open() {
+        return Err("the runtime alone exchanges values whose extents a run decides".into());
+    }
     backend.exchanges(&rendezvous, &mesh)
 }

@@ -8,7 +8,7 @@ use of_ops::OpSpec;
 use of_ops::boxing::ShardingConstraint;
 use of_ops::training::{InitialValue, variables};
 use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
-use of_passes::specialize::Bindings;
+use of_passes::specialize::{Bindings, scale_symbols};
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
 use of_passes::{Optimize, OptimizeOptions};
 use of_sharding::{MeshSpec, Meshes, early, layout, spmd};
@@ -175,6 +175,15 @@ fn shard(
     let func = main_func(module)?;
     let mut sharded = module_of(func.clone(), module);
     fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?;
+    let devices = MeshSpec::named(&mesh.mesh)?.devices();
+    if mesh.stages.is_none() && devices > 1 {
+        let symbols = split_symbols(main_func(&sharded)?, bindings);
+        if let Some(func) = sharded.main_mut().filter(|_| !symbols.is_empty()) {
+            scale_symbols(func, &symbols, devices as i64)?;
+            let multiples: Vec<String> = symbols.iter().map(|s| format!("{devices}*{s}")).collect();
+            observer.note(&format!("open extents that may be split are multiples: {}", multiples.join(", ")));
+        }
+    }
     let activity = observer.begin("sharding");
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings.clone());
@@ -198,6 +207,23 @@ fn shard(
         observer.note(line.trim_start_matches("// ").trim_end());
     }
     Ok(sharded)
+}
+
+/// The symbols that may be split into equal parts: those of the first axis of an input, and of axes that an input's layout splits.
+fn split_symbols(func: &Func, bindings: &Bindings) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for t in func.graph.args().iter().filter_map(|v| func.graph.ty(*v).as_tensor()) {
+        let splits = |axis: usize| {
+            let is_it = |s: &Sbp| matches!(s, Sbp::Split(d) if usize::from(*d) == axis);
+            t.sbp.as_ref().map_or(axis == 0, |sbp| sbp.axes.iter().any(is_it))
+        };
+        let dims = t.shape.iter().flatten().enumerate().filter(|(axis, _)| splits(*axis));
+        out.extend(dims.filter(|(_, d)| !d.is_unknown()).filter_map(|(_, d)| Some(d.as_symbol()?.to_string())));
+    }
+    out.retain(|symbol| !bindings.contains_key(symbol));
+    out.sort();
+    out.dedup();
+    out
 }
 
 /// The functions of the ranks, and for each rank the index of its function.

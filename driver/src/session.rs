@@ -140,8 +140,13 @@ impl std::ops::Index<&str> for Outputs {
 pub fn entry_point(plan: &PlanFile) -> Result<Cow<'_, Program>, Diagnostics> {
     let plan = plan.plan();
     if let Some(mesh) = plan.meshes.first() {
-        let port =
-            |p: &MeshPort| Port { name: p.name.clone(), dtype: p.dtype, dims: p.dims.clone(), ..Port::default() };
+        let port = |p: &MeshPort| Port {
+            name: p.name.clone(),
+            dtype: p.dtype,
+            dims: p.dims.clone(),
+            object: p.is_open(),
+            ..Port::default()
+        };
         let (inputs, outputs) = (mesh.inputs.iter().map(port).collect(), mesh.outputs.iter().map(port).collect());
         return Ok(Cow::Owned(Program { name: mesh.name.clone(), inputs, outputs, ..Program::default() }));
     }

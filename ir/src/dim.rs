@@ -301,6 +301,17 @@ impl Dim {
         if self.size() > Dim::MAX_SIZE { Dim::unknown() } else { self }
     }
 
+    /// The largest number that divides the dimension whatever the symbols are; 0 for the dimension 0.
+    pub fn content(&self) -> u64 {
+        let gcd = |mut a: u64, mut b: u64| {
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        };
+        self.terms.iter().fold(self.constant.unsigned_abs(), |content, (_, k)| gcd(content, k.unsigned_abs()))
+    }
+
     /// `self / by` where the division leaves no remainder for any value of the symbols, provided `by` is not zero.
     pub fn exact_div(&self, by: &Dim) -> Option<Dim> {
         if let Some(c) = by.as_const() {
@@ -509,6 +520,14 @@ mod tests {
         let found = Dim::solve_all(&[(&product, 12), (&(&n + &Dim::from(1i64)), 4)]);
         assert_eq!((found.get("N"), found.get("M")), (Some(&3), Some(&3)));
         assert_eq!((&n * &Dim::from(4i64)).solve(6), Some(("N".into(), None)));
+    }
+
+    #[test]
+    fn content_divides_every_value() {
+        let [n, m] = ["N", "M"].map(Dim::symbol);
+        let sum = &(&(&n * &m) * &Dim::from(12i64)) + &(&(&n * &Dim::from(8i64)) + &Dim::from(4i64));
+        assert_eq!(sum.content(), 4);
+        assert_eq!([n.content(), Dim::from(6i64).content(), Dim::from(0i64).content()], [1, 6, 0]);
     }
 
     #[test]

@@ -76,6 +76,21 @@ fn substitute(d: &Dim, bindings: &Bindings) -> Dim {
     d.substitute(&|s| bindings.get(s).map(|v| Dim::from(*v)))
 }
 
+/// Makes symbols multiples of a number: each stands for what it was, divided by `by`. Shape inference is repeated.
+///
+/// # Errors
+/// When an op does not accept the shapes.
+pub fn scale_symbols(func: &mut Func, symbols: &[String], by: i64) -> Result<(), Diagnostics> {
+    let scaled = |s: &str| symbols.iter().any(|own| own == s).then(|| &Dim::symbol(s) * &Dim::from(by));
+    let mut rw = Rewriter::new(&mut func.graph, "specialize");
+    for i in 0..rw.graph().value_slots() {
+        let Some(v) = rw.graph().value_at(i) else { continue };
+        let ty = rw.graph().ty(v).map_dims(&mut |d| d.substitute(&scaled));
+        rw.set_type(v, ty);
+    }
+    infer_shapes(func)
+}
+
 /// Replaces the bound symbols everywhere and repeats shape inference.
 ///
 /// # Errors

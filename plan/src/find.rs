@@ -1,6 +1,6 @@
 //! Choosing the program whose inputs fit.
 
-use crate::{ElementType, Extent, MeshProgram, Plan, PlanFile, Port, Program};
+use crate::{ElementType, Extent, MeshPort, MeshProgram, Plan, PlanFile, Port, Program};
 
 /// What is known of an input value: its element type and extents, or nothing for sequences and optionals.
 pub type InputDims<'a> = Option<(ElementType, &'a [i64])>;
@@ -131,18 +131,29 @@ impl Port {
     }
 }
 
+impl MeshPort {
+    /// The port's type for people: `f32[?, 3, 224, 224]`, with `?` for an open extent.
+    pub fn type_text(&self) -> String {
+        let dims: Vec<_> = self.dims.iter().map(|d| if *d < 0 { "?".to_string() } else { d.to_string() }).collect();
+        format!("{}[{}]", self.dtype(), dims.join(", "))
+    }
+}
+
 impl MeshProgram {
     /// Checks inputs of these types; the error names the input that does not fit, and why.
     pub fn accepts(&self, inputs: &[InputDims<'_>]) -> Result<(), FindError> {
-        let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}{:?}", p.name, p.dtype(), p.dims)).collect();
+        let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text())).collect();
         let variants = format!("the plan takes ({})", ports.join(", "));
         if inputs.len() != self.inputs.len() {
             return Err(FindError::Count { got: inputs.len(), variants });
         }
         for (index, (port, given)) in self.inputs.iter().zip(inputs).enumerate() {
             let problem = match given {
-                Some((dtype, dims)) if *dtype == port.dtype() && *dims == port.dims => continue,
-                Some((dtype, dims)) => format!("is {dtype}{dims:?} and must be {}{:?}", port.dtype(), port.dims),
+                Some((dtype, dims)) if *dtype == port.dtype() => match port.check(&self.extents(), dims) {
+                    Ok(()) => continue,
+                    Err(problem) => problem,
+                },
+                Some((dtype, dims)) => format!("is {dtype}{dims:?} and must be {}", port.type_text()),
                 None => "must be a tensor".into(),
             };
             return Err(FindError::Input { input: port.name.clone(), index, problem, variants });

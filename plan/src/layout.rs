@@ -55,6 +55,15 @@ impl AxisLayout {
     }
 }
 
+/// An extent of a whole tensor that a run decides.
+pub const OPEN: i64 = -1;
+
+/// The number of slices of a tensor's axis on a mesh.
+pub fn slices(layout: &[AxisLayout], mesh: &[usize], axis: usize) -> usize {
+    let is_split = |l: &AxisLayout| l.kind() == LayoutKind::Split && l.dim as usize == axis;
+    layout.iter().zip(mesh).filter(|(l, _)| is_split(l)).map(|(_, n)| *n).product()
+}
+
 /// Whether the rank at `coords` of a mesh has a part of a tensor with this layout.
 pub fn holds(layout: &[AxisLayout], coords: &[usize]) -> bool {
     layout.iter().zip(coords).all(|(l, c)| l.kind() != LayoutKind::At || l.dim as usize == *c)

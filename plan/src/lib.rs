@@ -73,7 +73,7 @@ pub use file::PlanFile;
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use largest_values::{LargeValue, binary_size, largest_values};
-pub use layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
+pub use layout::{AxisLayout, LayoutKind, OPEN, block, coords, holds, partial_kind, slices};
 pub use mapped_bytes::zeroed_pages;
 pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};
 pub use phases::{Phase, ScheduleLoop};

@@ -1,7 +1,7 @@
 //! Programs on a mesh: each rank runs the template of all ranks that do the same, on its own part of every tensor.
 
 use crate::ElementType;
-use crate::layout::{AxisLayout, LayoutKind, block, holds};
+use crate::layout::{AxisLayout, LayoutKind, OPEN, block, holds, slices};
 
 /// An entry point that several ranks run together.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -35,7 +35,7 @@ pub struct MeshPort {
     /// Element type.
     #[prost(enumeration = "ElementType", tag = "2")]
     pub dtype: i32,
-    /// Extents of the whole tensor.
+    /// Extents of the whole tensor; -1 where a run decides. Then all parts are equal.
     #[prost(int64, repeated, tag = "3")]
     pub dims: Vec<i64>,
     /// Its layout along each axis of the mesh.
@@ -59,6 +59,44 @@ pub struct Microbatches {
 }
 
 impl MeshPort {
+    /// Whether a run decides some of its extents.
+    pub fn is_open(&self) -> bool {
+        self.dims.contains(&OPEN)
+    }
+
+    /// The same with the extents of a whole tensor of a run.
+    pub fn of_whole(&self, dims: &[i64]) -> MeshPort {
+        MeshPort { dims: dims.to_vec(), ..self.clone() }
+    }
+
+    /// The same with the extents that a rank's part of it has in a run.
+    pub fn of_part(&self, mesh: &[usize], part: &[i64]) -> Option<MeshPort> {
+        let extent = |(axis, (d, own)): (usize, (&i64, &i64))| match *d {
+            OPEN => own.checked_mul(slices(&self.layout, mesh, axis) as i64),
+            known => Some(known),
+        };
+        let dims = self.dims.iter().zip(part).enumerate().map(extent).collect::<Option<Vec<i64>>>()?;
+        Some(self.of_whole(&dims))
+    }
+
+    /// Checks the extents of a whole tensor; the error says which does not fit.
+    pub fn check(&self, mesh: &[usize], dims: &[i64]) -> Result<(), String> {
+        if dims.len() != self.dims.len() {
+            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), self.dims.len()));
+        }
+        for (axis, (want, got)) in self.dims.iter().zip(dims).enumerate() {
+            let slices = slices(&self.layout, mesh, axis) as i64;
+            let place = format!("has extent {got} at dimension {axis}, which must be");
+            match *want {
+                OPEN if got % slices != 0 => return Err(format!("{place} a multiple of {slices}, its slices")),
+                OPEN => {}
+                known if known != *got => return Err(format!("{place} {known}")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The number of microbatches; 1 where there are none.
     pub fn count(&self) -> usize {
         self.microbatches.map_or(1, |t| t.count as usize)

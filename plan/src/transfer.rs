@@ -5,7 +5,7 @@
 //! owner of a pipeline stage, and from every rank along partial axes, whose values are reduced. So all-gather,
 //! reduce-scatter, all-to-all, slice and the send of a pipeline stage are one task with different layouts.
 
-use crate::layout::{AxisLayout, LayoutKind, block, coords, holds, partial_kind};
+use crate::layout::{AxisLayout, LayoutKind, OPEN, block, coords, holds, partial_kind, slices};
 
 /// The transfer of a tensor between layouts: the same description for all ranks that take part.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -17,7 +17,7 @@ pub struct Transfer {
     /// Axes of the mesh along which ranks exchange data, ascending. Ranks that differ along other axes do not take part.
     #[prost(uint32, repeated, tag = "2")]
     pub axes: Vec<u32>,
-    /// Extents of the tensor that those ranks hold together.
+    /// Extents of the tensor that those ranks hold together; -1 where a run decides. Then all parts are equal.
     #[prost(int64, repeated, tag = "3")]
     pub dims: Vec<i64>,
     /// The layout before, along each of `axes`.
@@ -157,8 +157,34 @@ impl Transfer {
         if kinds.next().is_some_and(|first| kinds.any(|k| k != first)) {
             return Err("partial values of several kinds".into());
         }
-        let count = self.dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d).filter(|n| *n > 0));
+        if self.is_open() && all().any(|l| l.kind() == LayoutKind::At) {
+            return Err("stages exchange tensors of known extents".into());
+        }
+        let known = self.dims.iter().filter(|d| **d != OPEN);
+        let count = known.copied().try_fold(1i64, |n, d| n.checked_mul(d).filter(|n| *n > 0));
         count.map(|_| ()).ok_or_else(|| format!("no tensor has extents {:?}", self.dims))
+    }
+
+    /// Whether a run decides some of its extents.
+    pub fn is_open(&self) -> bool {
+        self.dims.contains(&OPEN)
+    }
+
+    /// The same where a rank's part has these extents before; nothing where it cannot have them.
+    pub fn of_part(&self, group: &Group, part: &[i64]) -> Option<Transfer> {
+        let slices = |axis: usize| slices(&self.from, &group.shape, axis) as i64;
+        let extent = |(axis, (d, own)): (usize, (&i64, &i64))| match *d {
+            OPEN => own.checked_mul(slices(axis)),
+            known => Some(known),
+        };
+        let dims = self.dims.iter().zip(part).enumerate().map(extent).collect::<Option<Vec<i64>>>()?;
+        let whole = Transfer { dims, ..self.clone() };
+        (whole.part_dims(group, false) == part).then_some(whole)
+    }
+
+    /// The extents of the part of this rank of a group, before or after.
+    pub fn part_dims(&self, group: &Group, after: bool) -> Vec<i64> {
+        self.held(group, group.me, after).into_iter().map(|(_, n)| n as i64).collect()
     }
 
     /// Whether every rank has all that it needs, so that none waits for another.
@@ -184,8 +210,10 @@ impl Transfer {
         Group { shape, ranks, me }
     }
 
-    fn extents(&self) -> Vec<usize> {
-        self.dims.iter().map(|d| *d as usize).collect()
+    /// The extents. An open one has an element for each rank of the group, so that each has a part.
+    fn extents(&self, group: &Group) -> Vec<usize> {
+        let all = group.ranks.len();
+        self.dims.iter().map(|d| usize::try_from(*d).unwrap_or(all)).collect()
     }
 
     /// Elements that member `i` of a group holds, before or after.
@@ -200,7 +228,7 @@ impl Transfer {
     /// The block that member `i` of a group has, before or after, where it has one.
     pub(crate) fn held(&self, group: &Group, i: usize, after: bool) -> Block {
         let layout = if after { &self.to } else { &self.from };
-        block(layout, &group.shape, &coords(&group.shape, i), &self.extents())
+        block(layout, &group.shape, &coords(&group.shape, i), &self.extents(group))
     }
 
     /// The participants of the rendezvous of `rank`, itself included: those of its group that have a part before or after; none where it has
@@ -302,6 +330,20 @@ mod tests {
         assert_eq!(columns.elements(), 6);
         let scalar = Runs::of(&[], &[]);
         assert_eq!((scalar.starts().collect::<Vec<_>>(), scalar.elements()), (vec![0], 1));
+    }
+
+    #[test]
+    fn runs_decide_open_extents() {
+        let split = AxisLayout::split(0);
+        let t = transfer(&[-1, 5], &[split, split], &[AxisLayout::of(LayoutKind::Broadcast), split]);
+        t.check(&[2, 2]).unwrap();
+        let g = t.group(&[2, 2], 3);
+        let whole = t.of_part(&g, &[3, 5]).unwrap();
+        assert_eq!((whole.dims.as_slice(), whole.part_dims(&g, true)), (&[12, 5][..], vec![6, 5]));
+        assert_eq!(t.of_part(&g, &[3, 4]), None);
+        assert_eq!(t.of_part(&g, &[i64::MAX, 5]), None);
+        let stages = Transfer { from: vec![AxisLayout::at(0), split], ..t };
+        assert!(stages.check(&[2, 2]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use of_plan::{
 };
 
 use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
-use crate::boxing::BoxingCall;
+use crate::boxing::{BoxingCall, OpenTransfer};
 use crate::combine::combine;
 use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
@@ -182,10 +182,15 @@ impl<'a> Binder<'a> {
     fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {
         let rank_context = self.rank_context.ok_or(SessionError::Alone)?;
         let dtype = self.program.registers.get(exec.dst as usize).map(|register| register.dtype());
-        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::register(exec.dst, 0))).zip(dtype);
-        let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
-        let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
-        let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
+        let dtype = dtype.ok_or_else(|| broken(task))?;
+        let odd = || SessionError::Combine { task: task.name.clone(), dtype: dtype.name() };
+        if let Some(src) = self.object(&exec.src) {
+            let call = OpenTransfer::new(&exec.transfer, rank_context, dtype, src, exec.dst).ok_or_else(odd)?;
+            return Ok(BoundTask::OpenTransfer(Box::new(call)));
+        }
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::register(exec.dst, 0)));
+        let (src, dst) = buffers.ok_or_else(|| broken(task))?;
+        let call = BoxingCall::new(exec, rank_context, dtype, src, dst).ok_or_else(odd)?;
         if let Some(thread) = self.transfers
             && is_concurrent(self.program, task)
         {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use of_plan::Extent;
 use smallvec::SmallVec;
 
-use crate::boxing::BoxingCall;
+use crate::boxing::{BoxingCall, OpenTransfer};
 use crate::clock::Instant;
 use crate::combine::Combine;
 use crate::control::ControlCall;
@@ -37,7 +37,9 @@ pub(crate) enum BoundTask {
     CopyObject { src: u32, dst: u32 },
     /// A rank's part of a transfer.
     Boxing(Box<BoxingCall>),
-    /// The same, while the rank goes on with other tasks.
+    /// The same for values of open extents.
+    OpenTransfer(Box<OpenTransfer>),
+    /// A rank's part of a transfer, while the rank goes on with other tasks.
     Transfer(TransferCall),
     /// Copies the caller's value into a register.
     Feed { port: usize, to: RegisterRef },
@@ -169,6 +171,7 @@ impl BoundTask {
                 RunError::Internal(what) => context.internal(&what),
                 other => other,
             }),
+            BoundTask::OpenTransfer(call) => call.run(context),
             BoundTask::Transfer(call) => call.begin(context).map(|_| ()),
             BoundTask::Feed { port, to } => context.feed(*port, to),
             BoundTask::Fetch { port, from } => context.fetch(*port, from),

@@ -2,11 +2,12 @@
 
 use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 
-use crate::RunError;
 use crate::combine::{Combine, combine, identity_element};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
+use crate::task_context::Context;
 use crate::transport::{Stopped, TransferBlock};
+use crate::{RunError, Value};
 
 /// A rank's part of a transfer, over its transport.
 #[derive(Debug)]
@@ -175,6 +176,68 @@ impl BoxingCall {
         let target = self.dst.bytes_mut(iteration);
         let target = target.ok_or_else(|| RunError::Internal("receives into a constant".into()))?;
         self.transfer.run_with(self.src.bytes(iteration), target, concurrent).map_err(|Stopped| RunError::Stopped)
+    }
+}
+
+/// A rank's part of a transfer of open extents, from one object register to another.
+pub(crate) struct OpenTransfer {
+    transfer: Transfer,
+    rank_context: RankContext,
+    dtype: ElementType,
+    src: u32,
+    dst: u32,
+    /// For the extents of the last run: most runs have the same.
+    last: Option<OpenPart>,
+}
+
+/// What follows from the extents of the rank's part before: the transfer, and the extents of its part after.
+struct OpenPart {
+    before: Vec<i64>,
+    after: Vec<i64>,
+    transfer: RankTransfer,
+}
+
+impl OpenTransfer {
+    /// Between object registers `src` and `dst`; `None` where elements of the type cannot be reduced.
+    pub fn new(
+        transfer: &Transfer,
+        rank_context: &RankContext,
+        dtype: ElementType,
+        src: u32,
+        dst: u32,
+    ) -> Option<Self> {
+        // The extents of an example say whether the elements can be reduced.
+        RankTransfer::new(transfer, rank_context, dtype)?;
+        let (transfer, rank_context) = (transfer.clone(), rank_context.clone());
+        Some(Self { transfer, rank_context, dtype, src, dst, last: None })
+    }
+
+    /// Executes the rendezvous with the other ranks.
+    pub fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        let guard = context.objects.read(self.src, context.iteration);
+        let value = guard.as_deref().and_then(Option::as_ref).and_then(Value::as_tensor);
+        let value = value.ok_or_else(|| context.empty(self.src))?;
+        let bytes = value.bytes().ok_or_else(|| context.internal("sends a value that has no bytes"))?;
+        let part = match self.last.take().filter(|last| last.before == value.dims()) {
+            Some(last) => last,
+            None => self.part(value.dims()).ok_or_else(|| {
+                let what = format!("sends a part of {:?}, which its layout does not have", value.dims());
+                context.internal(&what)
+            })?,
+        };
+        let mut target = context.room(self.dst, &part.after, part.transfer.bytes().1)?;
+        let room = target.bytes_mut().ok_or_else(|| context.internal("receives into a value that has no bytes"))?;
+        part.transfer.run(bytes, room).map_err(|Stopped| RunError::Stopped)?;
+        drop(guard);
+        self.last = Some(part);
+        context.store(self.dst, Some(target.into()))
+    }
+
+    fn part(&self, before: &[i64]) -> Option<OpenPart> {
+        let group = self.transfer.group(&self.rank_context.mesh, self.rank_context.rank);
+        let whole = self.transfer.of_part(&group, before)?;
+        let transfer = RankTransfer::new(&whole, &self.rank_context, self.dtype)?;
+        Some(OpenPart { before: before.to_vec(), after: whole.part_dims(&group, true), transfer })
     }
 }
 

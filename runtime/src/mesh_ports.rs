@@ -1,5 +1,7 @@
 //! The ports of a mesh: whole inputs are cut into the parts of ranks, and whole outputs are put together from them.
 
+use std::borrow::Cow;
+
 use of_plan::{
     FindError, InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Runs, coords, holds, partial_kind, parts,
 };
@@ -44,9 +46,20 @@ pub(crate) fn scatter(program: &MeshProgram, inputs: &[Value], rank: usize, own:
     let ports = &program.inputs;
     for (index, part) in parts(ports, &coords(&program.extents(), rank)).into_iter().zip(own) {
         let port = &ports[index];
-        let whole = inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+        let whole = inputs.get(index).and_then(Value::as_tensor).ok_or_else(|| odd(port))?;
         let Value::Tensor(part) = part else { return Err(odd(port)) };
-        scatter_port(program, port, whole, rank, part)?;
+        let bytes = whole.bytes().ok_or_else(|| odd(port))?;
+        if !port.is_open() {
+            scatter_port(program, port, bytes, rank, part)?;
+            continue;
+        }
+        let port = port.of_whole(whole.dims());
+        let mesh = program.extents();
+        let dims: Vec<i64> = port.block(&mesh, &coords(&mesh, rank), 0).iter().map(|(_, n)| *n as i64).collect();
+        if part.dims() != dims {
+            *part = Tensor::zeros(port.dtype(), dims).map_err(|_| odd(&port))?;
+        }
+        scatter_port(program, &port, bytes, rank, part)?;
     }
     Ok(())
 }
@@ -79,15 +92,30 @@ pub(crate) fn scatter_port(
     Ok(())
 }
 
-/// Output `index` whole. `part` gives the bytes of a rank's output, by the number of the rank and of the output.
+/// Output `index` whole. `part` gives a rank's output, by the number of the rank and of the output.
 pub(crate) fn gather<'a>(
     program: &MeshProgram,
     index: usize,
-    part: &dyn Fn(usize, usize) -> Option<&'a [u8]>,
+    part: &dyn Fn(usize, usize) -> Option<&'a Tensor>,
 ) -> Result<Value, RunError> {
     let port = &program.outputs[index];
-    let whole = gather_port(program, port, &|rank| part(rank, gathered(program, rank, index)?))?;
+    let part = |rank: usize| part(rank, held(program, rank, index)?);
+    let port = run_port(program, port, part(0))?;
+    let whole = gather_port(program, &port, &|rank| part(rank)?.bytes())?;
     Ok(whole.into())
+}
+
+/// A port with the extents of a run, of which a rank has this part.
+pub(crate) fn run_port<'p>(
+    program: &MeshProgram,
+    port: &'p MeshPort,
+    own: Option<&Tensor>,
+) -> Result<Cow<'p, MeshPort>, RunError> {
+    if !port.is_open() {
+        return Ok(Cow::Borrowed(port));
+    }
+    let whole = own.and_then(|part| port.of_part(&program.extents(), part.dims()));
+    whole.map(Cow::Owned).ok_or_else(|| odd(port))
 }
 
 /// The value of a port, whole. `part` gives the bytes of a rank's part.
@@ -124,19 +152,20 @@ pub(crate) fn contributes(program: &MeshProgram, port: &MeshPort, rank: usize) -
     holds(&port.layout, &coords) && !copy
 }
 
-/// The number of a rank's output that becomes part of output `index`.
-pub(crate) fn gathered(program: &MeshProgram, rank: usize, index: usize) -> Option<usize> {
-    let own = contributes(program, &program.outputs[index], rank);
+/// The number of a rank's output that is its part of output `index`.
+pub(crate) fn held(program: &MeshProgram, rank: usize, index: usize) -> Option<usize> {
     let coords = coords(&program.extents(), rank);
-    parts(&program.outputs, &coords).into_iter().position(|of| own && of == index)
+    parts(&program.outputs, &coords).into_iter().position(|of| of == index)
 }
 
 /// Zeros of the types of ports, which are tensors.
 pub(crate) fn zeros_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
     let zeros = |port: &Port| {
-        let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
+        // A run decides open extents.
+        let dims: Vec<i64> = port.dims.iter().map(|d| (*d).max(0)).collect();
+        let bytes = port.dtype().byte_len(&dims).unwrap_or(u64::MAX);
         let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-        let zeros = Tensor::zeros(port.dtype(), port.dims.as_slice());
+        let zeros = Tensor::zeros(port.dtype(), dims);
         Ok(zeros.map_err(|_| memory(&format!("input `{}`", port.name), bytes, source))?.into())
     };
     ports.iter().map(zeros).collect()

@@ -221,7 +221,7 @@ impl MeshSession {
             return Err(error);
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
-        let part = |rank: usize, part: usize| self.buffers.get(rank)?.outputs.get(part)?.as_tensor()?.bytes();
+        let part = |rank: usize, part: usize| self.buffers.get(rank)?.outputs.get(part)?.as_tensor();
         (0..self.program().outputs.len()).map(|i| gather(self.program(), i, &part)).collect()
     }
 

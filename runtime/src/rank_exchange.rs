@@ -6,7 +6,7 @@ use std::sync::Arc;
 use of_plan::{MeshPort, MeshProgram, PlanFile, Runs, Task};
 
 use crate::flight_recorder::{FlightRecorder, Phase};
-use crate::mesh_ports::{contributes, gather_port};
+use crate::mesh_ports::{contributes, gather_port, run_port};
 use crate::task_context::place;
 use crate::transport::{StopReason, TransferBlock, Transport};
 use crate::{RunError, Session, Tensor};
@@ -52,13 +52,16 @@ impl RankExchange {
         contributes(self.program(), port, self.rank)
     }
 
-    /// Output `index` whole, on all ranks. `own` are the bytes of this rank's part.
-    pub fn gather_output(&self, index: usize, own: Option<&[u8]>) -> Result<Tensor, RunError> {
+    /// Output `index` whole, on all ranks. `own` is this rank's part.
+    pub fn gather_output(&self, index: usize, own: Option<&Tensor>) -> Result<Tensor, RunError> {
         let port = &self.program().outputs[index];
-        if self.contributes(port) && own.is_none() {
+        if self.contributes(port) && own.and_then(Tensor::bytes).is_none() {
             return Err(RunError::Internal(format!("output `{}` has no part", port.name)));
         }
-        let whole = self.gather(port, u32::MAX - index as u32, Receivers::All, own.unwrap_or_default())?;
+        let port = &*run_port(self.program(), port, own)?;
+        // A part that does not count is not sent.
+        let own = own.filter(|_| self.contributes(port)).and_then(Tensor::bytes).unwrap_or_default();
+        let whole = self.gather(port, u32::MAX - index as u32, Receivers::All, own)?;
         whole.ok_or_else(|| RunError::Internal(format!("output `{}` is on no rank", port.name)))
     }
 
@@ -73,6 +76,10 @@ impl RankExchange {
     /// The rendezvous with number `id`: the numbers above those of the plan's transfers are of outputs and variables.
     fn gather(&self, port: &MeshPort, id: u32, to: Receivers, own: &[u8]) -> Result<Option<Tensor>, RunError> {
         let (program, me) = (self.program(), self.rank);
+        if port.dims.contains(&0) {
+            // No rank has an element of it.
+            return gather_port(program, port, &|_| Some(&[])).map(Some);
+        }
         let receives = |rank: usize| to == Receivers::All || rank == 0;
         let block = Runs::of(&[(0, own.len())], &[(0, own.len())]);
         let receivers = (0..program.ranks.len()).filter(|other| *other != me && receives(*other));

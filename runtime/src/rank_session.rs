@@ -9,7 +9,7 @@ use crate::clock::Instant;
 use crate::device::CodeMap;
 use crate::flight_recorder::Phase;
 use crate::memory_budget::check_memory;
-use crate::mesh_ports::{check_inputs, gathered, scatter, verified_mesh, zeros_for};
+use crate::mesh_ports::{check_inputs, held, scatter, verified_mesh, zeros_for};
 use crate::rank_exchange::RankExchange;
 use crate::rank_variables::RankVariables;
 use crate::session::{code_error, worker_count};
@@ -134,8 +134,8 @@ impl RankSession {
 
     /// An output, for which all ranks send their parts to all others.
     fn whole_output(&self, index: usize) -> Result<Value, RunError> {
-        let position = gathered(self.program(), self.exchange.rank(), index);
-        let own = position.and_then(|at| self.outputs.get(at)?.as_tensor()?.bytes());
+        let position = held(self.program(), self.exchange.rank(), index);
+        let own = position.and_then(|at| self.outputs.get(at)?.as_tensor());
         self.exchange.gather_output(index, own).map(Value::from)
     }
 }

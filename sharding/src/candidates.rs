@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use of_ir::{Graph, OpId, PartialKind, Sbp, SbpSignature, ValueDef, ValueId};
 use smallvec::SmallVec;
 
+use crate::cost;
 use crate::layout::{self, Layout};
 
 /// Kinds of partial values, sorted.
@@ -88,11 +89,12 @@ pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
 pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[Kinds]) -> Vec<Candidate> {
     let data = g.op(op);
     let lists: Vec<Vec<SbpSignature>> = shape.iter().map(|d| usable(g, op, *d, kinds)).collect();
+    let devices = shape.iter().product();
     let dims: Vec<Option<Vec<usize>>> = data
         .operands
         .iter()
         .chain(&data.results)
-        .map(|v| g.ty(*v).as_tensor().and_then(of_ir::TensorType::fixed_dims))
+        .map(|v| g.ty(*v).as_tensor().and_then(|t| cost::extents(t, devices)))
         .collect();
     let n = data.operands.len();
     let mut seen: HashMap<Candidate, ()> = HashMap::new();

@@ -1,6 +1,6 @@
 //! Op costs on one device: the roofline of arithmetic and memory traffic.
 
-use of_ir::{Graph, OpId, Sbp, ValueId};
+use of_ir::{Dim, Graph, OpId, Sbp, TensorType, ValueId};
 
 use crate::MeshSpec;
 use crate::layout::{self, Layout};
@@ -39,10 +39,21 @@ pub fn single_device_seconds(g: &Graph, op: OpId, mesh: &MeshSpec) -> f64 {
     (work.flops / work.peak).max(of_ops::work::of(g, op).bytes() / mesh.bandwidth)
 }
 
-/// Size in bytes and dimensions of a value, where it is a tensor of known extents.
-pub fn size(g: &Graph, v: ValueId) -> Option<(f64, Vec<usize>)> {
+/// Size in bytes and extents of a value, where it is a tensor whose extents have names. An open extent counts as
+/// [`of_ops::work::OPEN`] in the size. As an extent it is the number of slices that it has for any values of its symbols: what
+/// divides it, where the number of devices does, and 1 elsewhere.
+pub fn size(g: &Graph, v: ValueId, devices: usize) -> Option<(f64, Vec<usize>)> {
     let t = g.ty(v).as_tensor()?;
-    let dims = t.fixed_dims()?;
-    let bits = t.dtype.bits()? as f64;
-    Some((dims.iter().map(|d| *d as f64).product::<f64>() * bits / 8.0, dims))
+    t.dtype.bits()?;
+    Some((of_ops::work::bytes(g.ty(v)), extents(t, devices)?))
+}
+
+/// The extents of [`size`].
+pub fn extents(t: &TensorType, devices: usize) -> Option<Vec<usize>> {
+    let extent = |d: &Dim| match d.as_const() {
+        Some(n) => usize::try_from(n).ok(),
+        None if d.is_unknown() => None,
+        None => usize::try_from(d.content()).ok().map(|n| if n.is_multiple_of(devices.max(1)) { n } else { 1 }),
+    };
+    t.shape.as_ref()?.iter().map(extent).collect()
 }

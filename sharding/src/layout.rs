@@ -1,6 +1,6 @@
 //! Layouts: the placement of the elements of a tensor on a mesh, one [`Sbp`] per mesh axis.
 
-use of_ir::{PartialKind, Sbp};
+use of_ir::{Dim, PartialKind, Sbp};
 use smallvec::SmallVec;
 
 /// One [`Sbp`] for each axis of a mesh. Where several mesh axes split one tensor axis, each splits what the axes before
@@ -74,6 +74,22 @@ pub fn block(layout: &Layout, mesh: &[usize], coords: &[usize], dims: &[usize]) 
     out
 }
 
+/// Extents of the part that the device at `coords` holds; `None` where an open extent is not a multiple of its slices.
+pub fn part(layout: &Layout, mesh: &[usize], coords: &[usize], shape: &[Dim]) -> Option<Vec<Dim>> {
+    let slices = |axis: usize| slices(layout, mesh, axis);
+    let known: Option<Vec<usize>> = shape
+        .iter()
+        .enumerate()
+        .map(|(axis, d)| d.as_const().map_or_else(|| Some(slices(axis)), |n| usize::try_from(n).ok()))
+        .collect();
+    let own = block(layout, mesh, coords, &known?);
+    let extent = |(axis, (d, (_, len))): (usize, (&Dim, (usize, usize)))| match d.as_const() {
+        Some(_) => Some(Dim::from(len)),
+        None => d.exact_div(&Dim::from(slices(axis))),
+    };
+    shape.iter().zip(own).enumerate().map(extent).collect()
+}
+
 /// Dimensions of the largest part, which the first device holds.
 pub fn local_dims(layout: &Layout, mesh: &[usize], dims: &[usize]) -> Vec<usize> {
     block(layout, mesh, &vec![0; mesh.len()], dims).into_iter().map(|(_, len)| len).collect()
@@ -118,6 +134,16 @@ mod tests {
         assert_eq!(local_dims(&l, &[2, 2], &[7]), [2]);
         assert!(fits(&l, &[2, 2], &[4]) && !fits(&l, &[2, 2], &[3]));
         assert_eq!(rank(&[2, 3], &coords(&[2, 3], 5)), 5);
+    }
+
+    #[test]
+    fn open_extents_split_evenly() {
+        let l: Layout = [Sbp::Split(0), Sbp::Split(0)].into_iter().collect();
+        let n = Dim::symbol("N");
+        let of = |shape: &[Dim]| part(&l, &[2, 2], &[0, 1], shape);
+        assert_eq!(of(&[&n * &Dim::from(8i64), 5i64.into()]), Some(vec![&n * &Dim::from(2i64), 5i64.into()]));
+        assert_eq!(of(&[7i64.into(), n.clone()]), Some(vec![2i64.into(), n.clone()]));
+        assert_eq!(of(&[&n * &Dim::from(2i64)]), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ type Routers = HashMap<(String, usize, Vec<PartialKind>), Router>;
 /// the number of steps.
 ///
 /// # Errors
-/// An operand without a layout on its mesh, or that is not a tensor of known extents.
+/// An operand without a layout on its mesh, or that is not a tensor whose extents are known or have names.
 pub fn insert_boxing(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnostics> {
     let mut errors = Diagnostics::default();
     let mut routers = Routers::new();
@@ -85,12 +85,15 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
         return Err(wrong("the operand has no layout on the mesh").hint("run 'infer-sbp' or 'shard' first"));
     };
     let to = sbp(result).ok_or_else(|| wrong("the result has no layout on the mesh"))?;
-    let Some((bytes, dims)) = cost::size(rw.graph(), value) else {
+    let Some((bytes, dims)) = cost::size(rw.graph(), value, meshes.ranks().devices()) else {
         let (what, hint) = match rw.graph().ty(value) {
             Type::Tensor(t) if t.dtype == of_ir::DType::String => {
                 ("strings cannot be sent between devices", "replicate the tensor")
             }
-            _ => ("the operand is not a tensor of known extents", "bind its symbolic dimensions with 'specialize'"),
+            _ => (
+                "the operand is not a tensor whose extents are known or have names",
+                "bind its dimensions with 'specialize'",
+            ),
         };
         return Err(wrong(what).hint(hint));
     };

@@ -110,7 +110,10 @@ impl Microbatches {
         let data = |i: usize| !carried.contains(&(i as i64));
         let first = |v: &ValueId| g.ty(*v).as_tensor().and_then(|t| t.fixed_dims()?.first().copied());
         let extent = g.args().iter().enumerate().filter(|(i, _)| data(*i)).find_map(|(_, v)| first(v));
-        let extent = extent.ok_or_else(|| error("no input can be split into microbatches".into()))?;
+        let extent = extent.ok_or_else(|| {
+            error("no input of known extents can be split into microbatches".into())
+                .hint("give numbers to open dimensions (--shape)")
+        })?;
         if extent % count != 0 {
             return Err(error(format!("a batch of {extent} cannot be split into {count} equal microbatches")));
         }

@@ -175,20 +175,20 @@ impl<'a> Model<'a> {
         &self.func.graph
     }
 
-    /// Errors for inputs of unknown extents, whose sizes cannot be compared.
+    /// Errors for inputs whose extents have no names, so that nothing is known of their sizes.
     fn open_inputs(&self) -> Diagnostics {
         let g = self.graph();
-        let known = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_some());
+        let known = |v: &ValueId| cost::size(g, *v, self.mesh.devices()).is_some();
         let open = g.args().iter().zip(&self.func.inputs).filter(|(v, _)| !known(v));
         let error = |(v, name): (&ValueId, &String)| {
-            let what = format!("input '{name}' is {}, not a tensor of known extents", g.ty(*v));
+            let what = format!("input '{name}' is {}, not a tensor whose extents are known or have names", g.ty(*v));
             Diagnostic::error(Code::SHAPE, self.func.loc.clone(), what)
-                .hint("bind its symbolic dimensions: --shape, or the pass 'specialize'")
+                .hint("give its extents: --shape, or the pass 'specialize'")
         };
         Diagnostics(open.map(error).collect())
     }
 
-    /// The transfers of a value; `None` where it is not a tensor of known extents and therefore replicated.
+    /// The transfers of a value; `None` where it is not a tensor whose extents have names, and therefore replicated.
     pub fn transfers(&self, v: ValueId) -> Option<&Rc<Transfers>> {
         self.of_value[v.index()].as_ref()
     }
@@ -228,7 +228,7 @@ impl<'a> Model<'a> {
         for v in live_values(g) {
             let i = v.index();
             let mut kinds = std::mem::take(&mut wanted[i]);
-            let Some((bytes, whole)) = cost::size(g, v) else { continue };
+            let Some((bytes, whole)) = cost::size(g, v, self.mesh.devices()) else { continue };
             let dims = self.parts[i].clone().unwrap_or(whole);
             kinds.sort_unstable();
             let key = (dims, bytes.to_bits(), kinds);
@@ -308,7 +308,7 @@ impl<'a> Model<'a> {
         if data.def.traits().constant {
             if let [v] = data.results.as_slice()
                 && (self.annotation(*v).is_some()
-                    || cost::size(g, *v).is_some_and(|(b, _)| b > REPLICATED_CONSTANT_BYTES))
+                    || cost::size(g, *v, self.mesh.devices()).is_some_and(|(b, _)| b > REPLICATED_CONSTANT_BYTES))
             {
                 self.add_source(NodeKind::Op(op), *v);
             }
@@ -426,6 +426,11 @@ impl<'a> Model<'a> {
             "the mesh is {:?}: an axis cannot be split among more devices than it has elements",
             self.shape
         ));
+        let open = g.ty(v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
+        let d = match open {
+            true => d.note("an open extent must be known to be a multiple of its slices, such as 4*N"),
+            false => d,
+        };
         Some(d.hint("annotate another layout, or let 'shard' choose"))
     }
 

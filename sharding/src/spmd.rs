@@ -8,17 +8,19 @@
 
 use std::collections::HashMap;
 
-use of_diag::{Code, Diagnostic};
-use of_ir::{Attr, Blob, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Attr, Blob, Dim, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{Send, ShardingConstraint, Transfer};
-use of_ops::structural::Constant;
+use of_ops::elementwise::{Div, Eq, Gt, Mul, Select};
+use of_ops::movement::Reshape;
+use of_ops::structural::{Constant, ShapeOf, Size};
 use of_ops::time::{PIPELINE, TimeShape};
 use of_ops::training::{CARRIED, INITIAL_VALUES, InitialValue, VARIABLES, variables};
 
-use crate::Meshes;
 use crate::layout::{self, Layout};
 use crate::lower::collective;
+use crate::{Meshes, cost};
 
 /// Transfer ids per collective, since a collective may take two steps.
 const IDS_PER_TRANSFER: i64 = 2;
@@ -53,6 +55,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
     let mut rw = Rewriter::new(&mut out.graph, "spmd");
     rw.number_symbols_above(&func.graph);
     for v in func.graph.args().iter().filter(|v| builder.is_here(**v)).collect::<Vec<_>>() {
+        builder.check_part(*v, &func.loc)?;
         let arg = rw.add_arg(entry, builder.ty(*v), func.graph.name(*v).cloned());
         builder.values.insert(*v, arg);
     }
@@ -111,8 +114,10 @@ pub fn rank_classes(func: &Func, meshes: &Meshes) -> Vec<usize> {
     let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
     let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
     let sbp = |v: ValueId| g.ty(v).as_tensor()?.sbp.clone();
+    // Parts of open extents are equal.
+    let extents = |v: ValueId| cost::extents(g.ty(v).as_tensor()?, meshes.ranks().devices());
     let whole: Vec<(NdSbp, Vec<usize>)> =
-        values.filter_map(|v| Some((sbp(v)?, layout_of(g, v)?.1))).filter(|(s, _)| uneven(&s.axes)).collect();
+        values.filter_map(|v| Some((sbp(v)?, extents(v)?))).filter(|(s, _)| uneven(&s.axes)).collect();
     let stages: Vec<NdSbp> = (0..g.value_slots()).filter_map(|i| sbp(g.value_at(i)?)).collect();
     let mut names: Vec<&str> = stages.iter().map(|s| &*s.mesh).collect();
     names.sort_unstable();
@@ -162,7 +167,7 @@ impl RankBuilder<'_> {
         self.sbp(v).is_none_or(|s| self.meshes.coords_on(&s.mesh, &self.coords).is_some())
     }
 
-    /// The block of a value that the rank holds.
+    /// The block of a value of known extents that the rank holds.
     fn block(&self, v: ValueId) -> Option<Vec<(usize, usize)>> {
         let (layout, dims) = layout_of(self.whole, v)?;
         let mesh = &self.sbp(v)?.mesh;
@@ -170,12 +175,27 @@ impl RankBuilder<'_> {
         Some(layout::block(&layout, &self.meshes.spec(mesh).shape(), &own, &dims))
     }
 
-    fn part(&self, v: ValueId) -> Option<Vec<usize>> {
-        Some(self.block(v)?.into_iter().map(|(_, n)| n).collect())
+    /// The extents of the rank's part of a value; `None` where it has no layout, no part, or no known extents.
+    fn part(&self, v: ValueId) -> Option<Vec<Dim>> {
+        let (t, sbp) = (self.whole.ty(v).as_tensor()?, self.sbp(v)?);
+        let own = self.meshes.coords_on(&sbp.mesh, &self.coords)?;
+        layout::part(&sbp.axes, &self.meshes.spec(&sbp.mesh).shape(), &own, t.shape.as_ref()?)
     }
 
     fn is_whole(&self, v: ValueId) -> bool {
-        layout_of(self.whole, v).is_none_or(|(l, _)| l.iter().all(|s| *s == of_ir::Sbp::Broadcast))
+        self.sbp(v).is_none_or(|s| s.axes.iter().all(|s| *s == of_ir::Sbp::Broadcast))
+    }
+
+    /// Checks that open extents are multiples of their slices.
+    fn check_part(&self, v: ValueId, loc: &Location) -> Result<(), Diagnostic> {
+        let Type::Tensor(t @ TensorType { shape: Some(_), sbp: Some(_), .. }) = self.whole.ty(v) else { return Ok(()) };
+        if !self.is_here(v) || self.part(v).is_some() {
+            return Ok(());
+        }
+        let what =
+            format!("{} has an open extent that is not known to be a multiple of its slices", Type::Tensor(t.clone()));
+        let hint = "write it as a multiple, such as 4*N, or give it a number (--shape)";
+        Err(Diagnostic::error(Code::SBP, loc.clone(), what).hint(hint))
     }
 
     /// Operands of `op`, and values that ops inside its regions read.
@@ -189,7 +209,7 @@ impl RankBuilder<'_> {
     /// The type of the rank's part.
     fn ty(&self, v: ValueId) -> Type {
         match (self.whole.ty(v), self.part(v)) {
-            (Type::Tensor(t), Some(part)) => Type::Tensor(TensorType::fixed(t.dtype, &part)),
+            (Type::Tensor(t), Some(part)) => Type::Tensor(TensorType { dtype: t.dtype, shape: Some(part), sbp: None }),
             (Type::Tensor(t), None) => Type::Tensor(TensorType { sbp: None, ..t.clone() }),
             (other, _) => other.clone(),
         }
@@ -200,6 +220,7 @@ impl RankBuilder<'_> {
         let data = g.op(op);
         rw.set_location(data.loc.clone());
         let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        data.results.iter().try_for_each(|v| self.check_part(*v, &data.loc))?;
         if data.name() == Send::NAME {
             *next += IDS_PER_TRANSFER;
             return self.send(rw, op, *next - IDS_PER_TRANSFER);
@@ -252,8 +273,34 @@ impl RankBuilder<'_> {
         }
         localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
         let made = rw.create((data.def, data.attrs.clone()), &operands)?;
-        let results = rw.graph().op(made).results.to_vec();
+        let mut results = rw.graph().op(made).results.to_vec();
+        if let ([result], true) = (results.as_mut_slice(), matches!(data.name(), ShapeOf::NAME | Size::NAME)) {
+            *result = self.whole_extents(rw, op, *result)?;
+        }
         self.bind_results(rw, op, &results)
+    }
+
+    /// The extents that an `of.shape` or `of.size` of the whole gives, from those of the rank's part.
+    fn whole_extents(&self, rw: &mut Rewriter<'_>, op: OpId, local: ValueId) -> Result<ValueId, Diagnostic> {
+        let g = self.whole;
+        let x = g.op(op).operands[0];
+        if self.is_whole(x) {
+            return Ok(local);
+        }
+        let dims = g.dims_value(g.op(op).results[0]).unwrap_or_default();
+        if let Some(known) = dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>() {
+            return rw.create_one(Constant { value: constant_like(rw, local, &known) }, &[]);
+        }
+        let own = rw.graph().dims_value(local).unwrap_or_default();
+        // An extent of the whole is the same multiple of the part's for all values of the symbols.
+        let times: Option<Vec<i64>> =
+            dims.iter().zip(&own).map(|(whole, own)| whole.exact_div(own)?.as_const()).collect();
+        let times = times.filter(|times| times.len() == dims.len()).ok_or_else(|| {
+            let what = format!("'{}': the extents of the whole do not follow from the rank's part", g.op(op).name());
+            Diagnostic::error(Code::SBP, g.op(op).loc.clone(), what).hint("give numbers to its open extents (--shape)")
+        })?;
+        let times = rw.create_one(Constant { value: constant_like(rw, local, &times) }, &[])?;
+        rw.create_one(Mul {}, &[local, times])
     }
 
     /// Binds the results of `op` to these values, which must be the rank's parts of them.
@@ -293,17 +340,17 @@ impl RankBuilder<'_> {
         let layout: Layout = others.iter().map(|a| from.axes[*a]).collect();
         let shape: Vec<usize> = others.iter().map(|a| mesh[*a]).collect();
         let coords: Vec<usize> = others.iter().map(|a| own[*a]).collect();
-        let dims = layout::block(&layout, &shape, &coords, &layout_of(self.whole, x)?.1);
+        let dims = layout::part(&layout, &shape, &coords, self.whole.ty(x).as_tensor()?.shape.as_ref()?)?;
         let along = |a: &i64| Some(*mesh.get(usize::try_from(*a).ok()?)? as i64);
         let axis = |a: &i64| Some(self.meshes.axis(&to.mesh, usize::try_from(*a).ok()?) as i64);
         Some(Transfer {
             id,
             ranks: axes.iter().map(along).collect::<Option<_>>()?,
             axes: axes.iter().map(axis).collect::<Option<_>>()?,
-            dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
+            dims: known_extents(&dims),
             from: self.on_all_ranks(from),
             to: self.on_all_ranks(to),
-            local_shape: to_i64s(self.part(y)?),
+            local_shape: known_extents(&self.part(y)?),
             stage_ranks: Vec::new(),
             microbatches: self.microbatches(op),
         })
@@ -329,7 +376,10 @@ impl RankBuilder<'_> {
         let (x, y) = (data.operands[0], data.results[0]);
         let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
         let sides = self.sbp(x).zip(self.sbp(y)).zip(layout_of(self.whole, x));
-        let ((from, to), (_, dims)) = sides.ok_or_else(|| error("an operand or result has no layout"))?;
+        let ((from, to), (_, dims)) = sides.ok_or_else(|| {
+            error("an operand or result has no layout, or open extents")
+                .hint("stages exchange known extents: give numbers to open dimensions (--shape)")
+        })?;
         let parts = self.meshes.part(&from.mesh).zip(self.meshes.part(&to.mesh));
         let (a, b) = parts.ok_or_else(|| error("its meshes are not stages"))?;
         if !self.is_here(x) && !self.is_here(y) {
@@ -346,7 +396,7 @@ impl RankBuilder<'_> {
         let dims = layout::block(&layout, &pick(&shape), &pick(&self.coords), &dims);
         let Type::Tensor(t) = self.whole.ty(y) else { return Err(error("it accepts only tensors")) };
         // A rank without a part gets one element that nothing reads.
-        let part = if self.is_here(y) { self.part(y).unwrap_or_default() } else { vec![1] };
+        let part = if self.is_here(y) { known_extents(&self.part(y).unwrap_or_default()) } else { vec![1] };
         let source = match self.values.get(&x) {
             Some(v) => *v,
             None => {
@@ -362,12 +412,25 @@ impl RankBuilder<'_> {
             dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
             from,
             to,
-            local_shape: to_i64s(part),
+            local_shape: part,
             stage_ranks: to_i64s(vec![a.axis, a.index, b.index]),
             microbatches: self.microbatches(op),
         };
         let result = rw.create_one(transfer, &[source])?;
         if self.is_here(y) { self.bind_results(rw, op, &[result]) } else { Ok(()) }
+    }
+}
+
+/// Extents as `of.transfer` has them: -1 where they are open.
+fn known_extents(dims: &[Dim]) -> Vec<i64> {
+    dims.iter().map(|d| d.as_const().unwrap_or(Transfer::OPEN)).collect()
+}
+
+/// Numbers with the shape of `like`: a list or one number.
+fn constant_like(rw: &Rewriter<'_>, like: ValueId, numbers: &[i64]) -> Tensor {
+    match (rw.graph().ty(like).as_tensor().and_then(TensorType::rank), numbers) {
+        (Some(0), [number]) => Tensor::scalar(*number),
+        _ => Tensor::from_i64s(numbers),
     }
 }
 
@@ -403,7 +466,7 @@ pub(crate) fn slice_constant(value: &Tensor, block: &[(usize, usize)]) -> Option
 }
 
 /// Where an operand of `op` gives the extents of its result: replaces the extents of the whole tensor by those of the
-/// part, which `part` gives.
+/// part, which `part` gives. Open extents of the part are computed from those of the whole.
 ///
 /// # Errors
 /// When the constant cannot be made.
@@ -412,16 +475,40 @@ pub(crate) fn localize_shape_operand(
     whole: &Graph,
     op: OpId,
     operands: &mut [ValueId],
-    part: impl FnOnce(ValueId) -> Option<Vec<usize>>,
+    part: impl FnOnce(ValueId) -> Option<Vec<Dim>>,
 ) -> Result<(), Diagnostic> {
     let Some(k) = of_ops::get(whole, op).and_then(|o| o.shape_operand()) else { return Ok(()) };
     let result = whole.op(op).results[0];
-    let dims = whole.ty(result).as_tensor().and_then(TensorType::fixed_dims);
-    if let Some(part) = part(result).filter(|p| dims.as_ref() != Some(p))
-        && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
-    {
-        let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
-        operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
+    let Some(dims) = whole.ty(result).as_tensor().and_then(|t| t.shape.as_ref()) else { return Ok(()) };
+    let Some(part) = part(result).filter(|p| dims != p) else { return Ok(()) };
+    let Some(spec) = operands.get(k).copied().filter(|v| rw.graph().ty(*v).as_tensor().is_some()) else {
+        return Ok(());
+    };
+    let known: Vec<i64> = part.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
+    let open = part.iter().filter(|d| d.as_const().is_none()).count();
+    // A reshape finds one extent itself.
+    if open == 0 || (open == 1 && whole.op(op).name() == Reshape::NAME) {
+        operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&known) }, &[])?;
+        return Ok(());
     }
+    let given = rw.graph().dims_value(spec).filter(|given| given.len() == part.len());
+    let slices = |axis: usize| match given.as_ref().map(|given| given[axis].as_const()) {
+        // Known extents are replaced below; 0 and -1 say how an extent follows from others.
+        Some(Some(_)) => 1,
+        _ => dims[axis].exact_div(&part[axis]).and_then(|n| n.as_const()).unwrap_or(1),
+    };
+    let slices: Vec<i64> = (0..part.len()).map(slices).collect();
+    let mut list = |numbers: &[i64]| rw.create_one(Constant { value: Tensor::from_i64s(numbers) }, &[]);
+    let (known, slices, zero, open) = (list(&known)?, list(&slices)?, list(&[0])?, list(&[-1])?);
+    let mut own = rw.create_one(Div {}, &[spec, slices])?;
+    if given.is_none() {
+        let is_extent = rw.create_one(Gt {}, &[spec, zero])?;
+        own = rw.create_one(Select {}, &[is_extent, own, spec])?;
+    }
+    if given.is_none_or(|given| part.iter().zip(&given).any(|(own, given)| own.as_const().is_some() && own != given)) {
+        let is_open = rw.create_one(Eq {}, &[known, open])?;
+        own = rw.create_one(Select {}, &[is_open, own, known])?;
+    }
+    operands[k] = own;
     Ok(())
 }

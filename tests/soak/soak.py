@@ -26,11 +26,11 @@ def children(pid):
 
 
 def resident(pid):
-    """Bytes of a process that are in memory: its own, without mapped files and shared memory."""
-    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Rss:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"process {pid} has no memory")
+    """Bytes of a process that are in memory: its own and its share of shared memory, without mapped files, whose pages the
+    system drops and reads again as it likes."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_")}
+    return sizes["Pss_Anon"] + sizes["Pss_Shmem"]
 
 
 def metrics(program, folder):

@@ -14,7 +14,6 @@ use crate::transfer::rendezvous;
 /// From this many bytes on, more than two ranks use a reduce-scatter and an all-gather, as Thakur, Rabenseifner and Gropp do for
 /// long messages ("Optimization of Collective Communication Operations in MPICH", 2005). Each rank then reads twice its data,
 /// instead of the data of all ranks.
-/// has, rather than what all have.
 const MIN_SPLIT_ELEMENTS: u64 = 16384;
 
 impl Lowering<'_, '_> {
@@ -24,12 +23,19 @@ impl Lowering<'_, '_> {
         let data = self.g.op(op);
         let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
         let (x, y) = (data.operands[0], data.results[0]);
-        let (src, dtype) = (self.operand(x)?, self.dtype(x));
-        if matches!(src.buffer, BufferRef::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
+        let open = whole.is_open();
+        // A run compares the extents of an open value, so it must have the type of the operand.
+        let src = if open { self.typed_operand(x)? } else { self.operand(x)? };
+        let dtype = self.dtype(x);
+        if !open && matches!(src.buffer, BufferRef::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
             let what = format!("{} passes between ranks, which exchange only {EXCHANGED}", self.g.ty(x));
             return Err(error(&what).hint(EXCHANGED_HINT));
         }
         let dst = self.new_value(y);
+        if open {
+            self.boxing(op, whole, src, dst);
+            return Ok(());
+        }
         let bytes = self.out.physical.slots[dst].bytes.ok_or_else(|| error("the part of a rank has no known size"))?;
         let sums = matches!((&whole.from[..], &whole.to[..]), ([a], [b])
             if a.kind().is_partial() && b.kind() == LayoutKind::Broadcast);

@@ -1,6 +1,6 @@
 //! `of.transfer`.
 
-use of_ir::{DType, NdSbp, OpError, OpView, TensorType, Type};
+use of_ir::{DType, Dim, DimFn, NdSbp, OpError, OpView, Sbp, TensorType, Type};
 
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
@@ -20,13 +20,14 @@ op! {
             axes: Vec<i64>,
             /// How many ranks there are along each of these.
             ranks: Vec<i64>,
-            /// Extents of what those ranks hold together.
+            /// Extents of what those ranks hold together; [`Transfer::OPEN`] for a multiple of the operand's: by the slices along
+            /// that axis.
             dims: Vec<i64>,
             /// The source placement.
             from: NdSbp,
             /// The target placement.
             to: NdSbp,
-            /// Extents of the rank's part after.
+            /// Extents of the rank's part after; [`Transfer::OPEN`] where they follow from the operand's.
             local_shape: Vec<i64>,
             /// Between stages: the mesh axis that indexes them, the stage that sends, the stage that receives. Ranks of other
             /// stages have nothing of the tensor; none where all ranks along the axes have a part before and after.
@@ -37,6 +38,20 @@ op! {
         },
     }
     samples: |_seed| None;
+}
+
+impl Transfer {
+    /// An extent that the values of symbols decide.
+    pub const OPEN: i64 = -1;
+
+    /// The slices of an axis of the tensor among the ranks that take part.
+    fn slices(&self, layout: &NdSbp, axis: usize) -> i64 {
+        let is_split = |mesh_axis: &i64| {
+            let sbp = usize::try_from(*mesh_axis).ok().and_then(|a| layout.axes.get(a));
+            matches!(sbp, Some(Sbp::Split(d)) if usize::from(*d) == axis)
+        };
+        self.axes.iter().zip(&self.ranks).filter(|(a, _)| is_split(a)).map(|(_, n)| *n).product()
+    }
 }
 
 impl Op for Transfer {
@@ -50,9 +65,18 @@ impl Op for Transfer {
                 "string tensors are on every rank and cannot be transferred",
             ));
         }
-        let part: Option<Vec<usize>> = self.local_shape.iter().map(|d| usize::try_from(*d).ok()).collect();
-        let part = part.ok_or_else(|| OpError::new(of_diag::Code::SHAPE, "an extent is negative"))?;
-        Ok(vec![Type::Tensor(TensorType::fixed(t.dtype, &part))])
+        let extent = |(axis, n): (usize, &i64)| match *n {
+            n if n >= 0 => Ok(Dim::from(n)),
+            Self::OPEN => {
+                let own = t.shape.as_ref().and_then(|s| s.get(axis)).cloned().unwrap_or_else(Dim::unknown);
+                let [before, after] = [&self.from, &self.to].map(|layout| Dim::from(self.slices(layout, axis)));
+                let whole = &own * &before;
+                Ok(whole.exact_div(&after).unwrap_or_else(|| Dim::call(DimFn::FloorDiv, &whole, &after)))
+            }
+            _ => Err(OpError::shape("an extent is negative")),
+        };
+        let shape = self.local_shape.iter().enumerate().map(extent).collect::<Result<_, _>>()?;
+        Ok(vec![Type::Tensor(TensorType { dtype: t.dtype, shape: Some(shape), sbp: None })])
     }
 
     fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {

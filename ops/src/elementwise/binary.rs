@@ -119,6 +119,7 @@ fn dims(op: ScalarOp, cx: &OpView<'_>) -> Option<Vec<Dim>> {
                 ScalarOp::Add => x + y,
                 ScalarOp::Sub => x - y,
                 ScalarOp::Mul => x * y,
+                ScalarOp::Div if y.as_const() == Some(1) => x.clone(),
                 // Dimensions are not negative, so truncation is flooring.
                 ScalarOp::Div if nonnegative(x) && y.as_const().is_some_and(|c| c > 0) => {
                     Dim::call(DimFn::FloorDiv, x, y)

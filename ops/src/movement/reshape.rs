@@ -152,11 +152,16 @@ impl Op for Reshape {
         for (a, b) in group_starts(from, &to) {
             let (Some(s), Some(t)) = (split(a), split(b)) else { continue };
             let signature = first_only(2, s, t);
-            match (from[a].as_const(), to[b].as_const()) {
-                _ if from[a] == to[b] => out.push(signature),
-                // Slices of the outer factor are slices of the product only where all are equally long.
-                (Some(m), Some(n)) if gcd(m, n) > 1 => out.push(signature.for_divisors_of(gcd(m, n))),
-                _ => {}
+            if from[a] == to[b] {
+                out.push(signature);
+                continue;
+            }
+            // Slices of the outer factor are slices of the product only where all are equally long.
+            let common = gcd(from[a].content(), to[b].content());
+            if common > 1
+                && let Ok(common) = i64::try_from(common)
+            {
+                out.push(signature.for_divisors_of(common));
             }
         }
         out
@@ -174,7 +179,7 @@ pub(super) fn like(cx: &mut GradCx<'_, '_>, v: ValueId, of: ValueId) -> Result<V
     cx.rw.create_one(Reshape { allowzero: true }, &[v, dims])
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
+fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -234,10 +234,10 @@ impl Op for Flatten {
             let Some(&first) = long.first() else { return };
             let Some(from) = split(first) else { return };
             let signature = first_only(1, from, of_ir::Sbp::Split(to));
-            match s[first].as_const() {
+            match i64::try_from(s[first].content()) {
                 _ if long.len() == 1 => out.push(signature),
-                Some(n) => out.push(signature.for_divisors_of(n)),
-                None => {}
+                Ok(n) => out.push(signature.for_divisors_of(n)),
+                Err(_) => {}
             }
         };
         group(0..rows, 0);

@@ -1,7 +1,8 @@
 //! `of.shape`.
 
-use of_ir::{DType, Dim, OpView, Tensor, Type};
+use of_ir::{DType, Dim, OpView, SbpSignature, Tensor, Type};
 
+use super::of_any_part;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, sample::Rng, shape};
 
 op! {
@@ -41,6 +42,10 @@ impl Op for ShapeOf {
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
         let s = shape::ranked(cx.tensor(0).ok()?).ok()?;
         Some(s[self.range(s.len())].to_vec())
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        of_any_part(cx)
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

@@ -1,7 +1,8 @@
 //! `of.size`.
 
-use of_ir::{DType, Dim, OpView, Tensor, Type};
+use of_ir::{DType, Dim, OpView, SbpSignature, Tensor, Type};
 
+use super::of_any_part;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, sample::Rng};
 
 op! {
@@ -29,6 +30,10 @@ impl Op for Size {
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
         let s = cx.tensor(0).ok()?.shape.as_ref()?;
         Some(vec![s.iter().fold(Dim::from(1i64), |n, d| &n * d)])
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        of_any_part(cx)
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

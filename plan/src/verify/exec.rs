@@ -203,15 +203,30 @@ fn combined(program: &Program, task: &Task, exec: &CopyExec, left: u64) -> Check
     if whole && same { Ok(()) } else { Err((FindingKind::Type, "it combines elements of different types".into())) }
 }
 
-/// How large its parts are depends on the rank: see [`super::mesh`].
+/// How large its parts are depends on the rank: see [`super::mesh`]. Parts of open extents are objects, whose extents a run compares.
 fn boxing(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BoxingExec) -> Check {
-    if matches!(target(checker, program, task, &exec.src)?, Target::Object) {
-        return Err((FindingKind::Type, "ranks cannot exchange an object".into()));
+    let open = exec.transfer.is_open();
+    let source = target(checker, program, task, &exec.src)?;
+    if matches!(source, Target::Object) != open {
+        return Err((
+            FindingKind::Type,
+            "ranks exchange values of known extents in buffers, and others as objects".into(),
+        ));
     }
     results(program, task, &[exec.dst])?;
     let register = &program.registers[exec.dst as usize];
-    if register.block().is_none() || register.dtype().bits() < 8 {
-        return Err((FindingKind::Type, "ranks exchange elements of whole bytes in a buffer".into()));
+    if register.is_object() != open || (!open && register.block().is_none()) || register.dtype().bits() < 8 {
+        return Err((
+            FindingKind::Type,
+            "ranks exchange elements of whole bytes, in a buffer where they are known".into(),
+        ));
+    }
+    let same = || match exec.src.source {
+        Some(ArgSource::Register(from)) => program.registers[from as usize].dtype() == register.dtype(),
+        _ => false,
+    };
+    if open && (!same() || exec.is_async) {
+        return Err((FindingKind::Type, "a transfer of open extents converts its elements, or is asynchronous".into()));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, HappensBefore};
-use crate::layout::coords;
+use crate::layout::{OPEN, coords};
 use crate::mesh::parts;
 use crate::task_graph::topological_order;
 use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
@@ -238,11 +238,14 @@ impl<'a> Checker<'a> {
             let extent = whole.dims.get(t.axis as usize);
             t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)
         };
+        let cut = |t| !whole.is_open() && cut(t);
         sound && whole.microbatches.is_none_or(cut) && whole.dtype().bits() >= 8 && {
             let part = whole.block(&mesh, &coords(&mesh, rank), 0);
+            let extent = |(d, (_, n)): (&i64, &(usize, usize))| if *d == OPEN { OPEN } else { *n as i64 };
+            let part = whole.dims.iter().zip(&part).map(extent);
             let stacked = whole.microbatches.map(|t| i64::from(t.count));
-            let part: Vec<i64> = stacked.into_iter().chain(part.iter().map(|(_, n)| *n as i64)).collect();
-            !own.object && own.dtype == whole.dtype && own.dims == part
+            let part: Vec<i64> = stacked.into_iter().chain(part).collect();
+            own.object == whole.is_open() && own.dtype == whole.dtype && own.dims == part
         }
     }
 
@@ -306,7 +309,7 @@ impl<'a> Checker<'a> {
                 let message = format!("rank {other} does not take part in the rendezvous of transfer {}", t.id);
                 self.report(FindingKind::Deadlock, &place, message);
             }
-            let Some(Exec::Boxing(exec)) = &task.exec else { continue };
+            let Some(Exec::Boxing(exec)) = task.exec.as_ref().filter(|_| !t.is_open()) else { continue };
             let group = t.group(&mesh, rank as u32);
             let bytes =
                 |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(mine.dtype.bits() / 8));

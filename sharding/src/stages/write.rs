@@ -375,7 +375,9 @@ impl<'a> Writer<'a> {
             };
             vec![rw.create_one(ShardingConstraint { sharding: to }, &operands)?]
         } else {
-            localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
+            localize_shape_operand(rw, g, op, &mut operands, |v| {
+                self.part(v).map(|part| part.into_iter().map(of_ir::Dim::from).collect())
+            })?;
             let made = rw.create((data.def, data.attrs.clone()), &operands)?;
             rw.graph().op(made).results.to_vec()
         };
