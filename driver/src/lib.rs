@@ -76,6 +76,7 @@ pub mod tune;
 mod variables;
 pub mod why_stuck;
 pub mod workload;
+pub mod zoo;
 
 pub use backends::{Backends, load_libraries};
 pub use compiler::{CompiledModel, Compiler};

@@ -14,6 +14,7 @@ use of_plan::{OpenError, PlanFile};
 use crate::error::{error, io_error};
 use crate::input_files;
 use crate::observer::{Observer, Silent};
+use crate::zoo;
 
 /// A model that is not compiled yet.
 pub struct Model {
@@ -119,7 +120,7 @@ impl Model {
     }
 }
 
-/// Reads a model or a plan, detected by name and content.
+/// Reads a model or a plan, detected by name and content; `zoo:NAME` is a model of the zoo ([`crate::zoo`]).
 ///
 /// # Errors
 /// When the file cannot be read, is damaged, or holds an unsupported op.
@@ -138,6 +139,9 @@ pub fn open_for(
     files: &[OsString],
     observer: &dyn Observer,
 ) -> Result<ModelOrPlan, Diagnostics> {
+    if let Some(zoo) = zoo::named(path)? {
+        return Ok(ModelOrPlan::Model(Box::new(zoo.model(zoo::Mode::Inference)?)));
+    }
     match format(path)? {
         Format::Plan if !initializer_inputs.is_empty() => {
             let what = "a plan is compiled already: --initializer-input has no effect on it";
@@ -161,6 +165,9 @@ pub fn open_for(
 /// # Errors
 /// When it cannot be read, is damaged, or holds an unsupported op.
 pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    if let Some(zoo) = zoo::named(path)? {
+        return zoo.model(zoo::Mode::Inference);
+    }
     let is_text = format(path)? == Format::Text;
     if is_text && std::fs::read_to_string(path).is_ok_and(|text| of_stablehlo::is_stablehlo(&text)) {
         return Ok(read_text(path, observer)?.named_after(path));
@@ -173,6 +180,9 @@ pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics
 /// # Errors
 /// As [`Model::open`].
 pub fn open_for_training(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    if let Some(zoo) = zoo::named(path)? {
+        return zoo.model(zoo::Mode::Training);
+    }
     match format(path)? {
         Format::Onnx => {
             let options = of_onnx::Options { separate_copies: true, ..of_onnx::Options::default() };
@@ -195,6 +205,9 @@ fn import_with(path: &Path, options: &of_onnx::Options, observer: &dyn Observer)
 /// # Errors
 /// When it cannot be read or parsed.
 pub fn read_text(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    if let Some(zoo) = zoo::named(path)? {
+        return zoo.model(zoo::Mode::Inference);
+    }
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
     observer.source(&name, &text);

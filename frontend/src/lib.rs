@@ -1,8 +1,8 @@
 //! Building graphs from Rust.
 //!
 //! A [`Builder`] makes one function of `of-ops` ops. Each op is verified when it is added; an error has the location
-//! of the calling line. [`nn`] has layers with named parameters, [`zoo`] has models, [`training`] makes a training
-//! step of a model, [`gpt`] has one of a transformer.
+//! of the calling line. [`nn`] has layers with named parameters, [`zoo`] has models of them for training and inference, [`training`]
+//! makes a training step of a model. [`gpt`] and [`measuring`] have graphs for measuring.
 //!
 //! ```
 //! use of_frontend::Builder;
@@ -24,6 +24,7 @@
 
 mod builder;
 pub mod gpt;
+pub mod measuring;
 pub mod nn;
 pub mod training;
 pub mod zoo;

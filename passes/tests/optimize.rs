@@ -1,11 +1,11 @@
-//! `optimize` on the models of the zoo, by its own cost model.
+//! `optimize` on the graphs for measuring, by its own cost model.
 //!
 //! `cargo test --release -p of-passes --test optimize -- --nocapture` prints the table.
 
 use std::time::Instant;
 
 use of_frontend::Builder;
-use of_frontend::zoo::{ZOO, nasrnn};
+use of_frontend::measuring::{GRAPHS, nasrnn};
 use of_ir::{DType, Module, Tensor, Type};
 use of_ops::Value;
 use of_ops::contraction::MatMul;
@@ -31,12 +31,12 @@ fn optimized(module: &mut Module, options: &str) -> (f64, f64, f64, f64) {
 }
 
 #[test]
-fn zoo_models_cost_less_after_optimize() {
+fn measured_graphs_cost_less_after_optimize() {
     println!(
         "{:14} {:>6} {:>12} {:>12} {:>12} {:>8} {:>10} {:>8} {:>8}",
         "model", "target", "before us", "fused us", "after us", "gain %", "rewrites %", "gap %", "seconds"
     );
-    for (name, make) in ZOO {
+    for (name, make) in GRAPHS {
         for target in ["cpu", "t4"] {
             // Without rules the only gain is from fused activations.
             let (_, joined, ..) = optimized(&mut make().unwrap(), &format!("target={target},rounds=0"));
@@ -110,7 +110,7 @@ fn optimize_is_deterministic() {
 #[test]
 fn optimize_preserves_results() {
     for (name, options) in [("nasrnn", "cpu"), ("nasrnn", "t4"), ("squeezenet", "t4")] {
-        let (_, make) = ZOO.iter().find(|(n, _)| *n == name).unwrap();
+        let (_, make) = GRAPHS.iter().find(|(n, _)| *n == name).unwrap();
         let outputs = |passes: &str| {
             let mut module = make().unwrap();
             run(&mut module, passes);

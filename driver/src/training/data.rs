@@ -170,6 +170,21 @@ impl Dataset {
                 }
             }
         }
+        Dataset::assembled(&found, wanted, classes)
+    }
+
+    /// A data set of columns in memory, for `wanted` in that order. Numbers are converted to the element types of the inputs.
+    ///
+    /// # Errors
+    /// When a column is absent, or columns have different lengths.
+    pub fn of_columns(columns: Vec<(String, Tensor)>, wanted: &[ColumnSpec]) -> Result<Dataset, Diagnostics> {
+        let column = |(name, values)| Column { name, values: Values::Numbers(values) };
+        let found: Vec<Column> = columns.into_iter().map(column).collect();
+        Dataset::assembled(&found, wanted, Vec::new())
+    }
+
+    /// The columns that are wanted, in their types.
+    fn assembled(found: &[Column], wanted: &[ColumnSpec], classes: Vec<String>) -> Result<Dataset, Diagnostics> {
         let mut columns = Vec::with_capacity(wanted.len());
         for spec in wanted {
             let mut own = found.iter().filter(|column| column.name == spec.name);

@@ -151,7 +151,7 @@ pub struct Evaluation {
     pub accuracy: Option<f64>,
 }
 
-/// The columns that data must have: the inputs of a model, then the labels.
+/// The columns that data must have: the inputs of a model, then the labels, if the loss has any.
 ///
 /// # Errors
 /// When the loss does not fit the model.
@@ -161,7 +161,8 @@ pub fn columns(model: &Model, options: &TrainOptions) -> Result<Vec<ColumnSpec>,
     let mut out: Vec<ColumnSpec> =
         func.inputs.iter().zip(&types).map(|(name, ty)| ColumnSpec { name: name.clone(), ty: ty.clone() }).collect();
     let index = output_index(func, options.output.as_deref())?;
-    out.push(ColumnSpec { name: options.labels.clone(), ty: options.loss.label_type(&func.output_types()[index])? });
+    let labels = options.loss.label_type(&func.output_types()[index])?;
+    out.extend(labels.map(|ty| ColumnSpec { name: options.labels.clone(), ty }));
     Ok(out)
 }
 

@@ -56,11 +56,13 @@ pub enum Loss {
         /// The similarity below which a pair is different enough.
         margin: f64,
     },
+    /// The output itself, whose elements are losses: for models that compute their loss. There are no labels but inputs of the model.
+    Output,
 }
 
 /// Names of losses on the command line.
-pub const LOSSES: [&str; 9] =
-    ["cross-entropy", "bce", "mse", "l1", "huber", "focal", "ctc", "contrastive", "cosine-embedding"];
+pub const LOSSES: [&str; 10] =
+    ["cross-entropy", "bce", "mse", "l1", "huber", "focal", "ctc", "contrastive", "cosine-embedding", "output"];
 
 impl Loss {
     /// The loss of this name, with its usual parameters.
@@ -75,6 +77,7 @@ impl Loss {
             "ctc" => Loss::Ctc { blank: 0 },
             "contrastive" => Loss::Contrastive { temperature: 0.5 },
             "cosine-embedding" => Loss::CosineEmbedding { margin: 0.0 },
+            "output" => Loss::Output,
             _ => return None,
         })
     }
@@ -84,11 +87,11 @@ impl Loss {
         matches!(self, Loss::CrossEntropy { .. })
     }
 
-    /// The type of the labels for an output of the model.
+    /// The type of the labels for an output of the model; `None` for a loss without labels.
     ///
     /// # Errors
     /// When the output is no tensor of floats of known rank, or has no axis of classes.
-    pub fn label_type(&self, output: &Type) -> Result<Type, Diagnostic> {
+    pub fn label_type(&self, output: &Type) -> Result<Option<Type>, Diagnostic> {
         let wrong =
             |what: &str| Diagnostic::error(Code::TYPE, of_diag::Location::Unknown, format!("the loss needs {what}"));
         let tensor = output.as_tensor().filter(|t| t.dtype.is_float());
@@ -98,29 +101,35 @@ impl Loss {
         let axis = match *self {
             Loss::CrossEntropy { axis, .. } => axis,
             Loss::Ctc { .. } if rank == 3 => {
-                return Ok(Type::tensor(DType::I64, vec![shape[0].clone(), Dim::symbol(LABEL_LENGTH)]));
+                return Ok(Some(Type::tensor(DType::I64, vec![shape[0].clone(), Dim::symbol(LABEL_LENGTH)])));
             }
             Loss::Ctc { .. } => return Err(wrong("an output of scores [samples, steps, classes]")),
-            Loss::Contrastive { .. } if rank == 2 => return Ok(Type::tensor(DType::I64, vec![shape[0].clone()])),
+            Loss::Contrastive { .. } if rank == 2 => {
+                return Ok(Some(Type::tensor(DType::I64, vec![shape[0].clone()])));
+            }
             Loss::Contrastive { .. } => return Err(wrong("an output of embeddings [samples, size]")),
             Loss::CosineEmbedding { .. } if rank == 3 && shape[1].as_const() == Some(2) => {
-                return Ok(Type::tensor(tensor.dtype, vec![shape[0].clone()]));
+                return Ok(Some(Type::tensor(tensor.dtype, vec![shape[0].clone()])));
             }
             Loss::CosineEmbedding { .. } => return Err(wrong("an output of pairs of embeddings [samples, 2, size]")),
-            _ => return Ok(Type::tensor(tensor.dtype, shape)),
+            Loss::Output => return Ok(None),
+            _ => return Ok(Some(Type::tensor(tensor.dtype, shape))),
         };
         let axis = of_ops::shape::axis(axis, rank).ok().filter(|axis| *axis > 0);
         let axis = axis.ok_or_else(|| wrong("an output with an axis of classes behind that of the samples"))?;
         let labels: Shape = (0..rank).filter(|a| *a != axis).map(|a| shape[a].clone()).collect();
-        Ok(Type::tensor(DType::I64, labels))
+        Ok(Some(Type::tensor(DType::I64, labels)))
     }
 
     /// The loss of an output against labels. A softmax at the end of a model is left out, because cross entropy has its own.
     ///
     /// # Errors
     /// When the types do not fit.
-    pub(super) fn build(&self, b: &mut Builder, output: ValueId, labels: ValueId) -> ValueResult {
+    pub(crate) fn build(&self, b: &mut Builder, output: ValueId, labels: Option<ValueId>) -> ValueResult {
+        // Without labels the output is the loss.
+        let Some(labels) = labels else { return Arithmetic::new(b).mean(output) };
         match *self {
+            Loss::Output => Arithmetic::new(b).mean(output),
             Loss::CrossEntropy { smoothing, ignore, axis } => {
                 cross_entropy(b, output, labels, (smoothing, ignore, axis))
             }

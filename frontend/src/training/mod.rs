@@ -167,10 +167,12 @@ pub fn training(module: &Module, spec: &TrainingSpec<'_>) -> Result<Training, Di
             plain(Code::NAME, format!("the model has no output '{name}'; there are {known}"))
         })?,
     };
-    for taken in [spec.labels.as_str(), RATE, COUNT, ACCUMULATED, LOSS_SCALE, LOSS_SCALE_AGE] {
+    let labels = (spec.loss != Loss::Output).then_some(spec.labels.as_str());
+    for taken in labels.into_iter().chain([RATE, COUNT, ACCUMULATED, LOSS_SCALE, LOSS_SCALE_AGE]) {
         if func.inputs.iter().any(|input| input == taken) {
             let what = format!("the model has an input '{taken}', which training adds");
-            return Err(plain(Code::NAME, what).hint("give labels another name").into());
+            let hint = "give labels another name, or the loss 'output' if the model computes its loss";
+            return Err(plain(Code::NAME, what).hint(hint).into());
         }
     }
     let (train, parameters) = step::train_func(module, func, index, spec)?;

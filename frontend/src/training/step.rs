@@ -1,9 +1,11 @@
 //! The functions of a training: the step and the evaluation.
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Attr, DType, Func, Module, Type, ValueId};
+use of_ir::{Attr, DType, Elements, Func, Module, OpId, Tensor, Type, ValueId};
+use of_ops::elementwise::{Add, Cast, Div, Max, Mul, Sub};
 use of_ops::list::as_op;
 use of_ops::nn::{BatchNorm, BatchNormTraining};
+use of_ops::structural::{Constant, Size};
 use of_ops::training::{CARRIED, Gradient, INITIAL_VALUES, VARIABLES};
 
 use super::dropout::{randomize, replace};
@@ -58,7 +60,7 @@ pub(super) fn train_func(
     }
     normalize_by_batch(&mut b, &mut outputs, &mut variables)?;
     let labels = spec.loss.label_type(b.ty(outputs[index]))?;
-    let labels = b.input(&spec.labels, labels);
+    let labels = labels.map(|labels| b.input(&spec.labels, labels));
     let rate = b.input(RATE, Type::fixed(DType::F32, &[]));
     let mut updates = Updates::new(&mut b, spec, rate, &mut variables)?;
     let counts: Vec<ValueId> = std::iter::once(updates.before).chain(updates.accumulated).collect();
@@ -87,10 +89,10 @@ pub(super) fn eval_func(
     let variables: Vec<Variable> = inputs.into_iter().map(|(_, variable, _)| variable).collect();
     let output = values[index];
     let labels = spec.loss.label_type(b.ty(output))?;
-    let labels = b.input(&spec.labels, labels);
+    let labels = labels.map(|labels| b.input(&spec.labels, labels));
     let loss = spec.loss.build(&mut b, output, labels)?;
     let mut outputs = vec![("loss", loss)];
-    if spec.loss.has_classes() {
+    if let Some(labels) = labels.filter(|_| spec.loss.has_classes()) {
         outputs.push(("correct", super::loss::correct(&mut b, spec.loss, output, labels)?));
     }
     let names = func.outputs.iter().zip(values).filter(|(name, _)| !matches!(name.as_str(), "loss" | "correct"));
@@ -120,6 +122,9 @@ fn finish(b: Builder, variables: &[Variable], outputs: &[(&str, ValueId)]) -> Re
     Ok(func)
 }
 
+/// The part of running statistics that a step keeps: PyTorch's default.
+const KEPT: f64 = 0.9;
+
 /// Makes batch normalisations use the statistics of the batch, and update the running ones.
 fn normalize_by_batch(b: &mut Builder, outputs: &mut [ValueId], variables: &mut [Variable]) -> Result<(), Diagnostic> {
     let norms = b.graph().walk().into_iter().filter_map(|op| Some((op, as_op::<BatchNorm>(b.graph(), op)?)));
@@ -130,8 +135,7 @@ fn normalize_by_batch(b: &mut Builder, outputs: &mut [ValueId], variables: &mut 
             return Err(Diagnostic::error(Code::UNSUPPORTED, loc, what));
         }
         let operands = b.graph().op(op).operands.to_vec();
-        // PyTorch's default keeps nine tenths of the running statistics.
-        let training = BatchNormTraining { epsilon: norm.epsilon, momentum: 0.9 };
+        let training = BatchNormTraining { epsilon: norm.epsilon, momentum: KEPT };
         let results = b.op_before(op, training, &operands)?;
         for (operand, next) in operands[3..5].iter().zip(&results[1..]) {
             let variable = variables.iter_mut().find(|variable| variable.value == *operand);
@@ -143,7 +147,33 @@ fn normalize_by_batch(b: &mut Builder, outputs: &mut [ValueId], variables: &mut 
             })?;
             variable.next = Some(*next);
         }
+        let variance = unbiased(b, op, [operands[0], operands[4], results[2]])?;
+        if let Some(variable) = variables.iter_mut().find(|variable| variable.value == operands[4]) {
+            variable.next = Some(variance);
+        }
         replace(b, op, &results[..1], outputs);
     }
     Ok(())
+}
+
+/// The next running variance of PyTorch, in which the variance of a batch of `n` elements counts `n / (n - 1)` times as much as in ONNX.
+/// Takes the input, the running variance and the next one of ONNX.
+fn unbiased(b: &mut Builder, op: OpId, [x, old, next]: [ValueId; 3]) -> Result<ValueId, Diagnostic> {
+    let dtype = b.ty(old).as_tensor().map_or(DType::F32, |t| t.dtype);
+    let keep = Tensor::from_elements(dtype, Vec::new(), Elements::Float(vec![KEPT]));
+    let keep = keep.map_err(|e| plain(Code::TYPE, e.to_string()))?;
+    let one = b.op_before(op, Constant { value: Tensor::scalar(1i64) }, &[])?[0];
+    let elements = b.op_before(op, Size {}, &[x])?[0];
+    let channels = b.op_before(op, Size {}, &[old])?[0];
+    let count = b.op_before(op, Div {}, &[elements, channels])?[0];
+    let fewer = b.op_before(op, Sub {}, &[count, one])?[0];
+    let fewer = b.op_before(op, Max {}, &[fewer, one])?[0];
+    let count = b.op_before(op, Cast::to(dtype), &[count])?[0];
+    let fewer = b.op_before(op, Cast::to(dtype), &[fewer])?[0];
+    let factor = b.op_before(op, Div {}, &[count, fewer])?[0];
+    let keep = b.op_before(op, Constant { value: keep }, &[])?[0];
+    let kept = b.op_before(op, Mul {}, &[old, keep])?[0];
+    let new = b.op_before(op, Sub {}, &[next, kept])?[0];
+    let new = b.op_before(op, Mul {}, &[new, factor])?[0];
+    Ok(b.op_before(op, Add {}, &[kept, new])?[0])
 }

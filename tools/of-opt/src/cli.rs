@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::arguments::MessageOptions;
 use crate::commands::{
     backends, bench, cache, compile, completions, debug, diff, explain, explain_error, export, import, inspect, lsp,
-    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view, why_stuck,
+    man, measure, ops, opt, passes, profile, run, sign, simulate, train, verify, view, why_stuck, zoo,
 };
 #[cfg(feature = "serve")]
 use crate::commands::{load, serve};
@@ -53,6 +53,8 @@ pub enum Command {
     Run(run::Run),
     /// Train a model on data
     Train(train::Train),
+    /// List the models that are built in
+    Zoo(zoo::Zoo),
     /// Measure the run time of a model or plan
     Bench(bench::Bench),
     /// Measure each task of a run, and compare kernels with the roofline of this machine

@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Some(Command::Run(c)) => commands::run::run(&c, console),
         Some(Command::Train(c)) if c.print_config => commands::train_config::print(&arguments, Cli::command(), console),
         Some(Command::Train(c)) => commands::train::train(&c, console),
+        Some(Command::Zoo(c)) => commands::zoo::zoo(&c, console),
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
         Some(Command::Profile(c)) => commands::profile::profile(&c, console),
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),

@@ -32,3 +32,4 @@ pub mod train_config;
 pub mod verify;
 pub mod view;
 pub mod why_stuck;
+pub mod zoo;

@@ -16,6 +16,7 @@ use of_driver::training::{
     OPTIMIZERS, Progress, Pruning, Ranks, Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer,
     columns, named, sample_order,
 };
+use of_driver::zoo::{self, ZooModel};
 use of_driver::{Observer, SessionOptions, count, error};
 use of_onnx::ExportOptions;
 use of_plan::PlanFile;
@@ -36,7 +37,8 @@ pub struct Train {
     #[command(flatten)]
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
-    /// column for the labels, FILE.tar with the samples of a WebDataset, or a folder that has a folder of images for each class
+    /// column for the labels, FILE.tar with the samples of a WebDataset, or a folder that has a folder of images for each class.
+    /// A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
@@ -154,6 +156,9 @@ pub struct Train {
     /// How often all samples are used
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub epochs: usize,
+    /// Use the samples in their order, in every epoch
+    #[arg(long)]
+    pub no_shuffle: bool,
     /// Shuffles the data, and gives random numbers; one seed gives one result on one machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -251,11 +256,15 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         Role::Rank(_) => {}
     }
     let mut options = options(c)?;
+    let zoo = zoo::named(&c.model.model)?;
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
-    let wanted = columns(&model, &options)?;
+    let wanted = columns(&model, &options).map_err(|errors| match &zoo {
+        Some(zoo) => hinted(errors, &format!("the loss of '{}' is {}", zoo.spec.model.name, zoo.spec.model.loss)),
+        None => errors,
+    })?;
     let images = image_options(&c.image_mean, &c.image_std)?;
     let progress = console.progress("reading data");
-    let (data, validation) = datasets(c, &wanted, &images)?;
+    let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &images)?;
     let data = Arc::new(data);
     drop(progress);
     let steps = data.len() / c.batch;
@@ -288,7 +297,8 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         trainer.write_plan(path)?;
     }
     if reports {
-        describe(&trainer, &data, console);
+        let is_synthetic = c.data.iter().any(|file| file.to_string_lossy().starts_with(zoo::SYNTHETIC));
+        describe(&trainer, &data, is_synthetic, console);
     }
     let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
     let again = match &c.snapshot {
@@ -298,7 +308,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console);
     let done = done.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     for path in &c.output {
-        write(c, path, &trainer, done, console)?;
+        write(c, path, &trainer, zoo.as_ref(), done, console)?;
     }
     drop(trainer);
     connections.into_inner().into_iter().try_for_each(Joined::done)
@@ -381,12 +391,36 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
     })
 }
 
+/// The same errors, with a hint.
+fn hinted(errors: Diagnostics, hint: &str) -> Diagnostics {
+    Diagnostics(errors.0.into_iter().map(|error| error.hint(hint)).collect())
+}
+
+/// Data of files, or what a model of the zoo makes.
+fn read(
+    files: &[OsString],
+    zoo: Option<&ZooModel>,
+    wanted: &[of_driver::training::ColumnSpec],
+    images: &of_driver::ImageOptions,
+) -> Result<Dataset, Diagnostics> {
+    let is_synthetic = |file: &OsString| file.to_string_lossy().starts_with(zoo::SYNTHETIC);
+    match (files, zoo) {
+        ([text], Some(zoo)) if is_synthetic(text) => zoo.synthetic(&text.to_string_lossy(), wanted),
+        _ if files.iter().any(is_synthetic) => {
+            let what = "synthetic data is made by models of the zoo, and is all of the data";
+            Err(error(Code::INPUT, what).hint("of-opt zoo lists them, such as zoo:resnet50").into())
+        }
+        _ => Dataset::read(files, wanted, images),
+    }
+}
+
 fn datasets(
     c: &Train,
+    zoo: Option<&ZooModel>,
     wanted: &[of_driver::training::ColumnSpec],
     images: &of_driver::ImageOptions,
 ) -> Result<(Dataset, Option<Dataset>), Diagnostics> {
-    let data = Dataset::read(&c.data, wanted, images)?;
+    let data = read(&c.data, zoo, wanted, images)?;
     let changes = augmentation(c);
     if !changes.is_none() && !data.has_images() {
         let what = "--random-crop, --random-flip and --color-jitter change images of files, and the data has none";
@@ -399,7 +433,7 @@ fn datasets(
             let (train, held_out) = data.split(part)?;
             (train, Some(held_out))
         }
-        files => (data, Some(Dataset::read(files, wanted, images)?)),
+        files => (data, Some(read(files, zoo, wanted, images)?)),
     };
     let data = if changes.is_none() { data.decode_small()? } else { data };
     Ok((data, validation.map(Dataset::decode_small).transpose()?))
@@ -409,7 +443,8 @@ fn augmentation(c: &Train) -> Augmentation {
     Augmentation { crop: c.random_crop, flip: c.random_flip, colours: c.color_jitter }
 }
 
-fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
+fn describe(trainer: &Trainer, data: &Dataset, is_synthetic: bool, console: &Console) {
+    let made = if is_synthetic { " of synthetic data" } else { "" };
     let elements = |role: ParameterRole| -> usize {
         trainer.parameters().iter().filter(|p| p.role == role).map(|p| p.elements).sum()
     };
@@ -419,7 +454,7 @@ fn describe(trainer: &Trainer, data: &Dataset, console: &Console) {
     };
     let classes = if data.classes.is_empty() { String::new() } else { format!(" of {} classes", data.classes.len()) };
     console.note(&format!(
-        "{}{classes}; {} parameters trained{}{}",
+        "{}{made}{classes}; {} parameters trained{}{}",
         count(data.len(), "sample"),
         elements(ParameterRole::Trained),
         more(ParameterRole::Frozen, "frozen"),
@@ -460,7 +495,10 @@ fn run(
     let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
     while progress.step < total {
         let epoch = progress.step / steps;
-        let order = sample_order(data.len(), progress.seed, epoch);
+        let order = match c.no_shuffle {
+            true => (0..data.len()).collect(),
+            false => sample_order(data.len(), progress.seed, epoch),
+        };
         let (mut sum, mut count, began) = (0.0, 0usize, Instant::now());
         let line = is_terminal.then(|| console.progress("training"));
         let changes = augmentation(c);
@@ -593,7 +631,14 @@ fn duration(time: Duration) -> String {
     }
 }
 
-fn write(c: &Train, path: &Path, trainer: &Trainer, progress: Progress, console: &Console) -> Result<(), Diagnostics> {
+fn write(
+    c: &Train,
+    path: &Path,
+    trainer: &Trainer,
+    zoo: Option<&ZooModel>,
+    progress: Progress,
+    console: &Console,
+) -> Result<(), Diagnostics> {
     if path.extension().is_some_and(|e| e == "safetensors") {
         match c.lora {
             Some(_) => trainer.write_adapters(path, &c.model.model.to_string_lossy())?,
@@ -603,6 +648,7 @@ fn write(c: &Train, path: &Path, trainer: &Trainer, progress: Progress, console:
         // All ranks give their parts; the first one writes.
         let model = if c.merge { trainer.merged_model()? } else { trainer.trained_model()? };
         if trainer.reports() {
+            let model = zoo.map(|zoo| zoo.trained(&model)).transpose()?.unwrap_or(model);
             of_onnx::export_file(path, &model, &ExportOptions::default())?;
         }
     }

@@ -1,4 +1,4 @@
-//! Models by their published shapes, for measuring compilers: the six graphs of Yang et al., "Equality Saturation for
+//! Graphs for measuring compilers, by the published shapes of models: the six graphs of Yang et al., "Equality Saturation for
 //! Tensor Graph Superoptimization" (2021). As there, BERT is attention only.
 //!
 //! Weights are not trained: each is a splat of a distinct number, so that model files are small.
@@ -12,11 +12,11 @@ use of_ops::nn::{AvgPool, Conv, GlobalAveragePool, MaxPool};
 
 use crate::Builder;
 
-/// A model of the zoo.
-pub type Model = fn() -> Result<Module, Diagnostics>;
+/// Makes a graph.
+pub type Graph = fn() -> Result<Module, Diagnostics>;
 
-/// Every model with its name.
-pub const ZOO: &[(&str, Model)] = &[
+/// Every graph with its name.
+pub const GRAPHS: &[(&str, Graph)] = &[
     ("bert", bert),
     ("inception_v3", inception_v3),
     ("nasrnn", nasrnn),
@@ -400,14 +400,14 @@ mod tests {
         // Parameters in millions, biases included where there are some, as published or counted from the paper.
         let published = [("inception_v3", 23.8), ("resnext50", 22.9), ("squeezenet", 1.24), ("vgg19", 143.7)];
         for (name, millions) in published {
-            let (_, make) = ZOO.iter().find(|(n, _)| *n == name).unwrap();
+            let (_, make) = GRAPHS.iter().find(|(n, _)| *n == name).unwrap();
             let module = make().unwrap();
             let g = &module.main().unwrap().graph;
             let weights = g.walk().into_iter().filter(|o| g.op(*o).name() == "of.constant_of_shape");
             let count: f64 = weights.map(|o| of_ops::work::elements(g.ty(g.op(o).results[0]))).sum();
             assert!((count / 1e6 / millions - 1.0).abs() < 0.02, "{name} has {count} parameters");
         }
-        for (name, make) in ZOO {
+        for (name, make) in GRAPHS {
             make().unwrap_or_else(|e| panic!("{name}: {e:?}"));
         }
     }

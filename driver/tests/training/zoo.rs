@@ -1,0 +1,145 @@
+//! Models of the zoo: each learns, takes a state dict, and gives a graph for inference.
+
+use std::path::Path;
+
+use of_driver::Diagnostics;
+use of_driver::training::{Hyperparameters, Loss, Progress, TrainOptions, Trainer, columns, named};
+use of_driver::zoo::{self, Mode, ZooModel};
+use of_driver::{CompileOptions, Model, SessionOptions, Silent};
+
+fn model(text: &str) -> ZooModel {
+    zoo::named(Path::new(text)).unwrap_or_else(|d| panic!("{text}: {d}")).unwrap()
+}
+
+fn error(result: Result<Model, Diagnostics>) -> String {
+    result.err().map_or_else(String::new, |d| d.to_string())
+}
+
+/// A trainer, and a batch of synthetic data.
+fn training(zoo: &ZooModel, loss: Loss, batch: usize) -> (Trainer, Vec<of_runtime::Value>) {
+    let adam = named("adam", &Hyperparameters::default()).unwrap();
+    let mut options = TrainOptions::new(loss, adam, batch);
+    let model = zoo.model(Mode::Training).unwrap_or_else(|d| panic!("{d}"));
+    let wanted = columns(&model, &options).unwrap_or_else(|d| panic!("{d}"));
+    let data = zoo.synthetic(&format!("synthetic:{batch}:3"), &wanted).unwrap_or_else(|d| panic!("{d}"));
+    options.extents = data.extents(&wanted).unwrap();
+    let session = SessionOptions { threads: 1, ..SessionOptions::default() };
+    let trainer = Trainer::new(model, &options, &[], &CompileOptions::default(), session, &Silent);
+    (trainer.unwrap_or_else(|d| panic!("{d}")), data.batch(&(0..batch).collect::<Vec<_>>()).unwrap())
+}
+
+/// Trains a small model on one batch of synthetic data; the loss falls to less than 1 / `factor`.
+fn learns(name: &str, loss: Loss, (batch, steps, rate): (usize, usize, f64), factor: f64) {
+    let zoo = model(&format!("zoo:{name}:small"));
+    let (mut trainer, batch) = training(&zoo, loss, batch);
+    let mut step = || trainer.step(batch.clone(), rate).unwrap_or_else(|d| panic!("{name}: {d}"));
+    let first = step();
+    let last = (1..steps).map(|_| step()).last().unwrap();
+    assert!(last * factor < first, "{name}: from {first} to {last}");
+    // The graph for inference has the trained parameters.
+    let trained = zoo.trained(&trainer.trained_model().unwrap()).unwrap_or_else(|d| panic!("{name}: {d}"));
+    let untrained = zoo.model(Mode::Inference).unwrap().module;
+    assert_ne!(trained, untrained, "{name}");
+    assert_eq!(trained.main().unwrap().outputs, untrained.main().unwrap().outputs, "{name}");
+}
+
+const TOKENS: Loss = Loss::CrossEntropy { smoothing: 0.0, ignore: -100, axis: -1 };
+
+#[test]
+fn resnet50_learns() {
+    learns("resnet50", Loss::named("cross-entropy").unwrap(), (16, 20, 0.003), 10.0);
+}
+
+#[test]
+fn bert_learns() {
+    learns("bert", Loss::Output, (8, 60, 0.01), 4.0);
+}
+
+#[test]
+fn gpt2_learns() {
+    learns("gpt2", TOKENS, (8, 60, 0.01), 4.0);
+}
+
+#[test]
+fn ncf_learns() {
+    learns("ncf", Loss::BinaryCrossEntropy, (32, 40, 0.02), 10.0);
+}
+
+#[test]
+fn wide_deep_learns() {
+    learns("wide_deep", Loss::BinaryCrossEntropy, (32, 60, 0.02), 10.0);
+}
+
+#[test]
+fn dlrm_learns() {
+    learns("dlrm", Loss::BinaryCrossEntropy, (32, 60, 0.02), 10.0);
+}
+
+#[test]
+fn transformer_learns() {
+    learns("transformer", TOKENS, (8, 60, 0.005), 4.0);
+}
+
+#[test]
+fn arcface_learns() {
+    learns("arcface_resnet50", Loss::Output, (16, 20, 0.003), 10.0);
+}
+
+#[test]
+fn ssd_learns() {
+    learns("ssd_resnet34", Loss::Output, (2, 20, 0.003), 2.0);
+}
+
+#[test]
+fn dropout_of_training_graphs_is_random_and_absent_from_inference() {
+    let zoo = model("zoo:gpt2:small,dropout=0.5");
+    let (mut trainer, batch) = training(&zoo, TOKENS, 4);
+    // Without updates the losses differ by the dropped elements alone.
+    let losses: Vec<f64> = (0..3).map(|_| trainer.step(batch.clone(), 0.0).unwrap()).collect();
+    assert!(losses[0] != losses[1] && losses[1] != losses[2], "{losses:?}");
+    let graph = &zoo.model(Mode::Inference).unwrap().module.funcs["main"].graph;
+    assert!(graph.walk().into_iter().all(|op| graph.op(op).name() != "of.dropout"));
+}
+
+#[test]
+fn state_dicts_are_taken_by_name_and_shape() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.safetensors");
+    let (trainer, _) = training(&model("zoo:arcface_resnet50:small,seed=5"), Loss::Output, 4);
+    trainer.write_parameters(&file, Progress { step: 0, seed: 0, batch: 4, samples: 4 }).unwrap();
+    let with = |settings: &str| model(&format!("zoo:arcface_resnet50:{settings},weights={}", file.display()));
+    for mode in [Mode::Training, Mode::Inference] {
+        let loaded = with("small").model(mode).unwrap_or_else(|d| panic!("{d}"));
+        let own = model("zoo:arcface_resnet50:small,seed=5").model(mode).unwrap().module;
+        assert_eq!(loaded.module, own);
+        assert_ne!(own, model("zoo:arcface_resnet50:small").model(mode).unwrap().module);
+        assert_eq!(loaded.files[0].0, "w.safetensors");
+    }
+    let wrong = error(with("small,layers=2-1-1-1").model(Mode::Inference));
+    assert!(wrong.contains("has no 'layer1.1.bn1.weight'"), "{wrong}");
+    let wrong = error(with("small,features=8").model(Mode::Inference));
+    assert!(wrong.contains("has 'fc.weight' with extents [16, 256]"), "{wrong}");
+    let other = model(&format!("zoo:ncf:small,weights={}", file.display()));
+    assert!(error(other.model(Mode::Training)).contains("has no 'mf_user_embed.weight'"));
+    std::fs::write(&file, "text").unwrap();
+    assert!(error(with("small").model(Mode::Training)).contains("is no safetensors file"));
+}
+
+#[test]
+fn synthetic_data_is_a_function_of_its_seed_and_its_text_is_checked() {
+    let zoo = model("zoo:resnet50:small");
+    let options =
+        TrainOptions::new(Loss::named("cross-entropy").unwrap(), named("sgd", &Hyperparameters::default()).unwrap(), 2);
+    let wanted = columns(&zoo.model(Mode::Training).unwrap(), &options).unwrap();
+    let bytes = |text: &str| {
+        let data = zoo.synthetic(text, &wanted).unwrap_or_else(|d| panic!("{d}"));
+        let batch = data.batch(&[0, 1]).unwrap();
+        batch[0].as_tensor().unwrap().to_elements::<f32>().unwrap()
+    };
+    assert_eq!(bytes("synthetic:4"), bytes("synthetic:4:0"));
+    assert_ne!(bytes("synthetic:4"), bytes("synthetic:4:1"));
+    for text in ["synthetic:", "synthetic:0", "synthetic:x", "synthetic:4:y", "synthetic:99999999999"] {
+        let wrong = zoo.synthetic(text, &wanted).unwrap_err().to_string();
+        assert!(wrong.contains("a number of samples is needed"), "{wrong}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Models of the zoo: names and numbers of their parameters, and their settings.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::training::{Hyperparameters, Loss, TrainingSpec, named, training};
+
+fn built(text: &str, mode: Mode) -> Module {
+    let spec: Spec = text.parse().unwrap_or_else(|d| panic!("{d}"));
+    spec.build(mode, 1).unwrap_or_else(|d| panic!("{text}: {d}"))
+}
+
+/// The float parameters of a function, by name and shape.
+fn parameters(m: &Module) -> Vec<(String, Vec<usize>)> {
+    let g = &m.main().unwrap().graph;
+    let named = g.walk().into_iter().filter_map(|op| {
+        let value = of_ops::list::as_op::<of_ops::structural::Constant>(g, op)?.value;
+        Some((g.name(g.op(op).results[0])?.to_string(), value.dims().to_vec()))
+    });
+    named.collect()
+}
+
+fn count(text: &str) -> usize {
+    parameters(&built(text, Mode::Inference)).iter().map(|(_, dims)| dims.iter().product::<usize>()).sum()
+}
+
+#[test]
+fn published_models_have_their_published_numbers_of_parameters() {
+    // Statistics of batch normalisations count, too: twice the channels. 25,557,032 without them, as torchvision says.
+    assert_eq!(count("resnet50"), 25_557_032 + 2 * 26_560);
+    assert_eq!(count("gpt2"), 124_439_808);
+    assert_eq!(count("bert"), 110_106_428);
+    assert_eq!(count("ncf"), 31_832_577);
+}
+
+#[test]
+fn both_modes_and_a_training_step_are_made_of_each_small_model() {
+    for model in MODELS {
+        let text = format!("{}:small", model.name);
+        let (inference, training_graph) = (built(&text, Mode::Inference), built(&text, Mode::Training));
+        let (few, all) = (parameters(&inference), parameters(&training_graph));
+        assert!(few.iter().all(|parameter| all.contains(parameter)), "{text}: {few:?} {all:?}");
+        let loss = if model.loss.contains("output") { Loss::Output } else { Loss::named("mse").unwrap() };
+        let (sgd, masks) = (named("sgd", &Hyperparameters::default()).unwrap(), HashMap::new());
+        let made = training(&training_graph, &TrainingSpec::new(loss, &*sgd, &masks));
+        assert!(made.is_ok(), "{text}: {}", made.err().unwrap());
+        let spec: Spec = text.parse().unwrap();
+        let columns = spec.synthetic(3, 1).unwrap_or_else(|d| panic!("{text}: {d}"));
+        assert!(columns.iter().all(|(_, values)| values.dims()[0] == 3), "{text}");
+        let inputs = &training_graph.main().unwrap().inputs;
+        assert!(inputs.iter().all(|input| columns.iter().any(|(name, _)| name == input)), "{text}: {inputs:?}");
+    }
+}
+
+#[test]
+fn settings_are_checked() {
+    let error = |text: &str| match text.parse::<Spec>() {
+        Err(d) => d.to_string(),
+        Ok(spec) => spec.build(Mode::Training, 1).err().map_or_else(String::new, |d| d.to_string()),
+    };
+    for (text, words) in [
+        ("resnet", "the zoo has no model 'resnet'"),
+        ("resnet50:depth=3", "'resnet50' has no setting 'depth'"),
+        ("resnet50:tiny", "'tiny' is no setting KEY=VALUE"),
+        ("resnet50:width=0", "setting 'width' is '0'; it takes an integer from 1"),
+        ("resnet50:layers=1-2", "setting 'layers' is '1-2'; it takes 4 integers"),
+        ("bert:small,heads=5", "5 heads do not divide 32 features"),
+        ("bert:small,dropout=1", "setting 'dropout' is '1'; it takes a number from 0 to below 1"),
+        ("dlrm:small,bottom=8-5", "the last number of 'bottom' is not 'size', 4"),
+        ("ncf:users=1000000000,factors=1000000000", "has more than 8589934592 elements"),
+    ] {
+        assert!(error(text).contains(words), "{text}: {}", error(text));
+    }
+    let spec: Spec = "resnet50:small,width=64,size=224".parse().unwrap();
+    assert_eq!(spec.to_string(), "resnet50:layers=1-1-1-1,classes=10");
+    assert_eq!(spec.to_string().parse::<Spec>().unwrap().settings, spec.settings);
+}
