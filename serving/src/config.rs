@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::pbtxt::{self, Field, Message, Value};
+use crate::sequence_config::{SequenceConfig, sequence_batching};
 
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,14 @@ pub struct ModelConfig {
     pub instances: usize,
     /// The file of a version, where it has another name than `model.plan` or `model.onnx`.
     pub file: Option<String>,
+    /// How requests that belong together are served, where a configuration says it.
+    pub sequences: Option<SequenceConfig>,
+    /// Sequences of requests at the same time; further ones are refused.
+    pub max_sequences: usize,
+    /// How long a sequence may have no request. It ends then.
+    pub max_sequence_idle: Duration,
+    /// The outputs that a configuration lists.
+    pub outputs: Vec<String>,
 }
 
 /// Which versions of a model are loaded.
@@ -59,6 +68,10 @@ impl Default for ModelConfig {
             priority_levels: 0,
             instances: 1,
             file: None,
+            sequences: None,
+            max_sequences: 1024,
+            max_sequence_idle: Duration::from_secs(60),
+            outputs: Vec::new(),
         }
     }
 }
@@ -71,6 +84,7 @@ impl ModelConfig {
     pub fn with_text(&self, name: &str, text: &str) -> Result<ModelConfig, String> {
         let message = pbtxt::parse(text)?;
         let mut config = self.clone();
+        let mut scheduled = false;
         for field in &message.fields {
             match field.name.as_str() {
                 "name" if string(field)? == name => {}
@@ -82,8 +96,18 @@ impl ModelConfig {
                     config.batching_is_required = config.max_batch_size > 0;
                 }
                 // The plan knows them, and is right.
-                "input" | "output" => {}
+                "input" => {}
+                "output" => {
+                    let name = message_of(field)?.fields.iter().find(|field| field.name == "name");
+                    config.outputs.extend(name.map(string).transpose()?.map(str::to_owned));
+                }
                 "version_policy" => config.versions = version_policy(message_of(field)?)?,
+                "dynamic_batching" | "sequence_batching" if std::mem::replace(&mut scheduled, true) => {
+                    return wrong(field, "excludes the other way of batching, which is given as well");
+                }
+                "sequence_batching" => {
+                    config.sequences = Some(sequence_batching(message_of(field)?, &mut config)?);
+                }
                 "dynamic_batching" => dynamic_batching(message_of(field)?, &mut config)?,
                 "instance_group" => config.instances = instances(message_of(field)?)?,
                 "default_model_filename" => config.file = Some(file_name(field)?),
@@ -94,11 +118,11 @@ impl ModelConfig {
     }
 }
 
-/// A file in the folder of a version.
-fn file_name(field: &Field) -> Result<String, String> {
+/// The name of a file in a folder, without a path.
+pub fn file_name(field: &Field) -> Result<String, String> {
     let name = string(field)?;
     match name.contains('/') || name.is_empty() || name.starts_with('.') {
-        true => wrong(field, "is not the name of a file in the folder of the version"),
+        true => wrong(field, "is not the name of a file in the folder"),
         false => Ok(name.to_owned()),
     }
 }
@@ -173,7 +197,8 @@ fn instances(message: &Message) -> Result<usize, String> {
     }
 }
 
-fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
+/// The error of a field.
+pub fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
     let value = match &field.value {
         Value::Word(text) | Value::Text(text) => format!(" '{}'", text.escape_debug()),
         Value::Message(_) => String::new(),
@@ -181,32 +206,37 @@ fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
     Err(format!("line {}: {}{value} {what}", field.line, field.name))
 }
 
-fn message_of(field: &Field) -> Result<&Message, String> {
+/// A field's message.
+pub fn message_of(field: &Field) -> Result<&Message, String> {
     match &field.value {
         Value::Message(message) => Ok(message),
         _ => wrong(field, "is not a message in braces"),
     }
 }
 
-fn string(field: &Field) -> Result<&str, String> {
+/// A field's text.
+pub fn string(field: &Field) -> Result<&str, String> {
     match &field.value {
         Value::Text(text) => Ok(text),
         _ => wrong(field, "is not text in quotes"),
     }
 }
 
-fn word(field: &Field) -> Result<&str, String> {
+/// A field's word.
+pub fn word(field: &Field) -> Result<&str, String> {
     match &field.value {
         Value::Word(word) => Ok(word),
         _ => wrong(field, "is not a single word"),
     }
 }
 
-fn number(field: &Field) -> Result<usize, String> {
+/// A field's natural number.
+pub fn number(field: &Field) -> Result<usize, String> {
     word(field)?.parse().or_else(|_| wrong(field, "is not a natural number"))
 }
 
-fn micros(field: &Field) -> Result<Duration, String> {
+/// A field's number of microseconds.
+pub fn micros(field: &Field) -> Result<Duration, String> {
     Ok(Duration::from_micros(number(field)? as u64))
 }
 

@@ -29,6 +29,8 @@ mod pbtxt;
 pub mod proto;
 pub mod repository;
 pub mod scheduler;
+mod sequence_config;
+mod sequences;
 mod server;
 mod shared_memory;
 mod stall;

@@ -249,7 +249,7 @@ impl Repository {
                 None => Arc::default(),
             };
             self.announce(name, found);
-            let loaded = found.config.clone().and_then(|config| self.open(name, *version, file, config, &stats));
+            let loaded = found.config().and_then(|config| self.open(name, *version, file, config, &stats));
             if let Err(why) = &loaded {
                 tracing::error!(model = name, version, "cannot be loaded: {why}");
                 failed = Some(why.clone());
@@ -532,6 +532,16 @@ fn seen(file: &Path, config: Option<&Path>) -> Option<Seen> {
 }
 
 impl Found {
+    /// The configuration, with the files that it names.
+    fn config(&self) -> Result<ModelConfig, String> {
+        let mut config = self.config.clone()?;
+        let folder = self.config_file.as_deref().and_then(Path::parent);
+        if let (Some(sequences), Some(folder)) = (&mut config.sequences, folder) {
+            sequences.read_files(folder)?;
+        }
+        Ok(config)
+    }
+
     /// The versions to load.
     fn chosen(&self) -> Vec<u64> {
         let policy = self.config.as_ref().map_or(&VersionPolicy::Latest(1), |config| &config.versions);

@@ -129,6 +129,7 @@ impl Server {
         // Metrics are seen when clients take all connections, too.
         let few = Arc::new(Semaphore::new(16));
         spawn(metrics, shared(Protocol::Http(metrics_router(Arc::clone(&core))), None, &few));
+        runtime.spawn(end_idle_sequences(Arc::clone(&core)));
         let loader = spawn_loader(&core, first, seen)?;
         Ok(Server {
             core,
@@ -254,6 +255,15 @@ fn actors() -> String {
 fn metrics_router(core: Arc<Core>) -> Router {
     let text = async move || ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&core));
     Router::new().route("/metrics", get(text)).route("/debug/actors", get(async || actors()))
+}
+
+/// Ends sequences that are idle again and again, so that their state leaves the memory.
+async fn end_idle_sequences(core: Arc<Core>) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        core.repository.ready().iter().for_each(|model| model.end_idle_sequences());
+    }
 }
 
 /// Loads models at the start, and looks at their files again and again if the options say so.

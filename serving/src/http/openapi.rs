@@ -208,7 +208,11 @@ fn schemas() -> Value {
         &["name"],
         json!({"name": text(), "parameters": with(json!({"binary_data": flag(), "classification": natural()}))}),
     );
-    let parameters = object(&[], json!({"binary_data_output": flag(), "priority": natural(), "timeout": natural()}));
+    let parameters = object(
+        &[],
+        json!({"binary_data_output": flag(), "priority": natural(), "timeout": natural(),
+            "sequence_id": {"anyOf": [natural(), {"type": "string", "maxLength": 32}]}, "sequence_start": flag(), "sequence_end": flag()}),
+    );
     let output = object(
         &["name", "datatype", "shape"],
         json!({"name": text(), "datatype": datatype, "shape": extents(), "data": list(json!({})), "parameters": with(json!({}))}),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use of_driver::{Compiler, Model, Silent};
+use of_driver::{CompileOptions, Compiler, Model, Silent};
 use of_plan::PlanFile;
 use of_serving::{Opener, RepositoryOptions, Server, ServerOptions};
 use tempfile::TempDir;
@@ -39,6 +39,14 @@ pub fn digits_plan() -> &'static [u8] {
 /// The plan of IR text.
 pub fn text_plan(text: &str) -> Vec<u8> {
     plan_of(Model::from_text(text, "test", None).unwrap())
+}
+
+/// The plan of IR text, whose state is in a variable.
+pub fn variable_plan(text: &str, variable: &str) -> Vec<u8> {
+    of_driver::codegen_passes::register();
+    let options = CompileOptions { variables: vec![variable.into()], ..CompileOptions::default() };
+    let model = Model::from_text(text, "test", None).unwrap();
+    Compiler::with_options(options).threads(1).compile(model).unwrap().to_bytes().unwrap()
 }
 
 fn plan_of(model: Model) -> Vec<u8> {

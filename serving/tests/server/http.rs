@@ -116,7 +116,7 @@ fn mistakes_of_clients_are_errors_with_a_reason() {
             "no shared memory region 'r'",
         ),
         (json!({"inputs": [input], "outputs": [{"name": "y"}]}), "no output 'y'; its outputs are probability"),
-        (json!({"inputs": [input], "parameters": {"sequence_id": 7}}), "sequences of requests are not supported"),
+        (json!({"inputs": [input], "parameters": {"sequence_id": 7}}), "keeps no state between requests"),
     ] {
         let answer = client.post(INFER, request.to_string().as_bytes());
         let error = answer.json()["error"].as_str().unwrap().to_owned();

@@ -8,4 +8,5 @@ mod fuzz;
 mod grpc;
 mod http;
 mod lifecycle;
+mod sequences;
 mod tls;

@@ -69,6 +69,12 @@ pub struct Serve {
     /// Requests that may wait for a model; further ones get status 429 or RESOURCE_EXHAUSTED
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_queue_size: usize,
+    /// Sequences of requests of each model at the same time, where config.pbtxt does not say it; further ones get status 429
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub max_sequences: usize,
+    /// How long a sequence may have no request, where config.pbtxt does not say it; it ends then
+    #[arg(long, value_name = "DURATION", default_value = "60s", help_heading = "Limits of clients", value_parser = quantity::duration)]
+    pub max_sequence_idle: Duration,
     /// Sessions of each model that run requests at the same time
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Models", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub instances: usize,
@@ -157,6 +163,8 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
         max_queue_delay: Duration::from_micros(c.max_queue_delay_microseconds),
         max_queue_size: c.max_queue_size,
         instances: c.instances,
+        max_sequences: c.max_sequences,
+        max_sequence_idle: c.max_sequence_idle,
         ..ModelConfig::default()
     };
     let tls = c.tls_cert.as_ref().zip(c.tls_key.as_ref()).map(|(certificate, key)| TlsOptions {
