@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use of_plan::ElementType;
+
+use crate::datatype;
+use crate::ensemble::{self, EnsembleConfig};
 use crate::pbtxt::{self, Field, Message, Value};
 use crate::sequence_config::{SequenceConfig, sequence_batching};
 
@@ -40,6 +44,8 @@ pub struct ModelConfig {
     pub max_sequence_idle: Duration,
     /// The outputs that a configuration lists.
     pub outputs: Vec<String>,
+    /// The models of an ensemble.
+    pub ensemble: Option<EnsembleConfig>,
 }
 
 /// Which versions of a model are loaded.
@@ -72,6 +78,7 @@ impl Default for ModelConfig {
             max_sequences: 1024,
             max_sequence_idle: Duration::from_secs(60),
             outputs: Vec::new(),
+            ensemble: None,
         }
     }
 }
@@ -85,15 +92,31 @@ impl ModelConfig {
         let message = pbtxt::parse(text)?;
         let mut config = self.clone();
         let mut scheduled = false;
+        if is_ensemble(&message) {
+            config.ensemble = Some(EnsembleConfig::default());
+        }
         for field in &message.fields {
             match field.name.as_str() {
                 "name" if string(field)? == name => {}
                 "name" => return wrong(field, &format!("is not the name of the folder, '{name}'")),
+                "platform" if string(field)? == "ensemble" => {}
                 "platform" | "backend" if ["of_opt", "onnxruntime", "onnxruntime_onnx"].contains(&string(field)?) => {}
                 "platform" | "backend" => return wrong(field, "is neither of_opt nor onnxruntime"),
                 "max_batch_size" => {
                     config.max_batch_size = number(field)?;
                     config.batching_is_required = config.max_batch_size > 0;
+                }
+                "input" | "output" if config.ensemble.is_some() => {
+                    let declared = ensemble::declared(field)?;
+                    let ensemble = config.ensemble.get_or_insert_default();
+                    let tensors = if field.name == "input" { &mut ensemble.inputs } else { &mut ensemble.outputs };
+                    tensors.push(declared);
+                }
+                "ensemble_scheduling" => {
+                    config.ensemble.get_or_insert_default().steps = ensemble::steps(message_of(field)?)?;
+                }
+                "sequence_batching" | "instance_group" | "default_model_filename" if config.ensemble.is_some() => {
+                    return wrong(field, "is not supported in an ensemble");
                 }
                 // The plan knows them, and is right.
                 "input" => {}
@@ -114,8 +137,26 @@ impl ModelConfig {
                 _ => return wrong(field, "is not supported"),
             }
         }
+        if let Some(ensemble) = &config.ensemble {
+            let states = |name: &str| message.fields.iter().any(|field| field.name == name);
+            for (missing, name) in [
+                (ensemble.steps.is_empty(), "ensemble_scheduling with a step"),
+                (ensemble.inputs.is_empty(), "input"),
+                (ensemble.outputs.is_empty(), "output"),
+                (!states("platform"), "platform: \"ensemble\""),
+            ] {
+                if missing {
+                    return Err(format!("an ensemble needs {name}"));
+                }
+            }
+        }
         Ok(config)
     }
+}
+
+fn is_ensemble(message: &Message) -> bool {
+    let is_text = |field: &Field| matches!(&field.value, Value::Text(text) if text == "ensemble");
+    message.fields.iter().any(|f| f.name == "ensemble_scheduling" || (f.name == "platform" && is_text(f)))
 }
 
 /// The name of a file in a folder, without a path.
@@ -235,6 +276,19 @@ pub fn number(field: &Field) -> Result<usize, String> {
     word(field)?.parse().or_else(|_| wrong(field, "is not a natural number"))
 }
 
+/// A field's data type.
+pub fn data_type(field: &Field) -> Result<ElementType, String> {
+    match datatype::of_config(word(field)?) {
+        Some(dtype) => Ok(dtype),
+        None => wrong(field, "is not a data type of the protocol"),
+    }
+}
+
+/// A field's extent, -1 where it is open.
+pub fn extent(field: &Field) -> Result<i64, String> {
+    word(field)?.parse().ok().filter(|n| *n >= -1).map_or_else(|| wrong(field, "is not an extent"), Ok)
+}
+
 /// A field's number of microseconds.
 pub fn micros(field: &Field) -> Result<Duration, String> {
     Ok(Duration::from_micros(number(field)? as u64))
@@ -264,7 +318,13 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_an_error() {
         let error = |text: &str| ModelConfig::default().with_text("m", text).unwrap_err();
-        assert_eq!(error("ensemble_scheduling { }"), "line 1: ensemble_scheduling is not supported");
+        assert_eq!(error("optimization { }"), "line 1: optimization is not supported");
+        assert_eq!(error("platform: \"ensemble\""), "an ensemble needs ensemble_scheduling with a step");
+        assert!(error("ensemble_scheduling { step { } }").contains("line 1: step has no model_name"));
+        assert!(
+            error("ensemble_scheduling { step { model_name: \"a\" input_map { key: \"x\" } } }").contains("a value")
+        );
+        assert!(error("ensemble_scheduling { step { model_name: \"a\" model_version: 0.5 } }").contains("no number"));
         assert_eq!(error("\nname: \"n\""), "line 2: name 'n' is not the name of the folder, 'm'");
         assert_eq!(error("max_batch_size: -1"), "line 1: max_batch_size '-1' is not a natural number");
         assert!(error("default_model_filename: \"../x\"").contains("is not the name of a file"));

@@ -7,6 +7,7 @@ use of_runtime::Element;
 
 use crate::config::{ModelConfig, VersionPolicy};
 use crate::datatype;
+use crate::ensemble::{EnsembleConfig, StepConfig};
 use crate::error::ServeError;
 use crate::model::{ModelVersion, TensorInfo};
 use crate::proto::{
@@ -20,7 +21,7 @@ use crate::stats::Total;
 
 /// The name of the server.
 pub const NAME: &str = "of-opt";
-/// The platform of all models.
+/// The platform of models that are no ensembles.
 const PLATFORM: &str = "of_opt";
 
 /// The server, and the extensions of the protocol that it has.
@@ -53,7 +54,7 @@ pub fn metadata(model: &ModelVersion, versions: &[u64]) -> ModelMetadataResponse
     ModelMetadataResponse {
         name: model.name.clone(),
         versions: versions.iter().map(u64::to_string).collect(),
-        platform: PLATFORM.into(),
+        platform: platform(model).into(),
         inputs: model.inputs.iter().map(tensor).collect(),
         outputs: model.outputs.iter().map(tensor).collect(),
     }
@@ -97,8 +98,8 @@ pub fn config(model: &ModelVersion) -> proto::ModelConfig {
     };
     proto::ModelConfig {
         name: model.name.clone(),
-        platform: PLATFORM.into(),
-        backend: PLATFORM.into(),
+        platform: platform(model).into(),
+        backend: if own.ensemble.is_some() { String::new() } else { PLATFORM.into() },
         version_policy: Some(ModelVersionPolicy { policy_choice: Some(versions) }),
         max_batch_size: if model.batches { int(own.max_batch_size) } else { 0 },
         input: model.inputs.iter().map(input).collect(),
@@ -109,11 +110,27 @@ pub fn config(model: &ModelVersion) -> proto::ModelConfig {
             count: int(own.instances),
         }],
         default_model_filename: own.file.clone().unwrap_or_default(),
-        scheduling_choice: match model.has_sequences() {
-            true => Some(SchedulingChoice::SequenceBatching(sequences(own))),
-            false => model.batches.then_some(SchedulingChoice::DynamicBatching(batching)),
+        scheduling_choice: match &own.ensemble {
+            Some(ensemble) => Some(SchedulingChoice::EnsembleScheduling(steps(ensemble))),
+            None if model.has_sequences() => Some(SchedulingChoice::SequenceBatching(sequences(own))),
+            None => model.batches.then_some(SchedulingChoice::DynamicBatching(batching)),
         },
     }
+}
+
+fn platform(model: &ModelVersion) -> &'static str {
+    if model.config.ensemble.is_some() { "ensemble" } else { PLATFORM }
+}
+
+/// The models of an ensemble.
+fn steps(ensemble: &EnsembleConfig) -> proto::ModelEnsembling {
+    let step = |step: &StepConfig| proto::model_ensembling::Step {
+        model_name: step.model.clone(),
+        model_version: step.version.and_then(|n| i64::try_from(n).ok()).unwrap_or(-1),
+        input_map: step.inputs.iter().cloned().collect(),
+        output_map: step.outputs.iter().cloned().collect(),
+    };
+    proto::ModelEnsembling { step: ensemble.steps.iter().map(step).collect() }
 }
 
 /// How requests that belong together are served.

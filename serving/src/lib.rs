@@ -16,6 +16,7 @@ mod connection;
 mod core;
 mod datatype;
 mod describe;
+mod ensemble;
 mod error;
 mod frames;
 pub mod grpc;
@@ -40,6 +41,7 @@ mod tls;
 
 pub use config::{ModelConfig, VersionPolicy};
 pub use core::{Core, Limits};
+pub use ensemble::{Ensemble, EnsembleStep};
 pub use error::{ErrorKind, FailureReason, ServeError};
 pub use model::Opener;
 pub use repository::{ControlMode, RepositoryOptions};

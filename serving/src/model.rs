@@ -13,6 +13,7 @@ use crate::batch;
 use crate::classification;
 use crate::config::ModelConfig;
 use crate::datatype;
+use crate::ensemble::Ensemble;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput};
 use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
@@ -56,10 +57,15 @@ pub struct ModelVersion {
 /// Opens the plan in a file, or compiles the model in it. The error says why that is not possible.
 pub type OpenFile = dyn Fn(&Path) -> Result<PlanFile, String> + Send + Sync;
 
+/// Merges the models of an ensemble into one plan.
+pub type OpenEnsemble = dyn Fn(&Ensemble) -> Result<PlanFile, String> + Send + Sync;
+
 /// What opens the files of models. The server has no compiler of its own.
 pub struct Opener {
     /// Opens a plan, or compiles a model.
     pub open: Box<OpenFile>,
+    /// Compiles the models of an ensemble as one plan.
+    pub open_ensemble: Box<OpenEnsemble>,
     /// Load what backends compiled.
     pub loaders: Vec<Arc<dyn Loader>>,
 }

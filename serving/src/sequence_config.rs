@@ -7,8 +7,7 @@ use std::path::Path;
 use of_plan::ElementType;
 use of_runtime::Element;
 
-use crate::config::{ModelConfig, message_of, micros, number, string, word, wrong};
-use crate::datatype;
+use crate::config::{ModelConfig, data_type, extent, message_of, micros, number, string, word, wrong};
 use crate::pbtxt::{Field, Message};
 
 /// How requests that belong together are served.
@@ -178,17 +177,6 @@ fn of_values<T: Element + std::str::FromStr>(fields: &[&Field], dtype: ElementTy
     }
 }
 
-fn data_type(field: &Field) -> Result<ElementType, String> {
-    match datatype::of_config(word(field)?) {
-        Some(dtype) => Ok(dtype),
-        None => wrong(field, "is not a data type of the protocol"),
-    }
-}
-
-fn dims(field: &Field) -> Result<i64, String> {
-    word(field)?.parse().ok().filter(|n| *n >= -1).map_or_else(|| wrong(field, "is not an extent"), Ok)
-}
-
 fn state(whole: &Field) -> Result<State, String> {
     let (mut input, mut output, mut dtype, mut extents, mut file) = (None, None, None, Vec::new(), None);
     let mut initial = Vec::new();
@@ -197,13 +185,13 @@ fn state(whole: &Field) -> Result<State, String> {
             "input_name" => input = Some(string(field)?.to_owned()),
             "output_name" => output = Some(string(field)?.to_owned()),
             "data_type" => dtype = Some(data_type(field)?),
-            "dims" => extents.push(dims(field)?),
+            "dims" => extents.push(extent(field)?),
             "initial_state" => {
                 for field in &message_of(field)?.fields {
                     match field.name.as_str() {
                         "name" => {}
                         "data_type" => dtype = Some(data_type(field)?),
-                        "dims" => initial.push(dims(field)?),
+                        "dims" => initial.push(extent(field)?),
                         "zero_data" if word(field)? == "true" => {}
                         "zero_data" => return wrong(field, "can only be true"),
                         "data_file" => file = Some(crate::config::file_name(field)?),

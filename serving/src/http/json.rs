@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::proto::model_ensembling::Step;
 use crate::proto::model_sequence_batching::{
     Control, ControlInput, InitialState, State, StrategyChoice, initial_state::StateData,
 };
@@ -65,6 +66,13 @@ pub fn config(c: &ModelConfig) -> Value {
                 "max_queue_size": queue.max_queue_size,
             },
         });
+    }
+    if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &c.scheduling_choice {
+        let step = |step: &Step| {
+            json!({"model_name": step.model_name, "model_version": step.model_version, "input_map": step.input_map,
+                "output_map": step.output_map})
+        };
+        config["ensemble_scheduling"] = json!({"step": ensemble.step.iter().map(step).collect::<Vec<_>>()});
     }
     if let Some(SchedulingChoice::SequenceBatching(s)) = &c.scheduling_choice {
         config["sequence_batching"] = sequences(s);

@@ -163,7 +163,7 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     let dir = repository();
     put(dir.path(), "damaged/1/model.plan", &digits_plan()[..1000]);
     put(dir.path(), "configured/2/model.plan", digits_plan());
-    put(dir.path(), "configured/config.pbtxt", b"ensemble_scheduling { }");
+    put(dir.path(), "configured/config.pbtxt", b"optimization { }");
     put(dir.path(), "batched/1/model.plan", digits_plan());
     put(dir.path(), "batched/config.pbtxt", b"max_batch_size: 2");
     std::fs::copy(example("digits.onnx"), dir.path().join("compiled.onnx")).unwrap();
@@ -173,7 +173,7 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     let state = |name: &str| index.as_array().unwrap().iter().find(|m| m["name"] == name).unwrap().clone();
     assert_eq!((&state("digits")["state"], &state("compiled")["state"]), (&json!("READY"), &json!("READY")));
     assert_eq!(state("damaged")["state"], "UNAVAILABLE");
-    assert!(state("configured")["reason"].as_str().unwrap().contains("line 1: ensemble_scheduling is not supported"));
+    assert!(state("configured")["reason"].as_str().unwrap().contains("line 1: optimization is not supported"));
     assert_eq!(client.get("/v2/models/damaged/ready").status, 503);
     let (body, len) = binary_request(3, |_| 0.0);
     let answer = client.send("POST", "/v2/models/batched/infer", &[(LENGTH, &len.to_string())], &body).unwrap();

@@ -4,6 +4,7 @@ mod batching;
 mod clients;
 mod common;
 mod deploy;
+mod ensembles;
 mod fuzz;
 mod grpc;
 mod http;

@@ -7,9 +7,13 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
-use of_driver::{Backends, CompileOptions, Compiler, ModelOrPlan, Silent, error, io_error, model};
+use of_driver::ensemble::{Step, merge};
+use of_driver::{Backends, CompileOptions, Compiler, Model, ModelOrPlan, Silent, error, io_error, model};
 use of_plan::PlanFile;
-use of_serving::{ControlMode, Limits, ModelConfig, Opener, RepositoryOptions, Server, ServerOptions, TlsOptions};
+use of_serving::{
+    ControlMode, Ensemble, EnsembleStep, Limits, ModelConfig, Opener, RepositoryOptions, Server, ServerOptions,
+    TlsOptions,
+};
 
 use crate::arguments::Codegen;
 use crate::console::Console;
@@ -219,8 +223,25 @@ pub fn token(path: &Path) -> Result<String, Diagnostics> {
 /// Opens plans, signed ones only if there is a key, and compiles models.
 fn opener(options: CompileOptions, key: Option<PathBuf>) -> Result<Opener, Diagnostics> {
     let loaders = Backends::new(&options)?.loaders;
+    let (compile, is_signed) = (options.clone(), key.is_some());
     let open = move |path: &Path| open(path, &options, key.as_deref()).map_err(|e| e.to_string());
-    Ok(Opener { open: Box::new(open), loaders })
+    let ensemble = move |ensemble: &Ensemble| open_ensemble(ensemble, &compile, is_signed).map_err(|e| e.to_string());
+    Ok(Opener { open: Box::new(open), open_ensemble: Box::new(ensemble), loaders })
+}
+
+/// Merges the models of an ensemble, and compiles them as one plan.
+fn open_ensemble(ensemble: &Ensemble, options: &CompileOptions, is_signed: bool) -> Result<PlanFile, Diagnostics> {
+    if is_signed {
+        let what = "an ensemble is compiled when it is loaded, and --require-signature serves signed plans only";
+        return Err(error(Code::INPUT, what).into());
+    }
+    let step = |step: &EnsembleStep| -> Result<Step, Diagnostics> {
+        let model = Model::open(&step.file)?;
+        Ok(Step { name: step.name.clone(), model, inputs: step.inputs.clone(), outputs: step.outputs.clone() })
+    };
+    let steps = ensemble.steps.iter().map(step).collect::<Result<_, _>>()?;
+    let model = merge(&ensemble.name, steps, &ensemble.inputs, &ensemble.outputs)?;
+    Compiler::with_options(options.clone()).compile(model)?.open()
 }
 
 fn open(path: &Path, options: &CompileOptions, key: Option<&Path>) -> Result<PlanFile, Diagnostics> {
