@@ -16,6 +16,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::clients::Client;
 use crate::core::Core;
 use crate::datatype;
 use crate::describe;
@@ -260,7 +261,7 @@ impl Drop for Running {
 }
 
 /// Takes requests of a stream as they come, and answers them in their order.
-async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, answers: Answers) {
+async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, client: Client, answers: Answers) {
     let (started, mut running) = mpsc::channel::<Running>(STREAM_CONCURRENCY);
     let forward = async {
         while let Some(mut next) = running.recv().await {
@@ -287,8 +288,13 @@ async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, ans
             let core = Arc::clone(&core);
             let id = request.id.clone();
             let in_order = request.parameters.contains_key("sequence_id");
+            let admitted = core.clients.admit(client);
             let run = async move {
-                match infer(&core, request, None).await {
+                let answer = match admitted {
+                    Ok(_running) => infer(&core, request, None).await,
+                    Err(e) => Err(e),
+                };
+                match answer {
                     Ok(response) => {
                         ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
                     }
@@ -365,7 +371,8 @@ impl GrpcInferenceService for Service {
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
         let (answers, received) = mpsc::channel(1);
-        tokio::spawn(stream(Arc::clone(&self.core), request.into_inner(), answers));
+        let client = request.extensions().get::<Client>().copied().unwrap_or(Client::at(None));
+        tokio::spawn(stream(Arc::clone(&self.core), request.into_inner(), client, answers));
         Ok(Response::new(Box::pin(ReceiverStream::new(received))))
     }
 

@@ -11,6 +11,7 @@
 
 mod batch;
 mod classification;
+mod clients;
 mod config;
 mod connection;
 mod core;
@@ -39,6 +40,7 @@ pub mod stats;
 mod sync;
 mod tls;
 
+pub use clients::{Client, ClientLimits, Clients};
 pub use config::{ModelConfig, VersionPolicy};
 pub use core::{Core, Limits};
 pub use ensemble::{Ensemble, EnsembleStep};

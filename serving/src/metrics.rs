@@ -71,6 +71,11 @@ fn write(models: &[std::sync::Arc<ModelVersion>], core: &Core, out: &mut String)
     }
     header("nv_cpu_memory_used_bytes", "gauge", "Resident memory of the server", out)?;
     writeln!(out, "nv_cpu_memory_used_bytes {}", resident_memory().unwrap_or(0))?;
+    let name = "of_client_refusals_total";
+    header(name, "counter", "Requests beyond the limits of their client", out)?;
+    for (reason, count) in core.clients.refused() {
+        writeln!(out, "{name}{{limit=\"{reason}\"}} {count}")?;
+    }
     header("of_connections", "gauge", "Open connections", out)?;
     writeln!(out, "of_connections {}", core.connections.load(Relaxed))
 }

@@ -155,7 +155,8 @@ fn described(operation: &Operation) -> Value {
     if let Some(answer) = answer {
         responses.insert("200".into(), answer);
     }
-    let token = [Unauthenticated];
+    // Any request may be beyond the limits of its client.
+    let token = [Unauthenticated, Exhausted];
     // Health checks need no token, and say what they say with any status.
     let health = operation.path.starts_with("/v2/health/");
     for kind in operation.fails.iter().chain(if health { &[][..] } else { &token[..] }) {

@@ -135,7 +135,7 @@ fn limits_and_tokens_hold() {
     let dir = repository();
     let mut options = options(&[dir.path()]);
     options.limits.body = 1000;
-    options.token = Some("secret".into());
+    options.tokens = vec!["other".into(), "secret".into()];
     let server = start(options);
     let mut client = Client::new(&server);
     assert_eq!(client.get("/v2/health/ready").status, 200, "probes have no token");
@@ -144,6 +144,8 @@ fn limits_and_tokens_hold() {
     assert_eq!((wrong.status, wrong.header("www-authenticate")), (401, Some("Bearer")));
     let bearer = ("authorization", "bearer secret");
     assert_eq!(client.send("GET", "/v2", &[bearer], b"").unwrap().status, 200);
+    let metrics = Client::to(server.addresses().metrics.unwrap()).get("/metrics");
+    assert_eq!(metrics.status, 200, "metrics need no token");
     let large = client.send("POST", INFER, &[bearer], &[b' '; 1001]).unwrap();
     assert_eq!(large.status, 413, "{}", large.text());
     // Too much once it is decompressed.

@@ -1,6 +1,7 @@
 //! A server under its clients. One program, because linking the compiler takes longer than the tests.
 
 mod batching;
+mod client_limits;
 mod clients;
 mod common;
 mod deploy;

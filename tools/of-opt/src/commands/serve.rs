@@ -11,8 +11,8 @@ use of_driver::ensemble::{Step, merge};
 use of_driver::{Backends, CompileOptions, Compiler, Model, ModelOrPlan, Silent, error, io_error, model};
 use of_plan::PlanFile;
 use of_serving::{
-    ControlMode, Ensemble, EnsembleStep, Limits, ModelConfig, Opener, RepositoryOptions, Server, ServerOptions,
-    TlsOptions,
+    ClientLimits, ControlMode, Ensemble, EnsembleStep, Limits, ModelConfig, Opener, RepositoryOptions, Server,
+    ServerOptions, TlsOptions,
 };
 
 use crate::arguments::Codegen;
@@ -94,6 +94,12 @@ pub struct Serve {
     /// Most open connections; further ones wait
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_connections: usize,
+    /// Requests a second of each client: of each bearer token, or of each address without --token-file
+    #[arg(long, value_name = "R", help_heading = "Limits of clients", value_parser = rate)]
+    pub client_rate: Option<f64>,
+    /// Requests of each client at the same time
+    #[arg(long, value_name = "N", help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub client_concurrency: Option<usize>,
     /// Seconds that accepted requests get after SIGTERM or SIGINT
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "Network")]
     pub exit_timeout_secs: u64,
@@ -109,7 +115,7 @@ pub struct Serve {
     /// Refuse clients without a certificate that one of these signed
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Security")]
     pub tls_client_ca: Option<PathBuf>,
-    /// A file with the bearer token that requests must have; health checks need none
+    /// A file with bearer tokens, one a line, of which requests must have one; health checks need none
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub token_file: Option<PathBuf>,
     /// Code generation, for models that are not compiled yet.
@@ -181,13 +187,14 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
         grpc: c.allow_grpc.then(|| at(c.grpc_port)),
         metrics: c.allow_metrics.then(|| at(c.metrics_port)),
         tls,
-        token: c.token_file.as_deref().map(token).transpose()?,
+        tokens: c.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
         limits: Limits {
             body: usize::try_from(c.max_request_size).unwrap_or(usize::MAX),
             time: c.request_timeout,
             connections: c.max_connections,
             shared_memory: c.allow_shared_memory.unwrap_or(c.host.is_loopback()),
             drain: Duration::from_secs(c.exit_timeout_secs),
+            client: ClientLimits { rate: c.client_rate, concurrency: c.client_concurrency },
         },
         network_threads: c.network_threads,
         repository: RepositoryOptions {
@@ -205,6 +212,23 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
             memory: c.memory_budget,
         },
     })
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| *rate > 0.0 && rate.is_finite())
+        .ok_or_else(|| "it is no positive number".into())
+}
+
+/// The tokens in a file, one a line.
+fn tokens(path: &Path) -> Result<Vec<String>, Diagnostics> {
+    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    let tokens: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    match tokens.is_empty() || !tokens.iter().all(|token| token.chars().all(|c| c.is_ascii_graphic())) {
+        true => Err(error(Code::INPUT, format!("'{}' holds no tokens of printable characters", path.display())).into()),
+        false => Ok(tokens),
+    }
 }
 
 /// The token in a file, without the line break at its end.
