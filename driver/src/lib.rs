@@ -43,6 +43,7 @@ pub mod codegen_passes;
 pub mod compare;
 mod compiler;
 pub mod debug;
+pub mod ensemble;
 mod error;
 pub mod generate;
 mod images;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use of_driver::{Compiler, Model, Silent};
-use of_serving::{Opener, RepositoryOptions, Server, ServerOptions};
+use of_serving::{Ensemble, Opener, RepositoryOptions, Server, ServerOptions};
 
 const WARM_UP: usize = 500;
 const REQUESTS: usize = 5000;
@@ -41,7 +41,12 @@ fn measure(path: &Path, elements: usize) -> Result<(), Box<dyn std::error::Error
         Ok(of_driver::ModelOrPlan::Model(_)) => Err("a plan is needed".to_owned()),
         Err(e) => Err(e.to_string()),
     };
-    let opener = Opener { open: Box::new(open), loaders: of_driver::Backends::builtin().loaders };
+    let open_ensemble = |_: &Ensemble| Err("the example has no ensembles".to_owned());
+    let opener = Opener {
+        open: Box::new(open),
+        open_ensemble: Box::new(open_ensemble),
+        loaders: of_driver::Backends::builtin().loaders,
+    };
     let repository = RepositoryOptions { paths: vec![path.to_owned()], threads: 1, ..RepositoryOptions::default() };
     let http = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let server =

@@ -164,6 +164,167 @@ pub struct ModelDynamicBatching {
     pub default_queue_policy: ::core::option::Option<ModelQueuePolicy>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ModelSequenceBatching {
+    #[prost(uint64, tag = "1")]
+    pub max_sequence_idle_microseconds: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub control_input: ::prost::alloc::vec::Vec<model_sequence_batching::ControlInput>,
+    #[prost(message, repeated, tag = "5")]
+    pub state: ::prost::alloc::vec::Vec<model_sequence_batching::State>,
+    #[prost(oneof = "model_sequence_batching::StrategyChoice", tags = "3, 4")]
+    pub strategy_choice: ::core::option::Option<model_sequence_batching::StrategyChoice>,
+}
+/// Nested message and enum types in `ModelSequenceBatching`.
+pub mod model_sequence_batching {
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Control {
+        #[prost(enumeration = "control::Kind", tag = "1")]
+        pub kind: i32,
+        #[prost(int32, repeated, tag = "2")]
+        pub int32_false_true: ::prost::alloc::vec::Vec<i32>,
+        #[prost(float, repeated, tag = "3")]
+        pub fp32_false_true: ::prost::alloc::vec::Vec<f32>,
+        #[prost(bool, repeated, tag = "5")]
+        pub bool_false_true: ::prost::alloc::vec::Vec<bool>,
+        #[prost(enumeration = "super::DataType", tag = "4")]
+        pub data_type: i32,
+    }
+    /// Nested message and enum types in `Control`.
+    pub mod control {
+        #[derive(
+            Clone,
+            Copy,
+            Debug,
+            PartialEq,
+            Eq,
+            Hash,
+            PartialOrd,
+            Ord,
+            ::prost::Enumeration
+        )]
+        #[repr(i32)]
+        pub enum Kind {
+            ControlSequenceStart = 0,
+            ControlSequenceReady = 1,
+            ControlSequenceEnd = 2,
+            ControlSequenceCorrid = 3,
+        }
+        impl Kind {
+            /// String value of the enum field names used in the ProtoBuf definition.
+            ///
+            /// The values are not transformed in any way and thus are considered stable
+            /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+            pub fn as_str_name(&self) -> &'static str {
+                match self {
+                    Self::ControlSequenceStart => "CONTROL_SEQUENCE_START",
+                    Self::ControlSequenceReady => "CONTROL_SEQUENCE_READY",
+                    Self::ControlSequenceEnd => "CONTROL_SEQUENCE_END",
+                    Self::ControlSequenceCorrid => "CONTROL_SEQUENCE_CORRID",
+                }
+            }
+            /// Creates an enum from field names used in the ProtoBuf definition.
+            pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+                match value {
+                    "CONTROL_SEQUENCE_START" => Some(Self::ControlSequenceStart),
+                    "CONTROL_SEQUENCE_READY" => Some(Self::ControlSequenceReady),
+                    "CONTROL_SEQUENCE_END" => Some(Self::ControlSequenceEnd),
+                    "CONTROL_SEQUENCE_CORRID" => Some(Self::ControlSequenceCorrid),
+                    _ => None,
+                }
+            }
+        }
+    }
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct ControlInput {
+        #[prost(string, tag = "1")]
+        pub name: ::prost::alloc::string::String,
+        #[prost(message, repeated, tag = "2")]
+        pub control: ::prost::alloc::vec::Vec<Control>,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct InitialState {
+        #[prost(enumeration = "super::DataType", tag = "1")]
+        pub data_type: i32,
+        #[prost(int64, repeated, tag = "2")]
+        pub dims: ::prost::alloc::vec::Vec<i64>,
+        #[prost(string, tag = "5")]
+        pub name: ::prost::alloc::string::String,
+        #[prost(oneof = "initial_state::StateData", tags = "3, 4")]
+        pub state_data: ::core::option::Option<initial_state::StateData>,
+    }
+    /// Nested message and enum types in `InitialState`.
+    pub mod initial_state {
+        #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+        pub enum StateData {
+            #[prost(bool, tag = "3")]
+            ZeroData(bool),
+            #[prost(string, tag = "4")]
+            DataFile(::prost::alloc::string::String),
+        }
+    }
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct State {
+        #[prost(string, tag = "1")]
+        pub input_name: ::prost::alloc::string::String,
+        #[prost(string, tag = "2")]
+        pub output_name: ::prost::alloc::string::String,
+        #[prost(enumeration = "super::DataType", tag = "3")]
+        pub data_type: i32,
+        #[prost(int64, repeated, tag = "4")]
+        pub dims: ::prost::alloc::vec::Vec<i64>,
+        #[prost(message, repeated, tag = "5")]
+        pub initial_state: ::prost::alloc::vec::Vec<InitialState>,
+    }
+    #[derive(Clone, Copy, PartialEq, ::prost::Message)]
+    pub struct StrategyDirect {
+        #[prost(uint64, tag = "1")]
+        pub max_queue_delay_microseconds: u64,
+        #[prost(float, tag = "2")]
+        pub minimum_slot_utilization: f32,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct StrategyOldest {
+        #[prost(int32, tag = "1")]
+        pub max_candidate_sequences: i32,
+        #[prost(int32, repeated, tag = "2")]
+        pub preferred_batch_size: ::prost::alloc::vec::Vec<i32>,
+        #[prost(uint64, tag = "3")]
+        pub max_queue_delay_microseconds: u64,
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum StrategyChoice {
+        #[prost(message, tag = "3")]
+        Direct(StrategyDirect),
+        #[prost(message, tag = "4")]
+        Oldest(StrategyOldest),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ModelEnsembling {
+    #[prost(message, repeated, tag = "1")]
+    pub step: ::prost::alloc::vec::Vec<model_ensembling::Step>,
+}
+/// Nested message and enum types in `ModelEnsembling`.
+pub mod model_ensembling {
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Step {
+        #[prost(string, tag = "1")]
+        pub model_name: ::prost::alloc::string::String,
+        #[prost(int64, tag = "2")]
+        pub model_version: i64,
+        #[prost(btree_map = "string, string", tag = "3")]
+        pub input_map: ::prost::alloc::collections::BTreeMap<
+            ::prost::alloc::string::String,
+            ::prost::alloc::string::String,
+        >,
+        #[prost(btree_map = "string, string", tag = "4")]
+        pub output_map: ::prost::alloc::collections::BTreeMap<
+            ::prost::alloc::string::String,
+            ::prost::alloc::string::String,
+        >,
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -183,15 +344,19 @@ pub struct ModelConfig {
     pub instance_group: ::prost::alloc::vec::Vec<ModelInstanceGroup>,
     #[prost(string, tag = "8")]
     pub default_model_filename: ::prost::alloc::string::String,
-    #[prost(oneof = "model_config::SchedulingChoice", tags = "11")]
+    #[prost(oneof = "model_config::SchedulingChoice", tags = "11, 13, 15")]
     pub scheduling_choice: ::core::option::Option<model_config::SchedulingChoice>,
 }
 /// Nested message and enum types in `ModelConfig`.
 pub mod model_config {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum SchedulingChoice {
         #[prost(message, tag = "11")]
         DynamicBatching(super::ModelDynamicBatching),
+        #[prost(message, tag = "13")]
+        SequenceBatching(super::ModelSequenceBatching),
+        #[prost(message, tag = "15")]
+        EnsembleScheduling(super::ModelEnsembling),
     }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

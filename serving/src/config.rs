@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use of_plan::ElementType;
+
+use crate::datatype;
+use crate::ensemble::{self, EnsembleConfig};
 use crate::pbtxt::{self, Field, Message, Value};
+use crate::sequence_config::{SequenceConfig, sequence_batching};
 
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +36,16 @@ pub struct ModelConfig {
     pub instances: usize,
     /// The file of a version, where it has another name than `model.plan` or `model.onnx`.
     pub file: Option<String>,
+    /// How requests that belong together are served, where a configuration says it.
+    pub sequences: Option<SequenceConfig>,
+    /// Sequences of requests at the same time; further ones are refused.
+    pub max_sequences: usize,
+    /// How long a sequence may have no request. It ends then.
+    pub max_sequence_idle: Duration,
+    /// The outputs that a configuration lists.
+    pub outputs: Vec<String>,
+    /// The models of an ensemble.
+    pub ensemble: Option<EnsembleConfig>,
 }
 
 /// Which versions of a model are loaded.
@@ -59,6 +74,11 @@ impl Default for ModelConfig {
             priority_levels: 0,
             instances: 1,
             file: None,
+            sequences: None,
+            max_sequences: 1024,
+            max_sequence_idle: Duration::from_secs(60),
+            outputs: Vec::new(),
+            ensemble: None,
         }
     }
 }
@@ -71,34 +91,79 @@ impl ModelConfig {
     pub fn with_text(&self, name: &str, text: &str) -> Result<ModelConfig, String> {
         let message = pbtxt::parse(text)?;
         let mut config = self.clone();
+        let mut scheduled = false;
+        if is_ensemble(&message) {
+            config.ensemble = Some(EnsembleConfig::default());
+        }
         for field in &message.fields {
             match field.name.as_str() {
                 "name" if string(field)? == name => {}
                 "name" => return wrong(field, &format!("is not the name of the folder, '{name}'")),
+                "platform" if string(field)? == "ensemble" => {}
                 "platform" | "backend" if ["of_opt", "onnxruntime", "onnxruntime_onnx"].contains(&string(field)?) => {}
                 "platform" | "backend" => return wrong(field, "is neither of_opt nor onnxruntime"),
                 "max_batch_size" => {
                     config.max_batch_size = number(field)?;
                     config.batching_is_required = config.max_batch_size > 0;
                 }
+                "input" | "output" if config.ensemble.is_some() => {
+                    let declared = ensemble::declared(field)?;
+                    let ensemble = config.ensemble.get_or_insert_default();
+                    let tensors = if field.name == "input" { &mut ensemble.inputs } else { &mut ensemble.outputs };
+                    tensors.push(declared);
+                }
+                "ensemble_scheduling" => {
+                    config.ensemble.get_or_insert_default().steps = ensemble::steps(message_of(field)?)?;
+                }
+                "sequence_batching" | "instance_group" | "default_model_filename" if config.ensemble.is_some() => {
+                    return wrong(field, "is not supported in an ensemble");
+                }
                 // The plan knows them, and is right.
-                "input" | "output" => {}
+                "input" => {}
+                "output" => {
+                    let name = message_of(field)?.fields.iter().find(|field| field.name == "name");
+                    config.outputs.extend(name.map(string).transpose()?.map(str::to_owned));
+                }
                 "version_policy" => config.versions = version_policy(message_of(field)?)?,
+                "dynamic_batching" | "sequence_batching" if std::mem::replace(&mut scheduled, true) => {
+                    return wrong(field, "excludes the other way of batching, which is given as well");
+                }
+                "sequence_batching" => {
+                    config.sequences = Some(sequence_batching(message_of(field)?, &mut config)?);
+                }
                 "dynamic_batching" => dynamic_batching(message_of(field)?, &mut config)?,
                 "instance_group" => config.instances = instances(message_of(field)?)?,
                 "default_model_filename" => config.file = Some(file_name(field)?),
                 _ => return wrong(field, "is not supported"),
             }
         }
+        if let Some(ensemble) = &config.ensemble {
+            let states = |name: &str| message.fields.iter().any(|field| field.name == name);
+            for (missing, name) in [
+                (ensemble.steps.is_empty(), "ensemble_scheduling with a step"),
+                (ensemble.inputs.is_empty(), "input"),
+                (ensemble.outputs.is_empty(), "output"),
+                (!states("platform"), "platform: \"ensemble\""),
+            ] {
+                if missing {
+                    return Err(format!("an ensemble needs {name}"));
+                }
+            }
+        }
         Ok(config)
     }
 }
 
-/// A file in the folder of a version.
-fn file_name(field: &Field) -> Result<String, String> {
+fn is_ensemble(message: &Message) -> bool {
+    let is_text = |field: &Field| matches!(&field.value, Value::Text(text) if text == "ensemble");
+    message.fields.iter().any(|f| f.name == "ensemble_scheduling" || (f.name == "platform" && is_text(f)))
+}
+
+/// The name of a file in a folder, without a path.
+pub fn file_name(field: &Field) -> Result<String, String> {
     let name = string(field)?;
     match name.contains('/') || name.is_empty() || name.starts_with('.') {
-        true => wrong(field, "is not the name of a file in the folder of the version"),
+        true => wrong(field, "is not the name of a file in the folder"),
         false => Ok(name.to_owned()),
     }
 }
@@ -173,7 +238,8 @@ fn instances(message: &Message) -> Result<usize, String> {
     }
 }
 
-fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
+/// The error of a field.
+pub fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
     let value = match &field.value {
         Value::Word(text) | Value::Text(text) => format!(" '{}'", text.escape_debug()),
         Value::Message(_) => String::new(),
@@ -181,32 +247,50 @@ fn wrong<T>(field: &Field, what: &str) -> Result<T, String> {
     Err(format!("line {}: {}{value} {what}", field.line, field.name))
 }
 
-fn message_of(field: &Field) -> Result<&Message, String> {
+/// A field's message.
+pub fn message_of(field: &Field) -> Result<&Message, String> {
     match &field.value {
         Value::Message(message) => Ok(message),
         _ => wrong(field, "is not a message in braces"),
     }
 }
 
-fn string(field: &Field) -> Result<&str, String> {
+/// A field's text.
+pub fn string(field: &Field) -> Result<&str, String> {
     match &field.value {
         Value::Text(text) => Ok(text),
         _ => wrong(field, "is not text in quotes"),
     }
 }
 
-fn word(field: &Field) -> Result<&str, String> {
+/// A field's word.
+pub fn word(field: &Field) -> Result<&str, String> {
     match &field.value {
         Value::Word(word) => Ok(word),
         _ => wrong(field, "is not a single word"),
     }
 }
 
-fn number(field: &Field) -> Result<usize, String> {
+/// A field's natural number.
+pub fn number(field: &Field) -> Result<usize, String> {
     word(field)?.parse().or_else(|_| wrong(field, "is not a natural number"))
 }
 
-fn micros(field: &Field) -> Result<Duration, String> {
+/// A field's data type.
+pub fn data_type(field: &Field) -> Result<ElementType, String> {
+    match datatype::of_config(word(field)?) {
+        Some(dtype) => Ok(dtype),
+        None => wrong(field, "is not a data type of the protocol"),
+    }
+}
+
+/// A field's extent, -1 where it is open.
+pub fn extent(field: &Field) -> Result<i64, String> {
+    word(field)?.parse().ok().filter(|n| *n >= -1).map_or_else(|| wrong(field, "is not an extent"), Ok)
+}
+
+/// A field's number of microseconds.
+pub fn micros(field: &Field) -> Result<Duration, String> {
     Ok(Duration::from_micros(number(field)? as u64))
 }
 
@@ -234,7 +318,13 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_an_error() {
         let error = |text: &str| ModelConfig::default().with_text("m", text).unwrap_err();
-        assert_eq!(error("ensemble_scheduling { }"), "line 1: ensemble_scheduling is not supported");
+        assert_eq!(error("optimization { }"), "line 1: optimization is not supported");
+        assert_eq!(error("platform: \"ensemble\""), "an ensemble needs ensemble_scheduling with a step");
+        assert!(error("ensemble_scheduling { step { } }").contains("line 1: step has no model_name"));
+        assert!(
+            error("ensemble_scheduling { step { model_name: \"a\" input_map { key: \"x\" } } }").contains("a value")
+        );
+        assert!(error("ensemble_scheduling { step { model_name: \"a\" model_version: 0.5 } }").contains("no number"));
         assert_eq!(error("\nname: \"n\""), "line 2: name 'n' is not the name of the folder, 'm'");
         assert_eq!(error("max_batch_size: -1"), "line 1: max_batch_size '-1' is not a natural number");
         assert!(error("default_model_filename: \"../x\"").contains("is not the name of a file"));

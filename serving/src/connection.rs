@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,6 +60,8 @@ const STREAMS: u32 = 256;
 pub enum Protocol {
     /// HTTP/1.1 with these routes.
     Http(Router),
+    /// HTTP/1.1 with the routes of metrics, which need no token and have no limits.
+    Metrics(Router),
     /// gRPC.
     Grpc(GrpcInferenceServiceServer<Service>),
 }
@@ -91,7 +94,7 @@ pub async fn accept(listener: TcpListener, shared: Listener) {
             () = reached(&mut phase, Phase::Draining) => break,
         };
         match stream {
-            Ok((stream, _)) => spawn(stream, permit, &shared),
+            Ok((stream, peer)) => spawn(stream, peer, permit, &shared),
             // A lack of files or memory passes.
             Err(e) => {
                 tracing::warn!("a connection was not accepted: {e}");
@@ -104,7 +107,7 @@ pub async fn accept(listener: TcpListener, shared: Listener) {
     let begun = Instant::now();
     while let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() {
         match timeout(BACKLOG_PAUSE.saturating_sub(begun.elapsed()), listener.accept()).await {
-            Ok(Ok((stream, _))) => spawn(stream, permit, &shared),
+            Ok(Ok((stream, peer))) => spawn(stream, peer, permit, &shared),
             _ => return,
         }
     }
@@ -120,11 +123,11 @@ async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
 pub fn attach<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, shared: &Listener) {
     let Ok(permit) = Arc::clone(&shared.permits).try_acquire_owned() else { return };
     start(shared, permit, async move |shared| {
-        serve(StallGuard::new(stream, shared.core.limits.time), &shared).await;
+        serve(StallGuard::new(stream, shared.core.limits.time), &shared, None).await;
     });
 }
 
-fn spawn(stream: TcpStream, permit: OwnedSemaphorePermit, shared: &Listener) {
+fn spawn(stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit, shared: &Listener) {
     // The stream leaves the runtime that accepted it.
     let stream = stream.into_std();
     start(shared, permit, async move |shared| {
@@ -134,7 +137,7 @@ fn spawn(stream: TcpStream, permit: OwnedSemaphorePermit, shared: &Listener) {
         };
         // It fails on a closed connection only.
         let _ = stream.set_nodelay(true);
-        connection(stream, &shared).await;
+        connection(stream, &shared, peer.ip()).await;
     });
 }
 
@@ -169,27 +172,28 @@ impl Drop for Open {
     }
 }
 
-async fn connection(stream: TcpStream, shared: &Listener) {
+async fn connection(stream: TcpStream, shared: &Listener, peer: IpAddr) {
     let limit = shared.core.limits.time;
     match &shared.tls {
-        None => serve(StallGuard::new(stream, limit), shared).await,
+        None => serve(StallGuard::new(stream, limit), shared, Some(peer)).await,
         Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve(StallGuard::new(stream, limit), shared).await,
+            Ok(Ok(stream)) => serve(StallGuard::new(stream, limit), shared, Some(peer)).await,
             Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         },
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, shared: &Listener) {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, shared: &Listener, peer: Option<IpAddr>) {
     let io = TokioIo::new(stream);
     let core = &shared.core;
     match &shared.protocol {
-        Protocol::Http(router) => {
+        Protocol::Http(router) | Protocol::Metrics(router) => {
+            let is_open = matches!(shared.protocol, Protocol::Metrics(_));
             let service = service_fn(|request: Request<Incoming>| {
                 let (core, router) = (Arc::clone(core), router.clone());
                 async move {
-                    let mut response = answer(Arc::clone(&core), router, request.map(Body::new)).await;
+                    let mut response = answer(Arc::clone(&core), router, request.map(Body::new), peer, is_open).await;
                     if core.draining.load(Relaxed) {
                         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                     }
@@ -202,7 +206,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, sh
             until_drained(connection, shared, IDLE_PAUSE, |connection| connection.graceful_shutdown()).await;
         }
         Protocol::Grpc(service) => {
-            let service = service_fn(|request: Request<Incoming>| grpc(Arc::clone(core), service.clone(), request));
+            let service =
+                service_fn(|request: Request<Incoming>| grpc(Arc::clone(core), service.clone(), request, peer));
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_frame_size(1 << 20);
@@ -239,19 +244,36 @@ async fn until_drained<C, E: std::fmt::Display>(
     }
 }
 
-/// Answers a request over gRPC: checks its token, runs its handler, and logs it.
+/// Answers a request over gRPC: checks its token and the limits of its client, runs its handler, and logs it.
 async fn grpc(
     core: Arc<Core>,
     mut service: GrpcInferenceServiceServer<Service>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
+    peer: Option<IpAddr>,
 ) -> Result<Response<tonic::body::Body>, Infallible> {
     let arrival = Instant::now();
-    let path = request.uri().path();
+    let path = request.uri().path().to_owned();
     let is_open = path.ends_with("/ServerLive") || path.ends_with("/ServerReady");
     let token = request.headers().get(header::AUTHORIZATION).map(|v| v.as_bytes());
-    if let Some(e) = core.authorize(token).err().filter(|_| !is_open) {
-        return Ok(tonic::Status::from(e).into_http());
-    }
+    let _running = match is_open {
+        true => None,
+        false => {
+            let admitted = core.authorize(token, peer).and_then(|client| {
+                // Each request of a stream counts, and not the stream.
+                match path.ends_with("/ModelStreamInfer") {
+                    true => Ok((client, None)),
+                    false => core.clients.admit(client).map(|running| (client, running)),
+                }
+            });
+            match admitted {
+                Ok((client, running)) => {
+                    request.extensions_mut().insert(client);
+                    running
+                }
+                Err(e) => return Ok(tonic::Status::from(e).into_http()),
+            }
+        }
+    };
     let logged = tracing::enabled!(target: "access", tracing::Level::INFO);
     let line = logged.then(|| path.escape_debug().to_string());
     let response = service.call(request).await;

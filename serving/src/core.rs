@@ -1,14 +1,17 @@
 //! What both protocols share: the models, shared memory, limits, and whether the server drains.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::clients::{Client, ClientLimits, Clients};
 use crate::error::{ErrorKind, ServeError};
 use crate::repository::Repository;
 use crate::shared_memory::Regions;
 
 /// Limits on what clients may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of a request, and of what it decompresses to.
     pub body: usize,
@@ -20,6 +23,8 @@ pub struct Limits {
     pub shared_memory: bool,
     /// How long accepted requests may take after a signal to end.
     pub drain: Duration,
+    /// What each client may do.
+    pub client: ClientLimits,
 }
 
 impl Default for Limits {
@@ -30,6 +35,7 @@ impl Default for Limits {
             connections: 1024,
             shared_memory: true,
             drain: Duration::from_secs(30),
+            client: ClientLimits::default(),
         }
     }
 }
@@ -42,8 +48,10 @@ pub struct Core {
     pub regions: Regions,
     /// Limits.
     pub limits: Limits,
-    /// The token that requests must have.
-    pub token: Option<String>,
+    /// The tokens of which requests must have one; without any, requests need none.
+    pub tokens: Vec<String>,
+    /// Limits of each client.
+    pub clients: Arc<Clients>,
     /// Whether the server ends: it takes no new connections.
     pub draining: AtomicBool,
     /// Open connections.
@@ -56,15 +64,23 @@ impl Core {
         !self.draining.load(Relaxed) && self.repository.is_ready()
     }
 
-    /// Checks the header `authorization` of a request.
+    /// The client of a request, by its header `authorization` and its address.
     ///
     /// # Errors
     /// When a token is needed, and this is another one.
-    pub fn authorize(&self, header: Option<&[u8]>) -> Result<(), ServeError> {
-        let Some(token) = &self.token else { return Ok(()) };
+    pub fn authorize(&self, header: Option<&[u8]>, address: Option<IpAddr>) -> Result<Client, ServeError> {
+        if self.tokens.is_empty() {
+            return Ok(Client::at(address));
+        }
         let (scheme, given) = header.and_then(|h| h.split_at_checked(7)).unwrap_or_default();
-        if scheme.eq_ignore_ascii_case(b"bearer ") && same_secret(given, token.as_bytes()) {
-            return Ok(());
+        // All are compared, whichever is the right one.
+        let same = |found, (number, token): (usize, &String)| match same_secret(given, token.as_bytes()) {
+            true => Some(number),
+            false => found,
+        };
+        let number = self.tokens.iter().enumerate().fold(None, same);
+        if let Some(number) = number.filter(|_| scheme.eq_ignore_ascii_case(b"bearer ")) {
+            return Ok(Client::Token(number));
         }
         Err(ServeError::new(ErrorKind::Unauthenticated, "the request has no valid bearer token"))
     }

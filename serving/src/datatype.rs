@@ -42,6 +42,11 @@ pub fn parse(text: &str) -> Result<ElementType, ServeError> {
     found.ok_or_else(|| ServeError::invalid(format!("unknown datatype '{}'", text.escape_debug())))
 }
 
+/// The type that a configuration names.
+pub fn of_config(text: &str) -> Option<ElementType> {
+    TYPES.iter().find(|t| t.1.as_str_name() == text).map(|t| t.2)
+}
+
 /// The number of a type in a configuration.
 pub fn config_type(dtype: ElementType) -> DataType {
     TYPES.iter().find(|t| t.2 == dtype).map_or(DataType::TypeInvalid, |t| t.1)

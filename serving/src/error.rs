@@ -8,6 +8,8 @@ pub struct ServeError {
     pub kind: ErrorKind,
     /// What is wrong, for people.
     pub message: String,
+    /// When the client may try again, if that is known.
+    pub retry_after: Option<std::time::Duration>,
 }
 
 /// Kinds of errors.
@@ -110,7 +112,7 @@ impl FailureReason {
 impl ServeError {
     /// An error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), retry_after: None }
     }
 
     /// A malformed request.
@@ -131,7 +133,13 @@ impl ServeError {
 
 impl From<ServeError> for tonic::Status {
     fn from(e: ServeError) -> Self {
-        tonic::Status::new(e.kind.grpc_code(), e.message)
+        let mut status = tonic::Status::new(e.kind.grpc_code(), e.message);
+        if let Some(wait) = e.retry_after {
+            // Source: gRFC A6, "pushback".
+            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            status.metadata_mut().insert("grpc-retry-pushback-ms", millis.into());
+        }
+        status
     }
 }
 

@@ -1,8 +1,10 @@
 //! The Open Inference Protocol over gRPC: the service of `proto/grpc_service.proto`.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use of_plan::ElementType;
@@ -14,11 +16,12 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::clients::Client;
 use crate::core::Core;
 use crate::datatype;
 use crate::describe;
 use crate::error::{ErrorKind, ServeError};
-use crate::infer::{InferRequest, OutputPlace, RequestedOutput, SharedRange, tensor};
+use crate::infer::{InferRequest, OutputPlace, RequestedOutput, SequenceId, SequenceStep, SharedRange, tensor};
 use crate::model::InferResponse;
 use crate::proto::grpc_inference_service_server::GrpcInferenceService;
 use crate::proto::infer_parameter::ParameterChoice;
@@ -106,6 +109,26 @@ fn text<'p>(parameters: &'p Parameters, name: &str) -> Result<Option<&'p str>, S
     }
 }
 
+fn flag(parameters: &Parameters, name: &str) -> Result<bool, ServeError> {
+    match parameters.get(name).and_then(|p| p.parameter_choice.as_ref()) {
+        None => Ok(false),
+        Some(ParameterChoice::BoolParam(flag)) => Ok(*flag),
+        Some(_) => Err(ServeError::invalid(format!("parameter '{name}' is not a Boolean"))),
+    }
+}
+
+fn sequence(parameters: &Parameters) -> Result<Option<SequenceStep>, ServeError> {
+    let id = match parameters.get("sequence_id").and_then(|p| p.parameter_choice.as_ref()) {
+        None => None,
+        Some(ParameterChoice::StringParam(text)) => SequenceId::text(text)?,
+        Some(ParameterChoice::Int64Param(number)) => SequenceId::number(number.cast_unsigned()),
+        Some(ParameterChoice::Uint64Param(number)) => SequenceId::number(*number),
+        Some(_) => return Err(ServeError::invalid("parameter 'sequence_id' is neither a number nor a string")),
+    };
+    let (start, end) = (flag(parameters, "sequence_start")?, flag(parameters, "sequence_end")?);
+    Ok(id.map(|id| SequenceStep { id, start, end }))
+}
+
 fn shared(parameters: &Parameters) -> Result<Option<SharedRange>, ServeError> {
     let Some(region) = text(parameters, "shared_memory_region")? else { return Ok(None) };
     let len = number(parameters, "shared_memory_byte_size")?;
@@ -116,20 +139,13 @@ fn shared(parameters: &Parameters) -> Result<Option<SharedRange>, ServeError> {
 
 /// Reads a request.
 fn read(message: ModelInferRequest, core: &Core) -> Result<InferRequest, ServeError> {
-    let has_sequence = match message.parameters.get("sequence_id").and_then(|p| p.parameter_choice.as_ref()) {
-        None | Some(ParameterChoice::Int64Param(0) | ParameterChoice::Uint64Param(0)) => false,
-        Some(ParameterChoice::StringParam(id)) => !id.is_empty(),
-        Some(_) => true,
-    };
-    if has_sequence {
-        return Err(ServeError::unsupported("sequences of requests are not supported"));
-    }
     let mut request = InferRequest {
         model: message.model_name,
         version: message.model_version,
         id: message.id,
         priority: number(&message.parameters, "priority")?.unwrap_or(0),
         timeout: number(&message.parameters, "timeout")?.filter(|t| *t > 0).map(Duration::from_micros),
+        sequence: sequence(&message.parameters)?,
         ..InferRequest::default()
     };
     let is_raw = !message.raw_input_contents.is_empty();
@@ -245,7 +261,7 @@ impl Drop for Running {
 }
 
 /// Takes requests of a stream as they come, and answers them in their order.
-async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, answers: Answers) {
+async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, client: Client, answers: Answers) {
     let (started, mut running) = mpsc::channel::<Running>(STREAM_CONCURRENCY);
     let forward = async {
         while let Some(mut next) = running.recv().await {
@@ -271,8 +287,14 @@ async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, ans
             };
             let core = Arc::clone(&core);
             let id = request.id.clone();
+            let in_order = request.parameters.contains_key("sequence_id");
+            let admitted = core.clients.admit(client);
             let run = async move {
-                match infer(&core, request, None).await {
+                let answer = match admitted {
+                    Ok(_running) => infer(&core, request, None).await,
+                    Err(e) => Err(e),
+                };
+                match answer {
                     Ok(response) => {
                         ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
                     }
@@ -282,7 +304,17 @@ async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, ans
                     },
                 }
             };
-            if started.send(Running(tokio::spawn(run))).await.is_err() {
+            let mut run = Box::pin(run);
+            // Requests of a sequence wait for it in the order of the stream: each begins before the next one is received.
+            let done = match in_order {
+                true => poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await,
+                false => Poll::Pending,
+            };
+            let running = match done {
+                Poll::Ready(answer) => tokio::spawn(std::future::ready(answer)),
+                Poll::Pending => tokio::spawn(run),
+            };
+            if started.send(Running(running)).await.is_err() {
                 return;
             }
         }
@@ -339,7 +371,8 @@ impl GrpcInferenceService for Service {
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
         let (answers, received) = mpsc::channel(1);
-        tokio::spawn(stream(Arc::clone(&self.core), request.into_inner(), answers));
+        let client = request.extensions().get::<Client>().copied().unwrap_or(Client::at(None));
+        tokio::spawn(stream(Arc::clone(&self.core), request.into_inner(), client, answers));
         Ok(Response::new(Box::pin(ReceiverStream::new(received))))
     }
 

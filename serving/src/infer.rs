@@ -26,6 +26,59 @@ pub struct InferRequest {
     pub priority: u64,
     /// How long it may wait in the queue.
     pub timeout: Option<Duration>,
+    /// The sequence that it belongs to.
+    pub sequence: Option<SequenceStep>,
+}
+
+/// The name of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SequenceId {
+    /// A number that is not 0.
+    Number(u64),
+    /// A text that is not empty.
+    Text(String),
+}
+
+/// What a request is in its sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceStep {
+    /// The sequence.
+    pub id: SequenceId,
+    /// Whether it is the first request.
+    pub start: bool,
+    /// Whether it is the last request.
+    pub end: bool,
+}
+
+impl SequenceId {
+    /// As many bytes as Triton allows.
+    const LONGEST: usize = 128;
+
+    /// A sequence with a number; 0 is none.
+    pub fn number(number: u64) -> Option<SequenceId> {
+        Some(SequenceId::Number(number)).filter(|_| number != 0)
+    }
+
+    /// A sequence with a text; the empty one is none.
+    ///
+    /// # Errors
+    /// When it is too long.
+    pub fn text(text: &str) -> Result<Option<SequenceId>, ServeError> {
+        if text.len() > Self::LONGEST {
+            let what = format!("'sequence_id' has {} bytes, and at most {}", text.len(), Self::LONGEST);
+            return Err(ServeError::invalid(what));
+        }
+        Ok(Some(SequenceId::Text(text.to_owned())).filter(|_| !text.is_empty()))
+    }
+}
+
+impl std::fmt::Display for SequenceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SequenceId::Number(number) => number.fmt(f),
+            SequenceId::Text(text) => text.escape_debug().fmt(f),
+        }
+    }
 }
 
 /// An output that a client asks for.

@@ -11,11 +11,13 @@
 
 mod batch;
 mod classification;
+mod clients;
 mod config;
 mod connection;
 mod core;
 mod datatype;
 mod describe;
+mod ensemble;
 mod error;
 mod frames;
 pub mod grpc;
@@ -29,6 +31,8 @@ mod pbtxt;
 pub mod proto;
 pub mod repository;
 pub mod scheduler;
+mod sequence_config;
+mod sequences;
 mod server;
 mod shared_memory;
 mod stall;
@@ -36,8 +40,10 @@ pub mod stats;
 mod sync;
 mod tls;
 
+pub use clients::{Client, ClientLimits, Clients};
 pub use config::{ModelConfig, VersionPolicy};
 pub use core::{Core, Limits};
+pub use ensemble::{Ensemble, EnsembleStep};
 pub use error::{ErrorKind, FailureReason, ServeError};
 pub use model::Opener;
 pub use repository::{ControlMode, RepositoryOptions};

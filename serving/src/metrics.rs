@@ -12,7 +12,7 @@ use crate::stats::{BUCKETS, Stats};
 /// A counter or gauge of each model: name, type, help, value.
 type Family = (&'static str, &'static str, &'static str, fn(&Stats) -> u64);
 
-const FAMILIES: [Family; 9] = [
+const FAMILIES: [Family; 12] = [
     ("nv_inference_request_success", "counter", "Requests that succeeded", |s| s.success.count()),
     ("nv_inference_count", "counter", "Rows that were inferred", |s| s.rows.load(Relaxed)),
     ("nv_inference_exec_count", "counter", "Runs, each of one batch", |s| s.runs.load(Relaxed)),
@@ -26,6 +26,11 @@ const FAMILIES: [Family; 9] = [
         s.output.nanos() / 1000
     }),
     ("nv_inference_pending_request_count", "gauge", "Requests in the queue", |s| s.pending.load(Relaxed)),
+    ("of_sequences", "gauge", "Sequences of requests in progress", |s| s.sequences.load(Relaxed)),
+    ("of_sequences_started_total", "counter", "Sequences that have begun", |s| s.sequences_started.load(Relaxed)),
+    ("of_sequences_timed_out_total", "counter", "Sequences that ended because they were idle", |s| {
+        s.sequences_timed_out.load(Relaxed)
+    }),
 ];
 
 /// The text of all metrics.
@@ -66,6 +71,11 @@ fn write(models: &[std::sync::Arc<ModelVersion>], core: &Core, out: &mut String)
     }
     header("nv_cpu_memory_used_bytes", "gauge", "Resident memory of the server", out)?;
     writeln!(out, "nv_cpu_memory_used_bytes {}", resident_memory().unwrap_or(0))?;
+    let name = "of_client_refusals_total";
+    header(name, "counter", "Requests beyond the limits of their client", out)?;
+    for (reason, count) in core.clients.refused() {
+        writeln!(out, "{name}{{limit=\"{reason}\"}} {count}")?;
+    }
     header("of_connections", "gauge", "Open connections", out)?;
     writeln!(out, "of_connections {}", core.connections.load(Relaxed))
 }

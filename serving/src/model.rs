@@ -13,10 +13,12 @@ use crate::batch;
 use crate::classification;
 use crate::config::ModelConfig;
 use crate::datatype;
+use crate::ensemble::Ensemble;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput};
 use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
-use crate::stats::Stats;
+use crate::sequences::{Carried, Sequences};
+use crate::stats::{Stats, Timing};
 
 /// An input or output as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,15 +51,21 @@ pub struct ModelVersion {
     pub stats: Arc<Stats>,
     plan: Arc<PlanFile>,
     scheduler: Scheduler,
+    sequences: Option<Arc<Sequences>>,
 }
 
 /// Opens the plan in a file, or compiles the model in it. The error says why that is not possible.
 pub type OpenFile = dyn Fn(&Path) -> Result<PlanFile, String> + Send + Sync;
 
+/// Merges the models of an ensemble into one plan.
+pub type OpenEnsemble = dyn Fn(&Ensemble) -> Result<PlanFile, String> + Send + Sync;
+
 /// What opens the files of models. The server has no compiler of its own.
 pub struct Opener {
     /// Opens a plan, or compiles a model.
     pub open: Box<OpenFile>,
+    /// Compiles the models of an ensemble as one plan.
+    pub open_ensemble: Box<OpenEnsemble>,
     /// Load what backends compiled.
     pub loaders: Vec<Arc<dyn Loader>>,
 }
@@ -120,18 +128,20 @@ impl ModelVersion {
         if !plan.plan().meshes.is_empty() {
             return Err("the plan is for several ranks, which the server does not start".into());
         }
-        if let Some(variable) = first.variables.first() {
-            let what = format!("the plan keeps the variable '{}' between runs", variable.name);
-            return Err(format!("{what}, which requests of several clients would share"));
-        }
-        let (inputs, outputs) = (infos(&entries, |p| &p.inputs)?, infos(&entries, |p| &p.outputs)?);
+        let (mut inputs, mut outputs) = (infos(&entries, |p| &p.inputs)?, infos(&entries, |p| &p.outputs)?);
         let has_axis = batch::has_batch_axis(first);
         if config.batching_is_required && !has_axis {
             return Err("max_batch_size is given, and the inputs and outputs have no open dimension 0 in common; \
                         compile the model without --shape, or set max_batch_size to 0"
                 .into());
         }
-        let batches = has_axis && config.max_batch_size > 1;
+        let batches = has_axis && config.max_batch_size > 1 && first.variables.is_empty();
+        let sequences = Sequences::new(name, &plan, &config, batches, &stats)?.map(Arc::new);
+        if let Some(sequences) = &sequences {
+            let (mut input, mut output) = (0.., 0..);
+            inputs.retain(|_| input.next().is_some_and(|number| sequences.shows_input(number)));
+            outputs.retain(|_| output.next().is_some_and(|number| sequences.shows_output(number)));
+        }
         let memory = ModelVersion::memory_of(&plan, &config);
         let plan = Arc::new(plan);
         let shared = Shared {
@@ -155,6 +165,7 @@ impl ModelVersion {
             stats,
             plan,
             scheduler,
+            sequences,
         })
     }
 
@@ -215,6 +226,33 @@ impl ModelVersion {
         arrival: Instant,
     ) -> Result<InferResponse, Failed> {
         let wanted = self.wanted(&request.outputs)?;
+        let Some(sequences) = &self.sequences else {
+            if request.sequence.is_some() {
+                let what = format!("model '{}' keeps no state between requests; leave out sequence_id", self.name);
+                return Err(ServeError::invalid(what).into());
+            }
+            let Answer { outputs, timing, .. } = self.run(request, inputs, arrival, Carried::Nothing).await?;
+            return Ok(self.answered(outputs, &wanted, arrival, &timing)?);
+        };
+        let turn = sequences.enter(request.sequence.as_ref()).await?;
+        let inputs = turn.inputs(inputs)?;
+        let given = |failed| match failed {
+            Failed::Closed(inputs) => Failed::Closed(sequences.given(inputs)),
+            error => error,
+        };
+        let ran = self.run(request, inputs, arrival, turn.variables()).await.map_err(given)?;
+        let outputs = turn.finish(ran.outputs, ran.carried)?;
+        Ok(self.answered(outputs, &wanted, arrival, &ran.timing)?)
+    }
+
+    /// Runs the program that takes all these inputs.
+    async fn run(
+        &self,
+        request: &InferRequest,
+        inputs: Vec<Value>,
+        arrival: Instant,
+        carried: Carried,
+    ) -> Result<Answer, Failed> {
         let dims: Vec<_> = inputs.iter().map(Value::input_dims).collect();
         let program = self.plan.find_program(&dims).map_err(|e| ServeError::invalid(e.to_string()))?;
         if let Some(rows) =
@@ -224,14 +262,35 @@ impl ModelVersion {
             return Err(ServeError::invalid(what).into());
         }
         let priority = self.priority(request)?;
-        let Answer { outputs, timing } = match self.scheduler.run_here(Work { program, inputs, arrival }) {
-            Ok(answer) => answer?,
-            Err(work) => self.run_queued(request, work, priority).await?,
-        };
+        match self.scheduler.run_here(Work { program, inputs, arrival, carried }) {
+            Ok(answer) => Ok(answer?),
+            Err(work) => self.run_queued(request, work, priority).await,
+        }
+    }
+
+    fn answered(
+        self: &Arc<Self>,
+        outputs: Vec<OutputTensor>,
+        wanted: &[(usize, RequestedOutput)],
+        arrival: Instant,
+        timing: &Timing,
+    ) -> Result<InferResponse, ServeError> {
         let rows = outputs.first().and_then(|output| output.shape.first().copied()).filter(|_| self.batches);
-        let outputs = place(outputs, &wanted)?;
-        self.stats.succeeded(rows.map_or(1, |n| n.max(0) as u64), arrival.elapsed(), &timing);
+        let outputs = place(outputs, wanted)?;
+        self.stats.succeeded(rows.map_or(1, |n| n.max(0) as u64), arrival.elapsed(), timing);
         Ok(InferResponse { model: Arc::clone(self), outputs })
+    }
+
+    /// Ends sequences that have been idle for too long.
+    pub fn end_idle_sequences(&self) {
+        if let Some(sequences) = &self.sequences {
+            sequences.end_idle();
+        }
+    }
+
+    /// Whether requests belong to sequences.
+    pub fn has_sequences(&self) -> bool {
+        self.sequences.is_some()
     }
 
     /// Puts a request into the queue and waits for its answer.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{ModelConfig, VersionPolicy};
+use crate::ensemble::{self, Declared, Ensemble, EnsembleStep, StepConfig};
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::InferRequest;
 use crate::model::{Failed, InferResponse, ModelVersion, Opener};
@@ -108,6 +109,14 @@ struct Seen {
     len: u64,
     modified: Option<SystemTime>,
     config: Option<(u64, Option<SystemTime>)>,
+    /// The files of an ensemble's models.
+    steps: Vec<Option<(u64, Option<SystemTime>)>>,
+}
+
+/// What a version is made of.
+enum Source {
+    File(PathBuf),
+    Ensemble(Ensemble),
 }
 
 /// A model as its files describe it.
@@ -148,18 +157,18 @@ impl Repository {
     /// Loads models that [`Repository::announce_all`] named: plans first, since models must be compiled.
     pub fn load_all(&self, names: &[String]) {
         let _one = lock(&self.changing);
-        let found = match self.find() {
+        let all = match self.find() {
             Ok(found) => found,
             Err(e) => {
                 tracing::error!("the repository cannot be read: {e}");
                 return;
             }
         };
-        let mut models: Vec<(&String, &Found)> = names.iter().filter_map(|n| Some((n, found.get(n)?))).collect();
+        let mut models: Vec<(&String, &Found)> = names.iter().filter_map(|n| Some((n, all.get(n)?))).collect();
         let is_model = |found: &Found| found.files.values().any(|f| f.extension().is_some_and(|e| e != "plan"));
         models.sort_by_key(|(_, found)| is_model(found));
         for (name, found) in models {
-            self.load_found(name, found);
+            self.load_found(name, found, &all);
         }
     }
 
@@ -169,11 +178,11 @@ impl Repository {
     /// When a folder cannot be read; the models stay as they are.
     pub fn poll(&self) -> Result<(), String> {
         let _one = lock(&self.changing);
-        let found = self.find()?;
-        for (name, found) in &found {
-            self.load_found(name, found);
+        let all = self.find()?;
+        for (name, found) in &all {
+            self.load_found(name, found, &all);
         }
-        let gone: Vec<String> = read(&self.models).keys().filter(|name| !found.contains_key(*name)).cloned().collect();
+        let gone: Vec<String> = read(&self.models).keys().filter(|name| !all.contains_key(*name)).cloned().collect();
         gone.iter().for_each(|name| self.unload_found(name));
         Ok(())
     }
@@ -185,11 +194,11 @@ impl Repository {
     pub fn load(&self, name: &str) -> Result<(), ServeError> {
         self.check_explicit()?;
         let _one = lock(&self.changing);
-        let found = self.find().map_err(|e| ServeError::new(ErrorKind::Internal, e))?;
+        let all = self.find().map_err(|e| ServeError::new(ErrorKind::Internal, e))?;
         let missing =
             || ServeError::not_found(format!("there is no model '{}' in the repository", name.escape_debug()));
-        let found = found.get(name).ok_or_else(missing)?;
-        match self.load_found(name, found) {
+        let found = all.get(name).ok_or_else(missing)?;
+        match self.load_found(name, found, &all) {
             None => Ok(()),
             Some(why) => Err(ServeError::invalid(format!("model '{name}' cannot be loaded: {why}"))),
         }
@@ -232,12 +241,13 @@ impl Repository {
 
     /// Loads the versions of a model that are new or changed, and unloads those that are gone. Returns why the last one that failed
     /// did.
-    fn load_found(&self, name: &str, found: &Found) -> Option<String> {
+    fn load_found(&self, name: &str, found: &Found, all: &BTreeMap<String, Found>) -> Option<String> {
         let chosen = found.chosen();
         let mut failed = found.config.as_ref().err().cloned();
         for version in &chosen {
             let Some(file) = found.files.get(version) else { continue };
-            let seen = seen(file, found.config_file.as_deref());
+            let source = found.config.clone().and_then(|config| source(name, file, &config, all));
+            let seen = seen(file, found.config_file.as_deref(), source.as_ref().ok());
             let known = {
                 let models = read(&self.models);
                 let known = models.get(name).and_then(|model| model.versions.get(version));
@@ -249,7 +259,7 @@ impl Repository {
                 None => Arc::default(),
             };
             self.announce(name, found);
-            let loaded = found.config.clone().and_then(|config| self.open(name, *version, file, config, &stats));
+            let loaded = source.and_then(|source| self.open(name, *version, &source, found.config()?, &stats));
             if let Err(why) = &loaded {
                 tracing::error!(model = name, version, "cannot be loaded: {why}");
                 failed = Some(why.clone());
@@ -273,7 +283,7 @@ impl Repository {
         &self,
         name: &str,
         version: u64,
-        file: &Path,
+        source: &Source,
         mut config: ModelConfig,
         stats: &Arc<Stats>,
     ) -> Result<ModelVersion, String> {
@@ -281,12 +291,18 @@ impl Repository {
         if self.options.no_batching {
             (config.max_batch_size, config.batching_is_required) = (0, false);
         }
-        let plan = (self.opener.open)(file)?;
+        let plan = match source {
+            Source::File(file) => (self.opener.open)(file)?,
+            Source::Ensemble(ensemble) => (self.opener.open_ensemble)(ensemble)?,
+        };
         self.admit(ModelVersion::memory_of(&plan, &config))?;
         let loaders = &self.opener.loaders;
         let threads = self.options.threads;
         let model = ModelVersion::load(name, version, plan, loaders, config, threads, Arc::clone(stats))?;
-        tracing::info!(model = name, version, file = %file.display(), milliseconds = began.elapsed().as_millis(), "loaded");
+        if let Some(declared) = &model.config.ensemble {
+            ensemble::check(&model, declared)?;
+        }
+        tracing::info!(model = name, version, milliseconds = began.elapsed().as_millis(), "loaded");
         Ok(model)
     }
 
@@ -486,6 +502,10 @@ impl Repository {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let version = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok()).filter(|v| *v > 0);
             let Some(version) = version else { continue };
+            if config.as_ref().is_ok_and(|config| config.ensemble.is_some()) {
+                files.insert(version, file.clone());
+                continue;
+            }
             let candidates = match &named {
                 Some(name) => vec![name.as_str()],
                 None => vec!["model.plan", "model.onnx"],
@@ -525,13 +545,65 @@ fn end(state: Option<State>) {
     }
 }
 
-fn seen(file: &Path, config: Option<&Path>) -> Option<Seen> {
+fn seen(file: &Path, config: Option<&Path>, source: Option<&Source>) -> Option<Seen> {
     let of = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
     let (len, modified) = of(file)?;
-    Some(Seen { file: file.to_owned(), len, modified, config: config.and_then(of) })
+    let steps = match source {
+        Some(Source::Ensemble(ensemble)) => ensemble.steps.iter().map(|step| of(&step.file)).collect(),
+        _ => Vec::new(),
+    };
+    Some(Seen { file: file.to_owned(), len, modified, config: config.and_then(of), steps })
+}
+
+/// What a version is made of: its file, or the models of an ensemble.
+fn source(name: &str, file: &Path, config: &ModelConfig, all: &BTreeMap<String, Found>) -> Result<Source, String> {
+    let Some(ensemble) = &config.ensemble else { return Ok(Source::File(file.to_owned())) };
+    let step = |step: &StepConfig| -> Result<EnsembleStep, String> {
+        let file = model_file(step, all).map_err(|e| format!("step '{}': {e}", step.model))?;
+        let (inputs, outputs) = (step.inputs.clone(), step.outputs.clone());
+        Ok(EnsembleStep { name: step.model.clone(), file, inputs, outputs })
+    };
+    let names = |list: &[Declared]| list.iter().map(|tensor| tensor.name.clone()).collect();
+    let steps = ensemble.steps.iter().map(step).collect::<Result<_, _>>()?;
+    Ok(Source::Ensemble(Ensemble {
+        name: name.to_owned(),
+        inputs: names(&ensemble.inputs),
+        outputs: names(&ensemble.outputs),
+        steps,
+    }))
+}
+
+/// The file of a model of an ensemble, which is compiled together with the others.
+fn model_file(step: &StepConfig, all: &BTreeMap<String, Found>) -> Result<PathBuf, String> {
+    let found = all.get(&step.model).ok_or("there is no such model")?;
+    let config = found.config.as_ref().map_err(Clone::clone)?;
+    if config.ensemble.is_some() || config.sequences.is_some() {
+        return Err("it is an ensemble itself, or keeps state between requests".into());
+    }
+    let version = step.version.or_else(|| found.chosen().last().copied()).unwrap_or(1);
+    let file = found.files.get(&version).ok_or_else(|| format!("there is no version {version}"))?;
+    let model = if file.extension().is_some_and(|e| e == "plan") { file.with_extension("onnx") } else { file.clone() };
+    match model.is_file() {
+        true => Ok(model),
+        false => Err(format!(
+            "'{}' is compiled already, and an ensemble is compiled as a whole: put {} next to it",
+            file.display(),
+            model.file_name().unwrap_or_default().display()
+        )),
+    }
 }
 
 impl Found {
+    /// The configuration, with the files that it names.
+    fn config(&self) -> Result<ModelConfig, String> {
+        let mut config = self.config.clone()?;
+        let folder = self.config_file.as_deref().and_then(Path::parent);
+        if let (Some(sequences), Some(folder)) = (&mut config.sequences, folder) {
+            sequences.read_files(folder)?;
+        }
+        Ok(config)
+    }
+
     /// The versions to load.
     fn chosen(&self) -> Vec<u64> {
         let policy = self.config.as_ref().map_or(&VersionPolicy::Latest(1), |config| &config.versions);

@@ -10,18 +10,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use of_plan::PlanFile;
-use of_runtime::{Loader, Session, Value};
+use of_runtime::{Loader, Session, Tensor, Value};
 use tokio::sync::oneshot;
 
 use crate::batch;
 use crate::config::ModelConfig;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::OutputTensor;
+use crate::sequences::{Carried, VariableValues};
 use crate::stats::{Stats, Timing, kind_of};
 use crate::sync::lock;
 
@@ -47,6 +48,8 @@ pub struct Work {
     pub inputs: Vec<Value>,
     /// When the request arrived.
     pub arrival: Instant,
+    /// What the variables of the plan are before the run.
+    pub carried: Carried,
 }
 
 /// The outputs of a request, in the order of the program.
@@ -55,6 +58,8 @@ pub struct Answer {
     pub outputs: Vec<OutputTensor>,
     /// How long its parts took.
     pub timing: Timing,
+    /// What the variables of the plan are after the run.
+    pub carried: Option<VariableValues>,
 }
 
 /// Why a job was not accepted.
@@ -339,13 +344,16 @@ struct Instance {
     inner: Arc<Inner>,
     /// By program; further ones are opened when a request needs them.
     sessions: HashMap<usize, Session>,
+    /// The values that the variables of a session have, if they are those of a sequence.
+    held: HashMap<usize, Weak<Vec<Tensor>>>,
     /// Whether the clients of the jobs that run now have left.
     current: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
 }
 
 impl Instance {
     fn new(inner: &Arc<Inner>) -> Result<Self, ServeError> {
-        let mut instance = Self { inner: Arc::clone(inner), sessions: HashMap::new(), current: Arc::default() };
+        let mut instance =
+            Self { inner: Arc::clone(inner), sessions: HashMap::new(), held: HashMap::new(), current: Arc::default() };
         let programs = &inner.shared.plan.plan().programs;
         let first = programs.iter().position(|program| !program.inner).unwrap_or(0);
         instance.session(first)?;
@@ -395,12 +403,42 @@ impl Instance {
     fn run_alone(&mut self, work: &Work, start: Instant) -> Result<Answer, ServeError> {
         let mut timing = Timing { queue: start.saturating_duration_since(work.arrival), ..Timing::default() };
         let began = Instant::now();
+        self.carry_in(work.program, &work.carried)?;
         let values = self.run_program(work.program, work.inputs.clone())?;
+        let carried = self.carry_out(work.program)?;
         timing.run = began.elapsed();
         self.inner.short.measured(input_bytes(&work.inputs), timing.run);
         self.inner.shared.stats.ran(batch::rows(&work.inputs).unwrap_or(1), &timing);
         let outputs = self.tensors(work.program, values)?;
-        Ok(Answer { outputs, timing })
+        Ok(Answer { outputs, timing, carried })
+    }
+
+    /// Gives the variables of a program the values of the sequence whose request runs next.
+    fn carry_in(&mut self, program: usize, carried: &Carried) -> Result<(), ServeError> {
+        let held = self.held.remove(&program);
+        let Some(variables) = self.session(program)?.variables().cloned() else { return Ok(()) };
+        match carried {
+            Carried::Nothing => {}
+            Carried::Initial => variables.reset(),
+            // The run before was of the same sequence.
+            Carried::Values(values) if held.is_some_and(|held| std::ptr::eq(held.as_ptr(), Arc::as_ptr(values))) => {}
+            Carried::Values(values) => {
+                let failed = |e: of_runtime::RunError| ServeError::new(ErrorKind::Internal, e.to_string());
+                let mut pairs = variables.list().iter().zip(values.iter());
+                pairs.try_for_each(|(variable, value)| variables.set(&variable.name, value)).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of the variables after a run.
+    fn carry_out(&mut self, program: usize) -> Result<Option<VariableValues>, ServeError> {
+        let Some(variables) = self.session(program)?.variables().cloned() else { return Ok(None) };
+        let values = variables.list().iter().map(|variable| variables.get(&variable.name));
+        let failed = |e: of_runtime::RunError| ServeError::new(ErrorKind::Internal, e.to_string());
+        let values = Arc::new(values.collect::<Result<Vec<_>, _>>().map_err(failed)?);
+        self.held.insert(program, Arc::downgrade(&values));
+        Ok(Some(values))
     }
 
     fn run_program(&mut self, program: usize, inputs: Vec<Value>) -> Result<Vec<Value>, ServeError> {
@@ -448,7 +486,7 @@ impl Instance {
         }
         for (job, outputs) in jobs.into_iter().zip(parts) {
             let queue = start.saturating_duration_since(job.work.arrival);
-            let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing } }));
+            let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing }, carried: None }));
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::clients::Clients;
 use crate::connection::{Listener, Phase, Protocol, accept, attach};
 use crate::core::{Core, Limits};
 use crate::grpc::Service;
@@ -37,8 +38,8 @@ pub struct ServerOptions {
     pub metrics: Option<SocketAddr>,
     /// TLS of the first two.
     pub tls: Option<TlsOptions>,
-    /// The token that requests must have.
-    pub token: Option<String>,
+    /// The tokens of which requests must have one; without any, requests need none.
+    pub tokens: Vec<String>,
     /// Limits.
     pub limits: Limits,
     /// Threads for the network.
@@ -103,7 +104,8 @@ impl Server {
             repository: Repository::new(options.repository, opener),
             regions: Regions::new(options.limits.shared_memory),
             limits: options.limits.clone(),
-            token: options.token,
+            tokens: options.tokens,
+            clients: Arc::new(Clients::new(options.limits.client)),
             draining: AtomicBool::new(false),
             connections: AtomicU64::new(0),
         });
@@ -128,7 +130,8 @@ impl Server {
         spawn(grpc, shared(over_grpc, grpc_tls, &permits));
         // Metrics are seen when clients take all connections, too.
         let few = Arc::new(Semaphore::new(16));
-        spawn(metrics, shared(Protocol::Http(metrics_router(Arc::clone(&core))), None, &few));
+        spawn(metrics, shared(Protocol::Metrics(metrics_router(Arc::clone(&core))), None, &few));
+        runtime.spawn(forget_idle(Arc::clone(&core)));
         let loader = spawn_loader(&core, first, seen)?;
         Ok(Server {
             core,
@@ -254,6 +257,16 @@ fn actors() -> String {
 fn metrics_router(core: Arc<Core>) -> Router {
     let text = async move || ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&core));
     Router::new().route("/metrics", get(text)).route("/debug/actors", get(async || actors()))
+}
+
+/// Ends sequences that are idle, and forgets clients that are, again and again, so that they leave the memory.
+async fn forget_idle(core: Arc<Core>) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        core.repository.ready().iter().for_each(|model| model.end_idle_sequences());
+        core.clients.forget_quiet();
+    }
 }
 
 /// Loads models at the start, and looks at their files again and again if the options say so.

@@ -88,6 +88,12 @@ pub struct Stats {
     pub runs: AtomicU64,
     /// Requests in the queue.
     pub pending: AtomicU64,
+    /// Sequences in progress.
+    pub sequences: AtomicU64,
+    /// Sequences that have begun.
+    pub sequences_started: AtomicU64,
+    /// Sequences that ended because they were idle.
+    pub sequences_timed_out: AtomicU64,
     /// Milliseconds since 1970 of the last request.
     pub last: AtomicU64,
     batches: Mutex<BTreeMap<usize, BatchStats>>,

@@ -11,7 +11,9 @@ use crate::core::Core;
 use crate::datatype;
 use crate::error::ServeError;
 use crate::frames::Frames;
-use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput, SharedRange, tensor};
+use crate::infer::{
+    InferRequest, OutputPlace, OutputTensor, RequestedOutput, SequenceId, SequenceStep, SharedRange, tensor,
+};
 use crate::model::InferResponse;
 
 /// Reads a request: the JSON header, and the binary tensors that follow it. Returns whether outputs are binary where the request does not say it
@@ -36,7 +38,7 @@ pub fn request(
         request.priority = optional(parameters, "priority", Value::as_u64, "a natural number")?.unwrap_or(0);
         let timeout = optional(parameters, "timeout", Value::as_u64, "a number of microseconds")?;
         request.timeout = timeout.filter(|t| *t > 0).map(Duration::from_micros);
-        refuse_sequences(parameters)?;
+        request.sequence = sequence(parameters)?;
     }
     let inputs = optional(object, "inputs", Value::as_array, "an array")?;
     for input in inputs.ok_or_else(|| ServeError::invalid("the request has no 'inputs'"))? {
@@ -51,12 +53,19 @@ pub fn request(
     Ok((request, binary))
 }
 
-fn refuse_sequences(parameters: &Map<String, Value>) -> Result<(), ServeError> {
-    match parameters.get("sequence_id") {
-        None | Some(Value::Null) => Ok(()),
-        Some(id) if id.as_u64() == Some(0) || id.as_str() == Some("") => Ok(()),
-        Some(_) => Err(ServeError::unsupported("sequences of requests are not supported")),
-    }
+fn sequence(parameters: &Map<String, Value>) -> Result<Option<SequenceStep>, ServeError> {
+    let id = match parameters.get("sequence_id") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => SequenceId::text(text)?,
+        Some(number) => {
+            let wrong = || ServeError::invalid("'sequence_id' is neither a natural number nor a string");
+            SequenceId::number(number.as_u64().ok_or_else(wrong)?)
+        }
+    };
+    let flag =
+        |name: &str| Ok::<_, ServeError>(optional(parameters, name, Value::as_bool, "a Boolean")?.unwrap_or(false));
+    let (start, end) = (flag("sequence_start")?, flag("sequence_end")?);
+    Ok(id.map(|id| SequenceStep { id, start, end }))
 }
 
 /// A field of an object, if it is there.

@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 
+use crate::proto::model_ensembling::Step;
+use crate::proto::model_sequence_batching::{
+    Control, ControlInput, InitialState, State, StrategyChoice, initial_state::StateData,
+};
 use crate::proto::{
-    DataType, ModelConfig, ModelMetadataResponse, ModelStatistics, RepositoryIndexResponse, ServerMetadataResponse,
-    StatisticDuration, model_config::SchedulingChoice, model_metadata_response::TensorMetadata,
+    DataType, ModelConfig, ModelMetadataResponse, ModelSequenceBatching, ModelStatistics, RepositoryIndexResponse,
+    ServerMetadataResponse, StatisticDuration, model_config::SchedulingChoice, model_metadata_response::TensorMetadata,
     model_version_policy::PolicyChoice,
 };
 use crate::shared_memory::Region;
@@ -63,7 +67,55 @@ pub fn config(c: &ModelConfig) -> Value {
             },
         });
     }
+    if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &c.scheduling_choice {
+        let step = |step: &Step| {
+            json!({"model_name": step.model_name, "model_version": step.model_version, "input_map": step.input_map,
+                "output_map": step.output_map})
+        };
+        config["ensemble_scheduling"] = json!({"step": ensemble.step.iter().map(step).collect::<Vec<_>>()});
+    }
+    if let Some(SchedulingChoice::SequenceBatching(s)) = &c.scheduling_choice {
+        config["sequence_batching"] = sequences(s);
+    }
     config
+}
+
+fn sequences(s: &ModelSequenceBatching) -> Value {
+    let data_type = |number: i32| DataType::try_from(number).unwrap_or_default().as_str_name();
+    let control = |c: &Control| {
+        json!({"kind": c.kind().as_str_name(), "int32_false_true": c.int32_false_true, "fp32_false_true": c.fp32_false_true,
+            "bool_false_true": c.bool_false_true, "data_type": data_type(c.data_type)})
+    };
+    let input = |input: &ControlInput| json!({"name": input.name, "control": input.control.iter().map(control).collect::<Vec<_>>()});
+    let initial = |i: &InitialState| {
+        let mut initial = json!({"name": i.name, "data_type": data_type(i.data_type), "dims": i.dims});
+        match &i.state_data {
+            Some(StateData::DataFile(file)) => initial["data_file"] = json!(file),
+            _ => initial["zero_data"] = json!(true),
+        }
+        initial
+    };
+    let state = |s: &State| {
+        json!({"input_name": s.input_name, "output_name": s.output_name, "data_type": data_type(s.data_type),
+            "dims": s.dims, "initial_state": s.initial_state.iter().map(initial).collect::<Vec<_>>()})
+    };
+    let mut all = json!({
+        "max_sequence_idle_microseconds": s.max_sequence_idle_microseconds,
+        "control_input": s.control_input.iter().map(input).collect::<Vec<_>>(),
+        "state": s.state.iter().map(state).collect::<Vec<_>>(),
+    });
+    match &s.strategy_choice {
+        Some(StrategyChoice::Oldest(oldest)) => {
+            all["oldest"] = json!({"max_candidate_sequences": oldest.max_candidate_sequences,
+                "preferred_batch_size": oldest.preferred_batch_size,
+                "max_queue_delay_microseconds": oldest.max_queue_delay_microseconds});
+        }
+        Some(StrategyChoice::Direct(direct)) => {
+            all["direct"] = json!({"max_queue_delay_microseconds": direct.max_queue_delay_microseconds});
+        }
+        None => {}
+    }
+    all
 }
 
 /// Counters of models.

@@ -8,6 +8,7 @@ mod json;
 mod openapi;
 mod pages;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -115,21 +116,36 @@ impl IntoResponse for ServeError {
         if self.kind == ErrorKind::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, so that none comes too early.
+            let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         response
     }
 }
 
-/// Answers a request: checks its token, runs its handler within the time limit, and logs it.
-pub async fn answer(core: Arc<Core>, mut router: Router, request: Request<Body>) -> Response {
+/// Answers a request: checks its token and the limits of its client, runs its handler within the time limit, and logs it.
+pub async fn answer(
+    core: Arc<Core>,
+    mut router: Router,
+    request: Request<Body>,
+    address: Option<IpAddr>,
+    is_open: bool,
+) -> Response {
     let arrival = Instant::now();
     let logged = tracing::enabled!(target: "access", tracing::Level::INFO);
     let line = logged.then(|| format!("{} {}", request.method(), request.uri().path().escape_debug()));
     // Probes of orchestrators have no token.
-    let is_open = request.uri().path().starts_with("/v2/health/");
+    let is_open = is_open || request.uri().path().starts_with("/v2/health/");
     let token = request.headers().get(header::AUTHORIZATION).map(|v| v.as_bytes());
-    let response = match core.authorize(token).err().filter(|_| !is_open) {
-        Some(e) => e.into_response(),
-        None => {
+    let admitted = match is_open {
+        true => Ok(None),
+        false => core.authorize(token, address).and_then(|client| core.clients.admit(client)),
+    };
+    let response = match admitted {
+        Err(e) => e.into_response(),
+        Ok(_running) => {
             use tower_service::Service;
             match tokio::time::timeout(core.limits.time, router.call(request)).await {
                 Ok(Ok(response)) => response,

@@ -155,7 +155,8 @@ fn described(operation: &Operation) -> Value {
     if let Some(answer) = answer {
         responses.insert("200".into(), answer);
     }
-    let token = [Unauthenticated];
+    // Any request may be beyond the limits of its client.
+    let token = [Unauthenticated, Exhausted];
     // Health checks need no token, and say what they say with any status.
     let health = operation.path.starts_with("/v2/health/");
     for kind in operation.fails.iter().chain(if health { &[][..] } else { &token[..] }) {
@@ -208,7 +209,11 @@ fn schemas() -> Value {
         &["name"],
         json!({"name": text(), "parameters": with(json!({"binary_data": flag(), "classification": natural()}))}),
     );
-    let parameters = object(&[], json!({"binary_data_output": flag(), "priority": natural(), "timeout": natural()}));
+    let parameters = object(
+        &[],
+        json!({"binary_data_output": flag(), "priority": natural(), "timeout": natural(),
+            "sequence_id": {"anyOf": [natural(), {"type": "string", "maxLength": 32}]}, "sequence_start": flag(), "sequence_end": flag()}),
+    );
     let output = object(
         &["name", "datatype", "shape"],
         json!({"name": text(), "datatype": datatype, "shape": extents(), "data": list(json!({})), "parameters": with(json!({}))}),

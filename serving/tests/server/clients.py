@@ -98,7 +98,7 @@ def over_grpc():
     client = grpc.InferenceServerClient(GRPC)
     describe(client)
     expected = infer(grpc, client)
-    refused(lambda: client.infer("digits", inputs(grpc, IMAGES), sequence_id=7), "sequences")
+    refused(lambda: client.infer("digits", inputs(grpc, IMAGES), sequence_id=7), "keeps no state")
     answers = queue.Queue()
     client.async_infer("digits", inputs(grpc, IMAGES), lambda result, error: answers.put((result, error)))
     client.start_stream(lambda result, error: answers.put((result, error)))

@@ -16,7 +16,7 @@ fn server(dir: &Path) -> Server {
 }
 
 /// Runs a script with the ports of a server.
-fn run(python: &Path, script: &str, server: &Server) {
+pub fn run(python: &Path, script: &str, server: &Server) {
     let ports = [server.addresses().http.unwrap().port(), server.addresses().grpc.unwrap().port()];
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server").join(script);
     let out = Command::new(python).arg(script).args(ports.map(|p| p.to_string())).output().unwrap();

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use of_driver::{Compiler, Model, Silent};
+use of_driver::ensemble::{Step, merge};
+use of_driver::{CompileOptions, Compiler, Model, Silent};
 use of_plan::PlanFile;
-use of_serving::{Opener, RepositoryOptions, Server, ServerOptions};
+use of_serving::{Ensemble, EnsembleStep, Opener, RepositoryOptions, Server, ServerOptions};
 use tempfile::TempDir;
 
 /// A file of the examples.
@@ -27,7 +28,19 @@ pub fn opener() -> Opener {
             }
         }
     };
-    Opener { open: Box::new(open), loaders: of_driver::Backends::builtin().loaders }
+    let open_ensemble = |ensemble: &Ensemble| -> Result<PlanFile, String> {
+        let step = |step: &EnsembleStep| {
+            let model = Model::open(&step.file).map_err(|e| format!("step '{}': {e}", step.name))?;
+            let (name, inputs, outputs) = (step.name.clone(), step.inputs.clone(), step.outputs.clone());
+            Ok(Step { name, model, inputs, outputs })
+        };
+        let steps = ensemble.steps.iter().map(step).collect::<Result<_, String>>()?;
+        let model = merge(&ensemble.name, steps, &ensemble.inputs, &ensemble.outputs).map_err(|e| e.to_string())?;
+        let compiled = Compiler::new().threads(1).compile(model).map_err(|e| e.to_string())?;
+        compiled.open().map_err(|e| e.to_string())
+    };
+    let loaders = of_driver::Backends::builtin().loaders;
+    Opener { open: Box::new(open), open_ensemble: Box::new(open_ensemble), loaders }
 }
 
 /// The plan of the digits, with an open number of images.
@@ -39,6 +52,14 @@ pub fn digits_plan() -> &'static [u8] {
 /// The plan of IR text.
 pub fn text_plan(text: &str) -> Vec<u8> {
     plan_of(Model::from_text(text, "test", None).unwrap())
+}
+
+/// The plan of IR text, whose state is in a variable.
+pub fn variable_plan(text: &str, variable: &str) -> Vec<u8> {
+    of_driver::codegen_passes::register();
+    let options = CompileOptions { variables: vec![variable.into()], ..CompileOptions::default() };
+    let model = Model::from_text(text, "test", None).unwrap();
+    Compiler::with_options(options).threads(1).compile(model).unwrap().to_bytes().unwrap()
 }
 
 fn plan_of(model: Model) -> Vec<u8> {

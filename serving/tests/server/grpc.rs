@@ -25,7 +25,8 @@ fn client(path: &std::path::Path) -> Client {
         repository,
         regions: Regions::new(true),
         limits: Limits::default(),
-        token: None,
+        tokens: Vec::new(),
+        clients: Arc::default(),
         draining: AtomicBool::new(false),
         connections: AtomicU64::new(0),
     };

@@ -116,7 +116,7 @@ fn mistakes_of_clients_are_errors_with_a_reason() {
             "no shared memory region 'r'",
         ),
         (json!({"inputs": [input], "outputs": [{"name": "y"}]}), "no output 'y'; its outputs are probability"),
-        (json!({"inputs": [input], "parameters": {"sequence_id": 7}}), "sequences of requests are not supported"),
+        (json!({"inputs": [input], "parameters": {"sequence_id": 7}}), "keeps no state between requests"),
     ] {
         let answer = client.post(INFER, request.to_string().as_bytes());
         let error = answer.json()["error"].as_str().unwrap().to_owned();
@@ -135,7 +135,7 @@ fn limits_and_tokens_hold() {
     let dir = repository();
     let mut options = options(&[dir.path()]);
     options.limits.body = 1000;
-    options.token = Some("secret".into());
+    options.tokens = vec!["other".into(), "secret".into()];
     let server = start(options);
     let mut client = Client::new(&server);
     assert_eq!(client.get("/v2/health/ready").status, 200, "probes have no token");
@@ -144,6 +144,8 @@ fn limits_and_tokens_hold() {
     assert_eq!((wrong.status, wrong.header("www-authenticate")), (401, Some("Bearer")));
     let bearer = ("authorization", "bearer secret");
     assert_eq!(client.send("GET", "/v2", &[bearer], b"").unwrap().status, 200);
+    let metrics = Client::to(server.addresses().metrics.unwrap()).get("/metrics");
+    assert_eq!(metrics.status, 200, "metrics need no token");
     let large = client.send("POST", INFER, &[bearer], &[b' '; 1001]).unwrap();
     assert_eq!(large.status, 413, "{}", large.text());
     // Too much once it is decompressed.
@@ -163,7 +165,7 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     let dir = repository();
     put(dir.path(), "damaged/1/model.plan", &digits_plan()[..1000]);
     put(dir.path(), "configured/2/model.plan", digits_plan());
-    put(dir.path(), "configured/config.pbtxt", b"ensemble_scheduling { }");
+    put(dir.path(), "configured/config.pbtxt", b"optimization { }");
     put(dir.path(), "batched/1/model.plan", digits_plan());
     put(dir.path(), "batched/config.pbtxt", b"max_batch_size: 2");
     std::fs::copy(example("digits.onnx"), dir.path().join("compiled.onnx")).unwrap();
@@ -173,7 +175,7 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     let state = |name: &str| index.as_array().unwrap().iter().find(|m| m["name"] == name).unwrap().clone();
     assert_eq!((&state("digits")["state"], &state("compiled")["state"]), (&json!("READY"), &json!("READY")));
     assert_eq!(state("damaged")["state"], "UNAVAILABLE");
-    assert!(state("configured")["reason"].as_str().unwrap().contains("line 1: ensemble_scheduling is not supported"));
+    assert!(state("configured")["reason"].as_str().unwrap().contains("line 1: optimization is not supported"));
     assert_eq!(client.get("/v2/models/damaged/ready").status, 503);
     let (body, len) = binary_request(3, |_| 0.0);
     let answer = client.send("POST", "/v2/models/batched/infer", &[(LENGTH, &len.to_string())], &body).unwrap();

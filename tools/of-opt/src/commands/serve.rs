@@ -7,9 +7,13 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
-use of_driver::{Backends, CompileOptions, Compiler, ModelOrPlan, Silent, error, io_error, model};
+use of_driver::ensemble::{Step, merge};
+use of_driver::{Backends, CompileOptions, Compiler, Model, ModelOrPlan, Silent, error, io_error, model};
 use of_plan::PlanFile;
-use of_serving::{ControlMode, Limits, ModelConfig, Opener, RepositoryOptions, Server, ServerOptions, TlsOptions};
+use of_serving::{
+    ClientLimits, ControlMode, Ensemble, EnsembleStep, Limits, ModelConfig, Opener, RepositoryOptions, Server,
+    ServerOptions, TlsOptions,
+};
 
 use crate::arguments::Codegen;
 use crate::console::Console;
@@ -69,6 +73,12 @@ pub struct Serve {
     /// Requests that may wait for a model; further ones get status 429 or RESOURCE_EXHAUSTED
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_queue_size: usize,
+    /// Sequences of requests of each model at the same time, where config.pbtxt does not say it; further ones get status 429
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub max_sequences: usize,
+    /// How long a sequence may have no request, where config.pbtxt does not say it; it ends then
+    #[arg(long, value_name = "DURATION", default_value = "60s", help_heading = "Limits of clients", value_parser = quantity::duration)]
+    pub max_sequence_idle: Duration,
     /// Sessions of each model that run requests at the same time
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Models", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub instances: usize,
@@ -84,6 +94,12 @@ pub struct Serve {
     /// Most open connections; further ones wait
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_connections: usize,
+    /// Requests a second of each client: of each bearer token, or of each address without --token-file
+    #[arg(long, value_name = "R", help_heading = "Limits of clients", value_parser = rate)]
+    pub client_rate: Option<f64>,
+    /// Requests of each client at the same time
+    #[arg(long, value_name = "N", help_heading = "Limits of clients", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub client_concurrency: Option<usize>,
     /// Seconds that accepted requests get after SIGTERM or SIGINT
     #[arg(long, value_name = "S", default_value_t = 30, help_heading = "Network")]
     pub exit_timeout_secs: u64,
@@ -99,7 +115,7 @@ pub struct Serve {
     /// Refuse clients without a certificate that one of these signed
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Security")]
     pub tls_client_ca: Option<PathBuf>,
-    /// A file with the bearer token that requests must have; health checks need none
+    /// A file with bearer tokens, one a line, of which requests must have one; health checks need none
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub token_file: Option<PathBuf>,
     /// Code generation, for models that are not compiled yet.
@@ -157,6 +173,8 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
         max_queue_delay: Duration::from_micros(c.max_queue_delay_microseconds),
         max_queue_size: c.max_queue_size,
         instances: c.instances,
+        max_sequences: c.max_sequences,
+        max_sequence_idle: c.max_sequence_idle,
         ..ModelConfig::default()
     };
     let tls = c.tls_cert.as_ref().zip(c.tls_key.as_ref()).map(|(certificate, key)| TlsOptions {
@@ -169,13 +187,14 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
         grpc: c.allow_grpc.then(|| at(c.grpc_port)),
         metrics: c.allow_metrics.then(|| at(c.metrics_port)),
         tls,
-        token: c.token_file.as_deref().map(token).transpose()?,
+        tokens: c.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
         limits: Limits {
             body: usize::try_from(c.max_request_size).unwrap_or(usize::MAX),
             time: c.request_timeout,
             connections: c.max_connections,
             shared_memory: c.allow_shared_memory.unwrap_or(c.host.is_loopback()),
             drain: Duration::from_secs(c.exit_timeout_secs),
+            client: ClientLimits { rate: c.client_rate, concurrency: c.client_concurrency },
         },
         network_threads: c.network_threads,
         repository: RepositoryOptions {
@@ -195,6 +214,23 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
     })
 }
 
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| *rate > 0.0 && rate.is_finite())
+        .ok_or_else(|| "it is no positive number".into())
+}
+
+/// The tokens in a file, one a line.
+fn tokens(path: &Path) -> Result<Vec<String>, Diagnostics> {
+    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    let tokens: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    match tokens.is_empty() || !tokens.iter().all(|token| token.chars().all(|c| c.is_ascii_graphic())) {
+        true => Err(error(Code::INPUT, format!("'{}' holds no tokens of printable characters", path.display())).into()),
+        false => Ok(tokens),
+    }
+}
+
 /// The token in a file, without the line break at its end.
 ///
 /// # Errors
@@ -211,8 +247,25 @@ pub fn token(path: &Path) -> Result<String, Diagnostics> {
 /// Opens plans, signed ones only if there is a key, and compiles models.
 fn opener(options: CompileOptions, key: Option<PathBuf>) -> Result<Opener, Diagnostics> {
     let loaders = Backends::new(&options)?.loaders;
+    let (compile, is_signed) = (options.clone(), key.is_some());
     let open = move |path: &Path| open(path, &options, key.as_deref()).map_err(|e| e.to_string());
-    Ok(Opener { open: Box::new(open), loaders })
+    let ensemble = move |ensemble: &Ensemble| open_ensemble(ensemble, &compile, is_signed).map_err(|e| e.to_string());
+    Ok(Opener { open: Box::new(open), open_ensemble: Box::new(ensemble), loaders })
+}
+
+/// Merges the models of an ensemble, and compiles them as one plan.
+fn open_ensemble(ensemble: &Ensemble, options: &CompileOptions, is_signed: bool) -> Result<PlanFile, Diagnostics> {
+    if is_signed {
+        let what = "an ensemble is compiled when it is loaded, and --require-signature serves signed plans only";
+        return Err(error(Code::INPUT, what).into());
+    }
+    let step = |step: &EnsembleStep| -> Result<Step, Diagnostics> {
+        let model = Model::open(&step.file)?;
+        Ok(Step { name: step.name.clone(), model, inputs: step.inputs.clone(), outputs: step.outputs.clone() })
+    };
+    let steps = ensemble.steps.iter().map(step).collect::<Result<_, _>>()?;
+    let model = merge(&ensemble.name, steps, &ensemble.inputs, &ensemble.outputs)?;
+    Compiler::with_options(options.clone()).compile(model)?.open()
 }
 
 fn open(path: &Path, options: &CompileOptions, key: Option<&Path>) -> Result<PlanFile, Diagnostics> {
