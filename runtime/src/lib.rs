@@ -46,6 +46,7 @@ mod session;
 mod session_pool;
 mod shared_memory;
 pub mod simulator;
+mod state_copies;
 mod static_schedule;
 mod symbols;
 mod task_context;
@@ -81,6 +82,7 @@ pub use simulator::{
     CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,
 };
+pub use state_copies::{Note, Recovery, StateCopies};
 pub use static_schedule::StaticSchedule;
 pub use transport::{StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use of_plan::{MeshPort, MeshProgram, PlanFile, Runs, Task};
 
@@ -10,6 +11,11 @@ use crate::mesh_ports::{contributes, gather_port, run_port};
 use crate::task_context::place;
 use crate::transport::{StopReason, TransferBlock, Transport};
 use crate::{RunError, Session, Tensor};
+
+/// Numbers of rendezvous for copies of state, which neither transfers of a plan nor its outputs and variables have.
+pub(crate) const KEEP: u32 = (1 << 31) + 16;
+pub(crate) const REPORT: u32 = (1 << 31) + 17;
+pub(crate) const RESTORE: u32 = (1 << 31) + 18;
 
 /// Who gets a whole value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub(crate) struct RankExchange {
     mesh: usize,
     rank: usize,
     transport: Arc<dyn Transport>,
+    /// Whether the ranks ended because of another one.
+    lost: AtomicBool,
 }
 
 impl fmt::Debug for RankExchange {
@@ -36,7 +44,7 @@ impl fmt::Debug for RankExchange {
 impl RankExchange {
     /// A rank of a mesh that was verified.
     pub fn new(plan: Arc<PlanFile>, mesh: usize, rank: usize, transport: Arc<dyn Transport>) -> Self {
-        Self { plan, mesh, rank, transport }
+        Self { plan, mesh, rank, transport, lost: AtomicBool::new(false) }
     }
 
     pub fn program(&self) -> &MeshProgram {
@@ -45,6 +53,30 @@ impl RankExchange {
 
     pub fn rank(&self) -> usize {
         self.rank
+    }
+
+    pub fn plan(&self) -> Arc<PlanFile> {
+        Arc::clone(&self.plan)
+    }
+
+    pub fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    /// Whether another rank ended the job: it failed, or was lost.
+    pub fn is_ended_by_another(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// A rendezvous of this rank.
+    pub fn rendezvous(
+        &self,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+    ) -> Result<(), RunError> {
+        self.transport.rendezvous(self.rank as u32, id, blocks, from, take).map_err(|_| RunError::Stopped)
     }
 
     /// Whether this rank's part of a port becomes part of the whole.
@@ -91,9 +123,7 @@ impl RankExchange {
             .map(|other| other as u32)
             .collect();
         let mut parts = vec![Vec::new(); senders.len()];
-        self.transport
-            .rendezvous(me as u32, id, &blocks, &senders, &mut |from, part| parts[from] = part.bytes.to_vec())
-            .map_err(|_| RunError::Stopped)?;
+        self.rendezvous(id, &blocks, &senders, &mut |from, part| parts[from] = part.bytes.to_vec())?;
         if !receives(me) {
             return Ok(None);
         }
@@ -118,6 +148,7 @@ impl RankExchange {
     pub fn explain(&self, error: RunError, session: Option<&Session>) -> RunError {
         let (error, phase) = match (error, self.transport.reason()) {
             (RunError::Stopped | RunError::Cancelled, Some(reason)) => {
+                self.lost.store(true, Ordering::Release);
                 (RunError::Peer(self.explained(&reason, session)), Phase::EndedByAnother)
             }
             // All ranks find the same, and may go on.
@@ -144,6 +175,9 @@ impl RankExchange {
             [] => "the others".to_owned(),
             ranks => ranks.join(" and "),
         };
+        if (KEEP..=RESTORE).contains(&id) {
+            return format!("{text}; {own_name} waited for copies of state of {waited}");
+        }
         let (own, above) = (self.program(), (u32::MAX - id) as usize);
         if above < own.outputs.len() {
             return format!("{text}; {own_name} waited for output `{}` of {waited}", own.outputs[above].name);

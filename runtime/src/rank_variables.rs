@@ -28,6 +28,30 @@ impl RankVariables {
         self.exchange.program()
     }
 
+    pub(crate) fn exchange(&self) -> &RankExchange {
+        &self.exchange
+    }
+
+    pub(crate) fn own(&self) -> Option<&Arc<Variables>> {
+        self.own.as_ref()
+    }
+
+    /// Whether another rank ended the job: it failed, or was lost.
+    pub fn is_ended_by_another(&self) -> bool {
+        self.exchange.is_ended_by_another()
+    }
+
+    /// Checks that no rank has ended the job, for work that is no run.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn check_others(&self) -> Result<(), RunError> {
+        match self.exchange.transport().stopped() {
+            true => Err(self.exchange.explain(RunError::Stopped, None)),
+            false => Ok(()),
+        }
+    }
+
     /// The variables: names, types and layouts.
     pub fn list(&self) -> &[MeshPort] {
         &self.program().variables

@@ -97,10 +97,37 @@ impl Variables {
         let mut state = lock(&self.state);
         match (value.bytes(), self.buffers[index].bytes_mut(0)) {
             (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
-            _ => return Err(RunError::Internal(format!("variable `{name}` has other bytes than its type"))),
+            _ => return Err(self.odd(index)),
         }
         (state.set[index], state.torn[index]) = (true, false);
         Ok(())
+    }
+
+    /// Copies the bytes of a variable. Waits for a run that is under way.
+    pub(crate) fn copy_to(&self, index: usize, to: &mut [u8]) -> Result<(), RunError> {
+        let state = lock(&self.state);
+        self.check(&state, index)?;
+        let from = self.buffers[index].bytes(0);
+        if from.len() != to.len() {
+            return Err(self.odd(index));
+        }
+        to.copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Sets the bytes of a variable, which [`Variables::copy_to`] gave.
+    pub(crate) fn restore(&self, index: usize, from: &[u8]) -> Result<(), RunError> {
+        let mut state = lock(&self.state);
+        match self.buffers[index].bytes_mut(0) {
+            Some(to) if to.len() == from.len() => to.copy_from_slice(from),
+            _ => return Err(self.odd(index)),
+        }
+        (state.set[index], state.torn[index]) = (true, false);
+        Ok(())
+    }
+
+    fn odd(&self, index: usize) -> RunError {
+        RunError::Internal(format!("variable `{}` has other bytes than its type", self.list[index].name))
     }
 
     /// Gives every variable its initial value; those without one have none afterwards.

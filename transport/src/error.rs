@@ -38,6 +38,12 @@ pub enum JoinError {
     /// The rendezvous server ended the job.
     #[error("the rendezvous refused this rank: {0}")]
     Refused(String),
+    /// The other ranks have ended the job in order.
+    #[error("the job has ended")]
+    Over,
+    /// A rank was lost while the ranks connected; they join again.
+    #[error("a rank was lost while the ranks connected")]
+    Interrupted,
     /// The other end is not one of this job's ranks.
     #[error("{peer} is not a rank of this job: {problem}")]
     Stranger {
@@ -112,6 +118,12 @@ pub enum JoinError {
 }
 
 impl JoinError {
+    /// Whether the ranks of a job that restarts lost ranks may join when they try again.
+    pub fn may_pass(&self) -> bool {
+        use JoinError::{Interrupted, Io, Stranger, Unconnected};
+        matches!(self, Interrupted | Io { .. } | Stranger { .. } | Unconnected { .. })
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> JoinError {
         let what = what.into();
         move |source| JoinError::Io { what, source }

@@ -13,10 +13,10 @@ use crate::stream::Stream;
 use crate::tls::{Refusal, Tls, refusal};
 
 /// The first bytes of a hello, with the version of the format.
-const MAGIC: [u8; 8] = *b"of-rank\x03";
+const MAGIC: [u8; 8] = *b"of-rank\x04";
 
 /// Bytes of a hello.
-const HELLO: usize = 8 + 4 + 4 + 4 + 32 + 32;
+const HELLO: usize = 8 + 4 + 4 + 4 + 4 + 32 + 32;
 
 /// What is wrong with an end that does not prove that it knows the token.
 const OTHER_TOKEN: &str = "its job token is another";
@@ -45,6 +45,8 @@ pub struct Identity {
     pub ranks: u32,
     /// The plan ([`crate::plan_hash`]).
     pub plan: [u8; 32],
+    /// How often the ranks of the job have joined before: connections of an earlier time are refused.
+    attempt: u32,
     key: [u8; 32],
     tls: Option<Tls>,
 }
@@ -62,6 +64,7 @@ impl Identity {
             rank,
             ranks,
             plan,
+            attempt: 0,
             key: blake3::derive_key("of-transport 2026 job token", token.as_bytes()),
             tls: None,
         }
@@ -70,6 +73,15 @@ impl Identity {
     /// The same, with encrypted connections.
     pub fn with_tls(self, tls: Option<Tls>) -> Identity {
         Identity { tls, ..self }
+    }
+
+    /// The same, for ranks that have joined so often before.
+    pub(crate) fn with_attempt(self, attempt: u32) -> Identity {
+        Identity { attempt, ..self }
+    }
+
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
     }
 
     pub(crate) fn tls(&self) -> Option<&Tls> {
@@ -90,8 +102,9 @@ impl Identity {
         out[8..12].copy_from_slice(&(purpose as u32).to_le_bytes());
         out[12..16].copy_from_slice(&self.rank.to_le_bytes());
         out[16..20].copy_from_slice(&self.ranks.to_le_bytes());
-        out[20..52].copy_from_slice(&self.plan);
-        out[52..].copy_from_slice(&nonce);
+        out[20..24].copy_from_slice(&self.attempt.to_le_bytes());
+        out[24..56].copy_from_slice(&self.plan);
+        out[56..].copy_from_slice(&nonce);
         Ok(out)
     }
 
@@ -226,7 +239,11 @@ fn accepted(hello: &[u8; HELLO], own: &Identity, peer: SocketAddr) -> Result<Oth
         return Err(JoinError::Ranks { rank, peer, theirs: ranks, ours: own.ranks });
     }
     let mut plan = [0; 32];
-    plan.copy_from_slice(&hello[20..52]);
+    plan.copy_from_slice(&hello[24..56]);
+    // The server of the rendezvous says which attempt it is.
+    if rank != SERVER && own.rank != SERVER && word(20) != own.attempt {
+        return Err(JoinError::Stranger { peer, problem: "it is of another attempt of this job" });
+    }
     // The server compares the plans of all ranks; it has none.
     if rank != SERVER && own.rank != SERVER && plan != own.plan {
         return Err(JoinError::Plan { rank, peer });

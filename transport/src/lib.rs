@@ -12,6 +12,7 @@
 //!
 //! Connections are authenticated, and encrypted where the ranks have an identity for TLS (`tls.rs`). Messages of MPI are not.
 
+mod attempts;
 mod blocks;
 mod channel;
 mod environment;
@@ -37,6 +38,7 @@ mod stream_link;
 mod tls;
 mod wire;
 
+pub use attempts::{Attempts, Waits};
 pub use environment::{Launcher, Placement};
 pub use error::JoinError;
 pub use group::{GroupError, GroupOptions, RankGroup, is_worker, serve_rank};

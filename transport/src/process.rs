@@ -16,6 +16,7 @@ use of_runtime::flight_recorder::Event;
 use of_runtime::{FlightRecorder, StopReason, Stopped, TransferBlock, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::attempts::Watch;
 use crate::error::JoinError;
 use crate::exchange::{Exchange, Link, Outgoing, State, Step};
 use crate::handshake::{self, Identity, Purpose};
@@ -81,6 +82,7 @@ pub struct JoinOptions {
 #[derive(Debug)]
 pub struct ProcessTransport {
     rank: u32,
+    attempt: u32,
     links: Mutex<Vec<Option<Link<Stream>>>>,
     /// What the ranks of this host read, where this process has shared memory.
     memory: Option<OwnMemory>,
@@ -121,14 +123,17 @@ impl ProcessTransport {
         let listener = TcpListener::bind((own, 0)).map_err(JoinError::io("listen for other ranks"))?;
         let port = listener.local_addr().map_err(JoinError::io("listen for other ranks"))?.port();
         let timeout = options.join_timeout;
-        let peers = std::thread::scope(|scope| {
+        let registration = std::thread::scope(|scope| {
             let serving = served.as_ref().map(|server| scope.spawn(|| server.serve(timeout)));
-            let peers = register(server, identity, port, timeout);
+            let registration = register(server, identity, port, timeout);
             // The server's error says more than its answer to this rank.
             let served = serving.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())));
-            served.and(peers)
+            served.and(registration)
         })?;
-        Self::connect(identity, &listener, &peers, options)
+        let identity = identity.clone().with_attempt(registration.attempt);
+        let transport = Self::connect(&identity, &listener, &registration.peers, options, registration.watch.as_ref())?;
+        registration.watch.into_iter().for_each(Watch::connected);
+        Ok(transport)
     }
 
     /// Connects to the ranks below, and waits for those above.
@@ -137,6 +142,7 @@ impl ProcessTransport {
         listener: &TcpListener,
         peers: &[PeerInfo],
         options: &JoinOptions,
+        watch: Option<&Watch>,
     ) -> Result<ProcessTransport, JoinError> {
         let own = identity.rank as usize;
         let memory = match options.link {
@@ -160,7 +166,14 @@ impl ProcessTransport {
         let deadline = Instant::now() + options.join_timeout;
         let open = |streams: &[Option<Stream>]| streams.iter().skip(own + 1).position(Option::is_none);
         while let Some(missing) = open(&data).or(open(&control)) {
-            let Some(tcp) = accept_until(listener, deadline)? else {
+            let next = watch.map_or(deadline, |_| deadline.min(Instant::now() + TICK));
+            let Some(tcp) = accept_until(listener, next)? else {
+                if watch.is_some_and(Watch::is_interrupted) {
+                    return Err(JoinError::Interrupted);
+                }
+                if Instant::now() < deadline {
+                    continue;
+                }
                 return Err(JoinError::Unconnected {
                     peer: peers[own + 1 + missing].to_string(),
                     seconds: options.join_timeout.as_secs_f64(),
@@ -192,6 +205,7 @@ impl ProcessTransport {
         tracing::debug!(rank = identity.rank, ranks = identity.ranks, "joined");
         Ok(ProcessTransport {
             rank: identity.rank,
+            attempt: identity.attempt(),
             shares: links.iter().flatten().any(|link| matches!(link, Link::Shared(_))),
             links: Mutex::new(links),
             memory: memory.ok(),
@@ -209,6 +223,11 @@ impl ProcessTransport {
     /// This rank.
     pub fn rank(&self) -> u32 {
         self.rank
+    }
+
+    /// How often the ranks of the job have joined before, where lost ranks are started again.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
     }
 
     /// The other ranks.

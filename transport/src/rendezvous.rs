@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use crate::attempts::Watch;
 use crate::error::JoinError;
 use crate::handshake::{self, Identity, Purpose, SERVER};
 use crate::peer::{PeerInfo, host_name};
@@ -18,6 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const JOINED: u8 = 0;
 const REFUSED: u8 = 1;
 const MISSING: u8 = 2;
+const OVER: u8 = 3;
 
 /// The server of a rendezvous. One rank has it, or a launcher.
 #[derive(Debug)]
@@ -27,10 +29,19 @@ pub struct RendezvousServer {
 }
 
 /// A rank that has come.
-struct Registered {
-    stream: Stream,
-    peer: PeerInfo,
+pub(crate) struct Registered {
+    pub stream: Stream,
+    pub peer: PeerInfo,
     plan: [u8; 32],
+}
+
+/// Where all ranks are.
+pub(crate) struct Registration {
+    pub peers: Vec<PeerInfo>,
+    /// How often they have joined before.
+    pub attempt: u32,
+    /// The connection to a server that waits until all ranks have connected.
+    pub watch: Option<Watch>,
 }
 
 impl RendezvousServer {
@@ -73,9 +84,8 @@ impl RendezvousServer {
         let result = self.collect(&mut came, timeout);
         let peers: Vec<&PeerInfo> = came.iter().flatten().map(|registered| &registered.peer).collect();
         let answer = match &result {
-            Ok(()) => table(&peers),
-            Err(JoinError::Missing { missing, seconds, .. }) => absence(missing, *seconds),
-            Err(error) => refusal(&error.to_string()),
+            Ok(()) => table(&peers, None),
+            Err(error) => answer_of(error),
         };
         let mut sent = Ok(());
         for registered in came.iter_mut().flatten() {
@@ -114,7 +124,15 @@ impl RendezvousServer {
         Ok(())
     }
 
-    fn registered(&self, stream: TcpStream) -> Result<Registered, JoinError> {
+    pub(crate) fn ranks(&self) -> u32 {
+        self.identity.ranks
+    }
+
+    pub(crate) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    pub(crate) fn registered(&self, stream: TcpStream) -> Result<Registered, JoinError> {
         let address = stream.peer_addr();
         let (mut stream, other) = handshake::accept(stream, &self.identity)?;
         let address = address.map_err(JoinError::io("get the address of a rank"))?;
@@ -134,12 +152,31 @@ impl RendezvousServer {
 
 /// Why a rank cannot belong to those that came.
 fn conflict(came: &[Option<Registered>], new: &Registered) -> Option<JoinError> {
-    let PeerInfo { rank, address, .. } = new.peer;
-    if came.iter().flatten().any(|other| other.plan != new.plan) {
-        return Some(JoinError::Plan { rank, peer: address });
+    if let Some(error) = other_plan(came, new) {
+        return Some(error);
     }
+    let PeerInfo { rank, address, .. } = new.peer;
     let same = came.get(rank as usize)?.as_ref()?;
     Some(JoinError::Twice { rank, first: same.peer.address, second: address })
+}
+
+/// Why a rank cannot run with those that came.
+pub(crate) fn other_plan(came: &[Option<Registered>], new: &Registered) -> Option<JoinError> {
+    let PeerInfo { rank, address, .. } = new.peer;
+    came.iter().flatten().any(|other| other.plan != new.plan).then_some(JoinError::Plan { rank, peer: address })
+}
+
+/// What the server answers the ranks that came when the others do not.
+pub(crate) fn answer_of(error: &JoinError) -> Vec<u8> {
+    match error {
+        JoinError::Missing { missing, seconds, .. } => absence(missing, *seconds),
+        error => refusal(&error.to_string()),
+    }
+}
+
+/// The answer to a rank that comes after the end of the job.
+pub(crate) fn over() -> Vec<u8> {
+    vec![OVER]
 }
 
 /// Registers a rank that listens at `port`, and waits for where all ranks are.
@@ -148,7 +185,7 @@ pub(crate) fn register(
     identity: &Identity,
     port: u16,
     timeout: Duration,
-) -> Result<Vec<PeerInfo>, JoinError> {
+) -> Result<Registration, JoinError> {
     let deadline = Instant::now() + timeout;
     let tcp = loop {
         match TcpStream::connect_timeout(&server, PAUSE.max(deadline.saturating_duration_since(Instant::now()))) {
@@ -171,7 +208,12 @@ pub(crate) fn register(
     let mut kind = [0];
     stream.read_exact(&mut kind).map_err(lost())?;
     match kind[0] {
-        JOINED => read_table(&mut stream, identity.ranks, server).map_err(lost()),
+        JOINED => {
+            let (peers, attempt) = read_table(&mut stream, identity.ranks, server).map_err(lost())?;
+            let watch = attempt.is_some().then_some(Watch(stream));
+            Ok(Registration { peers, attempt: attempt.unwrap_or(0), watch })
+        }
+        OVER => Err(JoinError::Over),
         MISSING => Err(read_absence(&mut stream, identity.ranks).map_err(lost())?),
         _ => Err(JoinError::Refused(read_text(&mut stream).map_err(lost())?)),
     }
@@ -202,8 +244,10 @@ pub(crate) fn resolve(address: &str) -> Result<SocketAddr, JoinError> {
     found.next().ok_or_else(|| problem("the host has no address".into()))
 }
 
-fn table(peers: &[&PeerInfo]) -> Vec<u8> {
-    let mut out = vec![JOINED];
+/// Where the ranks are, and of a job that restarts lost ranks the number of the attempt.
+pub(crate) fn table(peers: &[&PeerInfo], attempt: Option<u32>) -> Vec<u8> {
+    let mut out = vec![JOINED, u8::from(attempt.is_some())];
+    out.extend(attempt.unwrap_or(0).to_le_bytes());
     out.extend((peers.len() as u32).to_le_bytes());
     for peer in peers {
         // Writing to memory does not fail.
@@ -214,8 +258,12 @@ fn table(peers: &[&PeerInfo]) -> Vec<u8> {
     out
 }
 
-fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<Vec<PeerInfo>> {
+fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<(Vec<PeerInfo>, Option<u32>)> {
     let odd = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let mut restarts = [0];
+    from.read_exact(&mut restarts)?;
+    let attempt = read_u32(from)?;
+    let attempt = (restarts != [0]).then_some(attempt);
     if read_len(from)? != ranks {
         return Err(odd("the table has another number of ranks"));
     }
@@ -228,10 +276,10 @@ fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Resul
         let pid = read_u32(from)?;
         Ok(PeerInfo { rank, address: SocketAddr::new(ip, address.port()), host, pid })
     };
-    (0..ranks).map(entry).collect()
+    Ok(((0..ranks).map(entry).collect::<io::Result<_>>()?, attempt))
 }
 
-fn refusal(why: &str) -> Vec<u8> {
+pub(crate) fn refusal(why: &str) -> Vec<u8> {
     let mut out = vec![REFUSED];
     // Writing to memory does not fail.
     let _ = write_text(&mut out, why);
@@ -273,9 +321,11 @@ mod tests {
         let peer =
             |rank| PeerInfo { rank, address: SocketAddr::from(([10, 0, 0, 1], 4000)), host: "host".into(), pid: 9 };
         let peers = [peer(0), peer(1)];
-        let bytes = table(&peers.iter().collect::<Vec<_>>());
+        let all: Vec<_> = peers.iter().collect();
+        let bytes = table(&all, Some(7));
         let server = SocketAddr::from(([10, 0, 0, 9], 1));
-        assert_eq!(read_table(&mut &bytes[1..], 2, server).unwrap(), peers);
+        assert_eq!(read_table(&mut &bytes[1..], 2, server).unwrap(), (peers.to_vec(), Some(7)));
+        assert_eq!(read_table(&mut &table(&all, None)[1..], 2, server).unwrap(), (peers.to_vec(), None));
         assert!(read_table(&mut &bytes[1..], 3, server).is_err());
         for len in 1..bytes.len() {
             assert!(read_table(&mut &bytes[1..len], 2, server).is_err(), "{len} bytes");

@@ -1,4 +1,5 @@
-//! `cargo xtask faults`: ranks that are killed, stopped and cut off, many times; `cargo xtask soak`: ranks at full load for long;
+//! `cargo xtask faults`: ranks that are killed, stopped and cut off, many times; `cargo xtask restarts`: trainings of which ranks or all are
+//! killed, and which go on; `cargo xtask soak`: ranks at full load for long;
 //! `cargo xtask soak-server` and `cargo xtask fuzz-server`: the model server with clients of all kinds.
 
 use std::process::Command;
@@ -29,6 +30,25 @@ pub fn faults(args: &[&str]) -> Result<(), String> {
         "1",
     ]);
     run(command.env("OF_FAULTS", rounds))
+}
+
+/// Kills a rank at a random step, which is started again, and whole trainings, which go on from a snapshot; prints how long that took.
+///
+/// # Errors
+/// When a result differs from that of a training without a loss.
+pub fn restarts(args: &[&str]) -> Result<(), String> {
+    let rounds = match args {
+        [] => "20",
+        ["--rounds", rounds] => rounds,
+        _ => return Err("cargo xtask restarts [--rounds N]".into()),
+    };
+    for (test, filter) in [("train_restarts", ""), ("train_ranks", "killed_trainings_go_on")] {
+        let mut command = cargo();
+        command.args(["test", "--release", "--package", "of-opt", "--test", test, filter]);
+        command.args(["--", "--nocapture", "--test-threads", "1"]);
+        run(command.env("OF_RESTARTS", rounds))?;
+    }
+    Ok(())
 }
 
 /// Runs ranks at full load, and checks that their memory stays the same.

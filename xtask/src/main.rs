@@ -52,6 +52,7 @@ cargo xtask soak [--minutes M] [--ranks N]             ranks at full load: memor
 cargo xtask soak-server clients [--minutes M]          the model server with clients that stall, give wrong lengths and vanish: memory stays the same
 cargo xtask soak-server swaps|ends [--requests N]      models that replace one another, and SIGTERM, at full load: no request is lost
 cargo xtask fuzz-server [--frames N]                   damaged frames of HTTP and HTTP/2 for the model server, 10 million of each
+cargo xtask restarts [--rounds N]                      trainings of which ranks are killed at random steps, 20 times each; when they went on
 cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["run-only", rest @ ..] => run_only::run_only(rest),
         ["faults", rest @ ..] => faults::faults(rest),
+        ["restarts", rest @ ..] => faults::restarts(rest),
         ["soak", rest @ ..] => faults::soak(rest),
         ["soak-server", rest @ ..] => faults::soak_server(rest),
         ["fuzz-server", rest @ ..] => faults::fuzz_server(rest),

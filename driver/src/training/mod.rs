@@ -40,7 +40,8 @@ pub use of_frontend::training::{
 use of_ir::{Attr, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
-use of_runtime::Value;
+pub use of_runtime::{Note, Recovery};
+use of_runtime::{RankVariables, StateCopies, Value};
 pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
@@ -131,6 +132,10 @@ pub struct Trainer {
     origin: Origin,
     plan: Arc<PlanFile>,
     sessions: Sessions,
+    /// Copies of the state, from which the training goes on without a rank that was lost.
+    copies: StateCopies,
+    /// What another session of the steps is opened with.
+    reopen: (SessionOptions, Backends),
     snapshots: SnapshotWriter,
     has_classes: bool,
     batch: usize,
@@ -298,6 +303,8 @@ impl Trainer {
             origin,
             plan,
             sessions,
+            copies: StateCopies::default(),
+            reopen: (session, backends),
             snapshots: SnapshotWriter::default(),
             has_classes: options.loss.has_classes(),
             batch: options.batch,
@@ -456,6 +463,52 @@ impl Trainer {
         snapshot::read(path, self.sessions.variables()?)
     }
 
+    /// Copies the state after a step in memory, on all ranks: each keeps its own, and the next rank what no other one has.
+    ///
+    /// # Errors
+    /// When the ranks are threads, or one was lost.
+    pub fn copy_state(&mut self, step: usize, note: Note) -> Result<(), Diagnostics> {
+        let variables = self.sessions.of_rank().ok_or_else(no_processes)?;
+        self.copies.take(variables, step as u64, note).map_err(|e| run_error(&e))
+    }
+
+    /// Bytes that this rank copies, and those of them that another rank gets; `None` without copies.
+    pub fn copied_bytes(&self) -> Option<(usize, usize)> {
+        self.copies.sizes()
+    }
+
+    /// Whether another rank ended the job: it failed, or was lost.
+    pub fn is_ended_by_another(&self) -> bool {
+        self.sessions.of_rank().is_some_and(RankVariables::is_ended_by_another)
+    }
+
+    /// After another rank ended the job: joins the ranks that are there now. Variables have their initial values.
+    ///
+    /// # Errors
+    /// When ranks do not come.
+    pub fn rejoin(&mut self, join: Join<'_>) -> Result<(), Diagnostics> {
+        self.copies.begin_session();
+        self.sessions.rejoin(&self.plan, &self.reopen.0, &self.reopen.1, join)
+    }
+
+    /// On all ranks: goes back to the newest step that every rank has a copy of, or gets one from others. `fresh` and `mark` are those
+    /// of [`StateCopies::recover`].
+    ///
+    /// # Errors
+    /// When another rank is lost meanwhile.
+    pub fn recover(&mut self, fresh: bool, mark: u64) -> Result<Recovery, Diagnostics> {
+        let variables = self.sessions.of_rank().ok_or_else(no_processes)?;
+        self.copies.recover(variables, fresh, mark).map_err(|e| run_error(&e))
+    }
+
+    /// Waits until all ranks do the same.
+    ///
+    /// # Errors
+    /// When the ranks are threads, or one was lost.
+    pub fn wait_for_all(&self) -> Result<(), Diagnostics> {
+        StateCopies::wait_for_all(self.sessions.of_rank().ok_or_else(no_processes)?).map_err(|e| run_error(&e))
+    }
+
     /// Writes the parameters alone, as safetensors.
     ///
     /// # Errors
@@ -482,6 +535,10 @@ impl Trainer {
     pub fn variables(&self) -> Result<SessionVariables<'_>, Diagnostics> {
         self.sessions.variables()
     }
+}
+
+fn no_processes() -> Diagnostics {
+    error(Code::RUN, "the ranks are threads of one process, which end together").into()
 }
 
 /// Rejects what a training does not do.

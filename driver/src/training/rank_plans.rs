@@ -62,7 +62,8 @@ impl RankPlans {
         &self,
         compile: impl FnOnce() -> Result<Plans<Compiled>, Diagnostics>,
     ) -> Result<Plans<PlanFile>, Diagnostics> {
-        if self.rank == self.compiler {
+        // A rank that was started again finds the plans of the job.
+        if self.rank == self.compiler && !self.step().exists() {
             tracing::debug!("this rank compiles");
             compile().and_then(|plans| self.write(&plans)).inspect_err(|_| {
                 // Where this fails as well, the others end when this rank does.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics};
 use of_plan::PlanFile;
-use of_runtime::{Transport, Value, Variables};
+use of_runtime::{RankVariables, Transport, Value, Variables};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -19,7 +19,8 @@ use crate::session::{Session, SessionVariables, program_session, run_error, shar
 pub type Join<'j> = &'j dyn Fn(&PlanFile) -> Result<Option<(usize, Arc<dyn Transport>)>, Diagnostics>;
 
 pub(super) struct Sessions {
-    steps: Session,
+    /// None while this rank joins the others again.
+    steps: Option<Session>,
     /// By the number of samples.
     evaluations: Vec<(usize, of_runtime::Session)>,
     /// The variables of evaluations that do not share those of the steps.
@@ -37,7 +38,7 @@ impl Sessions {
         let steps = Session::for_program(Arc::clone(plan), 0, options, backends)?;
         let Some(SessionVariables::One(shared)) = steps.variables() else { return Err(no_variables()) };
         let evaluations = evaluations(plan, 1, sizes, options, backends, shared)?;
-        Ok(Sessions { steps, evaluations, copies: None })
+        Ok(Sessions { steps: Some(steps), evaluations, copies: None })
     }
 
     /// Sessions of a plan for a mesh, and of a plan with evaluations of so many samples.
@@ -49,32 +50,47 @@ impl Sessions {
         backends: &Backends,
         join: Join<'_>,
     ) -> Result<Sessions, Diagnostics> {
-        let steps = match join(plan)? {
-            Some((rank, transport)) => Session::as_rank(Arc::clone(plan), 0, rank, transport, options, backends)?,
-            None => Session::first(Arc::clone(plan), options, backends)?,
-        };
-        if steps.variables().is_none() {
-            return Err(no_variables());
-        }
+        let steps = joined(plan, options, backends, join)?;
         let first = program_session(Arc::clone(evaluation), 0, options, backends)?;
         let copies = Arc::clone(first.variables().ok_or_else(no_variables)?);
         let evaluations = evaluations(evaluation, 0, sizes, options, backends, &copies)?;
-        Ok(Sessions { steps, evaluations, copies: Some(copies) })
+        Ok(Sessions { steps: Some(steps), evaluations, copies: Some(copies) })
+    }
+
+    /// Ends the session of steps, and opens one with the ranks that `join` finds. Its variables have their initial values.
+    pub fn rejoin(
+        &mut self,
+        plan: &Arc<PlanFile>,
+        options: &SessionOptions,
+        backends: &Backends,
+        join: Join<'_>,
+    ) -> Result<(), Diagnostics> {
+        self.steps = None;
+        self.steps = Some(joined(plan, options, backends, join)?);
+        Ok(())
     }
 
     /// The variables of the steps.
     pub fn variables(&self) -> Result<SessionVariables<'_>, Diagnostics> {
-        self.steps.variables().ok_or_else(no_variables)
+        self.steps.as_ref().and_then(Session::variables).ok_or_else(no_variables)
+    }
+
+    /// The variables of this process' rank; `None` where the ranks are threads.
+    pub fn of_rank(&self) -> Option<&RankVariables> {
+        match self.steps.as_ref()?.variables()? {
+            SessionVariables::Rank(variables) => Some(variables),
+            _ => None,
+        }
     }
 
     /// Whether this process reports results: of ranks that are processes, the first one does.
     pub fn reports(&self) -> bool {
-        self.steps.reports()
+        self.steps.as_ref().is_none_or(Session::reports)
     }
 
     /// Runs a step.
     pub fn step(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
-        self.steps.run_values(inputs)
+        self.steps.as_mut().ok_or_else(no_variables)?.run_values(inputs)
     }
 
     /// Makes the variables of evaluations those of the last step.
@@ -86,12 +102,30 @@ impl Sessions {
 
     /// Evaluates so many samples.
     pub fn evaluate(&mut self, samples: usize, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+        if let Some(variables) = self.of_rank() {
+            // An evaluation has no transfers, by which the end of another rank would be noticed.
+            variables.check_others().map_err(|e| run_error(&e))?;
+        }
         let session = self.evaluations.iter_mut().find(|(size, _)| *size == samples).map(|(_, session)| session);
         let session = session.ok_or_else(|| {
             error(Code::INPUT, format!("the evaluation of {samples} samples was not compiled: name it in `rests`"))
         })?;
         session.run(inputs).map_err(|e| run_error(&e))
     }
+}
+
+/// The session of steps on the ranks that `join` finds, which may be threads.
+fn joined(
+    plan: &Arc<PlanFile>,
+    options: &SessionOptions,
+    backends: &Backends,
+    join: Join<'_>,
+) -> Result<Session, Diagnostics> {
+    let steps = match join(plan)? {
+        Some((rank, transport)) => Session::as_rank(Arc::clone(plan), 0, rank, transport, options, backends)?,
+        None => Session::first(Arc::clone(plan), options, backends)?,
+    };
+    if steps.variables().is_some() { Ok(steps) } else { Err(no_variables()) }
 }
 
 /// Sessions of the programs of a plan from `first` on, which share variables.

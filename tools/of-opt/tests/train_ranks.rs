@@ -180,6 +180,11 @@ fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f6
     unreachable!("the last run returns")
 }
 
+/// How often a training is killed: `OF_RESTARTS` says it (`cargo xtask restarts`).
+fn kills() -> usize {
+    std::env::var("OF_RESTARTS").map_or(10, |n| n.parse().unwrap())
+}
+
 #[test]
 fn killed_trainings_go_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,13 +196,13 @@ fn killed_trainings_go_on() {
     };
     let (_, uninterrupted) = whole(layout);
     // An equal layout has the same bits.
-    killed(dir.path(), &[layout], 10, &args);
+    killed(dir.path(), &[layout], kills(), &args);
     let model = hash(&dir.path().join("m.safetensors"));
     assert_eq!(model, uninterrupted, "the training that was killed has another result");
     // Other numbers of ranks see the same samples in the same order: another order has another result.
     let meshes = [&[][..], &["--mesh", "cpu[2]"], &["--mesh", "cpu[3]"], &["--mesh", "cpu[4]"]];
     let (want, _) = whole(&[]);
     std::fs::remove_file(dir.path().join("s.safetensors")).unwrap();
-    let got = killed(dir.path(), &meshes, 10, &args);
+    let got = killed(dir.path(), &meshes, kills(), &args);
     assert_near(&got[1..], &[want], 2e-3, "ranks from 1 to 4");
 }

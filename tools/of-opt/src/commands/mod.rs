@@ -29,6 +29,7 @@ pub mod sign;
 pub mod simulate;
 pub mod train;
 pub mod train_config;
+mod train_steps;
 pub mod verify;
 pub mod view;
 pub mod why_stuck;

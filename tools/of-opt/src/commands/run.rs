@@ -143,7 +143,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
         if is_dash(&c.model.model) {
             return Err(exit::usage("--ranks starts processes, which cannot all read stdin; give a file").into());
         }
-        return ranks::launch(job, &c.ranks);
+        return ranks::launch(job, &c.ranks, 0);
     }
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
     let mut options = c.codegen.options()?;

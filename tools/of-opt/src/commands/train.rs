@@ -1,31 +1,26 @@
 //! `of-opt train`: trains a model on data, and writes the trained model.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Augmentation, BaseStorage, Batches, Clipping, Dataset, Draw, EventWriter, Hyperparameters, LOSSES, Lora, Loss,
-    OPTIMIZERS, Progress, Pruning, Ranks, Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer,
-    columns, named, sample_order,
+    Augmentation, BaseStorage, Clipping, Dataset, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS, Pruning, Ranks,
+    Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
 use of_driver::{Observer, SessionOptions, count, error};
-use of_onnx::ExportOptions;
 use of_plan::PlanFile;
-use of_runtime::Transport;
 
+use super::train_steps::{Connection, Rejoin, Training};
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::exit;
-use crate::ranks::{self, Joined, RankOptions, Role};
+use crate::ranks::{self, RankOptions, Role};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -171,6 +166,13 @@ pub struct Train {
     /// Go on from --snapshot if it exists
     #[arg(long, requires = "snapshot")]
     pub resume: bool,
+    /// How often ranks that are lost are started again, while the others wait for them with their state; each rank keeps copies in
+    /// memory of its own state and of what only the rank before it has
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Ranks")]
+    pub max_restarts: u32,
+    /// Make these copies after every K steps: so many steps are done again after a loss
+    #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Ranks", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub peer_copy_every: usize,
     /// Write the plan of the training, for inspect and profile; its programs are 'train' and 'eval'
     #[arg(long, value_name = "FILE.plan")]
     pub plan: Option<PathBuf>,
@@ -246,13 +248,16 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     }
     check_outputs(&c.output)?;
     let role = ranks::role(&c.ranks)?;
+    if c.max_restarts > 0 {
+        ranks::check_restarts(&c.ranks, &role)?;
+    }
     match &role {
         Role::All => {}
         // Every process would train the whole model, and write the same files.
         _ if c.codegen.mesh.is_none() => {
             return Err(exit::usage("several processes train on a mesh: give --mesh, such as 'cpu[2]'").into());
         }
-        Role::Launcher(job) => return ranks::launch(job, &c.ranks),
+        Role::Launcher(job) => return ranks::launch(job, &c.ranks, c.max_restarts),
         Role::Rank(_) => {}
     }
     let mut options = options(c)?;
@@ -280,14 +285,9 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let threads = ranks::threads(&c.ranks, &role, &compile)?;
     let session = SessionOptions { threads, profile: false, memory: compile.memory };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
-    let connections = RefCell::new(Vec::new());
+    let connection = Connection::default();
     let join = |plan: &PlanFile| match &role {
-        Role::Rank(placement) => {
-            let Some(joined) = ranks::join(&c.ranks, placement, plan, &c.model.model)? else { return Ok(None) };
-            let transport = Arc::clone(&joined.transport) as Arc<dyn Transport>;
-            connections.borrow_mut().push(joined);
-            Ok(Some((placement.rank as usize, transport)))
-        }
+        Role::Rank(placement) => connection.join(c, placement, plan),
         Role::All | Role::Launcher(_) => Ok(None),
     };
     let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
@@ -305,13 +305,11 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
     };
-    let done = run(c, &mut trainer, &data, validation.as_ref(), &schedule, console);
-    let done = done.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
-    for path in &c.output {
-        write(c, path, &trainer, zoo.as_ref(), done, console)?;
-    }
+    let rejoin = Rejoin { join: &join, connection: &connection };
+    let mut training = Training::new(c, &mut trainer, (&data, validation.as_ref()), zoo.as_ref(), schedule, console);
+    training.train(&rejoin).map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
-    connections.into_inner().into_iter().try_for_each(Joined::done)
+    connection.done()
 }
 
 impl ScheduleArg {
@@ -439,7 +437,7 @@ fn datasets(
     Ok((data, validation.map(Dataset::decode_small).transpose()?))
 }
 
-fn augmentation(c: &Train) -> Augmentation {
+pub(super) fn augmentation(c: &Train) -> Augmentation {
     Augmentation { crop: c.random_crop, flip: c.random_flip, colours: c.color_jitter }
 }
 
@@ -464,196 +462,4 @@ fn describe(trainer: &Trainer, data: &Dataset, is_synthetic: bool, console: &Con
     if all > 0 {
         console.note(&format!("{zeros} of {all} weights pruned"));
     }
-}
-
-/// The steps; returns how far the training is.
-fn run(
-    c: &Train,
-    trainer: &mut Trainer,
-    data: &Arc<Dataset>,
-    validation: Option<&Dataset>,
-    schedule: &Schedule,
-    console: &Console,
-) -> Result<Progress, Diagnostics> {
-    let steps = data.len() / c.batch;
-    let total = steps * c.epochs;
-    let reports = trainer.reports();
-    let mut progress = Progress { step: 0, seed: c.seed, batch: c.batch, samples: data.len() };
-    if let Some(path) = c.snapshot.as_ref().filter(|path| c.resume && path.exists()) {
-        let restored = trainer.restore(path)?;
-        check_same_data(path, restored, progress)?;
-        progress = restored;
-        if reports {
-            console.note(&format!("resumed from {} at step {} of {total}", path.display(), progress.step));
-        }
-    }
-    let mut events = c.log_dir.as_ref().filter(|_| reports).map(|folder| EventWriter::new(folder)).transpose()?;
-    let start = Instant::now();
-    let mut snapshots = Snapshots::default();
-    let mut waited = Duration::ZERO;
-    let first = progress.step;
-    let is_terminal = std::io::stderr().is_terminal() && !console.quiet && reports;
-    while progress.step < total {
-        let epoch = progress.step / steps;
-        let order = match c.no_shuffle {
-            true => (0..data.len()).collect(),
-            false => sample_order(data.len(), progress.seed, epoch),
-        };
-        let (mut sum, mut count, began) = (0.0, 0usize, Instant::now());
-        let line = is_terminal.then(|| console.progress("training"));
-        let changes = augmentation(c);
-        let draw = (!changes.is_none()).then_some(Draw { augmentation: changes, seed: progress.seed, epoch });
-        let done = progress.step % steps;
-        let mut batches = Batches::new(data, &order[done * c.batch..], c.batch, draw)?;
-        for (step, batch) in (done..).zip(&mut batches) {
-            let rate = schedule.rate(progress.step, total);
-            let batch = match (batch, &c.snapshot) {
-                (Err(why), Some(path)) if c.codegen.mesh.is_none() => {
-                    // A damaged image ends the training, but loses no step.
-                    trainer.snapshot(path, progress)?;
-                    return Err(why);
-                }
-                (batch, _) => batch?,
-            };
-            let loss = trainer.step(batch, rate)?;
-            if !loss.is_finite() {
-                let what = format!("the loss is {loss} at step {}", progress.step);
-                let hint = "try a smaller --learning-rate, --warmup, or --clip-norm";
-                return Err(error(Code::RUN, what).hint(hint).into());
-            }
-            (sum, count) = (sum + loss, count + 1);
-            progress.step += 1;
-            if let Some(events) = &mut events {
-                events.scalars(progress.step, &[("train/loss", loss), ("train/learning_rate", rate)])?;
-            }
-            if let Some(line) = &line {
-                line.reporter().at(
-                    &format!("epoch {}, loss {:.4}", epoch + 1, sum / count as f64),
-                    progress.step,
-                    total,
-                );
-            }
-            let due = c.snapshot_every.is_some_and(|n| progress.step.is_multiple_of(n)) && step + 1 < steps;
-            if let Some(path) = c.snapshot.as_ref().filter(|_| due) {
-                snapshots.begin(trainer, path, progress)?;
-            }
-        }
-        drop(line);
-        waited += batches.waited();
-        let rate = (count * c.batch) as f64 / began.elapsed().as_secs_f64();
-        let checked = validation.map(|data| trainer.evaluate(data)).transpose()?;
-        if let Some(path) = &c.snapshot {
-            snapshots.begin(trainer, path, progress)?;
-        }
-        if let Some(events) = &mut events {
-            let mut scalars = vec![("train/samples_per_second", rate)];
-            scalars.extend(checked.map(|e| ("validation/loss", e.loss)));
-            scalars.extend(checked.and_then(|e| e.accuracy).map(|a| ("validation/accuracy", a)));
-            events.scalars(progress.step, &scalars)?;
-        }
-        let loss = sum / count.max(1) as f64;
-        if !reports {
-            continue;
-        }
-        if c.json {
-            let line = serde_json::json!({
-                "epoch": epoch + 1, "step": progress.step, "loss": loss, "samples_per_second": rate,
-                "validation_loss": checked.map(|e| e.loss), "accuracy": checked.and_then(|e| e.accuracy),
-            });
-            console.print(&format!("{line}\n"))?;
-            continue;
-        }
-        let done = progress.step - first;
-        let left = start.elapsed().mul_f64((total - progress.step) as f64 / done.max(1) as f64);
-        let validation = checked.map_or_else(String::new, |e| format!("  validation loss {:.4}", e.loss));
-        let accuracy = checked.and_then(|e| e.accuracy).map_or_else(String::new, |a| format!("  accuracy {a:.4}"));
-        let left = if progress.step < total { format!("  {} left", duration(left)) } else { String::new() };
-        let epochs = c.epochs;
-        console.print(&format!(
-            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}  {rate:.0} samples/s{left}\n",
-            epoch + 1
-        ))?;
-    }
-    let share = |part: Duration| {
-        let (part, whole) = (part.as_secs_f64(), start.elapsed().as_secs_f64());
-        format!("{:.1} ms, {:.2} % of the time", part * 1e3, 100.0 * part / whole.max(1e-9))
-    };
-    if reports && console.verbose > 0 {
-        console.note(&format!("steps waited for data for {}", share(waited)));
-    }
-    if snapshots.count > 0 && reports && console.verbose > 0 {
-        let begun = of_driver::count(snapshots.count, "snapshot");
-        console.note(&format!("{begun} held steps up for {}", share(snapshots.held)));
-    }
-    trainer.finish_snapshots()?;
-    Ok(progress)
-}
-
-/// The snapshots of a training, and for how long steps waited for them.
-#[derive(Default)]
-struct Snapshots {
-    count: usize,
-    held: Duration,
-}
-
-impl Snapshots {
-    fn begin(&mut self, trainer: &mut Trainer, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        let began = Instant::now();
-        trainer.begin_snapshot(path, progress)?;
-        (self.count, self.held) = (self.count + 1, self.held + began.elapsed());
-        Ok(())
-    }
-}
-
-/// Rejects a snapshot whose step is no position in this data, or that goes on with other random numbers.
-fn check_same_data(path: &Path, snapshot: Progress, own: Progress) -> Result<(), Diagnostics> {
-    let Progress { seed, batch, samples, .. } = snapshot;
-    if (seed, batch, samples) == (own.seed, own.batch, own.samples) {
-        return Ok(());
-    }
-    let what = format!(
-        "'{}' is of a training with --seed {seed} and --batch {batch} on {}; this one has --seed {} and --batch {} on {}",
-        path.display(),
-        of_driver::count(samples, "sample"),
-        own.seed,
-        own.batch,
-        of_driver::count(own.samples, "sample"),
-    );
-    Err(error(Code::INPUT, what).hint("go on with the same data and flags, or leave out --resume").into())
-}
-
-fn duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
-        _ => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
-fn write(
-    c: &Train,
-    path: &Path,
-    trainer: &Trainer,
-    zoo: Option<&ZooModel>,
-    progress: Progress,
-    console: &Console,
-) -> Result<(), Diagnostics> {
-    if path.extension().is_some_and(|e| e == "safetensors") {
-        match c.lora {
-            Some(_) => trainer.write_adapters(path, &c.model.model.to_string_lossy())?,
-            None => trainer.write_parameters(path, progress)?,
-        }
-    } else {
-        // All ranks give their parts; the first one writes.
-        let model = if c.merge { trainer.merged_model()? } else { trainer.trained_model()? };
-        if trainer.reports() {
-            let model = zoo.map(|zoo| zoo.trained(&model)).transpose()?.unwrap_or(model);
-            of_onnx::export_file(path, &model, &ExportOptions::default())?;
-        }
-    }
-    if trainer.reports() {
-        console.note(&format!("{}: written", path.display()));
-    }
-    Ok(())
 }

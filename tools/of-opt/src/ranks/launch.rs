@@ -6,14 +6,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics, escaped_lines};
 use of_driver::error;
 use of_driver::training::RankPlans;
-use of_transport::{JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
+use of_transport::{Attempts, JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
 
+use super::restart::{self, Restarts};
 use super::{Hosts, Job, RankOptions, Role, join_error, mpi, recording};
 use crate::progress;
 
@@ -50,20 +51,26 @@ pub fn pass_on(signal: rustix::process::Signal) {
 }
 
 /// A rank's process.
-struct Rank {
-    number: u32,
-    child: Child,
-    ended: Option<ExitStatus>,
+pub(super) struct Rank {
+    pub number: u32,
+    pub child: Child,
+    /// When it was started.
+    pub since: Instant,
+    pub ended: Option<ExitStatus>,
     /// Whether it did not end by itself.
-    killed: bool,
+    pub killed: bool,
+    /// Whether the job was done when it was lost.
+    pub is_excused: bool,
 }
 
 /// Starts the ranks of this machine and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed
 /// with their numbers.
 ///
+/// Ranks that a signal ended are started again, `restarts` of them at most.
+///
 /// # Errors
 /// When a rank cannot be started, or fails.
-pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
+pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Diagnostics> {
     if job.supervises {
         return mpi::supervise(job.own.start);
     }
@@ -73,24 +80,26 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
         None => (new_token().map_err(|e| failed("no job token can be made", &e))?, false),
         Some(_) => (std::env::var("OF_JOB_TOKEN").unwrap_or_default(), true),
     };
+    let attempts = (restarts > 0).then(Arc::<Attempts>::default);
     let address = match &job.rendezvous {
         Some(address) if !job.own.contains(&0) => address.clone(),
         address => {
             let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
             let tls = super::tls(options, hosts.as_ref(), Some(&token))?;
-            serve(job.ranks, address.as_deref(), &token, tls, options.join_timeout)?
+            serve(job.ranks, address.as_deref(), &token, tls, options.join_timeout, attempts.clone())?
         }
     };
     let plans = PlanFolder::new(&address, &token).map_err(|e| failed("there is no folder for plans", &e))?;
     let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
-    let mut started = Ranks(Vec::with_capacity(job.own.len()));
+    let begun = restart::now();
     let mut readers = Vec::new();
-    for rank in job.own.clone() {
+    let mut start = |rank: u32| -> std::io::Result<Child> {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));
         command.env("OF_RANK", rank.to_string()).env("OF_RANKS", job.ranks.to_string());
         command.env("OF_RENDEZVOUS", &address);
         command.env(PLANS, &plans.0).env(COMPILER, job.own.start.to_string());
+        command.env(restart::STARTED, &begun);
         if !given {
             command.env("OF_JOB_TOKEN", &token);
         }
@@ -99,13 +108,19 @@ pub fn launch(job: &Job, options: &RankOptions) -> Result<(), Diagnostics> {
         }
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
-        let mut child = command.spawn().map_err(|e| failed(&format!("rank {rank} cannot be started"), &e))?;
+        let mut child = command.spawn()?;
         PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child.id());
         let stderr = child.stderr.take();
-        started.0.push(Rank { number: rank, child, ended: None, killed: false });
         readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr)))));
+        Ok(child)
+    };
+    let mut started = Ranks(Vec::with_capacity(job.own.len()));
+    for number in job.own.clone() {
+        let child = start(number).map_err(|e| failed(&format!("rank {number} cannot be started"), &e))?;
+        started.0.push(Rank { number, child, since: Instant::now(), ended: None, killed: false, is_excused: false });
     }
-    started.wait().map_err(|e| failed("a rank cannot be waited for", &e))?;
+    let mut restarts = Restarts::new(attempts, restarts, options.peer_timeout, &mut start);
+    started.wait(&mut restarts).map_err(|e| failed("a rank cannot be started or waited for", &e))?;
     for reader in readers {
         // A panic of the thread has been printed where it happened.
         let _ = reader.join();
@@ -171,6 +186,7 @@ fn serve(
     token: &str,
     tls: Option<Tls>,
     timeout: Duration,
+    attempts: Option<Arc<Attempts>>,
 ) -> Result<String, Diagnostics> {
     let joining = |e: JoinError| Diagnostics::from(join_error(&e));
     let server = match address {
@@ -181,7 +197,11 @@ fn serve(
     let address = server.address().map_err(joining)?.to_string();
     // It tells the ranks what is wrong, and they say it. It ends with this process at the latest.
     let serve = move || {
-        if let Err(error) = server.serve(timeout) {
+        let served = match &attempts {
+            Some(attempts) => server.serve_attempts(timeout, attempts),
+            None => server.serve(timeout),
+        };
+        if let Err(error) = served {
             tracing::debug!(%error, "the rendezvous failed");
         }
     };
@@ -202,13 +222,15 @@ fn forward(rank: u32, from: impl BufRead) {
     }
 }
 
-struct Ranks(Vec<Rank>);
+pub(super) struct Ranks(pub Vec<Rank>);
 
 impl Ranks {
     /// Waits until all have ended. After a failure the others have a moment, and are killed then.
-    fn wait(&mut self) -> std::io::Result<()> {
+    fn wait(&mut self, restarts: &mut Restarts<'_>) -> std::io::Result<()> {
         let mut deadline: Option<Instant> = None;
         while self.0.iter().any(|rank| rank.ended.is_none()) {
+            restarts.kill_missing(&mut self.0)?;
+            let is_done = self.0.iter().any(|rank| rank.ended.is_some_and(|status| status.success()));
             for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
                 // Once it is reaped, its number may be that of another process.
                 let mut pids = PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -217,7 +239,12 @@ impl Ranks {
                     pids.retain(|pid| *pid != rank.child.id());
                 }
                 drop(pids);
-                if rank.ended.is_some_and(|status| !status.success()) {
+                let Some(status) = rank.ended else { continue };
+                if status.success() {
+                    restarts.done();
+                } else if is_done && status.signal().is_some() && restarts.are_allowed() {
+                    rank.is_excused = true;
+                } else if deadline.is_some() || !restarts.restart(rank, status)? {
                     deadline.get_or_insert(Instant::now() + GRACE);
                 }
             }
@@ -238,7 +265,9 @@ impl Ranks {
         let mut failed: Vec<String> = Vec::new();
         for rank in &self.0 {
             let n = rank.number;
-            let Some(status) = rank.ended.filter(|status| !status.success()) else { continue };
+            let Some(status) = rank.ended.filter(|status| !status.success() && !rank.is_excused) else {
+                continue;
+            };
             match status.signal() {
                 _ if rank.killed => failed.push(format!("rank {n} did not end, and was killed")),
                 Some(signal) => failed.insert(0, format!("rank {n} was ended by signal {signal}")),

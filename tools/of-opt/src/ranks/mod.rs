@@ -5,11 +5,12 @@ mod launch;
 mod mpi;
 mod reason;
 mod recording;
+mod restart;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
@@ -28,11 +29,15 @@ use hosts::{Host, Hosts};
 pub use launch::{launch, pass_on, plans, remove_plans};
 pub use mpi::grace;
 use recording::Recording;
+pub use restart::{check as check_restarts, started as job_started};
 
 use crate::arguments::{InputFiles, ModelFile};
 use crate::console::{Console, is_dash};
 use crate::signed_plan::Signed;
 use crate::{exit, quantity};
+
+/// The time between two tries to join ranks of which one was lost meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Flags of ranks that are processes.
 #[derive(Args, Debug)]
@@ -235,6 +240,38 @@ pub fn join(
     plan: &PlanFile,
     model: &Path,
 ) -> Result<Option<Joined>, Diagnostics> {
+    join_attempt(options, placement, plan, model, false).map_err(|failed| failed.0)
+}
+
+/// Why a rank does not join, and whether the job has ended for it.
+pub struct JoinFailure(pub Diagnostics, pub Option<JobEnd>);
+
+/// How a job of which lost ranks are started again ended for a rank that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// All is done.
+    InOrder,
+    /// No rank is started again.
+    Refused,
+}
+
+impl<E: Into<Diagnostics>> From<E> for JoinFailure {
+    fn from(errors: E) -> JoinFailure {
+        JoinFailure(errors.into(), None)
+    }
+}
+
+/// As [`join`], for a job of which lost ranks are started again where `restarts` says so: a rank may be lost while this one joins.
+///
+/// # Errors
+/// As [`join`], and when the job has ended.
+pub fn join_attempt(
+    options: &RankOptions,
+    placement: &Placement,
+    plan: &PlanFile,
+    model: &Path,
+    restarts: bool,
+) -> Result<Option<Joined>, JoinFailure> {
     let launcher = placement.launcher;
     let Some(mesh) = plan.plan().meshes.first() else {
         if options.ranks.is_some() || launcher == Launcher::OfOpt {
@@ -297,9 +334,24 @@ pub fn join(
         mpi: for_data,
         recorder: recorder.clone(),
     };
-    let transport = ProcessTransport::join(&identity, &options).map_err(|e| {
+    let deadline = Instant::now() + join_timeout;
+    let transport = loop {
+        match ProcessTransport::join(&identity, &options) {
+            Err(e) if restarts && e.may_pass() && Instant::now() < deadline => {
+                tracing::debug!(error = %e, "the ranks join again");
+                std::thread::sleep(PAUSE);
+            }
+            other => break other,
+        }
+    };
+    let transport = transport.map_err(|e| {
         recorder.inspect(|recorder| recorder.failed(&e.to_string(), Phase::Failed));
-        explained(&e, plan.plan(), mesh, hosts.as_ref())
+        let end = match e {
+            JoinError::Over => Some(JobEnd::InOrder),
+            JoinError::Refused(_) => Some(JobEnd::Refused),
+            _ => None,
+        };
+        JoinFailure(explained(&e, plan.plan(), mesh, hosts.as_ref()), end)
     })?;
     if let Some(recording) = &recording {
         recording.recorder.phase(Phase::Loads);
