@@ -41,7 +41,7 @@ mod wire;
 pub use attempts::{Attempts, Waits};
 pub use environment::{Launcher, Placement};
 pub use error::JoinError;
-pub use group::{GroupError, GroupOptions, RankGroup, is_worker, serve_rank};
+pub use group::{GroupCanceller, GroupError, GroupOptions, RankGroup, is_worker, serve_rank};
 pub use handshake::Identity;
 pub use mpi::{Invitation, Mpi};
 pub use peer::PeerInfo;

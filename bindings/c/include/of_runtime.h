@@ -145,12 +145,14 @@ typedef struct of_rank_options {
     const char *program;   /* what starts a rank, and calls of_serve_rank first; null: the program of this process */
     uint32_t join_timeout; /* how long ranks wait for one another in the beginning, in milliseconds; 0: a minute */
     uint32_t peer_timeout; /* after how many milliseconds a silent rank counts as lost; 0: 10 s */
+    uint32_t tls;          /* 1: encrypt connections over TCP, with a key that follows from the job's token */
 } of_rank_options;
 
 /* Makes a session whose ranks are processes: this one, and others that it starts and that end with the session. Inputs, outputs and
  * variables are whole, as in one process. Where mpirun, srun or torchrun started this program once for each rank, the processes join one
- * another instead, and all of them make the same calls in the same order. The memory of an output is written after the run. A run
- * cannot be cancelled. After a rank is lost, every run gives OF_RUN. A library built without the feature `ranks` gives OF_UNSUPPORTED. */
+ * another instead, and all of them make the same calls in the same order; the environment variable OF_JOB_TOKEN is then the token for
+ * `tls`. The memory of an output is written after the run. After a rank is lost, every run gives OF_RUN. A library built without the
+ * feature `ranks` gives OF_UNSUPPORTED. */
 of_status of_session_new_ranks(const of_plan *plan, const of_session_options *options, const of_rank_options *ranks,
                                of_session **session);
 
@@ -185,7 +187,7 @@ of_status of_session_output(of_session *session, size_t index, of_tensor *tensor
 of_status of_session_output_text(of_session *session, size_t index, size_t element, const char **text, size_t *length);
 
 /* With 1, a run in progress ends with OF_CANCELLED before its next task, and so does every later run until 0 is set. May be
- * called from any thread, not from a signal handler. */
+ * called from any thread, not from a signal handler. Ranks that are processes end, so their session does not run again, also after 0. */
 of_status of_session_cancel(of_session *session, int32_t cancelled);
 
 /* ---- sequences and optional values ---- */

@@ -227,6 +227,17 @@ public:
         session_.reset(session);
     }
 
+    // A session whose ranks are processes of this program, which calls serve_rank first in main, or of options.program.
+    static Session of_ranks(const Plan &plan, const of_rank_options &ranks,
+                            const of_session_options &options = of_session_options{0, 0, 0}) {
+        of_session *session = nullptr;
+        check(of_session_new_ranks(plan.get(), &options, &ranks, &session));
+        return Session(session);
+    }
+    static Session of_ranks(const Plan &plan, uint32_t ranks) {
+        return of_ranks(plan, of_rank_options{ranks, nullptr, 0, 0, 0});
+    }
+
     // Sets an input: elements that stay valid and in place until others are set.
     template <class T> void set_input(size_t index, const T *data, std::initializer_list<int64_t> dims) {
         set_input(index, data, std::vector<int64_t>(dims));
@@ -300,17 +311,26 @@ public:
         return ValueView(value);
     }
 
-    // Ends a run from another thread.
+    // Ends a run from another thread. A session of ranks that are processes then ends with them.
     void cancel(bool cancelled = true) { check(of_session_cancel(get(), cancelled)); }
 
     of_session *get() const noexcept { return session_.get(); }
 
 private:
+    explicit Session(of_session *session) : session_(session) {}
+
     struct Free {
         void operator()(of_session *session) const noexcept { of_session_free(session); }
     };
     std::unique_ptr<of_session, Free> session_;
 };
+
+// In a process that Session::of_ranks started: serves its rank until the session ends. Returns whether it did; main then returns.
+inline bool serve_rank() {
+    int32_t served = 0;
+    check(of_serve_rank(&served));
+    return served != 0;
+}
 
 } // namespace of_runtime
 #endif

@@ -108,4 +108,6 @@ pub struct RankOptions {
     pub join_timeout: u32,
     /// After how many milliseconds a silent rank counts as lost; 0 is 10 s.
     pub peer_timeout: u32,
+    /// 1 encrypts connections over TCP, with a key that follows from the job's token.
+    pub tls: u32,
 }

@@ -8,7 +8,7 @@ use of_plan::Program;
 #[cfg(feature = "ranks")]
 use of_runtime::{RunError, Tensor, Value};
 #[cfg(feature = "ranks")]
-use of_transport::{GroupError, GroupOptions, RankGroup};
+use of_transport::{GroupCanceller, GroupError, GroupOptions, RankGroup};
 
 use crate::abi::{RankOptions, SessionOptions, Status};
 #[cfg(feature = "ranks")]
@@ -37,6 +37,10 @@ impl Ranks {
         self.group.run(inputs)
     }
 
+    pub fn canceller(&self) -> GroupCanceller {
+        self.group.canceller()
+    }
+
     fn check(&self, index: usize) -> Result<(), Error> {
         let count = self.program.variables.len();
         if index < count { Ok(()) } else { Err(unknown("variable", index, count)) }
@@ -62,7 +66,9 @@ impl From<GroupError> for Error {
     fn from(e: GroupError) -> Self {
         let status = match e {
             GroupError::Session(e) => return e.into(),
-            GroupError::Ranks { .. } | GroupError::Launcher(_) | GroupError::IsWorker => Status::InvalidArgument,
+            GroupError::Ranks { .. } | GroupError::Launcher(_) | GroupError::IsWorker | GroupError::Tls(_) => {
+                Status::InvalidArgument
+            }
             _ => Status::Run,
         };
         error(status, e.to_string())
@@ -119,6 +125,7 @@ unsafe fn give_ranks(
         memory: Some(given.memory).filter(|&bytes| bytes > 0),
         join_timeout: duration(ranks.join_timeout, 60),
         peer_timeout: duration(ranks.peer_timeout, 10),
+        tls: ranks.tls != 0,
     };
     let group = RankGroup::new(&plan.file, &options, &[])?;
     let program = plan.file.plan().meshes.first().map(crate::plan::mesh_program).unwrap_or_default();

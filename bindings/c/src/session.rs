@@ -18,9 +18,28 @@ pub struct Session {
     plan: Arc<PlanFile>,
     /// The values that stay between runs; `None` where the program has no variables.
     pub variables: Option<Arc<Variables>>,
-    /// `None` where ranks are processes.
-    canceller: Option<Arc<Canceller>>,
+    canceller: RunCanceller,
     state: Mutex<State>,
+}
+
+/// What ends the runs of a session.
+enum RunCanceller {
+    One(Arc<Canceller>),
+    #[cfg(feature = "ranks")]
+    Ranks(of_transport::GroupCanceller),
+}
+
+impl RunCanceller {
+    fn set(&self, cancelled: bool) {
+        match self {
+            RunCanceller::One(canceller) => canceller.set(cancelled),
+            #[cfg(feature = "ranks")]
+            RunCanceller::Ranks(canceller) if cancelled => canceller.cancel(),
+            // Ranks that have ended cannot run again.
+            #[cfg(feature = "ranks")]
+            RunCanceller::Ranks(_) => {}
+        }
+    }
 }
 
 pub struct State {
@@ -50,8 +69,9 @@ impl Session {
     /// A session of ranks that are processes.
     #[cfg(feature = "ranks")]
     pub fn of_ranks(plan: Arc<PlanFile>, ranks: crate::ranks::Ranks) -> Session {
+        let canceller = RunCanceller::Ranks(ranks.canceller());
         let state = Mutex::new(State::new(Executor::Ranks(Box::new(ranks))));
-        Session { plan, variables: None, canceller: None, state }
+        Session { plan, variables: None, canceller, state }
     }
 
     /// The state, which is this call's until it ends.
@@ -285,7 +305,7 @@ pub unsafe fn give_session(
     let made = Session {
         plan: Arc::clone(&plan.file),
         variables: opened.variables().cloned(),
-        canceller: Some(Arc::clone(opened.canceller())),
+        canceller: RunCanceller::One(Arc::clone(opened.canceller())),
         state: Mutex::new(State::new(Executor::One(Box::new(opened)))),
     };
     // SAFETY: the caller promises it.
@@ -427,9 +447,7 @@ pub unsafe extern "C" fn of_session_output_text(
 pub unsafe extern "C" fn of_session_cancel(session: *mut Session, cancelled: i32) -> Status {
     guarded(|| {
         // SAFETY: the caller passes a session.
-        let canceller = &unsafe { reference(session, "session") }?.canceller;
-        let what = "a run of ranks that are processes cannot be cancelled";
-        canceller.as_ref().ok_or_else(|| error(Status::Unsupported, what))?.set(cancelled != 0);
+        unsafe { reference(session, "session") }?.canceller.set(cancelled != 0);
         Ok(())
     })
 }

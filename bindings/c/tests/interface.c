@@ -484,7 +484,7 @@ static void variables(void) {
     WORKS(of_session_new_sharing(plan, NULL, first, &second));
     FAILS(OF_INVALID_ARGUMENT, "of another plan", of_session_new_sharing(other, NULL, first, &refused));
     FAILS(OF_INVALID_ARGUMENT, "`other` is null", of_session_new_sharing(plan, NULL, NULL, &refused));
-    of_rank_options ranks = {2, NULL, 0, 0};
+    of_rank_options ranks = {2, NULL, 0, 0, 0};
     FAILS(OF_INVALID_ARGUMENT, "`plan` is null", of_session_new_ranks(NULL, NULL, &ranks, &refused));
     FAILS(OF_INVALID_ARGUMENT, "`ranks` is null", of_session_new_ranks(plan, NULL, NULL, &refused));
     FAILS(OF_INVALID_ARGUMENT, "`session` is null", of_session_new_ranks(plan, NULL, &ranks, NULL));

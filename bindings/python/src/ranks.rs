@@ -1,6 +1,7 @@
 //! The ranks of a session whose plan is for a mesh: threads of this process, or processes.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,10 +9,13 @@ use of_diag::{Code, Diagnostics};
 use of_driver::session::{SessionVariables, run_error};
 use of_driver::{Backends, SessionOptions, error};
 use of_plan::{MeshPort, PlanFile};
-use of_runtime::{Tensor, Value};
+use of_runtime::{RunError, Tensor, Value};
 use of_transport::{GroupError, GroupOptions, RankGroup};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::interrupt::{INTERVAL, Interrupt};
+use crate::session::Failure;
 
 /// The ranks of a session.
 pub struct Ranks {
@@ -26,21 +30,22 @@ enum Executor {
     Processes(Box<RankGroup>),
 }
 
-/// How long ranks that are processes wait.
-pub struct Patience {
+/// How long ranks that are processes wait, and whether their connections are encrypted.
+pub struct Connections {
     pub join: Duration,
     pub peer: Duration,
+    pub tls: bool,
 }
 
-impl Patience {
+impl Connections {
     /// Of seconds.
-    pub fn of(join: f64, peer: f64) -> PyResult<Patience> {
+    pub fn of(join: f64, peer: f64, tls: bool) -> PyResult<Connections> {
         let duration = |name: &str, seconds: f64| {
             let is_duration = seconds > 0.0 && seconds.is_finite();
             let duration = is_duration.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten();
             duration.ok_or_else(|| PyValueError::new_err(format!("{name} is a positive number of seconds")))
         };
-        Ok(Patience { join: duration("join_timeout", join)?, peer: duration("peer_timeout", peer)? })
+        Ok(Connections { join: duration("join_timeout", join)?, peer: duration("peer_timeout", peer)?, tls })
     }
 }
 
@@ -59,19 +64,22 @@ impl Ranks {
         options: &SessionOptions,
         ranks: u32,
         worker: Vec<PathBuf>,
-        patience: &Patience,
+        connections: &Connections,
     ) -> Result<Ranks, Diagnostics> {
         let options = GroupOptions {
             ranks,
             worker,
             threads: options.threads,
             memory: options.memory,
-            join_timeout: patience.join,
-            peer_timeout: patience.peer,
+            join_timeout: connections.join,
+            peer_timeout: connections.peer,
+            tls: connections.tls,
         };
         let group = RankGroup::new(plan, &options, &Backends::builtin().loaders).map_err(|e| {
             let code = match e {
-                GroupError::Ranks { .. } | GroupError::Launcher(_) | GroupError::IsWorker => Code::INPUT,
+                GroupError::Ranks { .. } | GroupError::Launcher(_) | GroupError::IsWorker | GroupError::Tls(_) => {
+                    Code::INPUT
+                }
                 GroupError::Session(_) => Code::UNSUPPORTED,
                 _ => Code::RUN,
             };
@@ -90,12 +98,15 @@ impl Ranks {
         Ok(executor)
     }
 
-    /// Runs the plan on whole inputs.
-    pub fn run(&self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+    /// Runs the plan on whole inputs. `interrupt` ends a run of processes on all ranks, which then cannot run again.
+    pub fn run(&self, inputs: Vec<Value>, interrupt: &Interrupt) -> Result<Vec<Value>, Failure> {
         match &mut *self.executor()? {
-            Executor::Processes(group) => group.run(&inputs).map_err(|e| run_error(&e)),
-            Executor::Threads(session) => session.run_values(inputs),
-            Executor::NotStarted(_) => Err(not_started()),
+            Executor::Processes(group) => match run_processes(group, &inputs, interrupt)? {
+                Err(RunError::Cancelled) => Err(Failure::Cancelled),
+                result => Ok(result.map_err(|e| run_error(&e))?),
+            },
+            Executor::Threads(session) => Ok(session.run_values(inputs)?),
+            Executor::NotStarted(_) => Err(not_started().into()),
         }
     }
 
@@ -137,6 +148,32 @@ impl Ranks {
             Executor::NotStarted(_) => Err(not_started()),
         }
     }
+}
+
+/// Runs on a thread of its own, while the caller, who may be Python's main thread, looks for signals: the rank waits for the others.
+fn run_processes(
+    group: &mut RankGroup,
+    inputs: &[Value],
+    interrupt: &Interrupt,
+) -> Result<Result<Vec<Value>, RunError>, Diagnostics> {
+    let canceller = group.canceller();
+    let (done, outcome) = channel();
+    std::thread::scope(|scope| {
+        let work = move || {
+            // The caller waits for the outcome.
+            let _ = done.send(group.run(inputs));
+        };
+        let started = std::thread::Builder::new().name("of-rank".into()).spawn_scoped(scope, work);
+        started.map_err(|e| error(Code::RUN, format!("cannot start a thread: {e}")))?;
+        loop {
+            match outcome.recv_timeout(INTERVAL) {
+                Ok(result) => return Ok(result),
+                Err(RecvTimeoutError::Timeout) if interrupt.ends_run() => canceller.cancel(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(error(Code::RUN, "the run panicked").into()),
+            }
+        }
+    })
 }
 
 fn variables(session: &of_driver::Session) -> Result<SessionVariables<'_>, Diagnostics> {

@@ -18,7 +18,7 @@ use crate::error::{input_error, raised};
 use crate::interrupt::{Interrupt, is_main_thread};
 use crate::numpy::{self, Numpy};
 use crate::plan::Plan;
-use crate::ranks::{self, Patience, Ranks};
+use crate::ranks::{self, Connections, Ranks};
 use crate::values::{from_value, to_value};
 use crate::variables::{Values, Variables};
 
@@ -160,7 +160,7 @@ impl Session {
         let mut executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
         self.interrupt.executed_by_main(main);
         if let Some(ranks) = &self.ranks {
-            *outputs = ranks.run(std::mem::take(inputs))?;
+            *outputs = ranks.run(std::mem::take(inputs), &self.interrupt)?;
             return Ok(());
         }
         let session = match executors.programs.entry(number) {
@@ -182,7 +182,7 @@ impl Session {
 }
 
 /// Why a run failed.
-enum Failure {
+pub enum Failure {
     Cancelled,
     Wrong(Diagnostics),
 }
@@ -197,7 +197,7 @@ impl From<Diagnostics> for Failure {
 impl Session {
     /// Opens a session of a plan.
     #[new]
-    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None, ranks = None, join_timeout = 60.0, peer_timeout = 10.0))]
+    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None, ranks = None, join_timeout = 60.0, peer_timeout = 10.0, tls = false))]
     #[allow(clippy::too_many_arguments, reason = "they are arguments by name of a Python class")]
     fn new(
         py: Python<'_>,
@@ -208,6 +208,7 @@ impl Session {
         ranks: Option<u32>,
         join_timeout: f64,
         peer_timeout: f64,
+        tls: bool,
     ) -> PyResult<Session> {
         let plan = Arc::clone(&plan.get().file);
         let options = SessionOptions { threads, memory, ..SessionOptions::default() };
@@ -228,8 +229,8 @@ impl Session {
         };
         let ranks = match ranks {
             Some(count) => {
-                let (patience, worker) = (Patience::of(join_timeout, peer_timeout)?, ranks::worker(py)?);
-                let started = py.detach(|| Ranks::processes(&plan, &options, count, worker, &patience));
+                let (connections, worker) = (Connections::of(join_timeout, peer_timeout, tls)?, ranks::worker(py)?);
+                let started = py.detach(|| Ranks::processes(&plan, &options, count, worker, &connections));
                 Some(Arc::new(started.map_err(|e| raised(py, &e))?))
             }
             None if plan.plan().meshes.is_empty() => None,

@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
@@ -109,6 +111,46 @@ def test_a_lost_rank_is_an_error():
         session.run({"x": X})
     # Another session has ranks of its own.
     assert np.array_equal(of_opt.Session(counter(), ranks=2).run({"x": X})["y"], -X)
+
+
+def test_connections_of_processes_are_encrypted():
+    session = of_opt.Session(counter(), ranks=2, tls=True)
+    for step in range(1, 3):
+        assert np.array_equal(session.run({"x": X})["y"], -step * X)
+
+
+# A loop whose length is an input, so that a run is as long as a test needs.
+LONG = b"""
+func @main(%n: tensor<i64> {of.name = "n"}, %x: tensor<4x64xf32> {of.name = "x"}) -> (tensor<4x64xf32> {of.name = "y"}) {
+  %none = of.none
+  %y = of.loop %n, %none, %x : (tensor<i64>, none, tensor<4x64xf32>) -> tensor<4x64xf32> {
+  ^(%i: tensor<i64>, %c: tensor<i1>, %s: tensor<4x64xf32>):
+    %m = of.sin %s : (tensor<4x64xf32>) -> tensor<4x64xf32>
+    of.yield %c, %m : (tensor<i1>, tensor<4x64xf32>) -> ()
+  }
+  of.return %y : (tensor<4x64xf32>) -> ()
+}
+"""
+
+
+@pytest.mark.parametrize("how", ["signal", "cancel"])
+def test_runs_of_processes_are_interrupted(how):
+    before = children()
+    session = of_opt.Session(of_opt.compile(LONG, mesh="cpu[2]", threads=1), ranks=2)
+    started = children() - before
+    x = np.ones((4, 64), np.float32)
+    session.run({"n": np.int64(3), "x": x})
+    end = (lambda: signal.raise_signal(signal.SIGINT)) if how == "signal" else session.cancel
+    timer = threading.Timer(0.3, end)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt if how == "signal" else of_opt.CancelledError):
+        session.run({"n": np.int64(1 << 40), "x": x})
+    timer.join()
+    # The ranks have ended with the run.
+    with pytest.raises(of_opt.CancelledError):
+        session.run({"n": np.int64(3), "x": x})
+    del session, end, timer
+    assert started and not started & children()
 
 
 def test_wrong_numbers_of_ranks_are_errors():

@@ -13,7 +13,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command as Program, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use of_plan::{MeshProgram, PlanFile, Runs};
@@ -27,6 +28,7 @@ use crate::handshake::Identity;
 use crate::mpi::Mpi;
 use crate::process::{JoinOptions, LinkChoice, ProcessTransport};
 use crate::rendezvous::RendezvousServer;
+use crate::tls::Tls;
 use command::Command;
 pub use worker::{is_worker, serve_rank};
 
@@ -54,6 +56,8 @@ pub struct GroupOptions {
     pub join_timeout: Duration,
     /// After how long a silent rank counts as lost.
     pub peer_timeout: Duration,
+    /// Whether connections over TCP are encrypted, with a key that follows from the job's token. Ranks of one host still share memory.
+    pub tls: bool,
 }
 
 /// Why a group cannot be made.
@@ -84,6 +88,9 @@ pub enum GroupError {
         /// What is wrong.
         why: String,
     },
+    /// Connections cannot be encrypted.
+    #[error("TLS between ranks: {0}")]
+    Tls(String),
     /// The plan cannot be written where workers read it, or random bytes or a thread cannot be had.
     #[error("cannot {what}: {source}")]
     Io {
@@ -119,6 +126,27 @@ pub struct RankGroup {
     /// A folder with the plan for the workers.
     _folder: Option<Folder>,
     failed: bool,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// What a rank says that ends because of [`GroupCanceller::cancel`].
+const CANCELLED: &str = "the run was cancelled";
+
+/// Ends the runs of a group, from any thread.
+#[derive(Clone, Debug)]
+pub struct GroupCanceller {
+    transport: Weak<ProcessTransport>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl GroupCanceller {
+    /// Ends a run in progress on all ranks, and every later run: they give [`RunError::Cancelled`]. Variables may be of two steps then, and
+    /// ranks that wait for one another cannot go on, so a caller makes another session.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        // Without it, the session has ended.
+        self.transport.upgrade().inspect(|transport| transport.fail(CANCELLED));
+    }
 }
 
 impl RankGroup {
@@ -162,7 +190,9 @@ impl RankGroup {
                 (path, Some(folder))
             }
         };
+        let tls = tls(options, Some(&token))?;
         let server = RendezvousServer::bind((Ipv4Addr::LOCALHOST, 0).into(), options.ranks, &token)?;
+        let server = server.with_tls(tls.clone());
         let address = server.address()?.to_string();
         let mut workers = Workers(Vec::new());
         for rank in 1..options.ranks {
@@ -180,12 +210,12 @@ impl RankGroup {
             }
         };
         std::thread::Builder::new().name("rendezvous".into()).spawn(serve).map_err(failed("start a thread"))?;
-        let identity = Identity::new(0, options.ranks, crate::plan_hash(plan), &token);
+        let identity = Identity::new(0, options.ranks, crate::plan_hash(plan), &token).with_tls(tls);
         let join = join_options(options, address, Some(token), LinkChoice::Auto, None);
         let transport = Arc::new(ProcessTransport::join(&identity, &join)?);
         let session = open(plan, 0, &transport, options, loaders)?;
         let workers = std::mem::take(&mut workers.0);
-        Ok(RankGroup { session: Some(session), transport, workers, _folder: folder, failed: false })
+        Ok(RankGroup::of(session, transport, workers, folder))
     }
 
     /// Joins the other processes of a launcher.
@@ -208,7 +238,8 @@ impl RankGroup {
                 return Err(GroupError::Launcher(what));
             }
             mpi.finalize_at_exit();
-            let invitation = mpi.invite(options.join_timeout, |_| Ok(None))?;
+            let of_job = |token: &str| tls(options, Some(token)).map_err(|e| e.to_string());
+            let invitation = mpi.invite(options.join_timeout, of_job)?;
             placement.rendezvous = Some(invitation.rendezvous);
             placement.token = Some(invitation.token);
         }
@@ -219,11 +250,29 @@ impl RankGroup {
         let token = placement.token;
         let identity =
             Identity::new(placement.rank, options.ranks, crate::plan_hash(plan), token.as_deref().unwrap_or_default());
+        let identity = identity.with_tls(tls(options, token.as_deref())?);
         let serve = placement.rank == 0 && mpi.is_none();
+        // MPI does not encrypt: it then says where the rendezvous is, and no more.
+        let mpi = mpi.filter(|_| !options.tls);
         let join = JoinOptions { serve, ..join_options(options, rendezvous, token, LinkChoice::Auto, mpi) };
         let transport = Arc::new(ProcessTransport::join(&identity, &join)?);
         let session = open(plan, placement.rank, &transport, options, loaders)?;
-        Ok(RankGroup { session: Some(session), transport, workers: Vec::new(), _folder: None, failed: false })
+        Ok(RankGroup::of(session, transport, Vec::new(), None))
+    }
+
+    fn of(
+        session: RankSession,
+        transport: Arc<ProcessTransport>,
+        workers: Vec<Worker>,
+        folder: Option<Folder>,
+    ) -> RankGroup {
+        let cancelled = Arc::default();
+        RankGroup { session: Some(session), transport, workers, _folder: folder, failed: false, cancelled }
+    }
+
+    /// What ends its runs.
+    pub fn canceller(&self) -> GroupCanceller {
+        GroupCanceller { transport: Arc::downgrade(&self.transport), cancelled: Arc::clone(&self.cancelled) }
     }
 
     /// The rank of this process: 0, but for those that a launcher started.
@@ -316,10 +365,13 @@ impl RankGroup {
         self.noted(result)
     }
 
-    /// Notes that ranks are lost.
+    /// Notes that ranks are lost, or that the run was cancelled.
     fn noted<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
         self.failed |= result.is_err();
-        result
+        match result {
+            Err(_) if self.cancelled.load(Ordering::Acquire) => Err(RunError::Cancelled),
+            other => other,
+        }
     }
 }
 
@@ -377,6 +429,16 @@ impl Drop for Folder {
         // What is left of it is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The identity of ranks for TLS, where connections are to be encrypted.
+fn tls(options: &GroupOptions, token: Option<&str>) -> Result<Option<Tls>, GroupError> {
+    if !options.tls {
+        return Ok(None);
+    }
+    let token = token.filter(|token| !token.is_empty());
+    let token = token.ok_or_else(|| GroupError::Tls("there is no job token: set OF_JOB_TOKEN on all ranks".into()))?;
+    Tls::of_token(token).map(Some).map_err(GroupError::Tls)
 }
 
 fn join_options(

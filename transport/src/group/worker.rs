@@ -8,7 +8,9 @@ use std::time::Duration;
 use of_plan::PlanFile;
 use of_runtime::{Loader, RankSession, Transport};
 
-use super::{COMMANDS, Command, GroupError, GroupOptions, READY, Worker, join_options, open, program, read_ready};
+use super::{
+    CANCELLED, COMMANDS, Command, GroupError, GroupOptions, READY, Worker, join_options, open, program, read_ready, tls,
+};
 use crate::handshake::Identity;
 use crate::process::{LinkChoice, ProcessTransport};
 
@@ -20,6 +22,8 @@ const TOKEN: &str = "OF_WORKER_TOKEN";
 const PLAN: &str = "OF_WORKER_PLAN";
 const THREADS: &str = "OF_WORKER_THREADS";
 const MEMORY: &str = "OF_WORKER_MEMORY";
+/// Set where connections are encrypted.
+const TLS: &str = "OF_WORKER_TLS";
 /// Milliseconds.
 const JOIN_TIMEOUT: &str = "OF_WORKER_JOIN_TIMEOUT";
 const PEER_TIMEOUT: &str = "OF_WORKER_PEER_TIMEOUT";
@@ -45,6 +49,9 @@ pub(super) fn start(job: &Job<'_>) -> Result<Worker, GroupError> {
     command.env(JOIN_TIMEOUT, number(options.join_timeout)).env(PEER_TIMEOUT, number(options.peer_timeout));
     if let Some(memory) = options.memory {
         command.env(MEMORY, memory.to_string());
+    }
+    if options.tls {
+        command.env(TLS, "1");
     }
     let child = command.spawn().map_err(|e| failed(e.to_string()))?;
     Ok(Worker { child })
@@ -87,6 +94,7 @@ pub fn serve_rank(loaders: &[Arc<dyn Loader>]) -> Result<(), String> {
         memory: std::env::var_os(MEMORY).map(|_| number(MEMORY)).transpose()?,
         join_timeout: Duration::from_millis(number(JOIN_TIMEOUT)?),
         peer_timeout: Duration::from_millis(number(PEER_TIMEOUT)?),
+        tls: std::env::var_os(TLS).is_some(),
     };
     let path = text(PLAN)?;
     let plan = PlanFile::open_for_rank(&path, rank as usize).map_err(|e| format!("{path}: {e}"))?;
@@ -94,11 +102,16 @@ pub fn serve_rank(loaders: &[Arc<dyn Loader>]) -> Result<(), String> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{READY}").and_then(|()| stdout.flush()).map_err(|e| format!("rank 0 is gone: {e}"))?;
     let token = text(TOKEN)?;
-    let identity = Identity::new(rank, ranks, crate::plan_hash(&plan), &token);
+    let tls = tls(&options, Some(&token)).map_err(|e| e.to_string())?;
+    let identity = Identity::new(rank, ranks, crate::plan_hash(&plan), &token).with_tls(tls);
     let join = join_options(&options, text(ADDRESS)?, Some(token), LinkChoice::Auto, None);
     let transport = Arc::new(ProcessTransport::join(&identity, &join).map_err(|e| e.to_string())?);
     let session = open(&plan, rank, &transport, &options, loaders).map_err(|e| e.to_string())?;
-    serve(session, &transport, rank)
+    match serve(session, &transport, rank) {
+        // Rank 0 says so.
+        Err(_) if transport.reason().is_some_and(|reason| reason.text.ends_with(CANCELLED)) => Ok(()),
+        result => result,
+    }
 }
 
 /// Does what rank 0 says.

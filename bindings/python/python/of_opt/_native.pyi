@@ -78,7 +78,7 @@ class Session:
     """Executes a plan any number of times.
 
     Runs release Python's lock. Sessions run in parallel; runs of one session wait for each other. Ctrl-C ends a run in the main
-    thread before its next task.
+    thread before its next task. It and :meth:`cancel` end ranks that are processes, whose session cannot run again.
 
     Args:
         plan: the plan. Sessions share its code and weights.
@@ -91,6 +91,8 @@ class Session:
             processes join one another, and all of them make the same calls in the same order.
         join_timeout: how long ranks that are processes wait for one another in the beginning, in seconds.
         peer_timeout: after how many seconds a silent rank counts as lost.
+        tls: encrypt connections over TCP between ranks that are processes, with a key that follows from the job's token. Where a launcher
+            started the processes, the token is the environment variable OF_JOB_TOKEN.
 
     Raises:
         InputError: the variables are those of another plan, or the plan is for another number of ranks.
@@ -109,6 +111,7 @@ class Session:
         ranks: Optional[int] = None,
         join_timeout: float = 60.0,
         peer_timeout: float = 10.0,
+        tls: bool = False,
     ) -> None: ...
     def run(
         self, inputs: Dict[str, Any], outputs: Optional[Dict[str, np.ndarray]] = None
