@@ -8,7 +8,7 @@ FILE.py has a function `build(name)`, which returns a module, a dictionary with 
 is exported without folding, and trained on random data: cross entropy for scores of more than 1000 tokens, else the mean squared error
 of the first output. Batch normalisations use the statistics of the batch; dropouts are off. Losses of each step are equal within 1e-4.
 The trained model is exported, and onnxruntime's outputs are those of `of-opt run` within 1e-4 of the largest number. A model that has no
-gradient is refused, with the op. The last line is the count. It needs torch and onnxruntime.
+gradient is refused, with the op. The last line is the count. It needs torch, onnx and onnxruntime.
 """
 
 import argparse
@@ -106,6 +106,7 @@ def outputs_of(module, inputs):
 
 def check(name, build, options, folder):
     """Trains a model both ways; returns the largest differences of losses and of outputs."""
+    import onnx
     import onnxruntime
 
     built = build(name)
@@ -139,6 +140,14 @@ def check(name, build, options, folder):
     for label, values in zip([*names, "labels"], [*data, labels], strict=True):
         numpy.save(os.path.join(folder, f"{label}.npy"), values.numpy())
         files.append(f"{label}={label}.npy")
+    # Buffers are constants to PyTorch, but float initializers to ONNX.
+    initializers = {i.name: i for i in onnx.load(os.path.join(folder, "model.onnx")).graph.initializer}
+    for label, _ in module.named_buffers():
+        own = initializers.get(label)
+        is_float = own is not None and own.dims and own.data_type == onnx.TensorProto.FLOAT
+        if is_float and not label.endswith(("running_mean", "running_var")):
+            flags += ["--freeze", label]
+    del initializers
     rate = str(options.learning_rate)
     flags += ["--optimizer", options.optimizer, "--learning-rate", rate, "--schedule", "constant", "--no-shuffle"]
     command = [options.of_opt, "train", "model.onnx", "--data", *files, *flags, "--batch", str(batch), "--epochs", "1"]
