@@ -167,8 +167,8 @@ fn as_f32(value: &TensorView<'_>) -> Option<Tensor> {
     Tensor::from_elements(DType::F32, own.dims().to_vec(), Elements::Float(own.to_f64s()?)).ok()
 }
 
-/// The named constants of a model, which are its parameters.
-fn parameters(module: &Module) -> Vec<(String, Tensor)> {
+/// The parameters of a model of the zoo, which are its named constants.
+pub fn parameters(module: &Module) -> Vec<(String, Tensor)> {
     let Some(graph) = module.main().map(|func| &func.graph) else { return Vec::new() };
     let ops = graph.walk().into_iter().filter(|op| graph.op(*op).name() == "of.constant");
     let named = ops.filter_map(|op| {

@@ -7,8 +7,9 @@
 FILE.py has a function `build(name)`, which returns a module, a dictionary with lists of example inputs, and their dynamic axes. The module
 is exported without folding, and trained on random data: cross entropy for scores of more than 1000 tokens, else the mean squared error
 of the first output. Batch normalisations use the statistics of the batch; dropouts are off. Losses of each step are equal within 1e-4.
+Where they are not, both curves are compared with PyTorch's in f64, and ours may be five times as far from it as PyTorch's in f32.
 The trained model is exported, and onnxruntime's outputs are those of `of-opt run` within 1e-4 of the largest number. A model that has no
-gradient is refused, with the op. The last line is the count. It needs torch and onnxruntime.
+gradient is refused, with the op. The last line is the count. It needs torch, onnx and onnxruntime.
 """
 
 import argparse
@@ -26,6 +27,8 @@ import torch
 from torch import nn
 
 TOLERANCE = 1e-4
+# How much further from f64 than PyTorch's f32 a curve may be, where that is more than the tolerance.
+SPREAD = 5
 TOKENS = 1000
 
 
@@ -104,8 +107,33 @@ def outputs_of(module, inputs):
     return out if isinstance(out, tuple) else (out,)
 
 
+def losses_of_torch(module, data, labels, is_text, options, batch):
+    """Trains a module, and returns the loss of each step."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.train()
+    # All parameters of the exported model are trained.
+    parameters = [p.requires_grad_(True) for p in module.parameters()]
+    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = optimizers[options.optimizer](parameters, lr=options.learning_rate)
+    losses = []
+    for step in range(options.steps):
+        part = slice(step * batch, (step + 1) * batch)
+        scores = outputs_of(module, [d[part] for d in data])[0]
+        if is_text:
+            loss = nn.functional.cross_entropy(scores.transpose(1, 2), labels[part])
+        else:
+            loss = nn.functional.mse_loss(scores, labels[part])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def check(name, build, options, folder):
-    """Trains a model both ways; returns the largest differences of losses and of outputs."""
+    """Trains a model both ways; returns the largest differences of losses, of PyTorch's losses from f64, and of outputs."""
+    import onnx
     import onnxruntime
 
     built = build(name)
@@ -139,6 +167,14 @@ def check(name, build, options, folder):
     for label, values in zip([*names, "labels"], [*data, labels], strict=True):
         numpy.save(os.path.join(folder, f"{label}.npy"), values.numpy())
         files.append(f"{label}={label}.npy")
+    # Buffers are constants to PyTorch, but float initializers to ONNX.
+    initializers = {i.name: i for i in onnx.load(os.path.join(folder, "model.onnx")).graph.initializer}
+    for label, _ in module.named_buffers():
+        own = initializers.get(label)
+        is_float = own is not None and own.dims and own.data_type == onnx.TensorProto.FLOAT
+        if is_float and not label.endswith(("running_mean", "running_var")):
+            flags += ["--freeze", label]
+    del initializers
     rate = str(options.learning_rate)
     flags += ["--optimizer", options.optimizer, "--learning-rate", rate, "--schedule", "constant", "--no-shuffle"]
     command = [options.of_opt, "train", "model.onnx", "--data", *files, *flags, "--batch", str(batch), "--epochs", "1"]
@@ -146,31 +182,25 @@ def check(name, build, options, folder):
     run([*command, "--log-dir", "logs", "-o", "trained.onnx"], folder)
     ours, own_time = losses_of(os.path.join(folder, "logs")), time.monotonic() - began
 
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            part.train()
-    # All parameters of the exported model are trained.
-    parameters = [p.requires_grad_(True) for p in module.parameters()]
-    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-    optimizer = optimizers[options.optimizer](parameters, lr=options.learning_rate)
-    theirs, began = [], time.monotonic()
-    for step in range(options.steps):
-        part = slice(step * batch, (step + 1) * batch)
-        scores = outputs_of(module, [d[part] for d in data])[0]
-        if is_text:
-            loss = nn.functional.cross_entropy(scores.transpose(1, 2), labels[part])
-        else:
-            loss = nn.functional.mse_loss(scores, labels[part])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        theirs.append(loss.item())
+    began = time.monotonic()
+    theirs = losses_of_torch(module, data, labels, is_text, options, batch)
     their_time = time.monotonic() - began
     if len(ours) != len(theirs):
         raise RuntimeError(f"{len(ours)} steps, not {len(theirs)}")
     curve = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
-    del module, parameters, optimizer, loss, scores
+    del module, built
     gc.collect()
+    rounding = 0.0
+    if curve > TOLERANCE:
+        # Where rounding switches ReLUs or batches are small, curves of any two f32 part: f64 says by how much.
+        module = build(name)[0]
+        torch.set_grad_enabled(True)
+        exact = [d.double() if d.is_floating_point() else d for d in [*data, labels]]
+        exact = losses_of_torch(module.eval().double(), exact[:-1], exact[-1], is_text, options, batch)
+        rounding = max(abs(a - b) / abs(b) for a, b in zip(theirs, exact, strict=True))
+        curve = max(abs(a - b) / abs(b) for a, b in zip(ours, exact, strict=True))
+        del module, exact
+        gc.collect()
 
     session = onnxruntime.InferenceSession(os.path.join(folder, "trained.onnx"), providers=["CPUExecutionProvider"])
     feeds = {n: d[:batch].numpy() for n, d in zip(names, data, strict=True)}
@@ -185,7 +215,7 @@ def check(name, build, options, folder):
         got = numpy.load(os.path.join(folder, "out", f"output_{i}.npy"))
         scale = max(float(numpy.abs(values).max(initial=0)), 1e-30)
         worst = max(worst, float(numpy.abs(got.astype(numpy.float64) - values).max(initial=0)) / scale)
-    return curve, worst, f"loss {theirs[0]:.4g} to {theirs[-1]:.4g}, {own_time:.0f} s, PyTorch {their_time:.0f} s"
+    return curve, rounding, worst, f"loss {theirs[0]:.4g} to {theirs[-1]:.4g}, {own_time:.0f} s, PyTorch {their_time:.0f} s"
 
 
 def main():
@@ -200,21 +230,23 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     build = load_builder(options.builder)
-    equal = refused = 0
-    print(f"{'model':22} {'losses':>9} {'outputs':>9}", flush=True)
+    equal = rounded = refused = 0
+    print(f"{'model':22} {'losses':>9} {'rounding':>9} {'outputs':>9}", flush=True)
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                curve, outputs, note = check(name, build, options, folder)
+                curve, rounding, outputs, note = check(name, build, options, folder)
             except Exception as error:  # of one model, which is reported and counted
                 text = str(error)
                 refused += "E02" in text or "E01" in text or "has no gradient" in text
                 print(f"{name:22} {text[:400]}", flush=True)
                 continue
-        is_equal = curve <= TOLERANCE and outputs <= TOLERANCE
+        is_equal = curve <= max(TOLERANCE, SPREAD * rounding) and outputs <= TOLERANCE
         equal += is_equal
-        print(f"{name:22} {curve:9.1e} {outputs:9.1e}  {note}{'' if is_equal else '  DIFFERENT'}", flush=True)
-    print(f"{equal} of {len(options.names)} models train as in PyTorch, {refused} are refused")
+        rounded += is_equal and curve > TOLERANCE
+        figures = f"{curve:9.1e} {rounding:9.1e} {outputs:9.1e}"
+        print(f"{name:22} {figures}  {note}{'' if is_equal else '  DIFFERENT'}", flush=True)
+    print(f"{equal} of {len(options.names)} models train as in PyTorch, {rounded} of them within rounding; {refused} are refused")
     sys.exit(0 if equal + refused == len(options.names) else 1)
 
 

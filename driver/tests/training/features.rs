@@ -341,6 +341,22 @@ fn dropout_is_random_in_steps_alone() {
 }
 
 #[test]
+fn running_statistics_are_those_of_torch() {
+    let mut b = Builder::new("norm");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(2i64)]));
+    let y = nn::BatchNorm::new(2).unwrap().apply(&mut b, x).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    let with = TrainOptions { batch: 4, ..options("sgd", &Hyperparameters::default(), Loss::Mse) };
+    let mut t = trainer(module, &with, &[]);
+    let tensor = |values: &[f32]| of_runtime::Tensor::from_elements(vec![4i64, 2], values).unwrap();
+    let batch = [1.0, -2.0, 2.0, 0.0, 3.0, 2.0, 6.0, 4.0];
+    t.step(vec![tensor(&batch).into(), tensor(&[0.0; 8]).into()], 0.1).unwrap();
+    // A tenth of the mean; nine tenths of 1 and a tenth of the sum of squared deviations, 14 and 20, divided by three.
+    assert_near(&numbers(&t, "running_mean"), &[0.3, 0.1], 1e-6, "mean");
+    assert_near(&numbers(&t, "running_var"), &[0.9 + 1.4 / 3.0, 0.9 + 2.0 / 3.0], 1e-6, "variance");
+}
+
+#[test]
 fn merged_model_has_the_statistics_of_its_training() {
     let dir = tempfile::tempdir().unwrap();
     let (x, _, folder) = data(dir.path(), entropy());
