@@ -37,6 +37,7 @@ mod server;
 mod shared_memory;
 mod stall;
 pub mod stats;
+mod store;
 mod sync;
 mod tls;
 

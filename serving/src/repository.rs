@@ -3,6 +3,7 @@
 //! A folder has Triton's layout: `NAME/VERSION/model.plan` or `model.onnx`, with `NAME/config.pbtxt` where one is needed. A file
 //! `NAME.plan` or `NAME.onnx`, alone or in a folder, is version 1 of the model NAME.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
@@ -14,6 +15,7 @@ use crate::error::{ErrorKind, ServeError};
 use crate::infer::InferRequest;
 use crate::model::{Failed, InferResponse, ModelVersion, Opener};
 use crate::stats::Stats;
+use crate::store::{Mirror, is_remote};
 use crate::sync::{lock, read, write};
 
 /// Who loads and unloads models. By Triton's names.
@@ -31,7 +33,7 @@ pub enum ControlMode {
 /// What is served, and how.
 #[derive(Clone, Debug, Default)]
 pub struct RepositoryOptions {
-    /// Repositories, folders of files, and files.
+    /// Repositories, folders of files, files, and repositories in stores (`s3://…`).
     pub paths: Vec<PathBuf>,
     /// Who loads and unloads models.
     pub control: ControlMode,
@@ -88,6 +90,8 @@ pub struct Repository {
     models: RwLock<BTreeMap<String, Model>>,
     /// Held while files are looked at and models are loaded: one change at a time.
     changing: Mutex<()>,
+    /// Copies of the repositories in stores, by their URL.
+    mirrors: Mutex<BTreeMap<PathBuf, Mirror>>,
 }
 
 #[derive(Default)]
@@ -129,7 +133,7 @@ struct Found {
 impl Repository {
     /// A repository without loaded models.
     pub fn new(options: RepositoryOptions, opener: Opener) -> Repository {
-        Repository { options, opener, models: RwLock::default(), changing: Mutex::default() }
+        Repository { options, opener, models: RwLock::default(), changing: Mutex::default(), mirrors: Mutex::default() }
     }
 
     /// What is served, and how.
@@ -142,6 +146,7 @@ impl Repository {
     /// # Errors
     /// When a path does not exist or has no models, or --load-model names none.
     pub fn announce_all(&self) -> Result<Vec<String>, String> {
+        self.update_mirrors()?;
         let found = self.find()?;
         let names: Vec<String> = match self.options.control {
             ControlMode::Explicit => self.options.load.clone(),
@@ -178,6 +183,7 @@ impl Repository {
     /// When a folder cannot be read; the models stay as they are.
     pub fn poll(&self) -> Result<(), String> {
         let _one = lock(&self.changing);
+        self.update_mirrors()?;
         let all = self.find()?;
         for (name, found) in &all {
             self.load_found(name, found, &all);
@@ -194,7 +200,8 @@ impl Repository {
     pub fn load(&self, name: &str) -> Result<(), ServeError> {
         self.check_explicit()?;
         let _one = lock(&self.changing);
-        let all = self.find().map_err(|e| ServeError::new(ErrorKind::Internal, e))?;
+        let all = self.update_mirrors().and_then(|()| self.find());
+        let all = all.map_err(|e| ServeError::new(ErrorKind::Internal, e))?;
         let missing =
             || ServeError::not_found(format!("there is no model '{}' in the repository", name.escape_debug()));
         let found = all.get(name).ok_or_else(missing)?;
@@ -452,17 +459,38 @@ impl Repository {
         Err(ServeError::new(ErrorKind::Unavailable, format!("model '{}' is being replaced", request.model)))
     }
 
+    /// Copies what changed in stores.
+    fn update_mirrors(&self) -> Result<(), String> {
+        for path in self.options.paths.iter().filter(|path| is_remote(path)) {
+            let mut mirrors = lock(&self.mirrors);
+            let mirror = match mirrors.entry(path.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(Mirror::new(path)?),
+            };
+            mirror.update()?;
+        }
+        Ok(())
+    }
+
+    /// A path of the options on this machine: that of the copy, for a store.
+    fn local(&self, path: &Path) -> PathBuf {
+        let copy = |mirrors: &BTreeMap<PathBuf, Mirror>| mirrors.get(path).map(|mirror| mirror.folder().to_owned());
+        copy(&lock(&self.mirrors)).unwrap_or_else(|| path.to_owned())
+    }
+
     /// The models in all paths, by name.
     fn find(&self) -> Result<BTreeMap<String, Found>, String> {
         let mut all = BTreeMap::new();
         for path in &self.options.paths {
             let before = all.len();
-            let metadata = std::fs::metadata(path).map_err(|e| format!("'{}' cannot be read: {e}", path.display()))?;
+            let local = self.local(path);
+            let metadata =
+                std::fs::metadata(&local).map_err(|e| format!("'{}' cannot be read: {e}", path.display()))?;
             if metadata.is_file() {
-                self.add_file(path, &mut all)?;
+                self.add_file(&local, &mut all)?;
             } else {
                 let entries =
-                    std::fs::read_dir(path).map_err(|e| format!("'{}' cannot be read: {e}", path.display()))?;
+                    std::fs::read_dir(&local).map_err(|e| format!("'{}' cannot be read: {e}", path.display()))?;
                 let mut entries: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
                 entries.sort();
                 for entry in entries {

@@ -23,6 +23,7 @@ const COMPONENTS: [Component; 14] = [
             "tritonclient",
             "kserve",
             "schemathesis",
+            "moto",
             "kubernetes-validate",
         ],
         installed: python::installed,

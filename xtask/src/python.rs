@@ -5,8 +5,8 @@ use std::process::Command;
 
 /// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
 /// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
-/// and gRPC, the SDK of KServe, schemathesis, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
-const PACKAGES: [(&str, &str); 17] = [
+/// and gRPC, the SDK of KServe, schemathesis, moto, whose server has the protocol of S3, with what that needs, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
+const PACKAGES: [(&str, &str); 20] = [
     ("numpy", "2.4.6"),
     ("onnx", "1.23.2"),
     ("onnxruntime", "1.32.0"),
@@ -22,6 +22,9 @@ const PACKAGES: [(&str, &str); 17] = [
     ("protobuf", "6.33.6"),
     ("kserve", "0.21.0"),
     ("schemathesis", "4.32.5"),
+    ("moto", "5.2.5"),
+    ("flask", "3.1.3"),
+    ("flask-cors", "6.0.5"),
     ("kubernetes-validate", "1.37.0"),
     ("netron", "9.3.3"),
 ];

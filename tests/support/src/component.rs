@@ -75,6 +75,12 @@ pub const TRITONCLIENT: Component = Component {
 /// The inference clients of KServe's SDK, in a Python.
 pub const KSERVE: Component =
     Component { name: "kserve", what: "a Python with numpy and kserve", install: "cargo xtask python-packages" };
+/// A server with the protocol of S3, in a Python.
+pub const MOTO: Component = Component {
+    name: "moto",
+    what: "a Python with moto, flask and flask-cors",
+    install: "cargo xtask python-packages",
+};
 /// A program that makes requests from a description of a protocol and checks the answers, in a Python.
 pub const SCHEMATHESIS: Component =
     Component { name: "schemathesis", what: "a Python with schemathesis", install: "cargo xtask python-packages" };
@@ -136,7 +142,7 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 29] = [
+pub const ALL: [&Component; 30] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -147,6 +153,7 @@ pub const ALL: [&Component; 29] = [
     &TRITONCLIENT,
     &KSERVE,
     &SCHEMATHESIS,
+    &MOTO,
     &KUBERNETES_VALIDATE,
     &NETRON,
     &LANDLOCK,

@@ -146,7 +146,12 @@ fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
                 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
         })
     };
+    // `serve` has repositories in stores.
+    let serves = arguments.get(1).is_some_and(|command| command == "serve");
     for argument in arguments.iter().skip(1).map(|a| a.to_string_lossy()) {
+        if serves && argument.starts_with("s3://") {
+            continue;
+        }
         // NAME=FILE and --option=FILE hold a path as well.
         if let Some(url) = std::iter::once(&*argument).chain(argument.rsplit('=')).find(|part| is_url(part)) {
             let what = format!("'{url}' is a URL, and of-opt reads and writes local files");

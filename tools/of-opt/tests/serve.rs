@@ -5,10 +5,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use of_test_support::component::{BROWSER, require};
+use of_test_support::component::{BROWSER, MOTO, python_with, require};
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
@@ -23,6 +23,7 @@ fn digits() -> String {
 fn of_opt(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_of-opt"));
     command.args(args).current_dir(dir).env("OF_CACHE_DIR", dir.join("cache"));
+    command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
     command
 }
 
@@ -119,6 +120,72 @@ fn plans_are_served_only_with_the_signature_that_is_required() {
     assert!(index.contains("unsigned.plan.sig") && index.contains("serves signed plans only"), "{index}");
 }
 
+/// A store that speaks the protocol of S3.
+struct Store {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    endpoint: String,
+}
+
+impl Store {
+    fn start(python: &Path) -> Store {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3_store.py");
+        let mut command = Command::new(python);
+        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let mut store = Store { process, input, output: BufReader::new(output), endpoint: String::new() };
+        store.endpoint = store.line();
+        store
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn command(&mut self, text: &str) {
+        writeln!(self.input, "{text}").unwrap();
+        assert_eq!(self.line(), "done");
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_repository_in_a_store_is_served_and_followed() {
+    let Some(python) = require(&MOTO, python_with(&["moto.server", "boto3", "flask_cors"])) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::start(&python);
+    store.command(&format!("put some/digits/1/model.onnx {}", digits()));
+    store.command(&format!("put other/more/1/model.onnx {}", digits()));
+    let url = format!("s3://{}/models/some", store.endpoint);
+    let server = Server::start(dir.path(), &[&url, "--model-control-mode", "poll", "--repository-poll-secs", "1"]);
+    let has = |text: &str| server.ask("GET", "/v2/models/digits").contains(text);
+    let wait = |text: &str| {
+        let start = Instant::now();
+        while !has(text) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", server.ask("GET", "/v2/models/digits"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert!(has("\"versions\":[\"1\"]") && !server.ask("POST", "/v2/repository/index").contains("more"));
+    store.command(&format!("put some/digits/2/model.onnx {}", digits()));
+    wait("\"versions\":[\"2\"]");
+    store.command("delete some/digits/2/model.onnx");
+    wait("\"versions\":[\"1\"]");
+    drop(store);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(has("\"versions\":[\"1\"]"), "a store that is gone takes no model away");
+}
+
 #[test]
 fn mistakes_on_the_command_line_are_errors() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,6 +193,7 @@ fn mistakes_on_the_command_line_are_errors() {
     for (args, code, what) in [
         (&["serve", "none"][..], 2, "'none' cannot be read"),
         (&["serve", "empty"], 2, "'empty' has no model"),
+        (&["serve", "s3://"], 2, "names no bucket"),
         (&["serve", &digits(), "--model-control-mode", "explicit", "--load-model", "x"], 2, "no model 'x' to load"),
         (&["serve", &digits(), "--token-file", "none"], 2, "none"),
         (&["load", "m", "--http-port", "1", "--duration", "1s"], 1, "does not answer"),

@@ -22,7 +22,7 @@ use crate::{exit, quantity, signals};
 /// Flags.
 #[derive(Args, Debug)]
 pub struct Serve {
-    /// Model repositories (NAME/VERSION/model.plan or model.onnx, and NAME/config.pbtxt), folders of models, and models
+    /// Model repositories (NAME/VERSION/model.plan or model.onnx, and NAME/config.pbtxt), also in a store (s3://BUCKET/PREFIX), folders of models, and models
     #[arg(required = true, value_name = "REPOSITORY|MODEL")]
     pub paths: Vec<PathBuf>,
     /// Address to listen on
