@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +66,18 @@ def loop():
 @pytest.fixture(scope="session")
 def rows():
     return of_opt.compile(ROWS, threads=1)
+
+
+@pytest.fixture
+def interrupt_soon():
+    """Sends Ctrl-C after some seconds."""
+    # A process that a script starts in the background ignores the signal.
+    previous, timers = signal.signal(signal.SIGINT, signal.default_int_handler), []
+
+    def start(seconds):
+        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
+        timers[-1].start()
+
+    yield start
+    [timer.join() for timer in timers]
+    signal.signal(signal.SIGINT, previous)

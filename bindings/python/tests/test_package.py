@@ -2,9 +2,7 @@
 
 import ast
 import importlib.util
-import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -361,21 +359,6 @@ def test_other_threads_go_on_during_a_run_and_cancel_it(loop):
         thread.join(0.01)
     assert caught == ["error[E0702]: the run was cancelled"]
     session.run(few)
-
-
-@pytest.fixture
-def interrupt_soon():
-    """Sends Ctrl-C after some seconds."""
-    # A process that a script starts in the background ignores the signal.
-    previous, timers = signal.signal(signal.SIGINT, signal.default_int_handler), []
-
-    def start(seconds):
-        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
-        timers[-1].start()
-
-    yield start
-    [timer.join() for timer in timers]
-    signal.signal(signal.SIGINT, previous)
 
 
 def test_ctrl_c_ends_a_run(loop, interrupt_soon):
