@@ -26,11 +26,11 @@ def children(pid):
 
 
 def resident(pid):
-    """Bytes of a process that are in memory: its own and its share of shared memory, without mapped files, whose pages the
+    """Bytes of a process in memory or in swap: its own and its share of shared memory, without mapped files, whose pages the
     system drops and reads again as it likes."""
-    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_")}
-    return sizes["Pss_Anon"] + sizes["Pss_Shmem"]
+    counted = ("Pss_Anon", "Pss_Shmem", "SwapPss")
+    lines = (line.split() for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return sum(int(size) * 1024 for name, size, _ in lines if name.rstrip(":") in counted)
 
 
 def metrics(program, folder):
