@@ -58,6 +58,30 @@ fn processes_give_what_threads_give() {
     }
 }
 
+#[test]
+fn open_extents_are_split_by_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join("open.plan");
+    let mut c = of_opt();
+    c.arg("compile").arg(examples().join("digits/digits.onnx")).args(["--mesh", "cpu[2]", "-o"]);
+    let (_, notes) = text(&c.arg(&plan).output().unwrap());
+    assert!(notes.contains("open extents that may be split are multiples: 2*N"), "{notes}");
+    let run = |args: &[&str]| text(&of_opt().arg("run").arg(&plan).args(args).output().unwrap());
+    for rows in ["2", "6"] {
+        let shape = format!("image={rows}x1x8x8");
+        let want = run(&["--shape", &shape]);
+        assert!(want.0.contains(&format!("tensor<{rows}x10xf32>")), "{want:?}");
+        for transport in ["shared-memory", "tcp"] {
+            let ranks = ["--ranks", "2", "--iterations", "3", "--transport", transport, "--peer-timeout", "30s"];
+            assert_eq!(run(&[&["--shape", &shape][..], &ranks[..]].concat()), want, "{transport}");
+        }
+    }
+    let (_, odd) = run(&["--shape", "image=5x1x8x8"]);
+    assert!(odd.contains("multiple of 2"), "{odd}");
+    let simulated = of_opt().arg("simulate").arg(&plan).args(["--mesh", "cpu[2]"]).output().unwrap();
+    assert!(text(&simulated).1.contains("depends on extents that are open"), "{simulated:?}");
+}
+
 /// A step with transfers of every kind that a data-parallel model has: a sum over both ranks, and slices of a whole.
 #[test]
 fn transfers_between_processes_give_the_same_bits() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use of_codegen::kernel::schedule;
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
 use of_driver::mesh::{self, RankSelection};
 use of_driver::prepare::{main_func, verify};
 use of_driver::session::{entry_point, mesh_session, run_error};
@@ -17,7 +17,7 @@ use of_driver::{
 };
 use of_ir::Module;
 use of_passes::specialize::Bindings;
-use of_plan::{Exec, Plan, PlanFile};
+use of_plan::{Exec, MeshPort, Plan, PlanFile};
 use of_runtime::{RankClass, RanksOptions, RanksTimeline, TaskTiming};
 use of_sharding::MeshSpec;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use crate::console::Console;
 use crate::show::bytes;
 use crate::signed_plan::Signed;
 use crate::{exit, trace};
-use of_driver::count;
+use of_driver::{count, error};
 use of_page::{Event, Kind, Page, Track};
 
 /// Flags.
@@ -216,6 +216,10 @@ impl Prediction<'_> {
 }
 
 fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Result<Prediction<'p>, Diagnostics> {
+    if plan.meshes.iter().flat_map(|mesh| &mesh.inputs).any(MeshPort::is_open) {
+        let what = "the time of a step depends on extents that are open";
+        return Err(error(Code::INPUT, what).hint("give them numbers when the plan is compiled: --shape").into());
+    }
     Ok(Prediction { plan, timeline: simulation::simulate(plan, spec, options)? })
 }
 
