@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use of_diag::{Code, Diagnostics};
 use of_plan::{ElementType, InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{
-    ExecError, LoadError, MeshSession, MeshVariables, RankSession, RankVariables, RunError, SessionError, SessionPool,
-    Tensor, Transport, Value, Variables,
+    ExecError, FrozenPart, LoadError, MeshSession, MeshVariables, RankSession, RankVariables, RunError, SessionError,
+    SessionPool, Tensor, Transport, Value, Variables,
 };
 
 use crate::backends::Backends;
@@ -80,6 +80,19 @@ impl<'s> SessionVariables<'s> {
             SessionVariables::One(variables) => variables.get(name),
             SessionVariables::Ranks(variables) => variables.get(name),
             SessionVariables::Rank(variables) => variables.get(name),
+        }
+    }
+
+    /// Freezes all values as they are, for work that goes on while later runs update them; of a rank, the parts that it is to write. All
+    /// ranks must do it. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When a variable has no value.
+    pub fn freeze_parts(self) -> Result<Vec<FrozenPart>, RunError> {
+        match self {
+            SessionVariables::One(variables) => variables.freeze_parts(),
+            SessionVariables::Ranks(variables) => variables.freeze_parts(),
+            SessionVariables::Rank(variables) => variables.freeze_parts(),
         }
     }
 

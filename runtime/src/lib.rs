@@ -28,6 +28,8 @@ mod device;
 mod error;
 mod executable;
 pub mod flight_recorder;
+mod frozen_parts;
+mod frozen_variables;
 mod index_operands;
 mod io;
 mod launch_notifications;
@@ -67,6 +69,8 @@ pub use executable::{
     TensorMut, TensorRef, ValueMut, ValueRef,
 };
 pub use flight_recorder::FlightRecorder;
+pub use frozen_parts::FrozenPart;
+pub use frozen_variables::FrozenVariables;
 pub use memory_budget::{check_memory, machine_memory};
 pub use mesh_session::MeshSession;
 pub use mesh_variables::MeshVariables;

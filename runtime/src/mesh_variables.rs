@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use of_plan::{MeshPort, MeshProgram, PlanFile, coords, holds};
 
+use crate::frozen_parts::{Share, partial_variables};
 use crate::mesh_ports::{contributes, gather_port, scatter_port};
-use crate::{RunError, Tensor, Variables};
+use crate::{FrozenPart, RunError, Tensor, Variables};
 
 /// The values of a mesh's variables.
 #[derive(Debug)]
@@ -54,6 +55,25 @@ impl MeshVariables {
         let (program, port) = (self.program(), self.port(name)?);
         let ranks = self.ranks.iter().enumerate();
         ranks.into_iter().try_for_each(|(rank, own)| set_part(program, port, value, rank, own.as_deref()))
+    }
+
+    /// Freezes the values of all ranks as they are, whole or in parts.
+    ///
+    /// # Errors
+    /// When a variable has no value.
+    pub fn freeze_parts(&self) -> Result<Vec<FrozenPart>, RunError> {
+        let program = self.program();
+        let mut parts = Vec::new();
+        for index in partial_variables(program) {
+            let port = &program.variables[index];
+            parts.push(FrozenPart::of_value(port, self.get(&port.name)?));
+        }
+        for (rank, own) in self.ranks.iter().enumerate() {
+            if let Some(own) = own {
+                parts.extend(Share::of(program, rank, own.list()).parts(&own.freeze()?));
+            }
+        }
+        Ok(parts)
     }
 
     /// Gives every variable its initial value; those without one have none afterwards.

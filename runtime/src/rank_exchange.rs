@@ -16,6 +16,8 @@ use crate::{RunError, Session, Tensor};
 pub(crate) const KEEP: u32 = (1 << 31) + 16;
 pub(crate) const REPORT: u32 = (1 << 31) + 17;
 pub(crate) const RESTORE: u32 = (1 << 31) + 18;
+/// What ranks tell one another before they write a snapshot.
+pub(crate) const TELL: u32 = (1 << 31) + 19;
 
 /// Who gets a whole value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,19 @@ impl RankExchange {
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), RunError> {
         self.transport.rendezvous(self.rank as u32, id, blocks, from, take).map_err(|_| RunError::Stopped)
+    }
+
+    /// Tells all ranks some bytes, and gives those of all.
+    pub fn tell_all(&self, id: u32, own: &[u8]) -> Result<Vec<Vec<u8>>, RunError> {
+        let (me, ranks) = (self.rank, self.program().ranks.len());
+        let block = Runs::of(&[(0, own.len())], &[(0, own.len())]);
+        let others: Vec<u32> = (0..ranks).filter(|other| *other != me).map(|other| other as u32).collect();
+        let blocks: Vec<TransferBlock<'_>> =
+            others.iter().map(|to| TransferBlock { to: *to, bytes: own, block: &block, element: 1 }).collect();
+        let mut all = vec![Vec::new(); ranks];
+        all[me] = own.to_vec();
+        self.rendezvous(id, &blocks, &others, &mut |from, block| all[others[from] as usize] = block.bytes.to_vec())?;
+        Ok(all)
     }
 
     /// Whether this rank's part of a port becomes part of the whole.
@@ -177,6 +192,9 @@ impl RankExchange {
         };
         if (KEEP..=RESTORE).contains(&id) {
             return format!("{text}; {own_name} waited for copies of state of {waited}");
+        }
+        if id == TELL {
+            return format!("{text}; {own_name} waited for {waited} before a snapshot");
         }
         let (own, above) = (self.program(), (u32::MAX - id) as usize);
         if above < own.outputs.len() {

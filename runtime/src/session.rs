@@ -253,6 +253,7 @@ impl Session {
             updating: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
+            variables: variables.clone(),
         });
         let bytes = scratch_bytes(desc);
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
@@ -267,7 +268,7 @@ impl Session {
                 actor,
                 work,
                 begun: None,
-                updates: desc.variables_written(&desc.tasks[task]).next().is_some(),
+                updates: desc.variables_written(&desc.tasks[task]).collect(),
             })
             .collect();
         let mut ends = actor_threads(&shared, desc, &graph, locals, &scratch)?.into_iter();

@@ -475,17 +475,8 @@ impl Layouts {
 
 /// Tells all ranks what each has.
 fn report_to_all(exchange: &RankExchange, own: Report) -> Result<Vec<Report>, RunError> {
-    let (me, ranks) = (exchange.rank(), exchange.program().ranks.len());
-    let bytes = own.encode();
-    let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
-    let others: Vec<u32> = (0..ranks).filter(|other| *other != me).map(|other| other as u32).collect();
-    let blocks: Vec<TransferBlock<'_>> =
-        others.iter().map(|to| TransferBlock { to: *to, bytes: &bytes, block: &block, element: 1 }).collect();
-    let mut reports = vec![Some(own); ranks];
-    exchange.rendezvous(REPORT, &blocks, &others, &mut |from, block| {
-        reports[others[from] as usize] = Report::decode(block.bytes);
-    })?;
-    let all: Option<Vec<Report>> = reports.into_iter().collect();
+    let told = exchange.tell_all(REPORT, &own.encode())?;
+    let all: Option<Vec<Report>> = told.iter().map(|bytes| Report::decode(bytes)).collect();
     all.ok_or_else(|| RunError::Internal("a rank does not say what state it has".into()))
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use of_plan::{PlanFile, Program};
 
-use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
 use crate::bound_task::BoundTask;
 use crate::bus::{Bus, ThreadMsg};
@@ -22,6 +21,7 @@ use crate::static_schedule::StaticSchedule;
 use crate::symbols::Symbols;
 use crate::task_context::Context;
 use crate::value_layout::ValueLayout;
+use crate::{RunError, Variables};
 
 /// What all threads of a session share.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     /// Set once a task of this run has begun to update a variable.
     pub updating: AtomicBool,
     pub failure: Mutex<Option<RunError>>,
+    pub variables: Option<Arc<Variables>>,
 }
 
 impl Shared {
@@ -87,8 +88,8 @@ pub(crate) struct Local {
     pub work: BoundTask,
     /// The iteration whose work is in flight, and its start time.
     pub begun: Option<(u64, Instant)>,
-    /// Whether it updates a variable.
-    pub updates: bool,
+    /// The variables that it updates.
+    pub updates: Box<[usize]>,
 }
 
 impl ActorThread {
@@ -258,8 +259,9 @@ fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch
         if !work.is_transfer() {
             shared.recorder.act_begins(*task, iteration);
         }
-        if *updates {
+        if !updates.is_empty() {
             shared.updating.store(true, Ordering::Release);
+            shared.variables.iter().for_each(|variables| variables.before_update(updates));
         }
         match work.begin(&context(shared, *task, iteration, scratch)) {
             Ok(true) => {

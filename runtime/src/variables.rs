@@ -1,13 +1,14 @@
 //! The values of variables, which sessions of one plan may share.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use of_plan::pages::MmapRaw;
-use of_plan::{Initial, PlanFile, Program, Variable};
+use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};
 use crate::io::lock;
-use crate::{RankContext, RunError, SessionError, Tensor};
+use crate::{FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
 
 /// The values of the variables of a plan's programs. Sessions of programs that have equal variables can share them: a run has
 /// them for itself, so runs of such sessions follow one another.
@@ -18,8 +19,23 @@ pub struct Variables {
     buffers: Vec<Buffer>,
     /// What [`Variables::reset`] restores.
     initial: Vec<Option<Buffer>>,
+    /// The order in which a run updates them; those that it does not update come last.
+    update_order: Vec<usize>,
     state: Mutex<State>,
+    frozen: Mutex<Frozen>,
+    /// Whether any values are frozen.
+    any_frozen: AtomicBool,
 }
+
+/// Frozen values that are in use, and memory of earlier ones.
+#[derive(Debug, Default)]
+struct Frozen {
+    used: Vec<Weak<FrozenVariables>>,
+    shadows: Vec<Shadow>,
+}
+
+/// A second place for each variable.
+pub(crate) type Shadow = Vec<Buffer>;
 
 /// What is known of the values.
 #[derive(Debug)]
@@ -59,7 +75,12 @@ impl Variables {
         let (buffers, initial) = bound.ok_or_else(|| SessionError::Variables("they do not fit their memory".into()))?;
         let count = buffers.len();
         let state = Mutex::new(State { set: vec![false; count], torn: vec![false; count] });
-        let variables = Self { list: program.variables.clone(), arena, buffers, initial, state };
+        let mut update_order: Vec<usize> =
+            program.tasks.iter().flat_map(|task| program.variables_written(task)).collect();
+        let fixed: Vec<usize> = (0..count).filter(|index| !update_order.contains(index)).collect();
+        update_order.extend(fixed);
+        let (list, frozen, any_frozen) = (program.variables.clone(), Mutex::default(), AtomicBool::new(false));
+        let variables = Self { list, arena, buffers, initial, update_order, state, frozen, any_frozen };
         variables.reset();
         Ok(Some(variables))
     }
@@ -95,6 +116,7 @@ impl Variables {
             return Err(RunError::Variable { name: name.into(), problem });
         }
         let mut state = lock(&self.state);
+        self.before_update(&[index]);
         match (value.bytes(), self.buffers[index].bytes_mut(0)) {
             (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
             _ => return Err(self.odd(index)),
@@ -118,12 +140,74 @@ impl Variables {
     /// Sets the bytes of a variable, which [`Variables::copy_to`] gave.
     pub(crate) fn restore(&self, index: usize, from: &[u8]) -> Result<(), RunError> {
         let mut state = lock(&self.state);
+        self.before_update(&[index]);
         match self.buffers[index].bytes_mut(0) {
             Some(to) if to.len() == from.len() => to.copy_from_slice(from),
             _ => return Err(self.odd(index)),
         }
         (state.set[index], state.torn[index]) = (true, false);
         Ok(())
+    }
+
+    /// Freezes the values as they are: they can be read while later runs update the variables. Waits for a run that is under way.
+    ///
+    /// # Errors
+    /// When a variable has no value, or there is no memory for values that are updated before they are read.
+    pub fn freeze(self: &Arc<Self>) -> Result<Arc<FrozenVariables>, RunError> {
+        let state = lock(&self.state);
+        (0..self.list.len()).try_for_each(|index| self.check(&state, index))?;
+        let frozen = Arc::new(FrozenVariables::new(self, self.take_shadow()?));
+        lock(&self.frozen).used.push(Arc::downgrade(&frozen));
+        self.any_frozen.store(true, Ordering::Release);
+        Ok(frozen)
+    }
+
+    /// As [`Variables::freeze`], in the order in which a run updates them.
+    ///
+    /// # Errors
+    /// As [`Variables::freeze`].
+    pub fn freeze_parts(self: &Arc<Self>) -> Result<Vec<FrozenPart>, RunError> {
+        Ok(FrozenPart::all(&self.freeze()?))
+    }
+
+    /// Saves frozen values of variables that are about to be updated, by a run that is under way or with the lock of the state.
+    pub(crate) fn before_update(&self, updated: &[usize]) {
+        if !self.any_frozen.load(Ordering::Acquire) {
+            return;
+        }
+        let used: Vec<Arc<FrozenVariables>> = {
+            let mut frozen = lock(&self.frozen);
+            frozen.used.retain(|own| own.strong_count() > 0);
+            self.any_frozen.store(!frozen.used.is_empty(), Ordering::Release);
+            frozen.used.iter().filter_map(Weak::upgrade).collect()
+        };
+        used.iter().for_each(|frozen| updated.iter().for_each(|index| frozen.save(*index)));
+    }
+
+    pub(crate) fn update_order(&self) -> &[usize] {
+        &self.update_order
+    }
+
+    pub(crate) fn buffer(&self, index: usize) -> Option<&Buffer> {
+        self.buffers.get(index)
+    }
+
+    /// Memory for saved values: that of an earlier freeze, or new.
+    fn take_shadow(&self) -> Result<Shadow, RunError> {
+        if let Some(shadow) = lock(&self.frozen).shadows.pop() {
+            return Ok(shadow);
+        }
+        let bytes = self.list.iter().filter_map(Variable::end).max().unwrap_or(0);
+        let chunk = Chunk { bytes, ..Chunk::default() };
+        let failed = |why: &str| RunError::Internal(format!("no memory of {bytes} bytes for frozen variables{why}"));
+        let arena = Arena::new(Arc::clone(self.arena.plan()), std::slice::from_ref(&chunk));
+        let arena = Arc::new(arena.map_err(|(_, e)| failed(&format!(": {e}")))?);
+        let place = |variable: &Variable| arena.block(0, variable.offset, variable.bytes()?, 0, 1);
+        self.list.iter().map(place).collect::<Option<Shadow>>().ok_or_else(|| failed(""))
+    }
+
+    pub(crate) fn give_shadow(&self, shadow: Shadow) {
+        lock(&self.frozen).shadows.push(shadow);
     }
 
     fn odd(&self, index: usize) -> RunError {
@@ -133,6 +217,7 @@ impl Variables {
     /// Gives every variable its initial value; those without one have none afterwards.
     pub fn reset(&self) {
         let mut state = lock(&self.state);
+        self.before_update(&self.update_order);
         for (index, variable) in self.list.iter().enumerate() {
             let Some(to) = self.buffers[index].bytes_mut(0) else { continue };
             match &self.initial[index] {

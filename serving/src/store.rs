@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use of_objects::Bucket;
+pub use of_objects::is_remote;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_stream::StreamExt;
@@ -38,23 +38,6 @@ struct Seen {
     modified: i64,
 }
 
-/// Where a repository is.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    endpoint: Option<String>,
-    bucket: String,
-    prefix: String,
-}
-
-/// How long a connection to the store may take, and a store may send nothing.
-const CONNECT: Duration = Duration::from_secs(10);
-const STALL: Duration = Duration::from_secs(60);
-
-/// Whether a path names a repository in a store.
-pub fn is_remote(path: &Path) -> bool {
-    path.to_str().is_some_and(|text| text.starts_with("s3://"))
-}
-
 impl Mirror {
     /// A repository at `s3://BUCKET/PREFIX`, or at `s3://https://HOST:PORT/BUCKET/PREFIX`. Keys and region come from the variables
     /// `AWS_…` of the environment. Nothing is copied yet.
@@ -63,24 +46,10 @@ impl Mirror {
     /// When the URL is malformed, or there is no folder for the copy.
     pub fn new(url: &Path) -> Result<Mirror, String> {
         let url = url.to_str().unwrap_or_default().to_owned();
-        let place = place(&url)?;
-        // The first one wins; all are the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client =
-            ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT).with_read_timeout(STALL);
-        let retry = RetryConfig { max_retries: 3, retry_timeout: STALL, ..RetryConfig::default() };
-        let mut builder = AmazonS3Builder::from_env().with_client_options(client).with_retry(retry);
-        builder = builder.with_bucket_name(place.bucket);
-        if let Some(endpoint) = place.endpoint {
-            builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
-        }
-        let store = builder.build().map_err(|e| format!("'{url}' cannot be used: {e}"))?;
-        let prefix = Key::parse(&place.prefix).map_err(|e| format!("'{url}' cannot be used: {e}"))?;
+        let Bucket { store, prefix, runtime } = Bucket::open(&url)?;
         let folder = tempfile::Builder::new().prefix("of-repository-").tempdir();
         let folder = folder.map_err(|e| format!("there is no folder for the copy of '{url}': {e}"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| format!("no threads for '{url}': {e}"))?;
-        Ok(Mirror { url, prefix, store: Box::new(store), runtime, folder, copied: Mutex::default() })
+        Ok(Mirror { url, prefix, store, runtime, folder, copied: Mutex::default() })
     }
 
     /// The folder with the copy.
@@ -167,42 +136,12 @@ impl Mirror {
     }
 }
 
-fn place(url: &str) -> Result<Place, String> {
-    let rest = url.strip_prefix("s3://").unwrap_or(url);
-    let (endpoint, path) = match rest.split_once("://") {
-        Some((scheme @ ("http" | "https"), rest)) => {
-            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-            (Some(format!("{scheme}://{host}")), path)
-        }
-        _ => (None, rest),
-    };
-    let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
-    match bucket.is_empty() {
-        true => {
-            Err(format!("'{url}' names no bucket: write s3://BUCKET/PREFIX or s3://https://HOST:PORT/BUCKET/PREFIX"))
-        }
-        false => Ok(Place { endpoint, bucket: bucket.into(), prefix: prefix.trim_end_matches('/').into() }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use object_store::RetryConfig;
+    use object_store::aws::AmazonS3Builder;
 
-    #[test]
-    fn urls_name_a_bucket_and_perhaps_a_host() {
-        let of = |endpoint: Option<&str>, bucket: &str, prefix: &str| Place {
-            endpoint: endpoint.map(str::to_owned),
-            bucket: bucket.into(),
-            prefix: prefix.into(),
-        };
-        assert_eq!(place("s3://models/a/b/").unwrap(), of(None, "models", "a/b"));
-        assert_eq!(place("s3://models").unwrap(), of(None, "models", ""));
-        let endpoint = Some("http://127.0.0.1:9000");
-        assert_eq!(place("s3://http://127.0.0.1:9000/models/a").unwrap(), of(endpoint, "models", "a"));
-        assert!(place("s3://https://host").unwrap_err().contains("names no bucket"));
-        assert!(is_remote(Path::new("s3://a")) && !is_remote(Path::new("/s3://a")));
-    }
+    use super::*;
 
     #[test]
     fn objects_are_copied_replaced_and_removed() {

@@ -10,7 +10,7 @@ use of_ops::training::{CARRIED, INITIAL_VALUES, VARIABLES, variables};
 use of_ops::{Value, interpret};
 use of_plan::{FindingKind, PlanFile, Program, Register, Storage};
 use of_reference::{Reference, from_runtime, to_runtime};
-use of_runtime::{Options, RunError, Session};
+use of_runtime::{FrozenVariables, Options, RunError, Session};
 use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans as support;
 
@@ -294,6 +294,55 @@ fn tensor(values: &[f32]) -> of_runtime::Tensor {
 
 fn index(i: i64) -> of_runtime::Value {
     of_runtime::Tensor::from_elements(Vec::new(), &[i]).unwrap().into()
+}
+
+#[test]
+fn frozen_values_stay_while_runs_update_the_variables() {
+    let mut session = Session::new(plan(&[("main", &counter())]), 0, options(), &[Arc::new(Reference)]).unwrap();
+    let variables = Arc::clone(session.variables().unwrap());
+    let ones = || vec![tensor(&[1.0; 4]).into(), index(0)];
+    assert!(variables.freeze().unwrap_err().to_string().contains("variable `v` has no value"));
+    variables.set("v", &tensor(&[0.0; 4])).unwrap();
+    let mut frozen = Vec::new();
+    for _ in 0..3 {
+        frozen.push(variables.freeze().unwrap());
+        session.run(ones()).unwrap();
+    }
+    frozen.push(variables.freeze().unwrap());
+    variables.set("v", &tensor(&[7.0; 4])).unwrap();
+    frozen.push(variables.freeze().unwrap());
+    variables.reset();
+    let value = |frozen: &FrozenVariables| {
+        let bytes = frozen.copy(0).unwrap();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    for (frozen, want) in frozen.iter().zip([0.0, 1.0, 2.0, 3.0, 7.0]) {
+        assert_eq!(value(frozen), [want; 4]);
+    }
+    // What is released is not saved.
+    frozen[0].release(0);
+    assert!(frozen[0].copy(0).is_err() && frozen[1].copy(0).is_ok());
+    drop(frozen);
+    // A run waits for a reader.
+    variables.set("v", &tensor(&[8.0; 4])).unwrap();
+    let frozen = variables.freeze().unwrap();
+    let (begun, reads) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut read = Vec::new();
+            let mut take = |bytes: &[u8]| {
+                begun.send(()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                read.extend_from_slice(bytes);
+            };
+            frozen.read(0, &mut take).unwrap();
+            read
+        });
+        reads.recv().unwrap();
+        session.run(ones()).unwrap();
+        assert_eq!(reader.join().unwrap(), [8f32; 4].map(f32::to_le_bytes).concat());
+    });
+    assert_eq!((value(&frozen), variables.get("v").unwrap()), (vec![8.0; 4], tensor(&[9.0; 4])));
 }
 
 #[test]

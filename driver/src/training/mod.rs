@@ -45,7 +45,7 @@ use of_runtime::{RankVariables, StateCopies, Value};
 pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
-pub use snapshot::Progress;
+pub use snapshot::{Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
 
 use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
@@ -60,7 +60,7 @@ use patterns::{any_matches, check_known};
 use precision::in_precision;
 use rank_plans::Plans;
 use sessions::Sessions;
-use snapshot::SnapshotWriter;
+use snapshot::Snapshots;
 
 /// What a model is trained for, and how.
 pub struct TrainOptions {
@@ -136,7 +136,7 @@ pub struct Trainer {
     copies: StateCopies,
     /// What another session of the steps is opened with.
     reopen: (SessionOptions, Backends),
-    snapshots: SnapshotWriter,
+    snapshots: Snapshots,
     has_classes: bool,
     batch: usize,
 }
@@ -305,7 +305,7 @@ impl Trainer {
             sessions,
             copies: StateCopies::default(),
             reopen: (session, backends),
-            snapshots: SnapshotWriter::default(),
+            snapshots: Snapshots::default(),
             has_classes: options.loss.has_classes(),
             batch: options.batch,
         })
@@ -424,26 +424,27 @@ impl Trainer {
         }
     }
 
-    /// Writes a snapshot: all variables, and how far the training is.
+    /// Writes a snapshot: all variables, and how far the training is. All ranks must do it.
     ///
     /// # Errors
-    /// When the file cannot be written.
-    pub fn snapshot(&mut self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        self.begin_snapshot(path, progress)?;
+    /// When it cannot be written.
+    pub fn snapshot(&mut self, place: &SnapshotPlace, progress: Progress) -> Result<(), Diagnostics> {
+        self.begin_snapshot(place, progress, true)?;
         self.finish_snapshots()
     }
 
-    /// Begins to write a snapshot, and goes on while it is written: this copies the variables. Where an earlier one is still being
-    /// written, the newest one is written after it.
+    /// Begins to write a snapshot, and goes on while it is written. Where an earlier one is still being written, `waits` says whether to
+    /// wait for it, rather than to leave this one out. All ranks must do it. Returns whether it was begun.
     ///
     /// # Errors
     /// When a variable has no value, or an earlier snapshot could not be written.
-    pub fn begin_snapshot(&mut self, path: &Path, progress: Progress) -> Result<(), Diagnostics> {
-        let values = snapshot::copy(self.sessions.variables()?)?;
-        match values {
-            Some(values) => self.snapshots.begin(path, values, progress),
-            None => Ok(()),
-        }
+    pub fn begin_snapshot(
+        &mut self,
+        place: &SnapshotPlace,
+        progress: Progress,
+        waits: bool,
+    ) -> Result<bool, Diagnostics> {
+        self.snapshots.begin(place, self.sessions.variables()?, progress, waits)
     }
 
     /// Waits for the snapshots that were begun.
@@ -454,13 +455,13 @@ impl Trainer {
         self.snapshots.finish()
     }
 
-    /// Goes back to a snapshot, and returns how far the training was. It may be of another mesh: values are whole.
+    /// Goes back to a snapshot, and returns how far the training was. It may be of another mesh.
     ///
     /// # Errors
-    /// When the file cannot be read, is damaged, or is of another model or optimizer. Then nothing changes.
-    pub fn restore(&mut self, path: &Path) -> Result<Progress, Diagnostics> {
+    /// When there is none, it is damaged, or is of another model or optimizer. Then nothing changes.
+    pub fn restore(&mut self, place: &SnapshotPlace) -> Result<Progress, Diagnostics> {
         self.finish_snapshots()?;
-        snapshot::read(path, self.sessions.variables()?)
+        snapshot::restore(place, self.sessions.variables()?)
     }
 
     /// Copies the state after a step in memory, on all ranks: each keeps its own, and the next rank what no other one has.
@@ -488,6 +489,7 @@ impl Trainer {
     /// When ranks do not come.
     pub fn rejoin(&mut self, join: Join<'_>) -> Result<(), Diagnostics> {
         self.copies.begin_session();
+        self.snapshots.begin_session();
         self.sessions.rejoin(&self.plan, &self.reopen.0, &self.reopen.1, join)
     }
 
@@ -520,7 +522,7 @@ impl Trainer {
             let value = variables.reported(&parameter.evaluated).map_err(|e| run_error(&e))?;
             values.extend(value.map(|value| (parameter.name.clone(), value)));
         }
-        if self.reports() { snapshot::write(path, &values, progress) } else { Ok(()) }
+        if self.reports() { snapshot::write_tensors(path, &values, progress.fields()) } else { Ok(()) }
     }
 
     /// Whether this process reports results: of ranks that are processes, the first one does.

@@ -106,10 +106,11 @@ fn snapshots_of_one_mesh_are_restored_on_another() {
     let dir = tempfile::tempdir().unwrap();
     let (module, options, data) = case(dir.path(), 5);
     let path = dir.path().join("s.safetensors");
+    let place = SnapshotPlace::file(&path);
     let progress = Progress { step: 6, seed: 0, batch: SAMPLES, samples: SAMPLES };
     let mut first = on_mesh(&module, &options, MESHES[7], Precision::Model);
     steps(&mut first, &data, 0..6);
-    first.snapshot(&path, progress).unwrap();
+    first.snapshot(&place, progress).unwrap();
     let values = |t: &Trainer| {
         let variables = t.variables().unwrap();
         let mut all: Vec<_> =
@@ -121,7 +122,7 @@ fn snapshots_of_one_mesh_are_restored_on_another() {
     let later = steps(&mut first, &data, 6..10);
     for how in [MESHES[0], MESHES[2], MESHES[7], MESHES[9]] {
         let mut other = on_mesh(&module, &options, how, Precision::Model);
-        assert_eq!(other.restore(&path).unwrap(), progress);
+        assert_eq!(other.restore(&place).unwrap(), progress);
         assert_eq!(values(&other), saved, "{how:?}");
         let got = steps(&mut other, &data, 6..10);
         match how.2 == MESHES[7].2 {
@@ -131,7 +132,7 @@ fn snapshots_of_one_mesh_are_restored_on_another() {
         }
     }
     let mut one = trainer(module, &options, &[]);
-    one.restore(&path).unwrap();
+    one.restore(&place).unwrap();
     assert_eq!(values(&one), saved);
     assert_near(&steps(&mut one, &data, 6..10), &later, 1e-4, "one rank");
     // A changed byte is noticed, and nothing changes.
@@ -139,7 +140,7 @@ fn snapshots_of_one_mesh_are_restored_on_another() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let before = values(&one);
-    let error = one.restore(&path).unwrap_err().to_string();
+    let error = one.restore(&place).unwrap_err().to_string();
     assert!(error.contains("is damaged: its hash is not that of its tensors"), "{error}");
     assert_eq!(values(&one), before);
 }
@@ -149,20 +150,23 @@ fn snapshots_are_written_while_steps_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let (module, options, data) = case(dir.path(), 5);
     let path = dir.path().join("s.safetensors");
+    let place = SnapshotPlace::file(&path);
     let mut t = trainer(module.clone(), &options, &[]);
     for step in 0..40 {
         steps(&mut t, &data, step..step + 1);
-        t.begin_snapshot(&path, Progress { step: step + 1, ..Progress::default() }).unwrap();
+        // The last one waits for the one before.
+        let progress = Progress { step: step + 1, ..Progress::default() };
+        let begun = t.begin_snapshot(&place, progress, step == 39).unwrap();
+        assert!(begun || (1..39).contains(&step));
     }
     t.finish_snapshots().unwrap();
     let last = t.parameter("a.weight").unwrap();
-    // The newest one is always written.
     let mut other = trainer(module, &options, &[]);
-    assert_eq!(other.restore(&path).unwrap().step, 40);
+    assert_eq!(other.restore(&place).unwrap().step, 40);
     assert_eq!(other.parameter("a.weight").unwrap(), last);
     // A snapshot that cannot be written is an error of the next one, or of the end.
-    let begun = t.begin_snapshot(&dir.path().join("no/such"), Progress::default());
-    let error = begun.and_then(|()| t.finish_snapshots()).unwrap_err().to_string();
+    let begun = t.begin_snapshot(&SnapshotPlace::file(&dir.path().join("no/such")), Progress::default(), false);
+    let error = begun.and_then(|_| t.finish_snapshots()).unwrap_err().to_string();
     assert!(error.contains("cannot be written"), "{error}");
 }
 

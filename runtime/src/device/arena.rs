@@ -39,6 +39,11 @@ impl Arena {
         self.chunks.get(chunk).map(Arc::clone)
     }
 
+    /// The plan whose weights its buffers may point into.
+    pub fn plan(&self) -> &Arc<PlanFile> {
+        &self.plan
+    }
+
     /// `num` buffers of `len` bytes, `stride` apart, in a chunk; `None` when they do not fit in it.
     pub fn block(self: &Arc<Self>, chunk: u32, offset: u64, len: u64, stride: u64, num: u32) -> Option<Buffer> {
         let chunk = self.chunks.get(chunk as usize)?;

@@ -20,6 +20,7 @@ mod sandbox;
 mod show;
 mod signals;
 mod signed_plan;
+mod snapshot_place;
 mod trace;
 mod workload;
 
@@ -146,10 +147,13 @@ fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
                 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
         })
     };
-    // `serve` has repositories in stores.
-    let serves = arguments.get(1).is_some_and(|command| command == "serve");
-    for argument in arguments.iter().skip(1).map(|a| a.to_string_lossy()) {
-        if serves && argument.starts_with("s3://") {
+    let is = |argument: Option<&OsString>, text: &str| argument.is_some_and(|argument| argument == text);
+    let arguments = arguments.get(1..).unwrap_or_default();
+    // `serve` has repositories in stores, and `train` snapshots.
+    let (serves, trains) = (is(arguments.first(), "serve"), is(arguments.first(), "train"));
+    for (at, argument) in arguments.iter().map(|a| a.to_string_lossy()).enumerate() {
+        let is_snapshot = at > 0 && is(arguments.get(at - 1), "--snapshot") || argument.starts_with("--snapshot=s3://");
+        if (serves || trains && is_snapshot) && argument.trim_start_matches("--snapshot=").starts_with("s3://") {
             continue;
         }
         // NAME=FILE and --option=FILE hold a path as well.

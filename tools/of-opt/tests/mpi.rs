@@ -222,7 +222,7 @@ fn a_rank_that_dies_ends_the_job_and_the_snapshot_goes_on() {
         let mut c = training_of(launcher, dir.path(), &["--epochs", "100000"]);
         let mut job = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let started = Instant::now();
-        while !dir.path().join("s.safetensors").exists() {
+        while !dir.path().join("s.safetensors.index.json").exists() {
             assert!(started.elapsed() < PATIENCE, "{launcher}: there is no snapshot");
             assert!(job.try_wait().unwrap().is_none(), "{launcher}: the job ended early");
             std::thread::sleep(Duration::from_millis(20));

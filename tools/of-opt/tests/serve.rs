@@ -2,13 +2,16 @@
 
 #![cfg(feature = "serve")]
 
+mod store;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use of_test_support::component::{BROWSER, MOTO, python_with, require};
+use of_test_support::component::{BROWSER, require};
+use store::Store;
 
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
@@ -120,50 +123,10 @@ fn plans_are_served_only_with_the_signature_that_is_required() {
     assert!(index.contains("unsigned.plan.sig") && index.contains("serves signed plans only"), "{index}");
 }
 
-/// A store that speaks the protocol of S3.
-struct Store {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    endpoint: String,
-}
-
-impl Store {
-    fn start(python: &Path) -> Store {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3_store.py");
-        let mut command = Command::new(python);
-        command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = command.spawn().unwrap();
-        let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        let mut store = Store { process, input, output: BufReader::new(output), endpoint: String::new() };
-        store.endpoint = store.line();
-        store
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn command(&mut self, text: &str) {
-        writeln!(self.input, "{text}").unwrap();
-        assert_eq!(self.line(), "done");
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn a_repository_in_a_store_is_served_and_followed() {
-    let Some(python) = require(&MOTO, python_with(&["moto.server", "boto3", "flask_cors"])) else { return };
+    let Some(mut store) = Store::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut store = Store::start(&python);
     store.command(&format!("put some/digits/1/model.onnx {}", digits()));
     store.command(&format!("put other/more/1/model.onnx {}", digits()));
     let url = format!("s3://{}/models/some", store.endpoint);

@@ -1,5 +1,6 @@
 //! `of-opt train` on meshes: the losses of one rank, on threads and processes; and trainings that are killed and go on.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
 fn one_rank_compiles_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let temporary = dir.path().join("temporary");
-    std::fs::create_dir(&temporary).unwrap();
+    fs::create_dir(&temporary).unwrap();
     let args = ["--epochs", "1", "--mesh", "cpu[2]", "--ranks", "2", "--peer-timeout", "60s", "-o", "m.safetensors"];
     let mut c = command(dir.path(), &[&args[..], &["--plan", "step.plan", "-vv"]].concat());
     let out = c.env("TMPDIR", &temporary).output().unwrap();
@@ -65,8 +66,8 @@ fn one_rank_compiles_for_all() {
         text.unwrap_or_default().parse().unwrap_or_else(|_| panic!("no {name}: {errors}"))
     };
     assert!(number("read") > 0 && number("read") <= number("whole"), "{part}");
-    assert_eq!(std::fs::metadata(dir.path().join("step.plan")).unwrap().len(), number("whole"));
-    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(fs::metadata(dir.path().join("step.plan")).unwrap().len(), number("whole"));
+    let left: Vec<_> = fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -114,10 +115,20 @@ fn processes_write_what_threads_write() {
         "sb.safetensors",
     ];
     assert_eq!(with(&processes), threads);
-    assert!(std::fs::read(path("a.onnx")).unwrap() == std::fs::read(path("b.onnx")).unwrap(), "the models differ");
-    for (a, b) in [("a.safetensors", "b.safetensors"), ("sa.safetensors", "sb.safetensors")] {
-        assert_eq!(hash(&path(a)), hash(&path(b)), "{a} and {b} differ");
+    assert!(fs::read(path("a.onnx")).unwrap() == fs::read(path("b.onnx")).unwrap(), "the models differ");
+    let trained = data(&path("a.safetensors"));
+    assert!(trained == data(&path("b.safetensors")), "the parameters differ");
+    // Each rank wrote its part. One rank goes on from them, and from the parts of threads.
+    assert!(!path("sb.safetensors").exists() && path("sb.safetensors.index.json").exists());
+    for snapshot in ["sa.safetensors", "sb.safetensors"] {
+        run(&["--epochs", "1", "--snapshot", snapshot, "--resume", "-o", "c.safetensors"]);
+        assert!(data(&path("c.safetensors")) == trained, "{snapshot}");
     }
+    // A snapshot of one file replaces one of several.
+    run(&["--epochs", "2", "--snapshot", "sb.safetensors", "--resume", "-o", "c.safetensors"]);
+    let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<String> = left.filter(|name| name.starts_with("sb.")).collect();
+    assert_eq!(left, ["sb.safetensors"]);
 }
 
 #[test]
@@ -134,29 +145,33 @@ fn ranks_without_a_mesh_and_other_data_are_refused() {
     assert!(text(&out.stderr).contains("is of a training with --seed 0 and --batch 96 on"), "{}", text(&out.stderr));
 }
 
-/// A field of the metadata of a snapshot; `None` where there is no snapshot.
-fn field(path: &Path, name: &str) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
+/// The number of steps that the snapshot in a folder is after; 0 where there is none.
+fn step(dir: &Path) -> usize {
+    let single = fs::read(dir.join("s.safetensors")).ok().map(|bytes| {
+        let (header, _) = split(&bytes);
+        serde_json::from_slice::<Value>(header).unwrap()["__metadata__"].clone()
+    });
+    let index = fs::read(dir.join("s.safetensors.index.json")).ok();
+    let index = index.map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap()["metadata"].clone());
+    let step = |metadata: Value| metadata["step"].as_str().unwrap().parse().unwrap();
+    single.into_iter().chain(index).map(step).max().unwrap_or(0)
+}
+
+/// The header of a file of safetensors, and the values.
+fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
-    header["__metadata__"][name].as_str().map(str::to_owned)
+    bytes[8..].split_at(len)
 }
 
-/// The number of steps that a snapshot is after; 0 where there is none.
-fn step(path: &Path) -> usize {
-    field(path, "step").map_or(0, |step| step.parse().unwrap())
-}
-
-/// The hash of the values of a file.
-fn hash(path: &Path) -> String {
-    field(path, "blake3").unwrap()
+/// The values of a file.
+fn data(path: &Path) -> Vec<u8> {
+    split(&fs::read(path).unwrap()).1.to_vec()
 }
 
 /// Trains with snapshots after every step. Each run is killed when it has done a random number of steps, and the next one goes on; the
 /// last one ends the training. `meshes` are those of the runs, one after the other. Returns the losses of the last epoch.
 fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f64> {
     let mut rng = fastrand::Rng::with_seed(kills as u64);
-    let snapshot = dir.join("s.safetensors");
     let total = 4 * (1293 / 96);
     let mut targets: Vec<usize> = (0..kills).map(|_| rng.usize(1..total - 1)).collect();
     targets.sort_unstable();
@@ -169,7 +184,7 @@ fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f6
         };
         let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
-        while step(&snapshot) < target && child.try_wait().unwrap().is_none() {
+        while step(dir) < target && child.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < PATIENCE, "step {target} was not done");
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -192,17 +207,17 @@ fn killed_trainings_go_on() {
     let layout = &["--mesh", "cpu[2]", "--layout", "image=S(0)", "--layout", "*.weight=S(0)"][..];
     let whole = |layout: &[&str]| {
         let all = losses(&command(dir.path(), &[&args[..], layout].concat()).output().unwrap());
-        (all[all.len() - 1], hash(&dir.path().join("m.safetensors")))
+        (all[all.len() - 1], data(&dir.path().join("m.safetensors")))
     };
     let (_, uninterrupted) = whole(layout);
     // An equal layout has the same bits.
     killed(dir.path(), &[layout], kills(), &args);
-    let model = hash(&dir.path().join("m.safetensors"));
-    assert_eq!(model, uninterrupted, "the training that was killed has another result");
+    let model = data(&dir.path().join("m.safetensors"));
+    assert!(model == uninterrupted, "the training that was killed has another result");
     // Other numbers of ranks see the same samples in the same order: another order has another result.
     let meshes = [&[][..], &["--mesh", "cpu[2]"], &["--mesh", "cpu[3]"], &["--mesh", "cpu[4]"]];
     let (want, _) = whole(&[]);
-    std::fs::remove_file(dir.path().join("s.safetensors")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let got = killed(dir.path(), &meshes, kills(), &args);
     assert_near(&got[1..], &[want], 2e-3, "ranks from 1 to 4");
 }

@@ -67,6 +67,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-ir",
             "of-lsp",
             "of-mlir",
+            "of-objects",
             "of-onnx",
             "of-ops",
             "of-page",
@@ -82,7 +83,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-xla",
         ],
     ),
-    ("of-serving", &["of-plan", "of-runtime"]),
+    ("of-objects", &[]),
+    ("of-serving", &["of-objects", "of-plan", "of-runtime"]),
     ("of-transport", &["of-plan", "of-runtime"]),
     ("of-runtime-c", &["of-plan", "of-runtime", "of-signature", "of-transport"]),
     (

@@ -21,6 +21,7 @@ use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
+use crate::snapshot_place::snapshot_place;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -157,10 +158,11 @@ pub struct Train {
     /// Shuffles the data, and gives random numbers; one seed gives one result on one machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Write a snapshot here at the end of each epoch, from which --resume goes on
-    #[arg(long, value_name = "FILE.safetensors")]
+    /// Write a snapshot here at the end of each epoch, from which --resume goes on: a file, or an object of a store,
+    /// s3://BUCKET/NAME.safetensors, whose keys and region are in the variables AWS_…
+    #[arg(long, value_name = "FILE.safetensors|URL")]
     pub snapshot: Option<PathBuf>,
-    /// Write the snapshot after every N steps as well
+    /// Write the snapshot after every N steps as well, unless the one before is still being written
     #[arg(long, value_name = "N", requires = "snapshot", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub snapshot_every: Option<usize>,
     /// Go on from --snapshot if it exists
@@ -306,7 +308,9 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
     };
     let rejoin = Rejoin { join: &join, connection: &connection };
-    let mut training = Training::new(c, &mut trainer, (&data, validation.as_ref()), zoo.as_ref(), schedule, console);
+    let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
+    let data = (&data, validation.as_ref());
+    let mut training = Training::new(c, &mut trainer, data, place, zoo.as_ref(), schedule, console);
     training.train(&rejoin).map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
     connection.done()

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, Trainer, sample_order,
+    Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, SnapshotPlace, Trainer,
+    sample_order,
 };
 use of_driver::zoo::ZooModel;
 use of_driver::{Observer, count, error};
@@ -83,6 +84,8 @@ pub struct Training<'t> {
     zoo: Option<&'t ZooModel>,
     schedule: Schedule,
     console: &'t Console,
+    /// Where snapshots are written.
+    place: Option<SnapshotPlace>,
     course: Course,
     /// Whether no state was copied yet since this process was there.
     fresh: bool,
@@ -146,6 +149,7 @@ impl<'t> Training<'t> {
         c: &'t Train,
         trainer: &'t mut Trainer,
         (data, validation): (&'t Arc<Dataset>, Option<&'t Dataset>),
+        place: Option<SnapshotPlace>,
         zoo: Option<&'t ZooModel>,
         schedule: Schedule,
         console: &'t Console,
@@ -159,6 +163,7 @@ impl<'t> Training<'t> {
             zoo,
             schedule,
             console,
+            place,
             course: Course { progress, epoch: 0, reported: 0, sum: 0.0, count: 0, copied: None },
             fresh: true,
             recovered: false,
@@ -220,21 +225,23 @@ impl<'t> Training<'t> {
     fn begin(&mut self) -> Result<(), Diagnostics> {
         let own = Progress { step: 0, ..self.course.progress };
         self.course = Course::at(own, self.steps(), 0, [0, 0]);
-        if let Some(path) = self.c.snapshot.as_ref().filter(|path| self.c.resume && path.exists()) {
-            self.restore(path)?;
+        if let Some(place) = self.place.clone().filter(|_| self.c.resume)
+            && written(&place)?.is_some()
+        {
+            self.restore(&place)?;
         }
         Ok(())
     }
 
     /// Goes on from a snapshot.
-    fn restore(&mut self, path: &Path) -> Result<(), Diagnostics> {
-        let restored = self.trainer.restore(path)?;
-        check_same_data(path, restored, self.course.progress)?;
+    fn restore(&mut self, place: &SnapshotPlace) -> Result<(), Diagnostics> {
+        let restored = self.trainer.restore(place)?;
+        check_same_data(place.shown(), restored, self.course.progress)?;
         self.course = Course::at(restored, self.steps(), restored.step / self.steps(), [0, 0]);
         self.first = restored.step;
         if self.trainer.reports() {
             let total = self.total();
-            self.console.note(&format!("resumed from {} at step {} of {total}", path.display(), restored.step));
+            self.console.note(&format!("resumed from {} at step {} of {total}", place.shown(), restored.step));
         }
         Ok(())
     }
@@ -262,8 +269,10 @@ impl<'t> Training<'t> {
                 self.trainer.finish_snapshots()?;
                 self.trainer.wait_for_all()?;
                 self.fresh = false;
-                match self.c.snapshot.as_ref().filter(|path| self.c.resume && path.exists() || is_of_job(path)) {
-                    Some(path) => self.restore(path),
+                let written = self.place.as_ref().map(written).transpose()?.flatten();
+                let usable = written.is_some_and(|written| self.c.resume || is_of_job(written));
+                match self.place.clone().filter(|_| usable) {
+                    Some(place) => self.restore(&place),
                     None => Err(lost_state(&lost)),
                 }
             }
@@ -285,10 +294,14 @@ impl<'t> Training<'t> {
         Ok(())
     }
 
-    fn snapshot(&mut self, path: &Path) -> Result<(), Diagnostics> {
+    /// Begins a snapshot, if there is a place for it. `waits` says whether to wait for the one that is being written, rather than to leave
+    /// this one out.
+    fn snapshot(&mut self, waits: bool) -> Result<(), Diagnostics> {
+        let Some(place) = &self.place else { return Ok(()) };
         let began = Instant::now();
-        self.trainer.begin_snapshot(path, self.course.progress)?;
-        self.snapshots.since(began);
+        if self.trainer.begin_snapshot(place, self.course.progress, waits)? {
+            self.snapshots.since(began);
+        }
         Ok(())
     }
 
@@ -302,11 +315,9 @@ impl<'t> Training<'t> {
     fn run(&mut self) -> Result<(), Diagnostics> {
         let reports = self.trainer.reports();
         self.copy()?;
-        if std::mem::take(&mut self.recovered)
-            && let Some(path) = self.c.snapshot.as_ref().filter(|_| self.is_snapshot_due())
-        {
+        if std::mem::take(&mut self.recovered) && self.is_snapshot_due() {
             // The loss may have come before it was begun.
-            self.snapshot(path)?;
+            self.snapshot(false)?;
         }
         while self.course.epoch < self.c.epochs {
             let rate = self.epoch()?;
@@ -355,10 +366,10 @@ impl<'t> Training<'t> {
         for batch in &mut batches {
             let step = self.course.progress.step;
             let rate = self.schedule.rate(step, total);
-            let batch = match (batch, &c.snapshot) {
-                (Err(why), Some(path)) if c.codegen.mesh.is_none() => {
+            let batch = match (batch, &self.place) {
+                (Err(why), Some(place)) if c.codegen.mesh.is_none() => {
                     // A damaged image ends the training, but loses no step.
-                    self.trainer.snapshot(path, self.course.progress)?;
+                    self.trainer.snapshot(place, self.course.progress)?;
                     return Err(why);
                 }
                 (batch, _) => batch?,
@@ -379,8 +390,8 @@ impl<'t> Training<'t> {
                 let loss = self.course.sum / self.course.count as f64;
                 line.reporter().at(&format!("epoch {}, loss {loss:.4}", epoch + 1), step + 1, total);
             }
-            if let Some(path) = c.snapshot.as_ref().filter(|_| self.is_snapshot_due()) {
-                self.snapshot(path)?;
+            if self.is_snapshot_due() {
+                self.snapshot(false)?;
             }
         }
         drop(line);
@@ -396,9 +407,7 @@ impl<'t> Training<'t> {
     /// Evaluates after an epoch, and reports it. `rate` are samples each second.
     fn end_epoch(&mut self, rate: f64) -> Result<(), Diagnostics> {
         let checked = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
-        if let Some(path) = &self.c.snapshot {
-            self.snapshot(path)?;
-        }
+        self.snapshot(true)?;
         let step = self.course.progress.step;
         if let Some(events) = &mut self.events {
             let mut scalars = vec![("train/samples_per_second", rate)];
@@ -444,10 +453,15 @@ impl<'t> Training<'t> {
     }
 }
 
-/// Whether a file was written since the job of this rank started.
-fn is_of_job(path: &Path) -> bool {
-    let written = std::fs::metadata(path).and_then(|file| file.modified()).ok();
-    written.zip(ranks::job_started()).is_some_and(|(written, started)| written >= started)
+/// When the snapshot at a place was written.
+fn written(place: &SnapshotPlace) -> Result<Option<SystemTime>, Diagnostics> {
+    let written = place.written();
+    written.map_err(|e| error(Code::IO, format!("'{}' cannot be looked at: {e}", place.shown())).into())
+}
+
+/// Whether this is after the job of this rank started.
+fn is_of_job(written: SystemTime) -> bool {
+    ranks::job_started().is_some_and(|started| written >= started)
 }
 
 /// No copy is left of the state of some ranks.
@@ -462,14 +476,13 @@ fn lost_state(ranks: &[u32]) -> Diagnostics {
 }
 
 /// Rejects a snapshot whose step is no position in this data, or that goes on with other random numbers.
-fn check_same_data(path: &Path, snapshot: Progress, own: Progress) -> Result<(), Diagnostics> {
+fn check_same_data(place: &str, snapshot: Progress, own: Progress) -> Result<(), Diagnostics> {
     let Progress { seed, batch, samples, .. } = snapshot;
     if (seed, batch, samples) == (own.seed, own.batch, own.samples) {
         return Ok(());
     }
     let what = format!(
-        "'{}' is of a training with --seed {seed} and --batch {batch} on {}; this one has --seed {} and --batch {} on {}",
-        path.display(),
+        "'{place}' is of a training with --seed {seed} and --batch {batch} on {}; this one has --seed {} and --batch {} on {}",
         of_driver::count(samples, "sample"),
         own.seed,
         own.batch,

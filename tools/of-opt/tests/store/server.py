@@ -1,4 +1,5 @@
-"""A store that speaks the protocol of S3, with the bucket models. Prints its address, and reads commands: `put KEY FILE`, `delete KEY`."""
+"""A store that speaks the protocol of S3, with the bucket models. Prints its address, and reads commands: `put KEY FILE`, `delete KEY`,
+`list PREFIX`."""
 import sys
 
 import boto3
@@ -17,4 +18,7 @@ for line in sys.stdin:
             store.upload_file(path, "models", key)
         case ["delete", key]:
             store.delete_object(Bucket="models", Key=key)
+        case ["list", prefix]:
+            for found in store.list_objects_v2(Bucket="models", Prefix=prefix).get("Contents", []):
+                print(found["Key"])
     print("done", flush=True)

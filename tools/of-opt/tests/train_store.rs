@@ -1,0 +1,77 @@
+//! `of-opt train` with snapshots in a store that speaks the protocol of S3.
+
+#![cfg(feature = "object-store")]
+
+mod store;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use store::Store;
+
+fn digits() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits").canonicalize().unwrap()
+}
+
+/// Trains the digits network with further arguments.
+fn train(dir: &Path, args: &[&str]) -> Output {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    c.arg("train").arg(digits().join("untrained.onnx")).arg("--data").arg(digits().join("train.npz"));
+    c.args(["--threads", "1", "--batch", "96", "--learning-rate", "0.005", "--schedule", "constant"]);
+    c.args(["-o", "m.safetensors"]).args(args);
+    c.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test").current_dir(dir);
+    c.output().unwrap()
+}
+
+fn errors(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+/// The values of a file of safetensors.
+fn data(path: &Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[8 + len..].to_vec()
+}
+
+#[test]
+fn trainings_go_on_from_a_store() {
+    let Some(mut store) = Store::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("s3://{}/models/runs/s.safetensors", store.endpoint);
+    let run = |args: &[&str]| {
+        let out = train(dir.path(), args);
+        assert!(out.status.success(), "{}", errors(&out));
+        (errors(&out), data(&dir.path().join("m.safetensors")))
+    };
+    let (_, whole) = run(&["--epochs", "2"]);
+    let stored = ["--snapshot", &url, "--snapshot-every", "5", "--resume"];
+    let (said, _) = run(&[&["--epochs", "1"][..], &stored].concat());
+    assert!(!said.contains("resumed"), "{said}");
+    let (said, resumed) = run(&[&["--epochs", "2"][..], &stored].concat());
+    assert!(said.contains("resumed from s3://") && said.contains("at step 14 of 28"), "{said}");
+    assert!(resumed == whole, "the training that went on has another result");
+    // Ranks write an object each; those of earlier snapshots are removed.
+    let (said, _) = run(&[&["--epochs", "3", "--mesh", "cpu[2]", "--ranks", "2"][..], &stored].concat());
+    assert!(said.contains("at step 28 of 42"), "{said}");
+    let objects = store.command("list runs/");
+    let is = |ending: &str| objects.iter().any(|object| object.ends_with(ending));
+    let all = is("/s.safetensors.index.json") && is(".1-of-2.safetensors") && is("-42.2-of-2.safetensors");
+    assert!(all && objects.len() == 3, "{objects:?}");
+    let (said, _) = run(&[&["--epochs", "3"][..], &stored].concat());
+    assert!(said.contains("at step 42 of 42"), "{said}");
+}
+
+#[test]
+fn mistakes_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    for (url, words) in [
+        ("s3://bucket/", "names no object: write s3://BUCKET/NAME.safetensors"),
+        ("s3://name", "names no object"),
+        ("s3://http://127.0.0.1:1/bucket/s.safetensors", "cannot be looked at"),
+    ] {
+        let out = train(dir.path(), &["--epochs", "1", "--snapshot", url, "--resume"]);
+        assert!(!out.status.success() && errors(&out).contains(words), "{url}: {}", errors(&out));
+    }
+}
