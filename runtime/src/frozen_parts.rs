@@ -1,6 +1,6 @@
 //! The parts of variables that a process writes of a state between two runs, where ranks share the work.
 //!
-//! Ranks that have equal parts take turns: each part has one rank that writes it, and all write about as many bytes.
+//! Of ranks that have equal parts one writes them, such that all write about as many bytes.
 
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ mod tests {
         let (all, rows, columns) = (AxisLayout::of(LayoutKind::Broadcast), AxisLayout::split(0), AxisLayout::split(1));
         let variables = vec![
             port("replicated", 10, &[all, all]),
-            port("halves", 6, &[rows, all]),
+            port("rows", 6, &[rows, all]),
             port("quarters", 7, &[rows, columns]),
             port("staged", 5, &[AxisLayout::at(1), all]),
             port("small", 1, &[all, all]),

@@ -137,10 +137,10 @@ impl RankVariables {
     /// # Errors
     /// When a rank stopped.
     pub fn tell_all(&self, own: u64) -> Result<Vec<u64>, RunError> {
-        let told = self.exchange.tell_all(TELL, &own.to_le_bytes());
+        let words = self.exchange.tell_all(TELL, &own.to_le_bytes());
         let number = |bytes: Vec<u8>| bytes.try_into().map(u64::from_le_bytes).ok();
         let odd = || RunError::Internal("a rank tells something else than a number".into());
-        let all = told.and_then(|all| all.into_iter().map(number).collect::<Option<_>>().ok_or_else(odd));
+        let all = words.and_then(|all| all.into_iter().map(number).collect::<Option<_>>().ok_or_else(odd));
         all.map_err(|error| self.exchange.explain(error, None))
     }
 

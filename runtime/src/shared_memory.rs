@@ -1,8 +1,7 @@
 //! The transport between ranks that are threads of one process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::device::PublishedBlocks;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::transport::{Stopped, TransferBlock, Transport};
 
 /// Ranks that are threads of one process: they read one another's parts in place.

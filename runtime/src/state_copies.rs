@@ -475,8 +475,8 @@ impl Layouts {
 
 /// Tells all ranks what each has.
 fn report_to_all(exchange: &RankExchange, own: Report) -> Result<Vec<Report>, RunError> {
-    let told = exchange.tell_all(REPORT, &own.encode())?;
-    let all: Option<Vec<Report>> = told.iter().map(|bytes| Report::decode(bytes)).collect();
+    let words = exchange.tell_all(REPORT, &own.encode())?;
+    let all: Option<Vec<Report>> = words.iter().map(|bytes| Report::decode(bytes)).collect();
     all.ok_or_else(|| RunError::Internal("a rank does not say what state it has".into()))
 }
 

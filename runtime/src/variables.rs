@@ -7,6 +7,7 @@ use of_plan::pages::MmapRaw;
 use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};
+use crate::frozen_variables::Shadow;
 use crate::io::lock;
 use crate::{FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
 
@@ -14,28 +15,21 @@ use crate::{FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Te
 /// them for itself, so runs of such sessions follow one another.
 #[derive(Debug)]
 pub struct Variables {
-    list: Vec<Variable>,
+    list: Arc<[Variable]>,
     arena: Arc<Arena>,
-    buffers: Vec<Buffer>,
+    buffers: Arc<[Buffer]>,
     /// What [`Variables::reset`] restores.
     initial: Vec<Option<Buffer>>,
     /// The order in which a run updates them; those that it does not update come last.
-    update_order: Vec<usize>,
+    update_order: Arc<[usize]>,
     state: Mutex<State>,
-    frozen: Mutex<Frozen>,
-    /// Whether any values are frozen.
+    /// Frozen values that are in use.
+    frozen: Mutex<Vec<Weak<FrozenVariables>>>,
+    /// Whether there are any.
     any_frozen: AtomicBool,
+    /// Memory for values that are saved.
+    shadows: Arc<Mutex<Vec<Shadow>>>,
 }
-
-/// Frozen values that are in use, and memory of earlier ones.
-#[derive(Debug, Default)]
-struct Frozen {
-    used: Vec<Weak<FrozenVariables>>,
-    shadows: Vec<Shadow>,
-}
-
-/// A second place for each variable.
-pub(crate) type Shadow = Vec<Buffer>;
 
 /// What is known of the values.
 #[derive(Debug)]
@@ -79,8 +73,17 @@ impl Variables {
             program.tasks.iter().flat_map(|task| program.variables_written(task)).collect();
         let fixed: Vec<usize> = (0..count).filter(|index| !update_order.contains(index)).collect();
         update_order.extend(fixed);
-        let (list, frozen, any_frozen) = (program.variables.clone(), Mutex::default(), AtomicBool::new(false));
-        let variables = Self { list, arena, buffers, initial, update_order, state, frozen, any_frozen };
+        let variables = Self {
+            list: program.variables.as_slice().into(),
+            arena,
+            buffers: buffers.into(),
+            initial,
+            update_order: update_order.into(),
+            state,
+            frozen: Mutex::default(),
+            any_frozen: AtomicBool::new(false),
+            shadows: Arc::default(),
+        };
         variables.reset();
         Ok(Some(variables))
     }
@@ -153,11 +156,13 @@ impl Variables {
     ///
     /// # Errors
     /// When a variable has no value, or there is no memory for values that are updated before they are read.
-    pub fn freeze(self: &Arc<Self>) -> Result<Arc<FrozenVariables>, RunError> {
+    pub fn freeze(&self) -> Result<Arc<FrozenVariables>, RunError> {
         let state = lock(&self.state);
         (0..self.list.len()).try_for_each(|index| self.check(&state, index))?;
-        let frozen = Arc::new(FrozenVariables::new(self, self.take_shadow()?));
-        lock(&self.frozen).used.push(Arc::downgrade(&frozen));
+        let memory = (Arc::clone(&self.buffers), self.take_shadow()?);
+        let (list, order) = (Arc::clone(&self.list), Arc::clone(&self.update_order));
+        let frozen = Arc::new(FrozenVariables::new(list, order, memory, Arc::clone(&self.shadows)));
+        lock(&self.frozen).push(Arc::downgrade(&frozen));
         self.any_frozen.store(true, Ordering::Release);
         Ok(frozen)
     }
@@ -166,7 +171,7 @@ impl Variables {
     ///
     /// # Errors
     /// As [`Variables::freeze`].
-    pub fn freeze_parts(self: &Arc<Self>) -> Result<Vec<FrozenPart>, RunError> {
+    pub fn freeze_parts(&self) -> Result<Vec<FrozenPart>, RunError> {
         Ok(FrozenPart::all(&self.freeze()?))
     }
 
@@ -177,24 +182,16 @@ impl Variables {
         }
         let used: Vec<Arc<FrozenVariables>> = {
             let mut frozen = lock(&self.frozen);
-            frozen.used.retain(|own| own.strong_count() > 0);
-            self.any_frozen.store(!frozen.used.is_empty(), Ordering::Release);
-            frozen.used.iter().filter_map(Weak::upgrade).collect()
+            frozen.retain(|own| own.strong_count() > 0);
+            self.any_frozen.store(!frozen.is_empty(), Ordering::Release);
+            frozen.iter().filter_map(Weak::upgrade).collect()
         };
         used.iter().for_each(|frozen| updated.iter().for_each(|index| frozen.save(*index)));
     }
 
-    pub(crate) fn update_order(&self) -> &[usize] {
-        &self.update_order
-    }
-
-    pub(crate) fn buffer(&self, index: usize) -> Option<&Buffer> {
-        self.buffers.get(index)
-    }
-
     /// Memory for saved values: that of an earlier freeze, or new.
     fn take_shadow(&self) -> Result<Shadow, RunError> {
-        if let Some(shadow) = lock(&self.frozen).shadows.pop() {
+        if let Some(shadow) = lock(&self.shadows).pop() {
             return Ok(shadow);
         }
         let bytes = self.list.iter().filter_map(Variable::end).max().unwrap_or(0);
@@ -204,10 +201,6 @@ impl Variables {
         let arena = Arc::new(arena.map_err(|(_, e)| failed(&format!(": {e}")))?);
         let place = |variable: &Variable| arena.block(0, variable.offset, variable.bytes()?, 0, 1);
         self.list.iter().map(place).collect::<Option<Shadow>>().ok_or_else(|| failed(""))
-    }
-
-    pub(crate) fn give_shadow(&self, shadow: Shadow) {
-        lock(&self.frozen).shadows.push(shadow);
     }
 
     fn odd(&self, index: usize) -> RunError {

@@ -1,7 +1,7 @@
 //! A job that borrows from its caller's stack and is shared with worker threads.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Cell, spin_loop, yield_now};
 
 /// The place through which a caller shares a job. The state word holds a generation (high half), whether the job is
 /// open, and how many workers are inside. Workers enter only while it is open; the caller closes it and waits until
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct JobSlot {
     state: AtomicU64,
-    job: UnsafeCell<Option<JobRef>>,
+    job: Cell<Option<JobRef>>,
 }
 
 /// A job without its lifetime.
@@ -32,7 +32,7 @@ unsafe impl Send for JobSlot {}
 
 impl JobSlot {
     pub fn new() -> Self {
-        Self { state: AtomicU64::new(0), job: UnsafeCell::new(None) }
+        Self { state: AtomicU64::new(0), job: Cell::new(None) }
     }
 
     /// Shares `job` with the workers while `body` runs, and returns (or unwinds) when no worker is in it any more.
@@ -44,7 +44,7 @@ impl JobSlot {
         let claimed = self.state.compare_exchange(closed, closed + 1, Ordering::AcqRel, Ordering::Relaxed);
         assert!(claimed.is_ok(), "a job is shared already");
         // SAFETY: the slot was closed and empty, and only this caller is inside now, so no other thread accesses the job.
-        unsafe { *self.job.get() = Some(JobRef { data: (&raw const *job).cast(), run: run::<J> }) };
+        self.job.with_mut(|own| unsafe { *own = Some(JobRef { data: (&raw const *job).cast(), run: run::<J> }) });
         self.state.store(closed.wrapping_add(GENERATION) | OPEN, Ordering::SeqCst);
         let close = Close(self);
         wake();
@@ -73,7 +73,7 @@ impl JobSlot {
         let leave = Leave(self);
         // SAFETY: this worker entered while the job was open, so `share` has written the job before (acquired with the
         // state) and will not return, nor will anybody write to it, until this worker leaves.
-        if let Some(job) = unsafe { *self.job.get() } {
+        if let Some(job) = self.job.with(|own| unsafe { *own }) {
             // SAFETY: `data` is the `J` that `run` was made for, alive and shared as `share` is still in its body.
             unsafe { (job.run)(job.data, worker) };
         }
@@ -102,7 +102,7 @@ impl Drop for Close<'_> {
         while self.0.state.load(Ordering::Acquire) & INSIDE != 0 {
             spins += 1;
             // A worker inside may have lost its core to someone else.
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if spins < SPINS { spin_loop() } else { yield_now() }
         }
     }
 }
@@ -113,5 +113,51 @@ struct Leave<'a>(&'a JobSlot);
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         self.0.state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A job's data: an access after the job has ended would not be ordered.
+    struct Data(Cell<u32>);
+
+    // SAFETY: loom reports accesses that are not ordered.
+    unsafe impl Sync for Data {}
+
+    impl Data {
+        fn check(&self, round: u32) {
+            // SAFETY: loom reports a write at the same time.
+            self.0.with(|value| assert_eq!(unsafe { *value }, round));
+        }
+    }
+
+    #[test]
+    fn a_job_ends_before_its_data() {
+        loom::model(|| {
+            let slot = Arc::new(JobSlot::new());
+            let own = Arc::clone(&slot);
+            let worker = thread::spawn(move || {
+                let mut seen = 0;
+                for _ in 0..2 {
+                    if let Some(generation) = own.open_job(seen) {
+                        own.join(generation, 1);
+                        seen = generation;
+                    }
+                }
+            });
+            for round in 0..2 {
+                let data = Data(Cell::new(round));
+                let job = |_: usize| data.check(round);
+                slot.share(&job, || (), || job(0));
+                // SAFETY: loom reports another access at the same time.
+                data.0.with_mut(|value| unsafe { *value = 9 });
+            }
+            worker.join().unwrap();
+        });
     }
 }

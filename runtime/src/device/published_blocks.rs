@@ -1,10 +1,9 @@
 //! Zero-copy exchange between threads: a rank publishes blocks, and others read them in place while it waits.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use of_plan::Runs;
 
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 use crate::transport::{Stopped, TransferBlock};
 
 /// The blocks that a thread publishes: at most one list at a time, each block for one other thread.
@@ -40,11 +39,11 @@ unsafe impl Send for RawBlock {}
 
 impl PublishedBlocks {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+        wait(&self.changed, state)
     }
 
     /// Wakes all waiting threads, so that they see the stop flag.
@@ -130,7 +129,7 @@ fn spin(spins: u32, mut done: impl FnMut() -> bool) {
         if done() {
             return;
         }
-        std::hint::spin_loop();
+        crate::sync::spin_loop();
     }
 }
 
@@ -160,5 +159,59 @@ impl Drop for Close<'_> {
         }
         state.id = 0;
         self.0.open.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two ranks: what each publishes, and whether they stopped.
+    #[derive(Default)]
+    struct Ranks([PublishedBlocks; 2], AtomicBool);
+
+    /// A rank gives its number to the other one. Returns what it got.
+    fn exchange(ranks: &Ranks, me: usize, id: u32) -> Result<u8, Stopped> {
+        let (own, whole) = ([me as u8 + 10 * id as u8], Runs::of(&[(0, 1)], &[(0, 1)]));
+        let in_use = AtomicBool::new(true);
+        let to = 1 - me;
+        let block = TransferBlock { to: to as u32, bytes: &own, block: &whole, element: 1 };
+        let mut got = 0;
+        let done = ranks.0[me].publish(id, &[block], &ranks.1, 0, || {
+            ranks.0[to].receive(id, me as u32, &ranks.1, 0, &mut |block| {
+                assert!(in_use.load(Ordering::SeqCst));
+                got = block.bytes[0];
+            })
+        });
+        in_use.store(false, Ordering::SeqCst);
+        done.map(|()| got)
+    }
+
+    #[test]
+    fn ranks_exchange_blocks() {
+        loom::model(|| {
+            let ranks = Arc::new(Ranks::default());
+            let own = Arc::clone(&ranks);
+            let other = thread::spawn(move || [1, 2].map(|id| exchange(&own, 1, id)));
+            assert_eq!([1, 2].map(|id| exchange(&ranks, 0, id)), [Ok(11), Ok(21)]);
+            assert_eq!(other.join().unwrap(), [Ok(10), Ok(20)]);
+        });
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait() {
+        loom::model(|| {
+            let ranks = Arc::new(Ranks::default());
+            let own = Arc::clone(&ranks);
+            let other = thread::spawn(move || {
+                own.1.store(true, Ordering::SeqCst);
+                own.0.iter().for_each(PublishedBlocks::wake);
+            });
+            assert_eq!(exchange(&ranks, 0, 1), Err(Stopped));
+            other.join().unwrap();
+        });
     }
 }

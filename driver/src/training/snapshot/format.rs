@@ -192,11 +192,11 @@ impl Parts<'_> {
         let outer: Vec<(usize, usize)> = dims.iter().map(|d| (0, *d as usize)).collect();
         let own = own.iter().find(|part| part.block == outer).map_or(own, std::slice::from_ref);
         let fits = |part: &Found<'_>| {
-            let lies = part.block.iter().zip(&outer).all(|((at, n), (_, extent))| at + n <= *extent);
+            let inside = part.block.iter().zip(&outer).all(|((at, n), (_, extent))| at + n <= *extent);
             let lengths = part.block.iter().map(|(_, n)| *n);
             dtype(of) == Some(part.dtype)
                 && part.block.len() == dims.len()
-                && lies
+                && inside
                 && lengths.eq(part.shape.iter().copied())
         };
         let len = of.byte_len(dims).unwrap_or(0) as usize;

@@ -84,12 +84,12 @@ impl Snapshots {
         let ranks = match variables {
             SessionVariables::Rank(ranks) => {
                 // They write the same ones.
-                let told = ranks.tell_all(u64::from(busy)).map_err(|e| run_error(&e))?;
-                if told.iter().any(|busy| *busy > 0) {
+                let words = ranks.tell_all(u64::from(busy)).map_err(|e| run_error(&e))?;
+                if words.iter().any(|busy| *busy > 0) {
                     return Ok(false);
                 }
                 let id = self.id(place, ranks)?;
-                Some(Ranks { rank: ranks.rank(), count: told.len(), id, alive: Arc::new(ranks.watch()) })
+                Some(Ranks { rank: ranks.rank(), count: words.len(), id, alive: Arc::new(ranks.watch()) })
             }
             _ if busy => return Ok(false),
             _ => None,
