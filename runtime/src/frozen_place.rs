@@ -102,44 +102,28 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
-    use crate::sync::Cell;
+    use crate::sync::atomic::{AtomicU32, Ordering};
 
-    /// A variable, and its frozen value.
-    #[derive(Default)]
-    struct Variable(FrozenPlace<u32>, Memory);
+    /// A frozen value, and the memory of its variable.
+    struct Variable(FrozenPlace<u32>, AtomicU32);
 
-    struct Memory(Cell<u32>);
-
-    impl Default for Memory {
-        fn default() -> Self {
-            Self(Cell::new(1))
-        }
+    fn variable() -> Arc<Variable> {
+        Arc::new(Variable(FrozenPlace::default(), AtomicU32::new(1)))
     }
 
-    // SAFETY: loom reports accesses that are not ordered.
-    #[allow(unsafe_code, reason = "loom checks the accesses")]
-    unsafe impl Sync for Memory {}
-    // SAFETY: as above.
-    #[allow(unsafe_code, reason = "loom checks the accesses")]
-    unsafe impl Send for Memory {}
-
-    #[allow(unsafe_code, reason = "loom checks the accesses")]
     fn current(variable: &Variable) -> u32 {
-        // SAFETY: loom reports a write at the same time.
-        variable.1.0.with(|value| unsafe { *value })
+        variable.1.load(Ordering::Relaxed)
     }
 
-    #[allow(unsafe_code, reason = "loom checks the accesses")]
     fn update(variable: &Variable) {
         variable.0.save(|| current(variable));
-        // SAFETY: loom reports another access at the same time.
-        variable.1.0.with_mut(|value| unsafe { *value += 1 });
+        variable.1.fetch_add(1, Ordering::Relaxed);
     }
 
     #[test]
     fn readers_see_the_value_as_it_was_frozen() {
         loom::model(|| {
-            let variable = Arc::new(Variable::default());
+            let variable = variable();
             let own = Arc::clone(&variable);
             let updates = thread::spawn(move || {
                 update(&own);
@@ -158,7 +142,7 @@ mod loom_tests {
     #[test]
     fn a_value_that_is_released_while_it_is_read_is_not_updated_before_that_ends() {
         loom::model(|| {
-            let variable = Arc::new(Variable::default());
+            let variable = variable();
             let own = Arc::clone(&variable);
             let reads = thread::spawn(move || own.0.read(|saved| saved.copied().unwrap_or_else(|| current(&own))));
             let own = Arc::clone(&variable);
