@@ -148,6 +148,12 @@ pub enum SessionError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
+    /// Several runs at once of a program whose memory is planned for one.
+    #[error("program `{program}` is not pipelined: its memory is planned for one run at a time")]
+    NotPipelined {
+        /// The program.
+        program: String,
+    },
     /// Too many or too few inputs.
     #[error("the program takes {expected} inputs ({names}) and {got} were given")]
     InputCount {

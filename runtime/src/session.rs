@@ -347,16 +347,7 @@ impl Session {
 
     /// Runs the program on these inputs.
     pub fn run(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, RunError> {
-        self.check(&inputs)?;
-        for (slot, value) in self.shared.ports.inputs.iter().zip(inputs) {
-            *lock(slot) = Some(value);
-        }
-        let result = self.run_guarded();
-        self.shared.ports.inputs.iter().for_each(|slot| *lock(slot) = None);
-        let outputs: Vec<_> = self.shared.ports.outputs.iter().map(|slot| lock(slot).take()).collect();
-        result?;
-        let missing = || RunError::Internal("an output was never fetched".into());
-        outputs.into_iter().map(|value| value.ok_or_else(missing)).collect()
+        self.run_pipelined(inputs, 1)
     }
 
     /// Runs the program without giving memory away or taking any: inputs are left as they were, and outputs of dense
@@ -370,10 +361,32 @@ impl Session {
         let ports = &Arc::clone(&self.shared).ports;
         let given = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         given.for_each(|(value, slot)| *lock(slot) = Some(std::mem::replace(value, Value::Optional(None))));
-        let result = self.run_guarded();
+        let result = self.run_guarded(1);
         let taken = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         taken.for_each(|(value, slot)| *value = lock(slot).take().unwrap_or(Value::Optional(None)));
         result
+    }
+
+    /// Runs a pipelined program so many times on the same inputs. Where registers have several copies, a run begins before the one before has
+    /// ended, so that the slowest task alone decides how many there are in a time. Gives the outputs of the last run.
+    ///
+    /// # Errors
+    /// As [`Session::run`], and when the program is not pipelined, which of several runs at once is an error. After a run that fails,
+    /// the others do nothing.
+    pub fn run_pipelined(&mut self, inputs: Vec<Value>, runs: u32) -> Result<Vec<Value>, RunError> {
+        if runs != 1 && !self.program().pipelined {
+            return Err(RunError::NotPipelined { program: self.program().name.clone() });
+        }
+        self.check(&inputs)?;
+        for (slot, value) in self.shared.ports.inputs.iter().zip(inputs) {
+            *lock(slot) = Some(value);
+        }
+        let result = self.run_guarded(runs);
+        self.shared.ports.inputs.iter().for_each(|slot| *lock(slot) = None);
+        let outputs: Vec<_> = self.shared.ports.outputs.iter().map(|slot| lock(slot).take()).collect();
+        result?;
+        let missing = || RunError::Internal("an output was never fetched".into());
+        outputs.into_iter().map(|value| value.ok_or_else(missing)).collect()
     }
 
     /// Room for the outputs: zeros of the right types; the run stores dynamic outputs there.
@@ -418,14 +431,14 @@ impl Session {
         Ok(())
     }
 
-    /// Runs an iteration; what leaves the actors in an unknown state poisons the session.
-    fn run_guarded(&mut self) -> Result<(), RunError> {
+    /// Runs so many iterations; what leaves the actors in an unknown state poisons the session.
+    fn run_guarded(&mut self, runs: u32) -> Result<(), RunError> {
         let variables = self.variables.clone();
         let run = variables.as_ref().map(|own| own.values.begin(&own.reads)).transpose()?;
         // Should the caller's thread unwind, this stays.
         self.poison = Some("a run was interrupted".into());
         let step = self.shared.recorder.step_begins();
-        let result = self.run_actors();
+        let result = self.run_actors(runs);
         self.shared.recorder.step_ends(step);
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);
@@ -438,14 +451,14 @@ impl Session {
         result
     }
 
-    /// One iteration from the sources to the end. All actors are then ready for the next one.
-    fn run_actors(&mut self) -> Result<(), RunError> {
+    /// Iterations from the sources to the end. All actors are then ready for the next one.
+    fn run_actors(&mut self, runs: u32) -> Result<(), RunError> {
         let _mode = self.shared.pool.subnormals();
         let caller = &mut self.caller;
-        caller.left = caller.acts;
-        caller.running = self.others.len();
+        caller.left = caller.acts * runs as usize;
+        caller.running = self.others.len() * runs as usize;
         for &(source, iterations) in &self.sources {
-            caller.bus.send(source, Msg::Start { iterations });
+            caller.bus.send(source, Msg::Start { iterations: iterations * u64::from(runs) });
         }
         loop {
             caller.drain()?;

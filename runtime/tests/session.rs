@@ -267,3 +267,71 @@ fn runs_end_early_while_they_are_cancelled() {
     assert_eq!(session.run(vec![tensor(&[1.0; 64])]), Err(RunError::Cancelled));
     assert_eq!(floats(&session.run(vec![tensor(&[2.0; 64])]).unwrap()[0]), [4.5; 64]);
 }
+
+/// The second task of a run waits until the first task of the next run has begun: with two copies of the register in between both
+/// threads work at once.
+#[test]
+fn runs_of_a_pipelined_program_overlap() {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    enum Half {
+        First(Sender<()>),
+        Second(Mutex<Receiver<()>>, u32),
+    }
+    impl Executable for Half {
+        fn run(&mut self, _: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+            if let [ValueMut::Dense(output)] = outputs {
+                output.bytes.fill(0);
+            }
+            match self {
+                Half::First(begun) => drop(begun.send(())),
+                Half::Second(begun, run) => {
+                    *run += 1;
+                    let begun = begun.lock().unwrap();
+                    // In the first run, the first task of two runs.
+                    let awaited = if *run == 1 { 2 } else { usize::from(*run < RUNS) };
+                    for _ in 0..awaited {
+                        let next = begun.recv_timeout(std::time::Duration::from_secs(20));
+                        next.map_err(|_| ExecError::Failed("the next run does not begin".into()))?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+    struct Tasks(Mutex<Vec<Half>>, &'static str);
+    impl Loader for Tasks {
+        fn backend(&self) -> &str {
+            self.1
+        }
+        fn load(&self, _: &[u8], _: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+            Ok(Box::new(self.0.lock().unwrap().pop().unwrap()))
+        }
+    }
+    const RUNS: u32 = 5;
+    let session = |pipelined: bool| {
+        let mut plan = common::builder();
+        let mut graph = Graph::new("main", 2);
+        let exec = backend(&mut plan, "first", Vec::new(), vec![0]);
+        let first = graph.task("first", 0, exec);
+        let exec = backend(&mut plan, "second", vec![Arg::register(0, 0)], vec![1]);
+        let second = graph.task("second", 1, exec);
+        let sink = graph.task("out", 1, fetch(0));
+        for (at, (from, to)) in [(first, second), (second, sink)].into_iter().enumerate() {
+            let register = graph.block("r", from, &[to], 4, 256 * at as u64);
+            graph.0.registers[register as usize].copies = 2;
+        }
+        graph.port("y", 1, false);
+        graph.0.pipelined = pipelined;
+        plan.add_program(graph.finish());
+        let plan = Arc::new(PlanFile::from_builder(&plan).unwrap());
+        let (begun, wait) = channel();
+        let loader = |half, name| Arc::new(Tasks(Mutex::new(vec![half]), name)) as Arc<dyn Loader>;
+        let loaders = [loader(Half::First(begun), "first"), loader(Half::Second(Mutex::new(wait), 0), "second")];
+        Session::new(plan, 0, Options { threads: 1, ..Options::default() }, &loaders).unwrap()
+    };
+    assert_eq!(floats(&session(true).run_pipelined(Vec::new(), RUNS).unwrap()[0]), [0.0; 4]);
+    let error = session(false).run_pipelined(Vec::new(), RUNS).unwrap_err();
+    assert!(matches!(&error, RunError::NotPipelined { program } if program == "main"), "{error}");
+}
