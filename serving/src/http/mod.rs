@@ -3,6 +3,8 @@
 //! Source: <https://github.com/kserve/open-inference-protocol>, and the extensions in the documentation of Triton.
 
 mod body;
+mod elements;
+mod fields;
 mod infer;
 mod json;
 mod openapi;
