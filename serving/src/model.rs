@@ -262,10 +262,16 @@ impl ModelVersion {
             return Err(ServeError::invalid(what).into());
         }
         let priority = self.priority(request)?;
-        match self.scheduler.run_here(Work { program, inputs, arrival, carried }) {
-            Ok(answer) => Ok(answer?),
-            Err(work) => self.run_queued(request, work, priority).await,
+        let trace = request.trace.as_ref().map(|trace| (trace, Instant::now()));
+        let work = Work { program, inputs, arrival, carried, traced: trace.is_some() };
+        let answer = match self.scheduler.run_here(work) {
+            Ok(answer) => answer?,
+            Err(work) => self.run_queued(request, work, priority).await?,
+        };
+        if let (Some((trace, queued)), Some(run)) = (trace, &answer.trace) {
+            trace.ran(queued, run);
         }
+        Ok(answer)
     }
 
     fn answered(

@@ -20,6 +20,11 @@ mod sandbox;
 mod show;
 mod signals;
 mod signed_plan;
+#[cfg(feature = "serve")]
+mod telemetry;
+#[cfg(not(feature = "serve"))]
+#[path = "no_telemetry.rs"]
+mod telemetry;
 mod trace;
 mod workload;
 
@@ -148,8 +153,10 @@ fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
     };
     // `serve` has repositories in stores.
     let serves = arguments.get(1).is_some_and(|command| command == "serve");
+    let mut is_endpoint = false;
     for argument in arguments.iter().skip(1).map(|a| a.to_string_lossy()) {
-        if serves && argument.starts_with("s3://") {
+        let names_endpoint = std::mem::replace(&mut is_endpoint, argument == "--trace-endpoint");
+        if serves && argument.starts_with("s3://") || names_endpoint || argument.starts_with("--trace-endpoint=") {
             continue;
         }
         // NAME=FILE and --option=FILE hold a path as well.

@@ -21,6 +21,7 @@ use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
+use crate::telemetry::{JobTrace, TraceFlags};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -188,6 +189,9 @@ pub struct Train {
     /// Ranks as processes.
     #[command(flatten)]
     pub ranks: RankOptions,
+    /// Traces.
+    #[command(flatten)]
+    pub traces: TraceFlags,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -241,6 +245,12 @@ fn lora(text: &str) -> Result<(usize, f64), String> {
 /// # Errors
 /// When the model cannot be trained, or data or files do not fit.
 pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
+    let job = JobTrace::begin(&c.traces, "of-opt train")?;
+    let result = train_traced(c, &job, console);
+    job.end(result)
+}
+
+fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diagnostics> {
     for (flag, given) in [("--data", !c.data.is_empty()), ("--output", !c.output.is_empty())] {
         if !given {
             return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
@@ -306,7 +316,8 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
     };
     let rejoin = Rejoin { join: &join, connection: &connection };
-    let mut training = Training::new(c, &mut trainer, (&data, validation.as_ref()), zoo.as_ref(), schedule, console);
+    let mut training =
+        Training::new((c, job), &mut trainer, (&data, validation.as_ref()), zoo.as_ref(), schedule, console);
     training.train(&rejoin).map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
     connection.done()
