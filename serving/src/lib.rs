@@ -24,6 +24,7 @@ pub mod grpc;
 pub mod http;
 pub mod infer;
 pub mod load;
+mod memory;
 pub mod metrics;
 pub mod model;
 mod network;

@@ -273,7 +273,7 @@ async fn forget_idle(core: Arc<Core>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
         ticks.tick().await;
-        core.repository.ready().iter().for_each(|model| model.end_idle_sequences());
+        core.repository.end_idle();
         core.clients.forget_quiet();
     }
 }
