@@ -8,7 +8,7 @@ use of_diag::{Code, Diagnostics};
 use of_plan::{ElementType, InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{
     ExecError, FrozenPart, LoadError, MeshSession, MeshVariables, RankSession, RankVariables, RunError, SessionError,
-    SessionPool, Tensor, Transport, Value, Variables,
+    SessionPool, TaskTiming, Tensor, Transport, Value, Variables,
 };
 
 use crate::backends::Backends;
@@ -311,6 +311,28 @@ impl Session {
         let timings = session.timings();
         let mut steps = timings.iter().flat_map(|t| &t.steps).map(|s| s.last).peekable();
         steps.peek().is_some().then(|| steps.sum())
+    }
+
+    /// Whether the tasks of the runs from now on are timed, whatever [`SessionOptions::profile`] says. Forgets earlier times.
+    pub fn set_profiling(&self, on: bool) {
+        match &self.executor {
+            Executor::Single(session) => (session.set_profiling(on), session.reset_timings()),
+            Executor::Mesh(session) => (session.set_profiling(on), session.reset_timings()),
+            Executor::Rank(session) => (session.set_profiling(on), session.reset_timings()),
+        };
+    }
+
+    /// The times of tasks since the session was made or [`Session::set_profiling`] was called: of each rank of a mesh in this process, or of
+    /// the program.
+    pub fn timings(&self) -> Vec<(Option<usize>, Vec<TaskTiming>)> {
+        match &self.executor {
+            Executor::Single(session) => vec![(None, session.timings())],
+            Executor::Mesh(session) => {
+                let ranks = 0..session.program().ranks.len();
+                ranks.map(|rank| (Some(rank), session.timings(rank))).collect()
+            }
+            Executor::Rank(session) => vec![(Some(session.rank()), session.timings())],
+        }
     }
 
     /// The values that it keeps between runs; `None` where the plan has no variables.

@@ -77,6 +77,8 @@ pub use memory_budget::{check_memory, machine_memory};
 pub use mesh_session::MeshSession;
 pub use mesh_variables::MeshVariables;
 pub use pool::Pool;
+#[cfg(not(target_family = "wasm"))]
+pub use profile::clock_origin;
 pub use profile::{StepTiming, TaskTiming};
 pub use rank_context::RankContext;
 pub use rank_session::RankSession;

@@ -55,6 +55,7 @@ enum Job {
     Run(RankBuffers),
     Timings(Sender<Vec<TaskTiming>>),
     Reset,
+    Profile(bool),
 }
 
 /// How a rank's run ended.
@@ -225,7 +226,15 @@ impl MeshSession {
         (0..self.program().outputs.len()).map(|i| gather(self.program(), i, &part)).collect()
     }
 
-    /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
+    /// As [`crate::Session::set_profiling`], on all ranks.
+    pub fn set_profiling(&self, on: bool) {
+        for worker in &self.ranks {
+            // A rank whose thread is gone runs no more.
+            let _ = worker.jobs.send(Job::Profile(on));
+        }
+    }
+
+    /// Time spent in each task of a rank since the session was made or reset; empty without profiling.
     pub fn timings(&self, rank: usize) -> Vec<TaskTiming> {
         let (to, from) = channel();
         let asked = self.ranks.get(rank).is_some_and(|worker| worker.jobs.send(Job::Timings(to)).is_ok());
@@ -306,6 +315,7 @@ impl Worker {
                     // Who asked may be gone.
                     Job::Timings(to) => drop(to.send(session.timings())),
                     Job::Reset => session.reset_timings(),
+                    Job::Profile(on) => session.set_profiling(on),
                 }
             }
         };

@@ -14,7 +14,7 @@ use crate::rank_exchange::RankExchange;
 use crate::rank_variables::RankVariables;
 use crate::session::{code_error, worker_count};
 use crate::transport::Transport;
-use crate::{Loader, Options, RankContext, RunError, Session, SessionError, Value};
+use crate::{Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value};
 
 /// One rank of a program on a mesh. Every rank takes the whole inputs, of which it reads its parts, and gives the whole
 /// outputs.
@@ -85,6 +85,21 @@ impl RankSession {
     /// The rank.
     pub fn rank(&self) -> usize {
         self.exchange.rank()
+    }
+
+    /// As [`Session::set_profiling`].
+    pub fn set_profiling(&self, on: bool) {
+        self.session.set_profiling(on);
+    }
+
+    /// As [`Session::timings`].
+    pub fn timings(&self) -> Vec<TaskTiming> {
+        self.session.timings()
+    }
+
+    /// As [`Session::reset_timings`].
+    pub fn reset_timings(&self) {
+        self.session.reset_timings();
     }
 
     /// The values that it keeps between runs, where its program has variables.

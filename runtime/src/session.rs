@@ -411,7 +411,12 @@ impl Session {
         result
     }
 
-    /// Time spent in each task since the session was made or reset; empty without [`Options::profile`].
+    /// Whether the tasks of the runs from now on are timed, whatever [`Options::profile`] says.
+    pub fn set_profiling(&self, on: bool) {
+        self.shared.clocks.switch(on);
+    }
+
+    /// Time spent in each task since the session was made or reset; empty without profiling.
     pub fn timings(&self) -> Vec<TaskTiming> {
         self.shared.clocks.timings(self.program())
     }

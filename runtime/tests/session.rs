@@ -100,6 +100,24 @@ fn profiles_count_calls() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn profiling_is_switched_between_runs() {
+    let plan = kernel_plan(64, 1, 1);
+    let mut session = Session::new(plan, 0, Options { threads: 1, ..Default::default() }, &[]).unwrap();
+    let mut run = |on: Option<bool>| {
+        on.into_iter().for_each(|on| session.set_profiling(on));
+        session.run(vec![tensor(&[1.0; 64])]).unwrap();
+        session.timings().iter().map(|timing| timing.calls).collect::<Vec<_>>()
+    };
+    assert_eq!((run(None), run(Some(true)), run(Some(false))), (vec![], vec![1; 4], vec![1; 4]));
+    let before = of_runtime::clock_origin().elapsed();
+    assert_eq!(run(Some(true)), [2; 4]);
+    let after = of_runtime::clock_origin().elapsed();
+    let last = |timing: &of_runtime::TaskTiming| before <= timing.start && timing.start + timing.last <= after;
+    assert!(session.timings().iter().all(last), "times count from one moment");
+}
+
+#[test]
 fn wrong_inputs_are_named() {
     let mut session = echo_session();
     let error = session.run(vec![]).unwrap_err();

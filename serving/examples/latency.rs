@@ -3,6 +3,8 @@
 //! One client asks over one connection of the loopback interface, one request after the other, with binary tensors over HTTP. The added
 //! time is from the first byte that the client writes to the last that it reads, less the mean time of the run. `echo` is the same client
 //! with a thread that reads as many bytes and writes as many as an answer has: what the system takes without a server.
+//!
+//! With OTEL_EXPORTER_OTLP_ENDPOINT it sends traces: what a traced request takes, or, with OTEL_TRACES_SAMPLER=always_off, one that is not sampled.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use of_driver::{Compiler, Model, Silent};
 use of_serving::{Ensemble, Opener, RepositoryOptions, Server, ServerOptions};
+use of_telemetry::{Tracer, TracerOptions};
 
 const WARM_UP: usize = 500;
 const REQUESTS: usize = 5000;
@@ -49,8 +52,9 @@ fn measure(path: &Path, elements: usize) -> Result<(), Box<dyn std::error::Error
     };
     let repository = RepositoryOptions { paths: vec![path.to_owned()], threads: 1, ..RepositoryOptions::default() };
     let http = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let server =
-        Server::start(ServerOptions { http, network_threads: 2, repository, ..ServerOptions::default() }, opener)?;
+    let tracer = Tracer::start(&TracerOptions::default())?;
+    let options = ServerOptions { http, tracer, network_threads: 2, repository, ..ServerOptions::default() };
+    let server = Server::start(options, opener)?;
     while !server.is_ready() {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -9,6 +9,7 @@ use crate::clients::{Client, ClientLimits, Clients};
 use crate::error::{ErrorKind, ServeError};
 use crate::repository::Repository;
 use crate::shared_memory::Regions;
+use crate::traces::Traces;
 
 /// Limits on what clients may do.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +51,10 @@ pub struct Core {
     pub limits: Limits,
     /// The tokens of which requests must have one; without any, requests need none.
     pub tokens: Vec<String>,
+    /// Which requests are traced.
+    pub traces: Traces,
+    /// Whether clients connect by TLS.
+    pub tls: bool,
     /// Limits of each client.
     pub clients: Arc<Clients>,
     /// Whether the server ends: it takes no new connections.

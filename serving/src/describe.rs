@@ -36,6 +36,7 @@ pub fn server() -> ServerMetadataResponse {
         "binary_tensor_data",
         "parameters",
         "statistics",
+        "trace",
     ];
     ServerMetadataResponse {
         name: NAME.into(),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use of_plan::ElementType;
 use of_runtime::{Element, Tensor};
+use of_telemetry::KeyValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,8 +40,12 @@ use crate::proto::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
     SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse, SystemSharedMemoryStatusRequest,
     SystemSharedMemoryStatusResponse, SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse,
-    TraceSettingRequest, TraceSettingResponse, log_settings_response, trace_setting_response,
+    TraceSettingRequest, TraceSettingResponse, log_settings_response, trace_setting_request, trace_setting_response,
 };
+use crate::traces::{Change, RequestTrace};
+
+/// The name of the service.
+const SERVICE: &str = "inference.GRPCInferenceService";
 
 /// Requests of one stream that run at the same time.
 const STREAM_CONCURRENCY: usize = 32;
@@ -60,17 +65,54 @@ impl Service {
 /// Runs a request.
 async fn infer(
     core: &Core,
+    method: &'static str,
+    parent: &MetadataMap,
     request: ModelInferRequest,
     timeout: Option<Duration>,
 ) -> Result<ModelInferResponse, ServeError> {
     let arrival = Instant::now();
+    let header = |name| parent.get(name).map(|value| value.as_bytes());
+    let Some(trace) = core.traces.begin(&request.model_name, arrival, header) else {
+        return infer_traced(core, request, timeout, arrival, None).await;
+    };
+    let attributes = [
+        KeyValue::new("rpc.system", "grpc"),
+        KeyValue::new("rpc.service", SERVICE),
+        KeyValue::new("rpc.method", method),
+        KeyValue::new("of.model.name", request.model_name.clone()),
+    ];
+    trace.is(&format!("{SERVICE}/{method}"), attributes);
+    let result = infer_traced(core, request, timeout, arrival, Some(&trace)).await;
+    let code = result.as_ref().map_or_else(|e| e.kind.grpc_code(), |_| tonic::Code::Ok);
+    trace.add(KeyValue::new("rpc.grpc.status_code", i64::from(code as i32)));
+    trace.answered(&result);
+    result
+}
+
+async fn infer_traced(
+    core: &Core,
+    request: ModelInferRequest,
+    timeout: Option<Duration>,
+    arrival: Instant,
+    trace: Option<&Arc<RequestTrace>>,
+) -> Result<ModelInferResponse, ServeError> {
     let mut request = read(request, core)?;
+    if let Some(trace) = trace {
+        trace.part("decode", arrival);
+        trace.known(&request);
+        request.trace = Some(Arc::clone(trace));
+    }
     request.timeout = request.timeout.or(timeout);
     let id = request.id.clone();
     let limit = timeout.unwrap_or(core.limits.time).min(core.limits.time);
     let late = || ServeError::new(ErrorKind::Deadline, "the request took longer than its deadline");
     let answer = tokio::time::timeout(limit, core.repository.infer(request, arrival)).await.map_err(|_| late())??;
-    write(answer, id, core)
+    let answered = trace.map(|trace| trace.ran_as(&answer));
+    let written = write(answer, id, core);
+    if let (Some(trace), Some(answered)) = (trace, answered) {
+        trace.part("encode", answered);
+    }
+    written
 }
 
 /// The deadline that a client states. Source: gRPC over HTTP2, `grpc-timeout`.
@@ -261,7 +303,13 @@ impl Drop for Running {
 }
 
 /// Takes requests of a stream as they come, and answers them in their order.
-async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, client: Client, answers: Answers) {
+async fn stream(
+    core: Arc<Core>,
+    mut requests: Streaming<ModelInferRequest>,
+    parent: Arc<MetadataMap>,
+    client: Client,
+    answers: Answers,
+) {
     let (started, mut running) = mpsc::channel::<Running>(STREAM_CONCURRENCY);
     let forward = async {
         while let Some(mut next) = running.recv().await {
@@ -288,10 +336,10 @@ async fn stream(core: Arc<Core>, mut requests: Streaming<ModelInferRequest>, cli
             let core = Arc::clone(&core);
             let id = request.id.clone();
             let in_order = request.parameters.contains_key("sequence_id");
-            let admitted = core.clients.admit(client);
+            let (admitted, parent) = (core.clients.admit(client), Arc::clone(&parent));
             let run = async move {
                 let answer = match admitted {
-                    Ok(_running) => infer(&core, request, None).await,
+                    Ok(_running) => infer(&core, "ModelStreamInfer", &parent, request, None).await,
                     Err(e) => Err(e),
                 };
                 match answer {
@@ -331,7 +379,7 @@ type Answers = mpsc::Sender<Result<ModelStreamInferResponse, Status>>;
 type Answer<T> = Result<Response<T>, Status>;
 
 fn unchangeable() -> ServeError {
-    ServeError::unsupported("the settings of traces and logs cannot be changed while the server runs")
+    ServeError::unsupported("the settings of logs cannot be changed while the server runs")
 }
 
 #[tonic::async_trait]
@@ -361,7 +409,8 @@ impl GrpcInferenceService for Service {
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
         let timeout = timeout(request.metadata());
-        Ok(Response::new(infer(&self.core, request.into_inner(), timeout).await?))
+        let (metadata, _, message) = request.into_parts();
+        Ok(Response::new(infer(&self.core, "ModelInfer", &metadata, message, timeout).await?))
     }
 
     type ModelStreamInferStream = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
@@ -372,7 +421,8 @@ impl GrpcInferenceService for Service {
     ) -> Answer<Self::ModelStreamInferStream> {
         let (answers, received) = mpsc::channel(1);
         let client = request.extensions().get::<Client>().copied().unwrap_or(Client::at(None));
-        tokio::spawn(stream(Arc::clone(&self.core), request.into_inner(), client, answers));
+        let (metadata, _, requests) = request.into_parts();
+        tokio::spawn(stream(Arc::clone(&self.core), requests, Arc::new(metadata), client, answers));
         Ok(Response::new(Box::pin(ReceiverStream::new(received))))
     }
 
@@ -463,11 +513,22 @@ impl GrpcInferenceService for Service {
     }
 
     async fn trace_setting(&self, request: Request<TraceSettingRequest>) -> Answer<TraceSettingResponse> {
-        if !request.get_ref().settings.is_empty() {
-            return Err(unchangeable().into());
+        let TraceSettingRequest { settings, model_name } = request.into_inner();
+        let model = Some(model_name.as_str()).filter(|name| !name.is_empty());
+        if let Some(model) = model {
+            self.core.repository.get(model, "")?;
         }
-        let off = trace_setting_response::SettingValue { value: vec!["OFF".into()] };
-        Ok(Response::new(TraceSettingResponse { settings: [("trace_level".to_owned(), off)].into() }))
+        // No value takes a setting back.
+        let change = |(name, setting): (String, trace_setting_request::SettingValue)| {
+            (name, Some(setting.value).filter(|values| !values.is_empty()))
+        };
+        let changes: Vec<Change> = settings.into_iter().map(change).collect();
+        if !changes.is_empty() {
+            self.core.traces.change(model, &changes)?;
+        }
+        let settings = self.core.traces.settings(model).into_iter();
+        let value = |(name, value): (&str, _)| (name.to_owned(), trace_setting_response::SettingValue { value });
+        Ok(Response::new(TraceSettingResponse { settings: settings.map(value).collect() }))
     }
 
     async fn log_settings(&self, request: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {

@@ -1,5 +1,6 @@
 //! An inference request and its answer, whichever protocol carries them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use of_runtime::{AlignedBytes, ExternalBytes, Tensor, TensorData, Value};
 
 use crate::datatype;
 use crate::error::ServeError;
+use crate::traces::RequestTrace;
 
 /// A request for one run.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub struct InferRequest {
     pub timeout: Option<Duration>,
     /// The sequence that it belongs to.
     pub sequence: Option<SequenceStep>,
+    /// Its trace, if it is traced.
+    pub trace: Option<Arc<RequestTrace>>,
 }
 
 /// The name of a sequence.

@@ -3,7 +3,7 @@
 //! [`Server`] binds ports and loads the models of a [`repository`]. A request becomes an [`infer::InferRequest`], whichever protocol
 //! carries it ([`http`], [`grpc`]). The [`repository`] finds the [`model`] version, whose [`scheduler`] queues the request,
 //! joins it with others and runs it on a thread of the model. [`stats`] counts, and [`metrics`], the statistics of both protocols
-//! and the status page show it.
+//! and the status page show it. [`traces`] has the spans of requests.
 //!
 //! The crate has no compiler: an [`Opener`] opens the files of models.
 
@@ -24,6 +24,7 @@ pub mod grpc;
 pub mod http;
 pub mod infer;
 pub mod load;
+mod memory;
 pub mod metrics;
 pub mod model;
 mod network;
@@ -40,6 +41,7 @@ pub mod stats;
 mod store;
 mod sync;
 mod tls;
+mod traces;
 
 pub use clients::{Client, ClientLimits, Clients};
 pub use config::{ModelConfig, VersionPolicy};
@@ -51,3 +53,4 @@ pub use repository::{ControlMode, RepositoryOptions};
 pub use server::{Addresses, Server, ServerOptions, StartError};
 pub use shared_memory::Regions;
 pub use tls::TlsOptions;
+pub use traces::Traces;

@@ -15,7 +15,8 @@ use crate::config::ModelConfig;
 use crate::datatype;
 use crate::ensemble::Ensemble;
 use crate::error::{ErrorKind, ServeError};
-use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput};
+use crate::infer::{InferRequest, OutputPlace, OutputTensor, RequestedOutput, SequenceId};
+use crate::memory::MemoryBudget;
 use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
 use crate::sequences::{Carried, Sequences};
 use crate::stats::{Stats, Timing};
@@ -118,10 +119,10 @@ impl ModelVersion {
         name: &str,
         version: u64,
         plan: PlanFile,
-        loaders: &[Arc<dyn Loader>],
+        (loaders, threads): (&[Arc<dyn Loader>], usize),
         config: ModelConfig,
-        threads: usize,
         stats: Arc<Stats>,
+        budget: &Arc<MemoryBudget>,
     ) -> Result<ModelVersion, String> {
         let entries: Vec<&Program> = plan.plan().programs.iter().filter(|program| !program.inner).collect();
         let first = *entries.first().ok_or("the plan has no program for one rank")?;
@@ -136,7 +137,7 @@ impl ModelVersion {
                 .into());
         }
         let batches = has_axis && config.max_batch_size > 1 && first.variables.is_empty();
-        let sequences = Sequences::new(name, &plan, &config, batches, &stats)?.map(Arc::new);
+        let sequences = Sequences::new(name, &plan, &config, batches, (&stats, budget))?.map(Arc::new);
         if let Some(sequences) = &sequences {
             let (mut input, mut output) = (0.., 0..);
             inputs.retain(|_| input.next().is_some_and(|number| sequences.shows_input(number)));
@@ -262,10 +263,16 @@ impl ModelVersion {
             return Err(ServeError::invalid(what).into());
         }
         let priority = self.priority(request)?;
-        match self.scheduler.run_here(Work { program, inputs, arrival, carried }) {
-            Ok(answer) => Ok(answer?),
-            Err(work) => self.run_queued(request, work, priority).await,
+        let trace = request.trace.as_ref().map(|trace| (trace, Instant::now()));
+        let work = Work { program, inputs, arrival, carried, traced: trace.is_some() };
+        let answer = match self.scheduler.run_here(work) {
+            Ok(answer) => answer?,
+            Err(work) => self.run_queued(request, work, priority).await?,
+        };
+        if let (Some((trace, queued)), Some(run)) = (trace, &answer.trace) {
+            trace.ran(queued, run);
         }
+        Ok(answer)
     }
 
     fn answered(
@@ -285,6 +292,23 @@ impl ModelVersion {
     pub fn end_idle_sequences(&self) {
         if let Some(sequences) = &self.sequences {
             sequences.end_idle();
+        }
+    }
+
+    /// Sequences in progress.
+    pub fn running_sequences(&self) -> usize {
+        self.sequences.as_ref().map_or(0, |sequences| sequences.running())
+    }
+
+    /// Whether a sequence is in progress.
+    pub fn has_sequence(&self, id: &SequenceId) -> bool {
+        self.sequences.as_ref().is_some_and(|sequences| sequences.has(id))
+    }
+
+    /// Ends a sequence that begins again in another version.
+    pub fn forget_sequence(&self, id: &SequenceId) {
+        if let Some(sequences) = &self.sequences {
+            sequences.forget(id);
         }
     }
 

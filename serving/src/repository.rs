@@ -6,6 +6,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,6 +14,7 @@ use crate::config::{ModelConfig, VersionPolicy};
 use crate::ensemble::{self, Declared, Ensemble, EnsembleStep, StepConfig};
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::InferRequest;
+use crate::memory::{Exceeded, MemoryBudget};
 use crate::model::{Failed, InferResponse, ModelVersion, Opener};
 use crate::stats::Stats;
 use crate::store::{Mirror, is_remote};
@@ -92,6 +94,11 @@ pub struct Repository {
     changing: Mutex<()>,
     /// Copies of the repositories in stores, by their URL.
     mirrors: Mutex<BTreeMap<PathBuf, Mirror>>,
+    /// Versions that were replaced while sequences of theirs are in progress, which they finish.
+    retired: Mutex<Vec<Arc<ModelVersion>>>,
+    /// Whether there are any.
+    has_retired: AtomicBool,
+    memory: Arc<MemoryBudget>,
 }
 
 #[derive(Default)]
@@ -133,7 +140,9 @@ struct Found {
 impl Repository {
     /// A repository without loaded models.
     pub fn new(options: RepositoryOptions, opener: Opener) -> Repository {
-        Repository { options, opener, models: RwLock::default(), changing: Mutex::default(), mirrors: Mutex::default() }
+        let memory = MemoryBudget::new(options.memory);
+        let (models, changing, mirrors, retired, has_retired) = Default::default();
+        Repository { options, opener, models, changing, mirrors, retired, has_retired, memory }
     }
 
     /// What is served, and how.
@@ -281,7 +290,7 @@ impl Repository {
         };
         for version in other {
             let old = write(&self.models).get_mut(name).and_then(|model| model.versions.remove(&version));
-            end(old.map(|version| version.state));
+            self.retire(old.map(|version| version.state));
         }
         failed
     }
@@ -305,7 +314,8 @@ impl Repository {
         self.admit(ModelVersion::memory_of(&plan, &config))?;
         let loaders = &self.opener.loaders;
         let threads = self.options.threads;
-        let model = ModelVersion::load(name, version, plan, loaders, config, threads, Arc::clone(stats))?;
+        let stats = Arc::clone(stats);
+        let model = ModelVersion::load(name, version, plan, (loaders, threads), config, stats, &self.memory)?;
         if let Some(declared) = &model.config.ensemble {
             ensemble::check(&model, declared)?;
         }
@@ -315,13 +325,70 @@ impl Repository {
 
     /// Whether a version may be loaded that needs so many bytes. The one that it replaces is counted, as it serves until then.
     fn admit(&self, needed: u64) -> Result<(), String> {
-        let Some(budget) = self.options.memory else { return Ok(()) };
-        let used = self.ready().iter().fold(0, |sum: u64, model| sum.saturating_add(model.memory));
-        if used.saturating_add(needed) <= budget {
-            return Ok(());
+        self.count_memory();
+        self.memory.check(needed).map_err(|Exceeded { used, limit }| {
+            let what =
+                format!("it needs {needed} bytes, and {used} of the {limit} bytes of the memory budget are in use");
+            format!("{what}; raise --memory-budget, or unload a model")
+        })
+    }
+
+    /// Counts what all versions need, also those that finish their sequences.
+    fn count_memory(&self) {
+        let sum =
+            |models: &[Arc<ModelVersion>]| models.iter().fold(0, |sum: u64, model| sum.saturating_add(model.memory));
+        let all = sum(&self.ready()).saturating_add(sum(&lock(&self.retired)));
+        self.memory.set_models(all);
+    }
+
+    /// Ends a version that was replaced, once its sequences have ended.
+    fn retire(&self, state: Option<State>) {
+        match state {
+            Some(State::Ready(model)) if model.running_sequences() > 0 => {
+                let (name, version, sequences) = (&model.name, model.version, model.running_sequences());
+                tracing::info!(model = name, version, sequences, "replaced; it finishes its sequences");
+                lock(&self.retired).push(model);
+                self.has_retired.store(true, Relaxed);
+            }
+            state => end(state),
         }
-        let what = format!("it needs {needed} bytes, and {used} of the {budget} bytes of the memory budget are in use");
-        Err(format!("{what}; raise --memory-budget, or unload a model"))
+        self.count_memory();
+    }
+
+    /// Ends sequences that are idle, and versions that were replaced and have none left.
+    pub fn end_idle(&self) {
+        self.ready().iter().for_each(|model| model.end_idle_sequences());
+        if !self.has_retired.load(Relaxed) {
+            return;
+        }
+        let mut retired = lock(&self.retired);
+        retired.iter().for_each(|model| model.end_idle_sequences());
+        // Requests that a version has accepted are of sequences, so none are left.
+        retired.retain(|model| model.running_sequences() > 0);
+        self.has_retired.store(!retired.is_empty(), Relaxed);
+        drop(retired);
+        self.count_memory();
+    }
+
+    /// The version for a request: of a sequence that has begun in a version that was replaced meanwhile, that one.
+    fn version_for(&self, request: &InferRequest) -> Result<Arc<ModelVersion>, ServeError> {
+        if let Some(step) = request.sequence.as_ref().filter(|_| self.has_retired.load(Relaxed)) {
+            let is_named = |model: &&Arc<ModelVersion>| {
+                model.name == request.model
+                    && (request.version.is_empty() || request.version == model.version.to_string())
+            };
+            let retired = lock(&self.retired);
+            let mut with_it = retired.iter().rev().filter(is_named).filter(|model| model.has_sequence(&step.id));
+            match step.start {
+                true => with_it.for_each(|model| model.forget_sequence(&step.id)),
+                false => {
+                    if let Some(model) = with_it.next() {
+                        return Ok(Arc::clone(model));
+                    }
+                }
+            }
+        }
+        self.get(&request.model, &request.version)
     }
 
     /// Makes a version visible in place of the one before. A version that cannot be loaded replaces none that works.
@@ -343,7 +410,7 @@ impl Repository {
             }
             versions.insert(version, new)
         };
-        end(old.map(|old| old.state));
+        self.retire(old.map(|old| old.state));
     }
 
     fn unload_found(&self, name: &str) {
@@ -351,6 +418,12 @@ impl Repository {
         for version in old.into_iter().flat_map(|model| model.versions.into_values()) {
             end(Some(version.state));
         }
+        let is_other = |model: &Arc<ModelVersion>| model.name != name;
+        let (kept, ended) = std::mem::take(&mut *lock(&self.retired)).into_iter().partition(is_other);
+        *lock(&self.retired) = kept;
+        let ended: Vec<Arc<ModelVersion>> = ended;
+        ended.into_iter().for_each(|model| end(Some(State::Ready(model))));
+        self.count_memory();
         tracing::info!(model = name, "unloaded");
     }
 
@@ -437,7 +510,7 @@ impl Repository {
     pub async fn infer(&self, mut request: InferRequest, arrival: Instant) -> Result<InferResponse, ServeError> {
         /// More replacements during one request than can happen.
         const ATTEMPTS: usize = 8;
-        let mut model = self.get(&request.model, &request.version)?;
+        let mut model = self.version_for(&request)?;
         let given = std::mem::take(&mut request.inputs);
         let fail = |model: &ModelVersion, e: ServeError| {
             model.stats.failed(e.kind, arrival.elapsed());
@@ -453,7 +526,7 @@ impl Repository {
             let names = model.inputs.iter().map(|input| input.name.clone());
             let tensors = inputs.into_iter().filter_map(of_runtime::Value::into_tensor);
             let given: Vec<_> = names.zip(tensors).collect();
-            model = self.get(&request.model, &request.version)?;
+            model = self.version_for(&request)?;
             inputs = model.order(given).map_err(|e| fail(&model, e))?;
         }
         Err(ServeError::new(ErrorKind::Unavailable, format!("model '{}' is being replaced", request.model)))

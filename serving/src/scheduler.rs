@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use of_plan::PlanFile;
-use of_runtime::{Loader, Session, Tensor, Value};
+use of_runtime::{Loader, Session, TaskTiming, Tensor, Value};
 use tokio::sync::oneshot;
 
 use crate::batch;
@@ -25,6 +25,7 @@ use crate::infer::OutputTensor;
 use crate::sequences::{Carried, VariableValues};
 use crate::stats::{Stats, Timing, kind_of};
 use crate::sync::lock;
+use crate::traces::RunTrace;
 
 /// A request in the queue.
 pub struct Job {
@@ -50,6 +51,8 @@ pub struct Work {
     pub arrival: Instant,
     /// What the variables of the plan are before the run.
     pub carried: Carried,
+    /// Whether its run is traced.
+    pub traced: bool,
 }
 
 /// The outputs of a request, in the order of the program.
@@ -60,6 +63,8 @@ pub struct Answer {
     pub timing: Timing,
     /// What the variables of the plan are after the run.
     pub carried: Option<VariableValues>,
+    /// The run, if it was traced.
+    pub trace: Option<Arc<RunTrace>>,
 }
 
 /// Why a job was not accepted.
@@ -404,13 +409,17 @@ impl Instance {
         let mut timing = Timing { queue: start.saturating_duration_since(work.arrival), ..Timing::default() };
         let began = Instant::now();
         self.carry_in(work.program, &work.carried)?;
-        let values = self.run_program(work.program, work.inputs.clone())?;
+        let (values, tasks) = self.run_program(work.program, work.inputs.clone(), work.traced)?;
+        let ran = Instant::now();
         let carried = self.carry_out(work.program)?;
         timing.run = began.elapsed();
         self.inner.short.measured(input_bytes(&work.inputs), timing.run);
-        self.inner.shared.stats.ran(batch::rows(&work.inputs).unwrap_or(1), &timing);
+        let rows = batch::rows(&work.inputs).unwrap_or(1);
+        self.inner.shared.stats.ran(rows, &timing);
         let outputs = self.tensors(work.program, values)?;
-        Ok(Answer { outputs, timing, carried })
+        let trace =
+            tasks.map(|tasks| RunTrace { run: Some((began, ran)), tasks, requests: 1, rows, ..RunTrace::default() });
+        Ok(Answer { outputs, timing, carried, trace: trace.map(Arc::new) })
     }
 
     /// Gives the variables of a program the values of the sequence whose request runs next.
@@ -441,14 +450,28 @@ impl Instance {
         Ok(Some(values))
     }
 
-    fn run_program(&mut self, program: usize, inputs: Vec<Value>) -> Result<Vec<Value>, ServeError> {
+    /// The outputs of a program, and the times of its tasks if it is traced.
+    fn run_program(
+        &mut self,
+        program: usize,
+        inputs: Vec<Value>,
+        traced: bool,
+    ) -> Result<(Vec<Value>, Option<Vec<TaskTiming>>), ServeError> {
         let session = self.session(program)?;
+        if traced {
+            session.set_profiling(true);
+            session.reset_timings();
+        }
         let result = session.run(inputs);
+        let tasks = traced.then(|| {
+            session.set_profiling(false);
+            session.timings()
+        });
         if let Err(of_runtime::RunError::Panic { .. } | of_runtime::RunError::Internal(_)) = result {
             // It cannot run again; the next request opens another one.
             self.sessions.remove(&program);
         }
-        result.map_err(|e| ServeError::new(kind_of(&e), e.to_string()))
+        result.map(|values| (values, tasks)).map_err(|e| ServeError::new(kind_of(&e), e.to_string()))
     }
 
     fn tensors(&self, program: usize, values: Vec<Value>) -> Result<Vec<OutputTensor>, ServeError> {
@@ -465,14 +488,15 @@ impl Instance {
         let mut timing = Timing { input: start.elapsed(), ..Timing::default() };
         let began = Instant::now();
         // A request that breaks a rule of an op must not fail the others: each then runs alone.
-        let Ok(values) = self.run_program(program, joined) else { return Err(jobs) };
+        let traced = jobs.iter().any(|job| job.work.traced);
+        let Ok((values, tasks)) = self.run_program(program, joined, traced) else { return Err(jobs) };
         timing.run = began.elapsed();
-        let began = Instant::now();
+        let ran = Instant::now();
         let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.work.inputs)).collect();
         let Some(parts) = self.tensors(program, values).ok().and_then(|whole| split(&whole, &rows)) else {
             return Err(jobs);
         };
-        timing.output = began.elapsed();
+        timing.output = ran.elapsed();
         let all = rows.iter().sum();
         self.inner.shared.stats.ran(all, &timing);
         let shapes = batch::row_shapes(&jobs[0].work.inputs);
@@ -484,9 +508,15 @@ impl Instance {
             self.check(jobs, parts, &rows, shapes, start);
             return Ok(());
         }
+        let trace = tasks.map(|tasks| {
+            let (join, run) = (Some((start, start + timing.input)), Some((began, ran)));
+            let split = Some((ran, ran + timing.output));
+            Arc::new(RunTrace { join, run, split, tasks, requests: jobs.len(), rows: all })
+        });
         for (job, outputs) in jobs.into_iter().zip(parts) {
             let queue = start.saturating_duration_since(job.work.arrival);
-            let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing }, carried: None }));
+            let trace = trace.as_ref().filter(|_| job.work.traced).map(Arc::clone);
+            let _ = job.reply.send(Ok(Answer { outputs, timing: Timing { queue, ..timing }, carried: None, trace }));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! are joined into batches like any others, as states are ordinary inputs and outputs for the scheduler.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crate::batch;
 use crate::config::ModelConfig;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::{OutputTensor, SequenceId, SequenceStep, tensor};
+use crate::memory::{Exceeded, MemoryBudget, StateMemory};
 use crate::sequence_config::{ControlKind, Flag, State};
 use crate::stats::Stats;
 use crate::sync::lock;
@@ -49,6 +50,9 @@ pub struct Sequences {
     copies_states: bool,
     table: Mutex<HashMap<SequenceId, Entry>>,
     stats: Arc<Stats>,
+    /// Sequences that the counters show. Another version of the model may have the same counters.
+    counted: AtomicU64,
+    memory: Arc<MemoryBudget>,
 }
 
 /// Where the value of an input comes from.
@@ -84,7 +88,7 @@ enum Slot {
     /// Its first request has not succeeded yet.
     New,
     /// Its state after the last request.
-    Running { states: Vec<Tensor>, variables: Option<VariableValues> },
+    Running { states: Vec<Tensor>, variables: Option<VariableValues>, memory: StateMemory },
     /// It has ended, or its first request failed.
     Ended,
 }
@@ -106,7 +110,7 @@ impl Sequences {
         plan: &PlanFile,
         config: &ModelConfig,
         batches: bool,
-        stats: &Arc<Stats>,
+        (stats, memory): (&Arc<Stats>, &Arc<MemoryBudget>),
     ) -> Result<Option<Sequences>, String> {
         let mut entries = plan.plan().programs.iter().filter(|program| !program.inner);
         let Some(program) = entries.next() else { return Ok(None) };
@@ -152,6 +156,8 @@ impl Sequences {
             copies_states: batches,
             table: Mutex::default(),
             stats: Arc::clone(stats),
+            counted: AtomicU64::new(0),
+            memory: Arc::clone(memory),
         }))
     }
 
@@ -220,7 +226,7 @@ impl Sequences {
         let what = format!("sequence {id} of model '{}' is not in progress", self.model);
         let idle = self.idle.as_secs_f64();
         ServeError::invalid(format!(
-            "{what}: it has not begun, has ended, was idle for {idle} s, or the model was replaced; \
+            "{what}: it has not begun, has ended, was idle for {idle} s, or the model was unloaded; \
              set sequence_start in its first request"
         ))
     }
@@ -238,7 +244,27 @@ impl Sequences {
     }
 
     fn count(&self, table: &HashMap<SequenceId, Entry>) {
-        self.stats.sequences.store(table.len() as u64, Relaxed);
+        let now = table.len() as u64;
+        let before = self.counted.swap(now, Relaxed);
+        self.stats.sequences.fetch_add(now.wrapping_sub(before), Relaxed);
+    }
+
+    /// Sequences in progress.
+    pub fn running(&self) -> usize {
+        lock(&self.table).len()
+    }
+
+    /// Whether a sequence is in progress.
+    pub fn has(&self, id: &SequenceId) -> bool {
+        let now = Instant::now();
+        lock(&self.table).get(id).is_some_and(|entry| !entry.is_over(now, self.idle))
+    }
+
+    /// Ends a sequence that begins again in another version. Requests of it that wait or run still have their state.
+    pub fn forget(&self, id: &SequenceId) {
+        let mut table = lock(&self.table);
+        table.remove(id);
+        self.count(&table);
     }
 
     /// The inputs that a client gave, of all inputs.
@@ -338,11 +364,45 @@ impl Turn {
         }
         let missing = || ServeError::new(ErrorKind::Internal, "the run gave no value for a state");
         let states = states.into_iter().collect::<Option<Vec<_>>>().ok_or_else(missing)?;
-        *self.slot = match self.step.end {
-            true => Slot::Ended,
-            false => Slot::Running { states, variables },
+        if self.step.end {
+            *self.slot = Slot::Ended;
+            return Ok(shown);
+        }
+        let bytes = states.iter().chain(variables.iter().flat_map(|values| values.iter())).map(bytes_of).sum();
+        let grown = |e: Exceeded| {
+            let (id, Exceeded { used, limit }) = (&self.step.id, e);
+            let what = format!("the state of sequence {id} of model '{}' needs {bytes} bytes", self.sequences.model);
+            let of = format!("{used} of the {limit} bytes of --memory-budget are in use");
+            ServeError::new(
+                ErrorKind::Exhausted,
+                format!("{what}, and {of}; try again when other sequences have ended"),
+            )
         };
+        match &mut *self.slot {
+            Slot::Running { states: before, variables: variables_before, memory } => {
+                memory.resize(bytes).map_err(grown)?;
+                (*before, *variables_before) = (states, variables);
+            }
+            slot => {
+                let mut memory = StateMemory::new(&self.sequences.memory);
+                memory.resize(bytes).map_err(grown)?;
+                *slot = Slot::Running { states, variables, memory };
+            }
+        }
         Ok(shown)
+    }
+}
+
+/// The bytes of a tensor.
+fn bytes_of(tensor: &Tensor) -> u64 {
+    let texts = |texts: &[String]| texts.iter().map(|text| size_of::<String>() + text.len()).sum();
+    tensor.bytes().map_or_else(|| tensor.strings().map_or(0, texts), <[u8]>::len) as u64
+}
+
+impl Drop for Sequences {
+    fn drop(&mut self) {
+        lock(&self.table).clear();
+        self.count(&lock(&self.table));
     }
 }
 

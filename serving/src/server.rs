@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use http::header;
+use of_telemetry::Tracer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -26,6 +27,7 @@ use crate::proto::grpc_inference_service_server::GrpcInferenceServiceServer;
 use crate::repository::{ControlMode, Repository, RepositoryOptions};
 use crate::shared_memory::Regions;
 use crate::tls::{TlsOptions, acceptor};
+use crate::traces::Traces;
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,10 @@ pub struct ServerOptions {
     pub tokens: Vec<String>,
     /// Limits.
     pub limits: Limits,
+    /// Sends the spans of requests.
+    pub tracer: Option<Tracer>,
+    /// One request of how many is traced, where its caller does not decide; 0 is as 1.
+    pub trace_rate: u64,
     /// Threads for the network.
     pub network_threads: usize,
     /// What is served.
@@ -105,6 +111,8 @@ impl Server {
             regions: Regions::new(options.limits.shared_memory),
             limits: options.limits.clone(),
             tokens: options.tokens,
+            tls: options.tls.is_some(),
+            traces: Traces::new(options.tracer, options.trace_rate),
             clients: Arc::new(Clients::new(options.limits.client)),
             draining: AtomicBool::new(false),
             connections: AtomicU64::new(0),
@@ -226,6 +234,7 @@ impl Server {
         if done {
             core.repository.close();
         }
+        core.traces.finish();
         // A model that is being compiled, or a run that takes longer than the limit, ends with the process.
         self.network.stop();
         runtime.shutdown_timeout(Duration::from_millis(100));
@@ -264,7 +273,7 @@ async fn forget_idle(core: Arc<Core>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
         ticks.tick().await;
-        core.repository.ready().iter().for_each(|model| model.end_idle_sequences());
+        core.repository.end_idle();
         core.clients.forget_quiet();
     }
 }

@@ -348,6 +348,16 @@ impl Trainer {
         number(&self.sessions.step(batch)?[0])
     }
 
+    /// Whether the tasks of the steps from now on are timed. Forgets earlier times.
+    pub fn set_profiling(&self, on: bool) {
+        self.sessions.set_profiling(on);
+    }
+
+    /// The times of the tasks of steps since [`Trainer::set_profiling`], of each rank in this process.
+    pub fn timings(&self) -> Vec<(Option<usize>, Vec<of_runtime::TaskTiming>)> {
+        self.sessions.timings()
+    }
+
     /// The mean loss over a data set, and the part of right labels.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics};
 use of_plan::PlanFile;
-use of_runtime::{RankVariables, Transport, Value, Variables};
+use of_runtime::{RankVariables, TaskTiming, Transport, Value, Variables};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -91,6 +91,16 @@ impl Sessions {
     /// Runs a step.
     pub fn step(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
         self.steps.as_mut().ok_or_else(no_variables)?.run_values(inputs)
+    }
+
+    /// As [`Session::set_profiling`], for steps.
+    pub fn set_profiling(&self, on: bool) {
+        self.steps.iter().for_each(|session| session.set_profiling(on));
+    }
+
+    /// As [`Session::timings`], of steps.
+    pub fn timings(&self) -> Vec<(Option<usize>, Vec<TaskTiming>)> {
+        self.steps.as_ref().map_or(Vec::new(), Session::timings)
     }
 
     /// Makes the variables of evaluations those of the last step.

@@ -170,3 +170,12 @@ pub fn regions(regions: &[(String, Region)]) -> Value {
         |(name, r): &(String, Region)| json!({"name": name, "key": r.key, "offset": r.offset, "byte_size": r.len});
     Value::Array(regions.iter().map(region).collect())
 }
+
+/// The settings of traces: a list of levels, and a text for each other one.
+pub fn trace_settings(settings: &[(&str, Vec<String>)]) -> Value {
+    let value = |(name, values): &(&str, Vec<String>)| {
+        let value = if *name == "trace_level" { json!(values) } else { json!(values.concat()) };
+        ((*name).to_owned(), value)
+    };
+    Value::Object(settings.iter().map(value).collect())
+}

@@ -3,6 +3,8 @@
 //! Source: <https://github.com/kserve/open-inference-protocol>, and the extensions in the documentation of Triton.
 
 mod body;
+mod elements;
+mod fields;
 mod infer;
 mod json;
 mod openapi;
@@ -21,6 +23,7 @@ use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use of_telemetry::KeyValue;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +31,7 @@ use crate::core::Core;
 use crate::describe;
 use crate::error::{ErrorKind, ServeError};
 use crate::frames::Frames;
+use crate::traces::{Change, RequestTrace};
 
 /// The length of the JSON header of a body with binary tensors.
 const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -101,8 +105,8 @@ fn routes() -> Vec<(String, MethodRouter<Arc<Core>>)> {
         ("/v2/cudasharedmemory/region/{region}/status".into(), get(no_cuda_region)),
         ("/v2/cudasharedmemory/region/{region}/register".into(), post(no_cuda)),
         ("/v2/cudasharedmemory/region/{region}/unregister".into(), post(async || StatusCode::OK)),
-        ("/v2/trace/setting".into(), get(async || ok(trace())).post(unchangeable)),
-        (model("/trace/setting"), get(async || ok(trace())).post(unchangeable)),
+        ("/v2/trace/setting".into(), get(trace_settings).post(change_trace_settings)),
+        (model("/trace/setting"), get(trace_settings_of).post(change_trace_settings_of)),
         ("/v2/logging".into(), get(async || ok(logging())).post(unchangeable)),
     ]
 }
@@ -187,12 +191,47 @@ async fn no_cuda() -> ServeError {
 }
 
 async fn unchangeable() -> ServeError {
-    ServeError::unsupported("the settings of traces and logs cannot be changed while the server runs")
+    ServeError::unsupported("the settings of logs cannot be changed while the server runs")
 }
 
-fn trace() -> Value {
-    json!({"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",
-        "trace_mode": "triton"})
+async fn trace_settings(State(core): Shared) -> Response {
+    ok(json::trace_settings(&core.traces.settings(None)))
+}
+
+async fn trace_settings_of(State(core): Shared, Path(model): Path<String>) -> Answer {
+    core.repository.get(&model, "")?;
+    Ok(ok(json::trace_settings(&core.traces.settings(Some(&model)))))
+}
+
+async fn change_trace_settings(State(core): Shared, headers: HeaderMap, body: Body) -> Answer {
+    let changes = trace_changes(object(&headers, body, &core).await?)?;
+    core.traces.change(None, &changes)?;
+    Ok(trace_settings(State(core)).await)
+}
+
+async fn change_trace_settings_of(core: Shared, Path(model): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+    core.repository.get(&model, "")?;
+    let changes = trace_changes(object(&headers, body, &core).await?)?;
+    core.traces.change(Some(&model), &changes)?;
+    trace_settings_of(core, Path(model)).await
+}
+
+/// Changes of settings: each is null or a text, or a list of texts for levels.
+fn trace_changes(fields: Map<String, Value>) -> Result<Vec<Change>, ServeError> {
+    let change = |(name, value): (String, Value)| {
+        let wrong = |what: &str| ServeError::invalid(format!("'{}' is neither null nor {what}", name.escape_debug()));
+        let values = match value {
+            Value::Null => None,
+            Value::String(text) => Some(vec![text]),
+            Value::Array(list) if name == "trace_level" => {
+                let texts = list.into_iter().map(|value| value.as_str().map(str::to_owned));
+                Some(texts.collect::<Option<_>>().ok_or_else(|| wrong("a list of strings"))?)
+            }
+            _ => return Err(wrong("a string")),
+        };
+        Ok((name, values))
+    };
+    fields.into_iter().map(change).collect()
 }
 
 fn logging() -> Value {
@@ -331,14 +370,63 @@ async fn latest_infer(core: Shared, Path(model): Path<String>, headers: HeaderMa
 
 async fn infer_version(State(core): Shared, Path((model, version)): Named, headers: HeaderMap, body: Body) -> Answer {
     let arrival = Instant::now();
+    let header = |name| headers.get(name).map(HeaderValue::as_bytes);
+    let Some(trace) = core.traces.begin(&model, arrival, header) else {
+        return infer_traced(core, (model, version), headers, body, arrival, None).await;
+    };
+    trace_http(&trace, &core, &model, &version, &headers);
+    let result = infer_traced(core, (model, version), headers, body, arrival, Some(&trace)).await;
+    let status = result.as_ref().map_or_else(|e| e.kind.http_status(), |response| response.status().as_u16());
+    trace.add(KeyValue::new("http.response.status_code", i64::from(status)));
+    trace.answered(&result);
+    result
+}
+
+/// What is known of a request that is traced. Source: OpenTelemetry's semantic conventions for HTTP.
+fn trace_http(trace: &RequestTrace, core: &Core, model: &str, version: &str, headers: &HeaderMap) {
+    let (route, path) = match version {
+        "" => ("/v2/models/{model}/infer", format!("/v2/models/{model}/infer")),
+        _ => ("/v2/models/{model}/versions/{version}/infer", format!("/v2/models/{model}/versions/{version}/infer")),
+    };
+    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let attributes = [
+        KeyValue::new("http.request.method", "POST"),
+        KeyValue::new("http.route", route),
+        KeyValue::new("url.path", path),
+        KeyValue::new("url.scheme", if core.tls { "https" } else { "http" }),
+        KeyValue::new("network.protocol.version", "1.1"),
+        KeyValue::new("of.model.name", model.to_owned()),
+    ];
+    let agent = agent.map(|agent| KeyValue::new("user_agent.original", agent.to_owned()));
+    trace.is(&format!("POST {route}"), attributes.into_iter().chain(agent));
+}
+
+async fn infer_traced(
+    core: Arc<Core>,
+    (model, version): (String, String),
+    headers: HeaderMap,
+    body: Body,
+    arrival: Instant,
+    trace: Option<&Arc<RequestTrace>>,
+) -> Answer {
     let mut frames = body::receive(&headers, body, &core.limits).await?;
+    let received = trace.map(|trace| {
+        trace.part("receive", arrival);
+        Instant::now()
+    });
     let header = header_of(&headers, &mut frames)?;
     let shared = Arc::clone(&core);
     let header_len = header.len();
     let read = move || infer::request(model, version, &header, &mut frames, &shared);
-    let (request, binary) = apart(header_len, read).await??;
+    let (mut request, binary) = apart(header_len, read).await??;
     let id = request.id.clone();
+    if let (Some(trace), Some(received)) = (trace, received) {
+        trace.part("decode", received);
+        trace.known(&request);
+        request.trace = Some(Arc::clone(trace));
+    }
     let answer = core.repository.infer(request, arrival).await?;
+    let answered = trace.map(|trace| trace.ran_as(&answer));
     let encoding = body::encoding(&headers);
     let converted = infer::bytes_to_convert(&answer, binary, encoding.is_some());
     let write = move || -> Result<_, ServeError> {
@@ -346,6 +434,9 @@ async fn infer_version(State(core): Shared, Path((model, version)): Named, heade
         Ok((body::compress(encoding, parts), header_len))
     };
     let ((parts, encoding), header_len) = apart(converted, write).await??;
+    if let (Some(trace), Some(answered)) = (trace, answered) {
+        trace.part("encode", answered);
+    }
     let mut response = Response::new(Body::new(body::Parts::new(parts)));
     let headers = response.headers_mut();
     let kind = if header_len.is_some() { "application/octet-stream" } else { "application/json" };

@@ -102,9 +102,7 @@ fn operations() -> Vec<Operation> {
         post("/v2/cudasharedmemory/region/{region}/unregister", "Removes nothing", None, Nothing, &[Invalid]),
         post("/v2/cudasharedmemory/unregister", "Removes nothing", None, Nothing, &[]),
         get("/v2/trace/setting", "The settings of traces", Json("Object"), &[]),
-        post("/v2/trace/setting", "Not supported", None, Never, &[Unsupported]),
-        get("/v2/models/{model}/trace/setting", "The settings of traces", Json("Object"), &[]),
-        post("/v2/models/{model}/trace/setting", "Not supported", None, Never, &[Unsupported]),
+        post("/v2/trace/setting", "Changes the settings of traces", Some("Trace"), Json("Object"), BODY),
         get("/v2/logging", "The settings of logs", Json("Object"), &[]),
         post("/v2/logging", "Not supported", None, Never, &[Unsupported]),
     ];
@@ -117,6 +115,9 @@ fn operations() -> Vec<Operation> {
         all.push(get(&path("/stats"), "Counters of a model", Json("Statistics"), ASK));
         all.push(post(&path("/infer"), "Runs a model", Some("Run"), Tensors, RUN));
     }
+    let of_model = "/v2/models/{model}/trace/setting";
+    all.push(get(of_model, "The settings of traces of a model", Json("Object"), ASK));
+    all.push(post(of_model, "Changes the settings of traces of a model", Some("Trace"), Json("Object"), RUN));
     all
 }
 
@@ -232,6 +233,11 @@ fn schemas() -> Value {
         "Statistics": object(&["model_stats"], json!({"model_stats": list(json!({"type": "object"}))})),
         "Index": object(&[], json!({"ready": flag()})),
         "Models": list(object(&["name"], json!({"name": text(), "version": text(), "state": text(), "reason": text()}))),
+        "Trace": object(
+            &[],
+            json!({"trace_level": {"anyOf": [text(), list(text())]}, "trace_rate": text(),
+                "trace_count": text(), "log_frequency": text(), "trace_file": text(), "trace_mode": text()}),
+        ),
         "Load": object(&[], json!({"parameters": {"type": "object", "maxProperties": 0}})),
         "Region": object(&["key", "byte_size"], json!({"key": text(), "offset": natural(), "byte_size": natural()})),
         "Regions": list(object(

@@ -33,13 +33,31 @@ def describe(client):
     client.get_server_metadata(), client.get_model_metadata("digits", "1"), client.get_model_config("digits")
     client.get_inference_statistics("digits"), client.get_inference_statistics()
     client.get_trace_settings("digits"), client.get_log_settings(), client.get_cuda_shared_memory_status()
-    refused(lambda: client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]}), "cannot be changed")
+    traces(client)
     client.unload_model("digits")
     assert not client.is_model_ready("digits")
     client.get_model_repository_index()
     client.load_model("digits")
     assert client.is_model_ready("digits")
     refused(lambda: client.load_model("none"), "no model 'none'")
+
+
+def traces(client):
+    def read(settings):
+        if isinstance(settings, dict):
+            return {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
+        return {name: list(setting.value) for name, setting in settings.settings.items()}
+
+    before = read(client.get_trace_settings())
+    assert before["trace_level"] == ["TIMESTAMPS"] and before["trace_mode"] == ["opentelemetry"], before
+    after = read(client.update_trace_settings("digits", {"trace_level": ["OFF"], "trace_rate": "3", "trace_count": "7"}))
+    assert (after["trace_level"], after["trace_rate"], after["trace_count"]) == (["OFF"], ["3"], ["7"]), after
+    assert read(client.get_trace_settings()) == before
+    cleared = client.update_trace_settings("digits", {"trace_level": None, "trace_rate": None, "trace_count": None})
+    assert read(cleared) == before, cleared
+    refused(lambda: client.update_trace_settings(settings={"trace_level": ["TENSORS"]}), "no tensors")
+    refused(lambda: client.update_trace_settings(settings={"trace_file": "x.json"}), "to no file")
+    refused(lambda: client.get_trace_settings("none"), "no model 'none'")
 
 
 def infer(module, client):

@@ -4,15 +4,21 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{options, repository, start};
-use of_serving::{ControlMode, Server};
+use crate::traces::tracer;
+use of_serving::{ControlMode, Server, ServerOptions};
+use of_test_support::collector::Collector;
 use of_test_support::component::{KSERVE, SCHEMATHESIS, TRITONCLIENT, python_with, require};
 
 /// A server with the model digits, that loads models for clients.
 fn server(dir: &Path) -> Server {
+    start(options_of(dir))
+}
+
+fn options_of(dir: &Path) -> ServerOptions {
     let mut options = options(&[dir]);
     options.repository.control = ControlMode::Explicit;
     options.repository.load = vec!["digits".into()];
-    start(options)
+    options
 }
 
 /// Runs a script with the ports of a server.
@@ -29,7 +35,10 @@ fn tritonclient_finds_everything_that_it_asks_for() {
     let modules = ["numpy", "tritonclient.http", "tritonclient.grpc"];
     let Some(python) = require(&TRITONCLIENT, python_with(&modules)) else { return };
     let dir = repository();
-    run(&python, "clients.py", &server(dir.path()));
+    let collector = Collector::start();
+    let mut options = options_of(dir.path());
+    options.tracer = Some(tracer(&collector));
+    run(&python, "clients.py", &start(options));
 }
 
 #[test]

@@ -10,27 +10,34 @@ use of_serving::proto::grpc_inference_service_server::GrpcInferenceServiceServer
 use of_serving::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use of_serving::proto::{self, InferTensorContents, ModelInferRequest};
 use of_serving::repository::Repository;
-use of_serving::{Core, Limits, Regions};
+use of_serving::{Core, Limits, Regions, Traces};
 use tokio_stream::StreamExt;
 use tonic::{Code, Request};
 
-type Client = GrpcInferenceServiceClient<GrpcInferenceServiceServer<Service>>;
+pub type Client = GrpcInferenceServiceClient<GrpcInferenceServiceServer<Service>>;
 
 fn client(path: &std::path::Path) -> Client {
+    client_with(path, Traces::new(None, 1)).0
+}
+
+/// A client, and what its service has.
+pub fn client_with(path: &std::path::Path, traces: Traces) -> (Client, Arc<Core>) {
     let repository = Repository::new(options(&[path]).repository, opener());
     let names = repository.announce_all().unwrap();
     repository.load_all(&names);
     wait_for("the models", || repository.is_ready());
-    let core = Core {
+    let core = Arc::new(Core {
         repository,
         regions: Regions::new(true),
         limits: Limits::default(),
         tokens: Vec::new(),
+        traces,
+        tls: false,
         clients: Arc::default(),
         draining: AtomicBool::new(false),
         connections: AtomicU64::new(0),
-    };
-    GrpcInferenceServiceClient::new(GrpcInferenceServiceServer::new(Service::new(Arc::new(core))))
+    });
+    (GrpcInferenceServiceClient::new(GrpcInferenceServiceServer::new(Service::new(Arc::clone(&core)))), core)
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -91,14 +98,17 @@ fn every_method_answers() {
         assert_eq!(c.system_shared_memory_register(register).await.unwrap_err().code(), Code::InvalidArgument);
         let status = c.system_shared_memory_status(proto::SystemSharedMemoryStatusRequest::default()).await.unwrap();
         assert!(status.into_inner().regions.is_empty());
-        assert!(
-            c.trace_setting(proto::TraceSettingRequest::default())
-                .await
-                .unwrap()
-                .into_inner()
-                .settings
-                .contains_key("trace_level")
+        let traces = c.trace_setting(proto::TraceSettingRequest::default()).await.unwrap().into_inner().settings;
+        assert_eq!(
+            (&traces["trace_level"].value, &traces["trace_rate"].value),
+            (&vec!["OFF".into()], &vec!["1".into()])
         );
+        let on = proto::trace_setting_request::SettingValue { value: vec!["TIMESTAMPS".into()] };
+        let on = proto::TraceSettingRequest { settings: [("trace_level".to_owned(), on)].into(), ..Default::default() };
+        let refused = c.trace_setting(on).await.unwrap_err();
+        assert!(refused.code() == Code::Unimplemented && refused.message().contains("no collector"), "{refused:?}");
+        let none = proto::TraceSettingRequest { model_name: "none".into(), ..Default::default() };
+        assert_eq!(c.trace_setting(none).await.unwrap_err().code(), Code::NotFound);
         assert!(
             c.log_settings(proto::LogSettingsRequest::default())
                 .await

@@ -98,7 +98,8 @@ fn mistakes_of_clients_are_errors_with_a_reason() {
         json!({"inputs": [input]})
     };
     for (request, what) in [
-        (json!([]), "not a JSON object"),
+        (json!([]), "expected a JSON object as the request"),
+        (json!({"inputs": [7]}), "expected an object as an input at line 1 column 12"),
         (json!({}), "no 'inputs'"),
         (json!({"inputs": []}), "input 'image' of model 'digits' is missing"),
         (json!({"inputs": [input, input]}), "given twice"),

@@ -12,3 +12,4 @@ mod http;
 mod lifecycle;
 mod sequences;
 mod tls;
+mod traces;

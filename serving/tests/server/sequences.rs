@@ -199,17 +199,68 @@ fn requests_of_different_sequences_are_batched() {
 }
 
 #[test]
-fn a_version_that_is_replaced_ends_its_sequences() {
+fn a_version_that_is_replaced_finishes_its_sequences() {
     let dir = sums();
     let mut options = options(&[dir.path()]);
     options.repository.control = ControlMode::Explicit;
     options.repository.load = vec!["state".into()];
     let server = start(options);
     let mut client = Client::new(&server);
-    assert_eq!(sum(&step(&mut client, "state", 1, "s", 1.0)), 1.0);
+    for id in 1..=3 {
+        assert_eq!(sum(&step(&mut client, "state", id, "s", 1.0)), 1.0);
+    }
+    // The next version doubles what it is given, before it adds it.
+    put(dir.path(), "state/2/model.plan", &text_plan(&SUM.replace("of.add %s, %x", "of.add %x, %x")));
     assert_eq!(client.post("/v2/repository/models/state/load", b"").status, 200);
-    refused(&step(&mut client, "state", 1, "", 1.0), 400, "the model was replaced");
-    assert_eq!(sum(&step(&mut client, "state", 1, "s", 1.0)), 1.0);
+    assert_eq!(client.get("/v2/models/state").json()["versions"], json!(["2"]));
+    assert_eq!(sum(&step(&mut client, "state", 1, "", 5.0)), 6.0, "it goes on where it began");
+    assert_eq!(sum(&step(&mut client, "state", 9, "s", 5.0)), 10.0, "a new one begins in the new version");
+    assert_eq!(sum(&step(&mut client, "state", 2, "s", 5.0)), 10.0, "as does one that begins again");
+    assert_eq!(sum(&step(&mut client, "state", 2, "", 7.0)), 14.0);
+    assert_eq!(sum(&step(&mut client, "state", 1, "e", 1.0)), 7.0);
+    refused(&step(&mut client, "state", 1, "", 1.0), 400, "is not in progress");
+    // Versions are replaced again while the first one still has sequences.
+    assert_eq!(client.post("/v2/repository/models/state/load", b"").status, 200);
+    assert_eq!(sum(&step(&mut client, "state", 3, "", 1.0)), 2.0);
+    assert_eq!(sum(&step(&mut client, "state", 9, "e", 1.0)), 2.0);
+    assert_eq!(sum(&step(&mut client, "state", 3, "", 1.0)), 3.0);
+    // Unloading ends the rest.
+    assert_eq!(client.post("/v2/repository/models/state/unload", b"").status, 200);
+    refused(&step(&mut client, "state", 3, "", 1.0), 404, "no model 'state'");
+    assert_eq!(client.post("/v2/repository/models/state/load", b"").status, 200);
+    refused(&step(&mut client, "state", 3, "", 1.0), 400, "the model was unloaded");
+}
+
+#[test]
+fn states_of_sequences_count_in_the_memory_budget() {
+    let dir = sums();
+    for other in ["digits", "controls"] {
+        std::fs::remove_dir_all(dir.path().join(other)).unwrap();
+    }
+    let server = start(options(&[dir.path()]));
+    let models: u64 = server.repository().ready().iter().map(|model| model.memory).sum();
+    drop(server);
+    let mut options = options(&[dir.path()]);
+    // Each state has two floats: two fit.
+    options.repository.memory = Some(models + 20);
+    options.repository.defaults.max_sequence_idle = Duration::from_millis(1500);
+    let server = start(options);
+    let mut client = Client::new(&server);
+    for model in ["state", "variable"] {
+        assert_eq!(sum(&step(&mut client, model, "a", "s", 1.0)), 1.0);
+        assert_eq!(sum(&step(&mut client, model, "b", "s", 1.0)), 1.0);
+        let full = step(&mut client, model, "c", "s", 1.0);
+        refused(&full, 429, "the state of sequence c of model");
+        assert!(full.text().contains("of the") && full.text().contains("--memory-budget"), "{}", full.text());
+        refused(&step(&mut client, model, "c", "", 1.0), 400, "is not in progress");
+        assert_eq!(sum(&step(&mut client, model, "a", "e", 1.0)), 2.0, "what needs no more goes on");
+        assert_eq!(sum(&step(&mut client, model, "c", "s", 1.0)), 1.0, "the place of the one that ended");
+        // Those that are idle free theirs.
+        wait_for("the end of idle sequences", || {
+            let text = Client::to(server.addresses().metrics.unwrap()).get("/metrics").text();
+            text.contains(&format!("of_sequences{{model=\"{model}\",version=\"1\"}} 0"))
+        });
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What tests of several crates share.
 //!
 //! - [`cargo`]: the cargo that builds what a test runs.
+//! - `collector` (feature `collector`): a collector of OpenTelemetry.
 //! - [`component`]: outside components, such as XLA's plugin; a missing one is reported, or fails the test.
 //! - [`listings`]: listings of Markdown pages, run as tests.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
@@ -13,6 +14,8 @@ pub mod aarch64;
 pub mod cargo;
 #[cfg(feature = "ops")]
 pub mod claims;
+#[cfg(feature = "collector")]
+pub mod collector;
 #[cfg(feature = "ops")]
 pub mod compare;
 pub mod component;

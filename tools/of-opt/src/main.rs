@@ -21,6 +21,11 @@ mod show;
 mod signals;
 mod signed_plan;
 mod snapshot_place;
+#[cfg(feature = "serve")]
+mod telemetry;
+#[cfg(not(feature = "serve"))]
+#[path = "no_telemetry.rs"]
+mod telemetry;
 mod trace;
 mod workload;
 
@@ -152,8 +157,12 @@ fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
     // `serve` has repositories in stores, and `train` snapshots.
     let (serves, trains) = (is(arguments.first(), "serve"), is(arguments.first(), "train"));
     for (at, argument) in arguments.iter().map(|a| a.to_string_lossy()).enumerate() {
-        let is_snapshot = at > 0 && is(arguments.get(at - 1), "--snapshot") || argument.starts_with("--snapshot=s3://");
-        if (serves || trains && is_snapshot) && argument.trim_start_matches("--snapshot=").starts_with("s3://") {
+        let is_value_of = |flag: &str| {
+            at > 0 && is(arguments.get(at - 1), flag)
+                || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))
+        };
+        let store = argument.rsplit('=').next().is_some_and(|value| value.starts_with("s3://"));
+        if store && (serves || trains && is_value_of("--snapshot")) || is_value_of("--trace-endpoint") {
             continue;
         }
         // NAME=FILE and --option=FILE hold a path as well.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
@@ -17,6 +18,7 @@ use crate::ranks::{self, Joined, RankOptions, Role};
 use crate::sandbox::Access;
 use crate::show::{self, Labels};
 use crate::signed_plan::Signed;
+use crate::telemetry::{JobTrace, TraceFlags};
 use crate::workload::workload_of;
 use crate::{exit, sandbox};
 
@@ -76,6 +78,9 @@ pub struct Run {
     /// network, and only the files that this command line names. Kernels are compiled in process, without the cache
     #[arg(long)]
     pub sandbox: bool,
+    /// Traces.
+    #[command(flatten)]
+    pub traces: TraceFlags,
     /// Ranks as processes.
     #[command(flatten)]
     pub ranks: RankOptions,
@@ -103,6 +108,10 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
     }
     if !matches!(ranks::role(&c.ranks)?, Role::All) {
         return Err(exit::usage("ranks connect to one another, which --sandbox does not allow").into());
+    }
+    #[cfg(feature = "serve")]
+    if c.traces.trace_endpoint.is_some() {
+        return Err(exit::usage("traces go over the network, which --sandbox does not allow").into());
     }
     if c.codegen.cpu_code == Some(CpuCodeArg::C) {
         return Err(exit::usage("the C compiler is another program, which --sandbox does not start").into());
@@ -138,6 +147,15 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
 /// # Errors
 /// When the inputs do not fit, something is not supported, or the run fails.
 pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
+    let job = match c.sandbox {
+        true => JobTrace::none("the sandbox has no network"),
+        false => JobTrace::begin(&c.traces, "of-opt run")?,
+    };
+    let result = run_traced(c, &job, console);
+    job.end(result)
+}
+
+fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnostics> {
     let role = ranks::role(&c.ranks)?;
     if let Role::Launcher(job) = &role {
         if is_dash(&c.model.model) {
@@ -167,7 +185,7 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
         ranks::session(&c.ranks, &role, (plan, &c.model.model), &workload.inputs, &session, &backends)?;
     let names = session.output_names();
     set_variables(&c.set, &session)?;
-    let outputs = iterate(c, &mut session, workload.inputs)
+    let outputs = iterate(c, job, &mut session, workload.inputs)
         .map_err(|errors| ranks::explained_end(&role, "start it again", errors))?;
     save_variables(&c.save, &session)?;
     // All ranks have the outputs; the first one reports them.
@@ -232,17 +250,29 @@ fn save_variables(list: &[String], session: &Session) -> Result<(), Diagnostics>
 /// The outputs of the last of all iterations; each feeds its outputs to inputs of the next.
 fn iterate(
     c: &Run,
+    job: &JobTrace,
     session: &mut Session,
     mut inputs: Vec<of_runtime::Value>,
 ) -> Result<Vec<of_runtime::Value>, Diagnostics> {
     let feeds = feeds(&c.feed, &session.output_names(), &session.input_names())?;
-    for _ in 1..c.iterations {
-        let outputs = session.run_values(inputs.clone())?;
+    let mut run = |number: usize, inputs: Vec<of_runtime::Value>| {
+        if !job.takes(number) {
+            return session.run_values(inputs);
+        }
+        session.set_profiling(true);
+        let start = Instant::now();
+        let result = session.run_values(inputs);
+        job.step("run", number, start, &session.timings());
+        session.set_profiling(false);
+        result
+    };
+    for number in 1..c.iterations {
+        let outputs = run(number - 1, inputs.clone())?;
         for (output, input) in &feeds {
             inputs[*input] = outputs[*output].clone();
         }
     }
-    session.run_values(inputs)
+    run(c.iterations - 1, inputs)
 }
 
 /// `OUTPUT=INPUT` as positions.

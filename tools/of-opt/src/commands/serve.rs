@@ -17,6 +17,7 @@ use of_serving::{
 
 use crate::arguments::Codegen;
 use crate::console::Console;
+use crate::telemetry::TraceFlags;
 use crate::{exit, quantity, signals};
 
 /// Flags.
@@ -118,6 +119,9 @@ pub struct Serve {
     /// A file with bearer tokens, one a line, of which requests must have one; health checks need none
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub token_file: Option<PathBuf>,
+    /// Traces.
+    #[command(flatten)]
+    pub traces: TraceFlags,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -196,6 +200,8 @@ fn server_options(c: &Serve) -> Result<ServerOptions, Diagnostics> {
             drain: Duration::from_secs(c.exit_timeout_secs),
             client: ClientLimits { rate: c.client_rate, concurrency: c.client_concurrency },
         },
+        tracer: c.traces.tracer()?,
+        trace_rate: c.traces.trace_rate,
         network_threads: c.network_threads,
         repository: RepositoryOptions {
             paths: c.paths.clone(),

@@ -22,6 +22,7 @@ use crate::console::Console;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
 use crate::snapshot_place::snapshot_place;
+use crate::telemetry::{JobTrace, TraceFlags};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -190,6 +191,9 @@ pub struct Train {
     /// Ranks as processes.
     #[command(flatten)]
     pub ranks: RankOptions,
+    /// Traces.
+    #[command(flatten)]
+    pub traces: TraceFlags,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -243,6 +247,12 @@ fn lora(text: &str) -> Result<(usize, f64), String> {
 /// # Errors
 /// When the model cannot be trained, or data or files do not fit.
 pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
+    let job = JobTrace::begin(&c.traces, "of-opt train")?;
+    let result = train_traced(c, &job, console);
+    job.end(result)
+}
+
+fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diagnostics> {
     for (flag, given) in [("--data", !c.data.is_empty()), ("--output", !c.output.is_empty())] {
         if !given {
             return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
@@ -310,7 +320,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     let rejoin = Rejoin { join: &join, connection: &connection };
     let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
     let data = (&data, validation.as_ref());
-    let mut training = Training::new(c, &mut trainer, data, place, zoo.as_ref(), schedule, console);
+    let mut training = Training::new((c, job), &mut trainer, data, place, zoo.as_ref(), schedule, console);
     training.train(&rejoin).map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
     connection.done()

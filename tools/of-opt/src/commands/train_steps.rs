@@ -22,6 +22,7 @@ use super::train::{Train, augmentation};
 use crate::console::Console;
 use crate::progress::Progress as Line;
 use crate::ranks::{self, JobEnd, Joined};
+use crate::telemetry::JobTrace;
 
 /// A rank, and the connection of this process as it.
 type Rank = (usize, Arc<dyn Transport>);
@@ -78,6 +79,7 @@ pub struct Rejoin<'j> {
 /// A training that is under way.
 pub struct Training<'t> {
     c: &'t Train,
+    job: &'t JobTrace,
     trainer: &'t mut Trainer,
     data: &'t Arc<Dataset>,
     validation: Option<&'t Dataset>,
@@ -146,7 +148,7 @@ impl Course {
 impl<'t> Training<'t> {
     /// A training that has not begun.
     pub fn new(
-        c: &'t Train,
+        (c, job): (&'t Train, &'t JobTrace),
         trainer: &'t mut Trainer,
         (data, validation): (&'t Arc<Dataset>, Option<&'t Dataset>),
         place: Option<SnapshotPlace>,
@@ -157,6 +159,7 @@ impl<'t> Training<'t> {
         let progress = Progress { step: 0, seed: c.seed, batch: c.batch, samples: data.len() };
         Training {
             c,
+            job,
             trainer,
             data,
             validation,
@@ -374,7 +377,15 @@ impl<'t> Training<'t> {
                 }
                 (batch, _) => batch?,
             };
+            let traced = self.job.takes(step).then(|| {
+                self.trainer.set_profiling(true);
+                Instant::now()
+            });
             let loss = self.trainer.step(batch, rate)?;
+            if let Some(start) = traced {
+                self.job.step("step", step, start, &self.trainer.timings());
+                self.trainer.set_profiling(false);
+            }
             if !loss.is_finite() {
                 let what = format!("the loss is {loss} at step {step}");
                 let hint = "try a smaller --learning-rate, --warmup, or --clip-norm";

@@ -100,6 +100,7 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
         command.env("OF_RENDEZVOUS", &address);
         command.env(PLANS, &plans.0).env(COMPILER, job.own.start.to_string());
         command.env(restart::STARTED, &begun);
+        crate::telemetry::pass_on(&mut command);
         if !given {
             command.env("OF_JOB_TOKEN", &token);
         }

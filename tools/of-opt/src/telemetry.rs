@@ -1,0 +1,145 @@
+//! Traces of this process: flags, and the spans of runs and steps with their tasks.
+
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use of_diag::{Code, Diagnostics};
+use of_driver::error;
+use of_runtime::TaskTiming;
+use of_telemetry::{KeyValue, Span, SpanKind, Status, Trace, TraceParent, Tracer, TracerOptions};
+
+/// Flags of traces.
+#[derive(Args, Debug)]
+pub struct TraceFlags {
+    /// Send traces to this collector of OpenTelemetry [default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or OTEL_EXPORTER_OTLP_ENDPOINT, if the
+    /// environment has them; no traces otherwise]. Over HTTP it is the whole URL, such as http://127.0.0.1:4318/v1/traces;
+    /// OTEL_EXPORTER_OTLP_PROTOCOL=grpc sends them over gRPC
+    #[arg(long, value_name = "URL", help_heading = "Traces")]
+    pub trace_endpoint: Option<String>,
+    /// Trace one of N requests, runs or steps
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traces", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    pub trace_rate: u64,
+}
+
+impl TraceFlags {
+    /// What sends spans, if there is a collector.
+    ///
+    /// # Errors
+    /// When a flag or variable has no meaning.
+    pub fn tracer(&self) -> Result<Option<Tracer>, Diagnostics> {
+        let options = TracerOptions { endpoint: self.trace_endpoint.clone() };
+        Tracer::start(&options).map_err(|e| error(Code::INPUT, e.to_string()).into())
+    }
+}
+
+/// The trace of a command that runs or trains: a span for the process, and one for each run or step in it.
+pub struct JobTrace {
+    traced: Option<Traced>,
+    rate: u64,
+}
+
+struct Traced {
+    tracer: Tracer,
+    trace: Trace,
+    name: &'static str,
+    start: Instant,
+}
+
+/// The span that processes of ranks continue.
+static PARENT: OnceLock<TraceParent> = OnceLock::new();
+
+/// A number of a task, run or rank.
+fn number(name: &'static str, number: usize) -> KeyValue {
+    KeyValue::new(name, i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+impl JobTrace {
+    /// Begins the trace of this process, or its part of the trace that `TRACEPARENT` names.
+    ///
+    /// # Errors
+    /// When a flag or variable has no meaning.
+    pub fn begin(flags: &TraceFlags, name: &'static str) -> Result<JobTrace, Diagnostics> {
+        let start = Instant::now();
+        let Some(tracer) = flags.tracer()? else { return Ok(JobTrace { traced: None, rate: 1 }) };
+        let trace = tracer.begin(TraceParent::of_environment().as_ref());
+        let traced = trace.map(|trace| {
+            PARENT.get_or_init(|| trace.parent());
+            Traced { tracer, trace, name, start }
+        });
+        Ok(JobTrace { traced, rate: flags.trace_rate })
+    }
+
+    /// No trace, for a reason, which is said if the environment asks for one.
+    pub fn none(why: &str) -> JobTrace {
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+        if let Some(name) = names.into_iter().find(|name| std::env::var_os(name).is_some()) {
+            tracing::warn!("{name} has no effect: {why}");
+        }
+        JobTrace { traced: None, rate: 1 }
+    }
+
+    /// Whether a run or step has a span, by its number from 0.
+    pub fn takes(&self, step: usize) -> bool {
+        self.traced.is_some() && (step as u64).is_multiple_of(self.rate)
+    }
+
+    /// A run or step that began at `start` has ended. The tasks are those of each rank in this process.
+    pub fn step(&self, name: &'static str, step: usize, start: Instant, ranks: &[(Option<usize>, Vec<TaskTiming>)]) {
+        let Some(Traced { trace, .. }) = &self.traced else { return };
+        let end = Instant::now();
+        let whole = trace.span(trace.root(), name, (start, end), vec![number("of.step", step)]);
+        for (rank, tasks) in ranks {
+            let called = || tasks.iter().filter(|task| task.calls > 0);
+            let origin = of_runtime::clock_origin();
+            let times = |task: &TaskTiming| (origin + task.start, origin + task.start + task.last);
+            let parent = match rank {
+                Some(rank) => {
+                    let first = called().map(|task| times(task).0).min().unwrap_or(start);
+                    let last = called().map(|task| times(task).1).max().unwrap_or(end);
+                    trace.span(whole, format!("rank {rank}"), (first, last), vec![number("of.rank", *rank)])
+                }
+                None => whole,
+            };
+            called().for_each(|task| task_span(trace, parent, task, times(task)));
+        }
+    }
+
+    /// The command has ended: sends what is left.
+    ///
+    /// # Errors
+    /// Those of the command.
+    pub fn end(self, result: Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+        if let Some(Traced { tracer, trace, name, start }) = self.traced {
+            let status = match &result {
+                Ok(()) => Status::Unset,
+                Err(errors) => Status::error(errors.to_string()),
+            };
+            let rank = std::env::var("OF_RANK").ok().and_then(|rank| rank.parse().ok());
+            let attributes = rank.map(|rank| number("of.rank", rank)).into_iter().collect();
+            trace.end_root(name, (SpanKind::Internal, status), (start, Instant::now()), attributes);
+            tracer.finish();
+        }
+        result
+    }
+}
+
+fn task_span(trace: &Trace, parent: Span, task: &TaskTiming, times: (Instant, Instant)) {
+    let mut attributes = vec![number("of.task", task.task)];
+    if task.calls > 1 {
+        // The span is that of the last one.
+        attributes.push(KeyValue::new("of.task.calls", i64::try_from(task.calls).unwrap_or(i64::MAX)));
+    }
+    trace.span(parent, task.name.clone(), times, attributes);
+}
+
+/// Tells a process of a rank which span it is part of.
+pub fn pass_on(command: &mut Command) {
+    let Some(parent) = PARENT.get() else { return };
+    command.env("TRACEPARENT", parent.to_string());
+    if let Some(state) = parent.state_header() {
+        command.env("TRACESTATE", state);
+    }
+}
