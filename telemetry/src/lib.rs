@@ -57,8 +57,15 @@ struct Inner {
     counts: Arc<Counts>,
     given: AtomicU64,
     endpoint: String,
-    /// Sends batches. `None` after the end.
-    _runtime: Runtime,
+    /// Sends batches. `None` only when this ends.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last owner may be a task of another runtime, which must not wait.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
 }
 
 /// A span that others name as their parent.
@@ -101,7 +108,7 @@ impl Tracer {
         let (processor, runtime) = exporter::start(options.endpoint.as_deref(), &endpoint, &variable, &counts)?;
         let scope = InstrumentationScope::builder("of-opt").with_version(env!("CARGO_PKG_VERSION")).build();
         let given = AtomicU64::new(0);
-        let inner = Inner { processor, sampling, scope, counts, given, endpoint, _runtime: runtime };
+        let inner = Inner { processor, sampling, scope, counts, given, endpoint, runtime: Some(runtime) };
         Ok(Some(Tracer { inner: Arc::new(inner) }))
     }
 
@@ -226,5 +233,18 @@ impl Trace {
             Some(later) => time + later,
             None => time - instant.duration_since(at),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_of_another_runtime_may_own_the_last_tracer() {
+        let options = TracerOptions { endpoint: Some("http://127.0.0.1:1/v1/traces".into()) };
+        let tracer = Tracer::start(&options).unwrap().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(runtime.spawn(async move { drop(tracer) })).unwrap();
     }
 }
