@@ -262,6 +262,9 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
     }
     let mut options = options(c)?;
     let zoo = zoo::named(&c.model.model)?;
+    if let Some(zoo) = &zoo {
+        options.frozen.extend(zoo.spec.model.frozen.iter().map(|pattern| (*pattern).to_owned()));
+    }
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
     let wanted = columns(&model, &options).map_err(|errors| match &zoo {
         Some(zoo) => hinted(errors, &format!("the loss of '{}' is {}", zoo.spec.model.name, zoo.spec.model.loss)),
