@@ -11,6 +11,8 @@ mod encoded;
 mod events;
 mod example;
 mod idx;
+mod lazy;
+mod parquet_file;
 mod patterns;
 mod precision;
 mod rank_plans;
@@ -18,6 +20,7 @@ mod schedule;
 mod sessions;
 mod snapshot;
 mod stack;
+mod text;
 mod tfrecord;
 mod webdataset;
 
@@ -28,7 +31,7 @@ use std::sync::Arc;
 pub use adapters::Lora;
 pub use augmentation::{Augmentation, Draw};
 pub use batches::Batches;
-pub use data::{ColumnSpec, Dataset};
+pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
@@ -46,6 +49,7 @@ pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
 pub use snapshot::Progress;
+pub use text::{TextOptions, TextSamples};
 
 use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
@@ -592,8 +596,13 @@ fn number(value: &Value) -> Result<f64, Diagnostics> {
 /// The order of samples in an epoch: the same for one seed on every machine.
 pub fn sample_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
-    fastrand::Rng::with_seed(seed ^ (epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).shuffle(&mut order);
+    random_of(seed, epoch).shuffle(&mut order);
     order
+}
+
+/// The random numbers of the order of an epoch.
+fn random_of(seed: u64, epoch: usize) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed ^ (epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, Trainer, sample_order,
+    Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, Trainer,
 };
 use of_driver::zoo::ZooModel;
 use of_driver::{Observer, count, error};
@@ -346,7 +346,7 @@ impl<'t> Training<'t> {
         let seed = self.course.progress.seed;
         let order = match c.no_shuffle {
             true => (0..self.data.len()).collect(),
-            false => sample_order(self.data.len(), seed, epoch),
+            false => self.data.order(seed, epoch),
         };
         let line = self.line();
         let changes = augmentation(c);
