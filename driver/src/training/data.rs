@@ -10,8 +10,10 @@ use of_passes::specialize::Bindings;
 use super::augmentation::Draw;
 use super::encoded::{EncodedImage, EncodedImages};
 use super::lazy::LazyColumn;
+use super::mixup::{self, Probabilities};
+use super::order::{random_of, sample_order};
 use super::text::{self, TextOptions};
-use super::{example, idx, parquet_file, random_of, sample_order, webdataset};
+use super::{example, idx, parquet_file, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -242,7 +244,7 @@ impl Dataset {
     /// The columns that are wanted, in their types.
     fn assembled(found: &[Column], wanted: &[ColumnSpec], classes: Vec<String>) -> Result<Dataset, Diagnostics> {
         let mut columns = Vec::with_capacity(wanted.len());
-        for spec in wanted {
+        for (i, spec) in wanted.iter().enumerate() {
             let mut own = found.iter().filter(|column| column.name == spec.name);
             let Some(column) = own.next() else {
                 let known: Vec<&str> = found.iter().map(|column| column.name.as_str()).collect();
@@ -252,7 +254,9 @@ impl Dataset {
             if own.next().is_some() {
                 return Err(error(Code::INPUT, format!("the data has values for '{}' twice", spec.name)).into());
             }
-            columns.push(Column { name: spec.name.clone(), values: fitted(column, spec)? });
+            let classes = if i + 1 == wanted.len() { probabilities(column, spec)? } else { None };
+            let values = classes.map_or_else(|| fitted(column, spec), Ok)?;
+            columns.push(Column { name: spec.name.clone(), values });
         }
         let len = columns.first().map_or(0, |column| column.values.len());
         if let Some(other) = columns.iter().find(|column| column.values.len() != len) {
@@ -353,8 +357,19 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::batch`].
     pub fn batch_with(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+        let mixup = draw.and_then(|draw| Some((draw, draw.mixup?)));
+        let weights = mixup
+            .map(|(draw, alpha)| samples.iter().map(|sample| mixup::weight(draw, alpha, *sample)).collect::<Vec<_>>());
         let one = |column: &Column| {
-            let bytes = column.values.gather(samples, draw)?;
+            let mut bytes = column.values.gather(samples, draw)?;
+            match &weights {
+                Some(weights) if column.values.dtype() == DType::F32 => mixup::mix(&mut bytes, weights),
+                Some(_) => {
+                    let what = format!("'{}' is {}, and mixed samples are f32", column.name, column.values.dtype());
+                    return Err(error(Code::INPUT, what).into());
+                }
+                None => {}
+            }
             let dims = std::iter::once(samples.len()).chain(column.values.sample_dims().iter().copied());
             let dims: Vec<i64> = dims.map(|d| d as i64).collect();
             let dtype = of_codegen::physical::element_type(column.values.dtype());
@@ -495,6 +510,18 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
 
 fn not_samples(path: &Path) -> Diagnostics {
     error(Code::INPUT, format!("'{}' holds no tensor", path.display())).into()
+}
+
+/// Whole numbers as probabilities, where the labels are numbers of several classes.
+fn probabilities(column: &Column, spec: &ColumnSpec) -> Result<Option<Values>, Diagnostics> {
+    let Values::Numbers(numbers) = &column.values else { return Ok(None) };
+    let ty = spec.ty.as_tensor().filter(|t| t.dtype == DType::F32).and_then(|t| t.shape.as_ref());
+    let Some([_, count]) = ty.map(Vec::as_slice) else { return Ok(None) };
+    let count = count.as_const().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 1);
+    match count.filter(|_| numbers.dtype().is_int() && numbers.dims().len() == 1) {
+        Some(count) => Ok(Some(Values::Lazy(LazyColumn::new(Probabilities::new(&spec.name, numbers, count)?)))),
+        None => Ok(None),
+    }
 }
 
 /// The values of a column in the type of its input.

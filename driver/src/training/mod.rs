@@ -12,6 +12,8 @@ mod events;
 mod example;
 mod idx;
 mod lazy;
+mod mixup;
+mod order;
 mod parquet_file;
 mod patterns;
 mod precision;
@@ -45,6 +47,7 @@ use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 pub use of_runtime::{Note, Recovery};
 use of_runtime::{RankVariables, StateCopies, Value};
+pub use order::sample_order;
 pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
@@ -142,6 +145,7 @@ pub struct Trainer {
     reopen: (SessionOptions, Backends),
     snapshots: SnapshotWriter,
     has_classes: bool,
+    axis_of_probabilities: Option<i64>,
     batch: usize,
 }
 
@@ -311,6 +315,7 @@ impl Trainer {
             reopen: (session, backends),
             snapshots: SnapshotWriter::default(),
             has_classes: options.loss.has_classes(),
+            axis_of_probabilities: options.loss.axis_of_probabilities(),
             batch: options.batch,
         })
     }
@@ -363,7 +368,7 @@ impl Trainer {
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
             let batch = data.batch(&(start..start + samples).collect::<Vec<_>>())?;
-            labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| t.dims().iter().product::<i64>() as usize);
+            labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| self.labels_of(t.dims()));
             let outputs = self.sessions.evaluate(samples, batch)?;
             loss += number(&outputs[0])? * samples as f64;
             if self.has_classes {
@@ -374,6 +379,13 @@ impl Trainer {
         }
         let accuracy = self.has_classes.then(|| correct / labels.max(1) as f64);
         Ok(Evaluation { loss: loss / data.len() as f64, accuracy })
+    }
+
+    /// The number of labels of these extents.
+    fn labels_of(&self, dims: &[i64]) -> usize {
+        let all = dims.iter().product::<i64>() as usize;
+        let axis = self.axis_of_probabilities.and_then(|axis| of_ops::shape::axis(axis, dims.len()).ok());
+        axis.map_or(all, |axis| all / (dims[axis] as usize).max(1))
     }
 
     /// The model with the parameters as they are now.
@@ -591,28 +603,4 @@ fn number(value: &Value) -> Result<f64, Diagnostics> {
     let single = tensor.and_then(of_runtime::Tensor::to_elements::<f32>).and_then(|v| v.first().map(|x| f64::from(*x)));
     let double = || tensor.and_then(of_runtime::Tensor::to_elements::<f64>).and_then(|v| v.first().copied());
     single.or_else(double).ok_or_else(|| error(Code::RUN, "the loss is no f32 or f64").into())
-}
-
-/// The order of samples in an epoch: the same for one seed on every machine.
-pub fn sample_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..samples).collect();
-    random_of(seed, epoch).shuffle(&mut order);
-    order
-}
-
-/// The random numbers of the order of an epoch.
-fn random_of(seed: u64, epoch: usize) -> fastrand::Rng {
-    fastrand::Rng::with_seed(seed ^ (epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sample_order_depends_on_seed_and_epoch_alone() {
-        assert_eq!(sample_order(100, 3, 1), sample_order(100, 3, 1));
-        assert_ne!(sample_order(100, 3, 1), sample_order(100, 3, 2));
-        assert_ne!(sample_order(100, 3, 1), sample_order(100, 4, 1));
-    }
 }

@@ -281,7 +281,7 @@ fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Result<Vec<us
         shape.iter().skip(1).map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect();
     let product: usize = known.iter().flatten().product();
     let open = known.iter().filter(|d| d.is_none()).count();
-    if open > 1 || product == 0 || each % product != 0 || (open == 0 && product != each) {
+    if open > 1 || product == 0 || !each.is_multiple_of(product) || (open == 0 && product != each) {
         let what = format!("a row has {each} numbers for '{}', and the input is {}", spec.name, spec.ty);
         return Err(error(Code::INPUT, what).into());
     }
@@ -476,7 +476,7 @@ mod tests {
             assert_eq!(groups.len(), 2, "{window:?}");
         }
         let whole = read(&[&path], &wanted, 1 << 20).unwrap();
-        assert_eq!(whole.order(3, 1), super::super::sample_order(32, 3, 1));
+        assert_eq!(whole.order(3, 1), super::super::order::sample_order(32, 3, 1));
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn parts(wanted: &[ColumnSpec]) -> Result<(Vec<(usize, Part)>, bool), Diagnostic
         };
         if part == Part::Ids && out.iter().any(|(_, part)| *part == Part::Ids) {
             let what = format!("texts are for one input of tokens, and '{}' is another", spec.name);
-            let hint = "beside tokens, inputs may be called attention_mask and token_type_ids";
+            let hint = "other inputs than tokens may be called attention_mask and token_type_ids";
             return Err(error(Code::INPUT, what).hint(hint).into());
         }
         out.push((i, part));
@@ -311,7 +311,7 @@ mod tests {
     use of_ir::{Dim, Type};
 
     use super::super::data::{DataOptions, Dataset};
-    use super::super::sample_order;
+    use super::super::order::sample_order;
     use super::*;
 
     /// A tokenizer of words and spaces.

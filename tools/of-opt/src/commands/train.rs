@@ -55,6 +55,9 @@ pub struct Train {
     /// Change brightness, contrast and saturation of training images by factors from 1 - X to 1 + X: 0.4
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Random changes of training images")]
     pub color_jitter: Option<f64>,
+    /// Train on sums of two samples and of their labels, weighted by a number of Beta(ALPHA, ALPHA): 0.2. Classes become probabilities
+    #[arg(long, value_name = "ALPHA", value_parser = positive, help_heading = "Random changes of training images")]
+    pub mixup: Option<f64>,
     /// Texts of FILE.txt, or of FILE.jsonl with one in each line, as tokens of this tokenizer.json
     #[arg(long, value_name = "FILE.json", requires = "sequence_length", help_heading = "Texts")]
     pub tokenizer: Option<PathBuf>,
@@ -305,7 +308,8 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
         Some(zoo) => hinted(errors, &format!("the loss of '{}' is {}", zoo.spec.model.name, zoo.spec.model.loss)),
         None => errors,
     })?;
-    let reading = DataOptions { images: image_options(&c.image_mean, &c.image_std)?, text: text_options(c) };
+    let images = image_options(&c.image_mean, &c.image_std)?;
+    let reading = DataOptions { images, text: text_options(c), ..DataOptions::default() };
     let progress = console.progress("reading data");
     let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &reading)?;
     let data = Arc::new(data);
@@ -391,8 +395,13 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         Loss::CosineEmbedding { margin } => *margin = c.margin,
         _ => {}
     }
+    if c.mixup.is_some() && matches!(loss, Loss::CrossEntropy { .. }) {
+        loss = Loss::SoftCrossEntropy { smoothing: 0.0, axis: 1 };
+    }
     match &mut loss {
-        Loss::CrossEntropy { smoothing, axis, .. } => (*smoothing, *axis) = (c.label_smoothing, c.class_axis),
+        Loss::CrossEntropy { smoothing, axis, .. } | Loss::SoftCrossEntropy { smoothing, axis } => {
+            (*smoothing, *axis) = (c.label_smoothing, c.class_axis)
+        }
         _ if c.label_smoothing != 0.0 || c.class_axis != 1 => {
             let what = format!("--label-smoothing and --class-axis have no effect on the loss {}", c.loss);
             return Err(error(Code::INPUT, what).into());

@@ -350,7 +350,8 @@ impl<'t> Training<'t> {
         };
         let line = self.line();
         let changes = augmentation(c);
-        let draw = (!changes.is_none()).then_some(Draw { augmentation: changes, seed, epoch });
+        let is_changed = !changes.is_none() || c.mixup.is_some();
+        let draw = is_changed.then_some(Draw { augmentation: changes, mixup: c.mixup, seed, epoch });
         let mut batches = Batches::new(self.data, &order[done * c.batch..], c.batch, draw)?;
         for batch in &mut batches {
             let step = self.course.progress.step;
