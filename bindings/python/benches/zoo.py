@@ -471,7 +471,85 @@ def ssd_resnet34():
                 ["--loss", "output"], lambda module, inputs: list(module(*inputs.values())))  # fmt: skip
 
 
-CASES = [resnet50, bert, gpt2, ncf, wide_deep, dlrm, transformer, arcface_resnet50, ssd_resnet34]
+def mask_rcnn():
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+    from torchvision.models.detection.backbone_utils import BackboneWithFPN
+    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+    from torchvision.models.detection.image_list import ImageList
+    from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+    from torchvision.models.resnet import Bottleneck, ResNet
+    from torchvision.ops import FrozenBatchNorm2d
+
+    channels, hidden, classes, size, most = 32, 64, 4, 256, 12
+    body = ResNet(Bottleneck, [1, 1, 1, 1], norm_layer=FrozenBatchNorm2d)
+    layers = {f"layer{i + 1}": str(i) for i in range(4)}
+    backbone = BackboneWithFPN(body, layers, [256, 512, 1024, 2048], channels)
+    sides = ((32,), (64,), (96,), (128,), (192,))
+    # All anchors and proposals are samples, so that none is drawn at random.
+    module = MaskRCNN(
+        backbone, rpn_anchor_generator=AnchorGenerator(sides, ((0.5, 1.0, 2.0),) * 5),
+        rpn_pre_nms_top_n_train=60, rpn_pre_nms_top_n_test=50, rpn_post_nms_top_n_train=40, rpn_post_nms_top_n_test=30,
+        rpn_batch_size_per_image=100000, box_batch_size_per_image=1000, box_detections_per_img=most,
+        box_head=TwoMLPHead(channels * 49, hidden), box_predictor=FastRCNNPredictor(hidden, classes),
+        mask_head=MaskRCNNHeads(channels, (channels,) * 4, 1), mask_predictor=MaskRCNNPredictor(channels, channels, classes),
+    )  # fmt: skip
+    for part in module.modules():
+        if isinstance(part, FrozenBatchNorm2d):
+            for buffer in part.buffers():
+                buffer += 0.1 * torch.rand_like(buffer)
+    # First values of the head give all anchors almost the same score, whose order is that of rounding.
+    module.rpn.head.cls_logits.weight.data *= 100
+    module.rpn.head.bbox_pred.weight.data *= 5
+    module.roi_heads.box_predictor.cls_score.weight.data *= 5
+
+    corner = torch.rand(2, 3, 2, dtype=torch.float64) * 120
+    boxes = torch.cat([corner, corner + 20 + 110 * torch.rand(2, 3, 2, dtype=torch.float64)], dim=2).float()
+    labels = torch.tensor([[1, 2, 3], [2, 3, 0]])
+    masks = torch.zeros(2, 3, size, size, dtype=torch.uint8)
+    for image in range(2):
+        for i, (left, top, right, bottom) in enumerate(boxes[image].round().long().tolist()):
+            masks[image, i, top:bottom, left:right] = 1
+            masks[image, i, top : top + 10, left : left + 10] = 0
+    data = {"image": torch.randn(2, 3, size, size)}
+
+    def parts(module, image):
+        return ImageList(image, [(size, size)] * len(image)), module.backbone(image)
+
+    def loss(module, inputs, labels):
+        targets = [
+            {"boxes": b[own > 0], "labels": own[own > 0], "masks": m[own > 0]}
+            for b, own, m in zip(labels["boxes"], labels["labels"], labels["masks"], strict=True)
+        ]
+        images, maps = parts(module, inputs["image"])
+        proposals, first = module.rpn(images, maps, targets)
+        _, second = module.roi_heads(maps, proposals, images.image_sizes, targets)
+        return sum(first.values()) + sum(second.values())
+
+    def outputs(module, inputs):
+        images, maps = parts(module, inputs["image"])
+        proposals, _ = module.rpn(images, maps)
+        found, _ = module.roi_heads(maps, proposals, images.image_sizes)
+        out = []
+        for name, filler in [("boxes", [0.0, 0.0, 1.0, 1.0]), ("labels", 0), ("scores", 0.0), ("masks", None)]:
+            rows = []
+            for own in found:
+                values = own[name].squeeze(1) if name == "masks" else own[name]
+                rest = most - len(values)
+                # Masks that fill lists up are of no detection.
+                more = torch.zeros(rest, 28, 28) if filler is None else torch.tensor([filler] * rest).reshape(rest, *values.shape[1:])
+                rows.append(torch.cat([values, more.to(values)]))
+            out.append(torch.stack(rows))
+        return out
+
+    settings = (
+        f"layers=1-1-1-1,channels={channels},hidden={hidden},classes={classes},size={size},anchors=32-64-96-128-192,candidates=60,"
+        f"proposals=40,test_candidates=50,test_proposals=30,anchor_samples=100000,box_samples=1000,detections={most},objects=3"
+    )
+    return Case(settings, module, data, {"boxes": boxes, "labels": labels, "masks": masks}, loss, ["--loss", "output"], outputs)
+
+
+CASES = [resnet50, bert, gpt2, ncf, wide_deep, dlrm, transformer, arcface_resnet50, ssd_resnet34, mask_rcnn]
 
 
 def run(of_opt, arguments, folder):

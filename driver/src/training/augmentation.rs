@@ -40,6 +40,8 @@ impl Augmentation {
 pub struct Draw {
     /// What changes.
     pub augmentation: Augmentation,
+    /// Mixes each sample of a batch, f32, with another one, by weights of Beta(alpha, alpha) for this alpha.
+    pub mixup: Option<f64>,
     /// Gives the random numbers, with the epoch and the number of the sample.
     pub seed: u64,
     /// The epoch.
@@ -47,12 +49,17 @@ pub struct Draw {
 }
 
 impl Draw {
+    /// The random numbers of a sample, for one purpose.
+    pub(crate) fn random(&self, sample: usize, purpose: u64) -> fastrand::Rng {
+        let mixed = self.seed ^ (self.epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let sample = (sample as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
+        fastrand::Rng::with_seed(mixed.rotate_left(32) ^ sample ^ purpose)
+    }
+
     /// What is shown of an image of this size. The crop is that of "Going deeper with convolutions" (Szegedy et al., 2014), as common
     /// training recipes have it: ten tries, then the largest centred part of allowed sides.
     pub(crate) fn view(&self, sample: usize, width: usize, height: usize) -> View {
-        let mixed = self.seed ^ (self.epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut random =
-            fastrand::Rng::with_seed(mixed.rotate_left(32) ^ (sample as u64).wrapping_mul(0xd1b5_4a32_d192_ed03));
+        let mut random = self.random(sample, 0);
         let Augmentation { crop, flip, colours } = self.augmentation;
         let crop = crop.map(|least| part(&mut random, least, width as f64, height as f64));
         let flipped = flip && random.bool();
@@ -88,7 +95,7 @@ mod tests {
     #[test]
     fn views_depend_on_seed_epoch_and_sample_alone_and_stay_in_the_image() {
         let augmentation = Augmentation { crop: Some(0.08), flip: true, colours: Some(0.4) };
-        let draw = |seed, epoch| Draw { augmentation, seed, epoch };
+        let draw = |seed, epoch| Draw { augmentation, mixup: None, seed, epoch };
         let text = |draw: Draw, sample| format!("{:?}", draw.view(sample, 500, 375));
         assert_eq!(text(draw(1, 2), 3), text(draw(1, 2), 3));
         for other in [text(draw(2, 2), 3), text(draw(1, 3), 3), text(draw(1, 2), 4)] {

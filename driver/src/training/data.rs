@@ -9,7 +9,11 @@ use of_passes::specialize::Bindings;
 
 use super::augmentation::Draw;
 use super::encoded::{EncodedImage, EncodedImages};
-use super::{example, idx, webdataset};
+use super::lazy::LazyColumn;
+use super::mixup::{self, Probabilities};
+use super::order::{random_of, sample_order};
+use super::text::{self, TextOptions};
+use super::{example, idx, parquet_file, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -28,6 +32,8 @@ pub(super) enum Values {
     Numbers(Tensor),
     /// Images that are decoded when a batch needs them.
     Images(EncodedImages),
+    /// Samples that are made when a batch needs them.
+    Lazy(LazyColumn),
 }
 
 impl Values {
@@ -36,6 +42,7 @@ impl Values {
         match self {
             Values::Numbers(tensor) => tensor.dims().first().copied().unwrap_or(0),
             Values::Images(images) => images.len(),
+            Values::Lazy(lazy) => lazy.len(),
         }
     }
 
@@ -44,6 +51,7 @@ impl Values {
         match self {
             Values::Numbers(tensor) => tensor.dims().get(1..).unwrap_or(&[]),
             Values::Images(images) => images.dims(),
+            Values::Lazy(lazy) => lazy.dims(),
         }
     }
 
@@ -51,6 +59,7 @@ impl Values {
         match self {
             Values::Numbers(tensor) => tensor.dtype(),
             Values::Images(images) => images.dtype(),
+            Values::Lazy(lazy) => lazy.dtype(),
         }
     }
 
@@ -61,6 +70,7 @@ impl Values {
                 numbers(tensor.dtype(), samples.len(), self.sample_dims(), self.gather(samples, None)?)
             }
             Values::Images(images) => Ok(Values::Images(images.select(samples))),
+            Values::Lazy(lazy) => Ok(Values::Lazy(lazy.select(samples))),
         }
     }
 
@@ -69,6 +79,7 @@ impl Values {
         let tensor = match self {
             Values::Numbers(tensor) => tensor,
             Values::Images(images) => return images.decode(samples, draw),
+            Values::Lazy(lazy) => return lazy.gather(samples),
         };
         let missing = || Diagnostics::from(error(Code::INPUT, "the data has no such samples"));
         let bytes: &[u8] = tensor.bytes().ok_or_else(missing)?;
@@ -86,6 +97,23 @@ fn numbers(dtype: DType, samples: usize, sample: &[usize], bytes: Vec<u8>) -> Re
     let dims = std::iter::once(samples).chain(sample.iter().copied()).collect();
     let tensor = Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes));
     Ok(Values::Numbers(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?))
+}
+
+/// How files of data are read.
+#[derive(Clone, Debug)]
+pub struct DataOptions {
+    /// Normalisation of images.
+    pub images: ImageOptions,
+    /// How texts become samples.
+    pub text: Option<TextOptions>,
+    /// Bytes of a column of a Parquet file that stay in memory.
+    pub cached_bytes: usize,
+}
+
+impl Default for DataOptions {
+    fn default() -> DataOptions {
+        DataOptions { images: ImageOptions::default(), text: None, cached_bytes: 256 << 20 }
+    }
 }
 
 /// Samples, the first axis of every column.
@@ -114,6 +142,7 @@ impl Dataset {
     /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
     /// - `FILE.tar`: a WebDataset;
+    /// - `FILE.parquet`: columns by the names of inputs, read as needed;
     /// - `DIR`: a folder of images for each class, in the order of their names.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
@@ -123,7 +152,17 @@ impl Dataset {
     /// # Errors
     /// When a file cannot be read or is for no input, one is missing, or columns have different lengths.
     pub fn read(files: &[OsString], wanted: &[ColumnSpec], images: &ImageOptions) -> Result<Dataset, Diagnostics> {
+        Dataset::read_with(files, wanted, &DataOptions { images: images.clone(), ..DataOptions::default() })
+    }
+
+    /// As [`Dataset::read`], also of texts: `FILE.txt`, and `FILE.jsonl` with a text in each line.
+    ///
+    /// # Errors
+    /// As [`Dataset::read`], and when texts have no tokenizer.
+    pub fn read_with(files: &[OsString], wanted: &[ColumnSpec], options: &DataOptions) -> Result<Dataset, Diagnostics> {
+        let images = &options.images;
         let (mut found, mut classes): (Vec<Column>, Vec<String>) = Default::default();
+        let mut texts = Vec::new();
         for file in files {
             match source(file, wanted)? {
                 Source::Array { name, path } if idx::is_idx(&path) => {
@@ -164,11 +203,30 @@ impl Dataset {
                     found.extend(arrays.into_iter().map(column));
                 }
                 Source::Table(path) => found.extend(table(&path, wanted)?),
+                Source::Text(path) => texts.push(path),
+                Source::Parquet(path) if options.text.is_some() => texts.push(path),
+                Source::Parquet(path) => {
+                    for (name, values) in parquet_file::read(&path, wanted, options.cached_bytes)? {
+                        join(&mut found, &name, values)?;
+                    }
+                }
                 Source::Images(path) => {
                     let names = image_folders(&path, wanted, images, &mut found)?;
                     classes = names;
                 }
             }
+        }
+        if let Some(first) = texts.first() {
+            let Some(options) = &options.text else {
+                let what = format!("'{}' has texts, and there is no tokenizer", first.display());
+                return Err(error(Code::INPUT, what).hint("give --tokenizer and --sequence-length").into());
+            };
+            for (name, values) in text::read(&texts, wanted, options)? {
+                join(&mut found, &name, values)?;
+            }
+        } else if options.text.is_some() {
+            let what = "a tokenizer is given, and the data has no texts: FILE.txt or FILE.jsonl";
+            return Err(error(Code::INPUT, what).into());
         }
         Dataset::assembled(&found, wanted, classes)
     }
@@ -186,7 +244,7 @@ impl Dataset {
     /// The columns that are wanted, in their types.
     fn assembled(found: &[Column], wanted: &[ColumnSpec], classes: Vec<String>) -> Result<Dataset, Diagnostics> {
         let mut columns = Vec::with_capacity(wanted.len());
-        for spec in wanted {
+        for (i, spec) in wanted.iter().enumerate() {
             let mut own = found.iter().filter(|column| column.name == spec.name);
             let Some(column) = own.next() else {
                 let known: Vec<&str> = found.iter().map(|column| column.name.as_str()).collect();
@@ -196,7 +254,9 @@ impl Dataset {
             if own.next().is_some() {
                 return Err(error(Code::INPUT, format!("the data has values for '{}' twice", spec.name)).into());
             }
-            columns.push(Column { name: spec.name.clone(), values: fitted(column, spec)? });
+            let classes = if i + 1 == wanted.len() { probabilities(column, spec)? } else { None };
+            let values = classes.map_or_else(|| fitted(column, spec), Ok)?;
+            columns.push(Column { name: spec.name.clone(), values });
         }
         let len = columns.first().map_or(0, |column| column.values.len());
         if let Some(other) = columns.iter().find(|column| column.values.len() != len) {
@@ -229,6 +289,27 @@ impl Dataset {
     /// Whether it has images, which a batch decodes.
     pub fn has_images(&self) -> bool {
         self.columns.iter().any(|column| matches!(column.values, Values::Images(_)))
+    }
+
+    /// The order of the samples in an epoch: a function of seed and epoch. Where the data is larger than what of it stays in memory, parts
+    /// of the files are shuffled, and samples within as many of them as stay.
+    pub fn order(&self, seed: u64, epoch: usize) -> Vec<usize> {
+        let groups = self.columns.iter().filter_map(|column| match &column.values {
+            Values::Lazy(lazy) => lazy.groups(),
+            _ => None,
+        });
+        let Some(mut groups) = groups.min_by_key(|groups| groups.at_once) else {
+            return sample_order(self.len, seed, epoch);
+        };
+        let mut random = random_of(seed, epoch);
+        random.shuffle(&mut groups.samples);
+        let mut out = Vec::with_capacity(self.len);
+        for together in groups.samples.chunks(groups.at_once) {
+            let mut samples = together.concat();
+            random.shuffle(&mut samples);
+            out.extend(samples);
+        }
+        out
     }
 
     /// Number of samples.
@@ -276,8 +357,19 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::batch`].
     pub fn batch_with(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+        let mixup = draw.and_then(|draw| Some((draw, draw.mixup?)));
+        let weights = mixup
+            .map(|(draw, alpha)| samples.iter().map(|sample| mixup::weight(draw, alpha, *sample)).collect::<Vec<_>>());
         let one = |column: &Column| {
-            let bytes = column.values.gather(samples, draw)?;
+            let mut bytes = column.values.gather(samples, draw)?;
+            match &weights {
+                Some(weights) if column.values.dtype() == DType::F32 => mixup::mix(&mut bytes, weights),
+                Some(_) => {
+                    let what = format!("'{}' is {}, and mixed samples are f32", column.name, column.values.dtype());
+                    return Err(error(Code::INPUT, what).into());
+                }
+                None => {}
+            }
             let dims = std::iter::once(samples.len()).chain(column.values.sample_dims().iter().copied());
             let dims: Vec<i64> = dims.map(|d| d as i64).collect();
             let dtype = of_codegen::physical::element_type(column.values.dtype());
@@ -319,6 +411,8 @@ enum Source {
     Cifar(PathBuf),
     Records(PathBuf),
     WebDataset(PathBuf),
+    Text(PathBuf),
+    Parquet(PathBuf),
 }
 
 /// Adds samples behind those of the same input.
@@ -329,6 +423,7 @@ fn join(found: &mut Vec<Column>, name: &str, values: Values) -> Result<(), Diagn
     };
     match (&mut column.values, values) {
         (Values::Images(before), Values::Images(after)) => before.extend(after),
+        (Values::Lazy(before), Values::Lazy(after)) => before.extend(name, &after),
         (Values::Numbers(before), Values::Numbers(after))
             if before.dtype() == after.dtype() && before.dims().get(1..) == after.dims().get(1..) =>
         {
@@ -344,6 +439,7 @@ fn join(found: &mut Vec<Column>, name: &str, values: Values) -> Result<(), Diagn
             let kind = |values: &Values| match values {
                 Values::Numbers(_) => format!("{} {:?}", values.dtype(), values.sample_dims()),
                 Values::Images(_) => "images".to_owned(),
+                Values::Lazy(_) => format!("{} {:?}, read as needed,", values.dtype(), values.sample_dims()),
             };
             let what =
                 format!("the samples of '{name}' are {} in one file and {} in another", kind(before), kind(&after));
@@ -398,10 +494,14 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
         Ok(Source::Records(path))
     } else if path.is_file() && webdataset::is_webdataset(&path) {
         Ok(Source::WebDataset(path))
+    } else if path.is_file() && text::is_text(&path) {
+        Ok(Source::Text(path))
+    } else if path.is_file() && parquet_file::is_parquet(&path) {
+        Ok(Source::Parquet(path))
     } else if path.is_dir() {
         Ok(Source::Images(path))
     } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
         Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
     } else {
         Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())
@@ -410,6 +510,18 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
 
 fn not_samples(path: &Path) -> Diagnostics {
     error(Code::INPUT, format!("'{}' holds no tensor", path.display())).into()
+}
+
+/// Whole numbers as probabilities, where the labels are numbers of several classes.
+fn probabilities(column: &Column, spec: &ColumnSpec) -> Result<Option<Values>, Diagnostics> {
+    let Values::Numbers(numbers) = &column.values else { return Ok(None) };
+    let ty = spec.ty.as_tensor().filter(|t| t.dtype == DType::F32).and_then(|t| t.shape.as_ref());
+    let Some([_, count]) = ty.map(Vec::as_slice) else { return Ok(None) };
+    let count = count.as_const().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 1);
+    match count.filter(|_| numbers.dtype().is_int() && numbers.dims().len() == 1) {
+        Some(count) => Ok(Some(Values::Lazy(LazyColumn::new(Probabilities::new(&spec.name, numbers, count)?)))),
+        None => Ok(None),
+    }
 }
 
 /// The values of a column in the type of its input.

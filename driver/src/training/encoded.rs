@@ -233,7 +233,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data = folders(dir.path());
         let augmentation = Augmentation { flip: true, ..Augmentation::default() };
-        let draw = |epoch| Draw { augmentation, seed: 3, epoch };
+        let draw = |epoch| Draw { augmentation, mixup: None, seed: 3, epoch };
         let whole = pixels(&data.batch_with(&[0, 1, 2, 3, 4, 5], Some(&draw(1))).unwrap());
         for i in 0..6 {
             let own = pixels(&data.batch_with(&[i], Some(&draw(1))).unwrap());

@@ -11,6 +11,10 @@ mod encoded;
 mod events;
 mod example;
 mod idx;
+mod lazy;
+mod mixup;
+mod order;
+mod parquet_file;
 mod patterns;
 mod precision;
 mod rank_plans;
@@ -18,6 +22,7 @@ mod schedule;
 mod sessions;
 mod snapshot;
 mod stack;
+mod text;
 mod tfrecord;
 mod webdataset;
 
@@ -28,7 +33,7 @@ use std::sync::Arc;
 pub use adapters::Lora;
 pub use augmentation::{Augmentation, Draw};
 pub use batches::Batches;
-pub use data::{ColumnSpec, Dataset};
+pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
@@ -42,10 +47,12 @@ use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 pub use of_runtime::{Note, Recovery};
 use of_runtime::{RankVariables, StateCopies, Value};
+pub use order::sample_order;
 pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
 pub use snapshot::{Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
+pub use text::{TextOptions, TextSamples};
 
 use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
@@ -138,6 +145,7 @@ pub struct Trainer {
     reopen: (SessionOptions, Backends),
     snapshots: Snapshots,
     has_classes: bool,
+    axis_of_probabilities: Option<i64>,
     batch: usize,
 }
 
@@ -307,6 +315,7 @@ impl Trainer {
             reopen: (session, backends),
             snapshots: Snapshots::default(),
             has_classes: options.loss.has_classes(),
+            axis_of_probabilities: options.loss.axis_of_probabilities(),
             batch: options.batch,
         })
     }
@@ -369,7 +378,7 @@ impl Trainer {
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
             let batch = data.batch(&(start..start + samples).collect::<Vec<_>>())?;
-            labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| t.dims().iter().product::<i64>() as usize);
+            labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| self.labels_of(t.dims()));
             let outputs = self.sessions.evaluate(samples, batch)?;
             loss += number(&outputs[0])? * samples as f64;
             if self.has_classes {
@@ -380,6 +389,13 @@ impl Trainer {
         }
         let accuracy = self.has_classes.then(|| correct / labels.max(1) as f64);
         Ok(Evaluation { loss: loss / data.len() as f64, accuracy })
+    }
+
+    /// The number of labels of these extents.
+    fn labels_of(&self, dims: &[i64]) -> usize {
+        let all = dims.iter().product::<i64>() as usize;
+        let axis = self.axis_of_probabilities.and_then(|axis| of_ops::shape::axis(axis, dims.len()).ok());
+        axis.map_or(all, |axis| all / (dims[axis] as usize).max(1))
     }
 
     /// The model with the parameters as they are now.
@@ -599,23 +615,4 @@ fn number(value: &Value) -> Result<f64, Diagnostics> {
     let single = tensor.and_then(of_runtime::Tensor::to_elements::<f32>).and_then(|v| v.first().map(|x| f64::from(*x)));
     let double = || tensor.and_then(of_runtime::Tensor::to_elements::<f64>).and_then(|v| v.first().copied());
     single.or_else(double).ok_or_else(|| error(Code::RUN, "the loss is no f32 or f64").into())
-}
-
-/// The order of samples in an epoch: the same for one seed on every machine.
-pub fn sample_order(samples: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..samples).collect();
-    fastrand::Rng::with_seed(seed ^ (epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).shuffle(&mut order);
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sample_order_depends_on_seed_and_epoch_alone() {
-        assert_eq!(sample_order(100, 3, 1), sample_order(100, 3, 1));
-        assert_ne!(sample_order(100, 3, 1), sample_order(100, 3, 2));
-        assert_ne!(sample_order(100, 3, 1), sample_order(100, 4, 1));
-    }
 }

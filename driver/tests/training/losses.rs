@@ -73,6 +73,17 @@ fn focal_loss_is_torchvisions() {
 }
 
 #[test]
+fn cross_entropy_of_probabilities_is_torchs() {
+    let labels = || floats(&[4, 3], &[0.7, 0.2, 0.1, 0.0, 1.0, 0.0, 0.5, 0.0, 0.5, 0.25, 0.25, 0.5]);
+    for (smoothing, expected, gradient) in [
+        (0.0, 1.378835743, [-0.070109663, -0.069276131, 0.139385793]),
+        (0.1, 1.374265916, [-0.067192996, -0.066359464, 0.133552460]),
+    ] {
+        check(Loss::SoftCrossEntropy { smoothing, axis: 1 }, &[3], labels(), expected, &gradient);
+    }
+}
+
+#[test]
 fn ctc_is_torchs() {
     let labels = |values: [i64; 12]| classes(&[4, 3], &values);
     check(

@@ -78,7 +78,8 @@ fn data(dir: &std::path::Path, loss: Loss) -> (Tensor, Tensor, std::path::PathBu
         x.extend((0..FEATURES).map(|f| (if f % CLASSES == class { 1.0 } else { 0.0 }) + r.float(-0.3, 0.3) as f32));
     }
     let x = Tensor::from_slice(&[SAMPLES, FEATURES], &x).unwrap();
-    let labels = if loss.has_classes() || matches!(loss, Loss::Contrastive { .. }) {
+    let is_class = loss.has_classes() && loss.axis_of_probabilities().is_none();
+    let labels = if is_class || matches!(loss, Loss::Contrastive { .. }) {
         Tensor::from_slice(&[SAMPLES], &classes).unwrap()
     } else if let Loss::Ctc { .. } = loss {
         // No label, one, or two that differ.

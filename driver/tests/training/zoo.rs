@@ -26,6 +26,7 @@ fn numbers(module: &Module) -> Vec<(String, Vec<f64>)> {
 fn training(zoo: &ZooModel, loss: Loss, batch: usize) -> (Trainer, Vec<of_runtime::Value>) {
     let adam = named("adam", &Hyperparameters::default()).unwrap();
     let mut options = TrainOptions::new(loss, adam, batch);
+    options.frozen = zoo.spec.model.frozen.iter().map(|pattern| (*pattern).to_owned()).collect();
     let model = zoo.model(Mode::Training).unwrap_or_else(|d| panic!("{d}"));
     let wanted = columns(&model, &options).unwrap_or_else(|d| panic!("{d}"));
     let data = zoo.synthetic(&format!("synthetic:{batch}:3"), &wanted).unwrap_or_else(|d| panic!("{d}"));
@@ -95,6 +96,55 @@ fn arcface_learns() {
 #[test]
 fn ssd_learns() {
     learns("ssd_resnet34", Loss::Output, (2, 20, 0.003), 2.0);
+}
+
+#[test]
+fn mask_rcnn_learns() {
+    learns("mask_rcnn", Loss::Output, (2, 80, 0.005), 2.0);
+}
+
+/// The overlap of two boxes: intersection by union.
+fn overlap(a: &[f64], b: &[f64]) -> f64 {
+    let side = |i: usize| (a[i + 2].min(b[i + 2]) - a[i].max(b[i])).max(0.0);
+    let area = |x: &[f64]| (x[2] - x[0]) * (x[3] - x[1]);
+    let common = side(0) * side(1);
+    common / (area(a) + area(b) - common)
+}
+
+#[test]
+fn mask_rcnn_finds_the_objects_that_it_was_trained_on() {
+    let zoo = model("zoo:mask_rcnn:small,objects=1");
+    let (mut trainer, batch) = training(&zoo, Loss::Output, 2);
+    for _ in 0..150 {
+        trainer.step(batch.clone(), 0.003).unwrap();
+    }
+    let trained = zoo.trained(&trainer.trained_model().unwrap()).unwrap();
+    let columns = zoo.spec.synthetic(2, 3).unwrap();
+    let column = |name: &str| columns.iter().find(|(known, _)| *known == name).unwrap().1.clone();
+    let graph = &trained.main().unwrap().graph;
+    let found = of_ops::interpret::run_graph(graph, &[column("image").into()]).unwrap_or_else(|d| panic!("{d}"));
+    let numbers = |i: usize| match &found[i] {
+        of_ops::Value::Tensor(t) => {
+            (t.dims().to_vec(), t.to_f64s().or(t.to_i64s().map(|v| v.into_iter().map(|x| x as f64).collect())).unwrap())
+        }
+        other => panic!("{other:?}"),
+    };
+    let ((dims, boxes), (_, labels), (_, scores), (mask_dims, masks)) =
+        (numbers(0), numbers(1), numbers(2), numbers(3));
+    assert_eq!((dims, mask_dims), (vec![2, 8, 4], vec![2, 8, 28, 28]));
+    assert!(boxes.iter().all(|x| (0.0..=64.0).contains(x)), "{boxes:?}");
+    let (wanted, classes) = (column("boxes").to_f64s().unwrap(), column("labels").to_i64s().unwrap());
+    for image in 0..2 {
+        let own = &scores[image * 8..(image + 1) * 8];
+        assert!(own.windows(2).all(|pair| pair[0] >= pair[1]), "{own:?}");
+        let best = overlap(&boxes[image * 32..image * 32 + 4], &wanted[image * 4..image * 4 + 4]);
+        assert!(best > 0.5 && labels[image * 8] == classes[image] as f64, "{best}: {labels:?} {classes:?} {scores:?}");
+        // A slot without a detection has neither score nor class.
+        assert!((0..8).all(|i| (own[i] > 0.05) == (labels[image * 8 + i] > 0.0) && (own[i] > 0.05 || own[i] == 0.0)));
+        let mask = &masks[image * 8 * 784..image * 8 * 784 + 784];
+        let inside = mask.iter().filter(|x| **x > 0.5).count();
+        assert!(inside > 784 / 3, "{inside} pixels of the object");
+    }
 }
 
 #[test]

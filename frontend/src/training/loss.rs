@@ -5,7 +5,7 @@ use of_ir::{DType, Dim, Shape, Type, ValueId};
 use of_ops::elementwise::{Eq, Log, Max, Min, Pow, Select, Sigmoid, Softplus};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
-use of_ops::reduction::{ArgMax, ReduceSum, Softmax};
+use of_ops::reduction::{ArgMax, LogSoftmax, ReduceSum, Softmax};
 
 use super::arithmetic::{Arithmetic, ValueResult};
 use crate::Builder;
@@ -20,6 +20,14 @@ pub enum Loss {
         smoothing: f64,
         /// A label that does not count.
         ignore: i64,
+        /// The axis of classes; a negative one counts from the last.
+        axis: i64,
+    },
+    /// Softmax cross entropy of scores against probabilities of the classes, which have the shape of the scores. Part `smoothing` of
+    /// each goes to all classes alike.
+    SoftCrossEntropy {
+        /// Label smoothing, 0 to 1.
+        smoothing: f64,
         /// The axis of classes; a negative one counts from the last.
         axis: i64,
     },
@@ -61,14 +69,26 @@ pub enum Loss {
 }
 
 /// Names of losses on the command line.
-pub const LOSSES: [&str; 10] =
-    ["cross-entropy", "bce", "mse", "l1", "huber", "focal", "ctc", "contrastive", "cosine-embedding", "output"];
+pub const LOSSES: [&str; 11] = [
+    "cross-entropy",
+    "soft-cross-entropy",
+    "bce",
+    "mse",
+    "l1",
+    "huber",
+    "focal",
+    "ctc",
+    "contrastive",
+    "cosine-embedding",
+    "output",
+];
 
 impl Loss {
     /// The loss of this name, with its usual parameters.
     pub fn named(name: &str) -> Option<Loss> {
         Some(match name {
             "cross-entropy" => Loss::CrossEntropy { smoothing: 0.0, ignore: -100, axis: 1 },
+            "soft-cross-entropy" => Loss::SoftCrossEntropy { smoothing: 0.0, axis: 1 },
             "bce" => Loss::BinaryCrossEntropy,
             "mse" => Loss::Mse,
             "l1" => Loss::L1,
@@ -82,9 +102,17 @@ impl Loss {
         })
     }
 
-    /// Whether labels are classes.
+    /// Whether labels are classes, or probabilities of classes.
     pub fn has_classes(&self) -> bool {
-        matches!(self, Loss::CrossEntropy { .. })
+        matches!(self, Loss::CrossEntropy { .. } | Loss::SoftCrossEntropy { .. })
+    }
+
+    /// The axis of classes, where labels are probabilities.
+    pub fn axis_of_probabilities(&self) -> Option<i64> {
+        match self {
+            Loss::SoftCrossEntropy { axis, .. } => Some(*axis),
+            _ => None,
+        }
     }
 
     /// The type of the labels for an output of the model; `None` for a loss without labels.
@@ -133,6 +161,7 @@ impl Loss {
             Loss::CrossEntropy { smoothing, ignore, axis } => {
                 cross_entropy(b, output, labels, (smoothing, ignore, axis))
             }
+            Loss::SoftCrossEntropy { smoothing, axis } => soft_cross_entropy(b, output, labels, (smoothing, axis)),
             Loss::BinaryCrossEntropy => {
                 let b = &mut Arithmetic::new(b);
                 let all = binary_cross_entropy(b, output, labels)?;
@@ -254,6 +283,27 @@ fn cross_entropy(
     b.running(loss, uniform, 1.0 - smoothing)
 }
 
+/// Cross entropy against probabilities: the mean over labels of minus the sum over classes of `p log q`, as PyTorch's `cross_entropy`.
+fn soft_cross_entropy(b: &mut Builder, output: ValueId, labels: ValueId, (smoothing, axis): (f64, i64)) -> ValueResult {
+    let own = scores(b, output, axis);
+    let b = &mut Arithmetic::new(b);
+    let logarithms = match own {
+        Some(scores) => b.op(LogSoftmax { axis }, &[scores])?,
+        None => b.op(Log {}, &[output])?,
+    };
+    let weighted = b.mul(logarithms, labels)?;
+    let along = b.op(of_ops::structural::Constant { value: of_ir::Tensor::from_i64s(&[axis]) }, &[])?;
+    let sums = b.op(ReduceSum { keepdims: false }, &[weighted, along])?;
+    let mean = b.mean(sums)?;
+    let loss = b.scale(mean, -1.0)?;
+    if smoothing == 0.0 {
+        return Ok(loss);
+    }
+    let uniform = b.mean(logarithms)?;
+    let uniform = b.scale(uniform, -1.0)?;
+    b.running(loss, uniform, 1.0 - smoothing)
+}
+
 /// The scores of an output: what a final softmax along the classes reads, or the output itself. `None` for other outputs that are
 /// probabilities.
 fn scores(b: &Builder, output: ValueId, axis: i64) -> Option<ValueId> {
@@ -288,9 +338,15 @@ fn classes_second(b: &mut Builder, v: ValueId, axis: i64) -> ValueResult {
 /// # Errors
 /// When the types do not fit.
 pub(super) fn correct(b: &mut Builder, loss: Loss, output: ValueId, labels: ValueId) -> ValueResult {
-    let Loss::CrossEntropy { axis, .. } = loss else { return Err(no_classes()) };
+    let (axis, is_soft) = match loss {
+        Loss::CrossEntropy { axis, .. } => (axis, false),
+        Loss::SoftCrossEntropy { axis, .. } => (axis, true),
+        _ => return Err(no_classes()),
+    };
     let b = &mut Arithmetic::new(b);
-    let best = b.op(ArgMax { axis, keepdims: false, select_last_index: false }, &[output])?;
+    let mut largest = |v| b.op(ArgMax { axis, keepdims: false, select_last_index: false }, &[v]);
+    let best = largest(output)?;
+    let labels = if is_soft { largest(labels)? } else { labels };
     let equal = b.op(Eq {}, &[best, labels])?;
     let ones = b.cast(equal, DType::I64)?;
     b.sum(ones)

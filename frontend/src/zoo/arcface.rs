@@ -27,6 +27,7 @@ pub(super) const ARCFACE: Model = Model {
         setting("margin", "0.5", "0.5", "the angle that is added to that of the label"),
     ],
     unused: &["*.num_batches_tracked"],
+    frozen: &[],
     build,
     synthetic,
 };

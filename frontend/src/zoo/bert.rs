@@ -30,6 +30,7 @@ pub(super) const BERT: Model = Model {
         setting("length", "128", "16", "tokens of a synthetic sample"),
     ],
     unused: &["bert.embeddings.position_ids", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"],
+    frozen: &[],
     build,
     synthetic,
 };

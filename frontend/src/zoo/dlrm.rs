@@ -29,6 +29,7 @@ pub(super) const DLRM: Model = Model {
         setting("top", "512-256-1", "16-1", "features of the upper perceptron's layers"),
     ],
     unused: &[],
+    frozen: &[],
     build,
     synthetic,
 };

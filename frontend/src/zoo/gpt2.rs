@@ -29,6 +29,7 @@ pub(super) const GPT2: Model = Model {
         setting("length", "1024", "16", "tokens of a synthetic sample"),
     ],
     unused: &["lm_head.weight", "*.attn.bias", "*.attn.masked_bias"],
+    frozen: &[],
     build,
     synthetic,
 };

@@ -17,9 +17,14 @@
 mod arcface;
 mod attention;
 mod bert;
+mod boxes;
 mod default_boxes;
 mod dlrm;
 mod gpt2;
+mod mask_rcnn;
+mod mask_rcnn_heads;
+mod mask_rcnn_proposals;
+mod mask_rcnn_sampling;
 mod multibox;
 mod ncf;
 mod net;
@@ -65,6 +70,8 @@ pub struct Model {
     pub settings: &'static [Setting],
     /// Names that a state dict may have in addition: copies of tied parameters, and constants. `*` stands for any text.
     pub unused: &'static [&'static str],
+    /// Names of parameters that a training keeps, such as fixed statistics. `*` stands for any text.
+    pub frozen: &'static [&'static str],
     build: fn(&mut Net, &Settings) -> Outputs,
     synthetic: fn(&Settings, &mut synthetic::Samples) -> Result<Columns, Diagnostic>,
 }
@@ -80,6 +87,7 @@ pub const MODELS: &[&Model] = &[
     &transformer::TRANSFORMER,
     &arcface::ARCFACE,
     &ssd::SSD,
+    &mask_rcnn::MASK_RCNN,
 ];
 
 impl Spec {

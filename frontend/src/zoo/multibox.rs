@@ -3,13 +3,14 @@
 
 use of_diag::Diagnostic;
 use of_ir::{DType, Tensor, ValueId};
-use of_ops::elementwise::{Abs, And, Cast, Eq, Gt, Log, Lt, Max, Min, Select};
-use of_ops::movement::{Concat, GatherElements, Range, Slice, Unsqueeze};
+use of_ops::elementwise::{And, Cast, Eq, Gt, Lt, Max, Select};
+use of_ops::movement::{Concat, GatherElements, Range, Unsqueeze};
 use of_ops::nn::SoftmaxCrossEntropyLoss;
 use of_ops::reduction::{ArgMax, ReduceMax, ReduceSum, TopK};
 
 use super::attention::positions;
-use super::default_boxes::{COUNT, boxes};
+use super::boxes::{self, overlaps, reduce_sum, smooth_l1};
+use super::default_boxes::{self, COUNT};
 use super::net::{Net, ValueResult};
 
 /// The overlap from which a default box is that of an object.
@@ -25,7 +26,7 @@ struct Defaults {
 
 impl Defaults {
     fn new(n: &mut Net) -> Result<Defaults, Diagnostic> {
-        let all = boxes();
+        let all = default_boxes::boxes();
         let mut row = |value: &dyn Fn(&[f32; 4]) -> f32| {
             let values: Vec<f32> = all.iter().map(value).collect();
             n.floats(&[1, COUNT], &values)
@@ -46,33 +47,6 @@ struct Objects {
     corners: [ValueId; 4],
     /// Their classes, `[N, G]`; 0 is none.
     labels: ValueId,
-}
-
-fn reduce_sum(n: &mut Net, x: ValueId, axis: i64) -> ValueResult {
-    let axis = n.ints(&[axis])?;
-    n.op(ReduceSum { keepdims: false }, &[x, axis])
-}
-
-/// The overlap of each object with each default box, `[N, G, D]`: intersection by union.
-fn overlaps(n: &mut Net, objects: &[ValueId; 4], defaults: &[ValueId; 4]) -> ValueResult {
-    let zero = n.floats(&[], &[0.0])?;
-    let mut side = |low: usize, high: usize| {
-        let from = n.op(Max {}, &[objects[low], defaults[low]])?;
-        let to = n.op(Min {}, &[objects[high], defaults[high]])?;
-        let length = n.math().sub(to, from)?;
-        n.op(Max {}, &[length, zero])
-    };
-    let (width, height) = (side(0, 2)?, side(1, 3)?);
-    let m = &mut n.math();
-    let common = m.mul(width, height)?;
-    let mut area = |[left, top, right, bottom]: &[ValueId; 4]| {
-        let (w, h) = (m.sub(*right, *left)?, m.sub(*bottom, *top)?);
-        m.mul(w, h)
-    };
-    let (own, other) = (area(objects)?, area(defaults)?);
-    let both = m.add(own, other)?;
-    let union = m.sub(both, common)?;
-    m.div(common, union)
 }
 
 /// For each default box the number of its object, `[N, D]`, and whether it has one. An object also has the default box of its largest
@@ -108,44 +82,19 @@ fn matched(n: &mut Net, objects: &Objects, defaults: &Defaults) -> Result<(Value
 /// The differences between the objects' boxes and the default boxes, `[N, 4, D]`; 0 where a default box has no object.
 fn differences(n: &mut Net, objects: &Objects, found: (ValueId, ValueId), defaults: &Defaults) -> ValueResult {
     let (object, is_found) = found;
-    let mut own = Vec::with_capacity(4);
-    for corner in objects.corners {
-        let flat = n.reshape(corner, &[0, -1])?;
-        own.push(n.op(GatherElements { axis: 1 }, &[flat, object])?);
+    let mut own = objects.corners;
+    for corner in &mut own {
+        let flat = n.reshape(*corner, &[0, -1])?;
+        *corner = n.op(GatherElements { axis: 1 }, &[flat, object])?;
     }
+    let mut rows = boxes::differences(n, &own, &defaults.centres, SCALES)?;
     let zero = n.floats(&[], &[0.0])?;
     let axis = n.ints(&[1])?;
-    let mut rows = [zero; 4];
-    for (i, scale) in [(0, SCALES[0]), (1, SCALES[0])] {
-        let side = defaults.centres[i + 2];
-        let m = &mut n.math();
-        let sum = m.add(own[i], own[i + 2])?;
-        let centre = m.scale(sum, 0.5)?;
-        let difference = m.sub(centre, defaults.centres[i])?;
-        let part = m.div(difference, side)?;
-        rows[i] = m.scale(part, scale)?;
-        let length = m.sub(own[i + 2], own[i])?;
-        let part = m.div(length, side)?;
-        let logarithm = m.op(Log {}, &[part])?;
-        rows[i + 2] = m.scale(logarithm, SCALES[1])?;
-    }
     for row in &mut rows {
         let kept = n.op(Select {}, &[is_found, *row, zero])?;
         *row = n.op(Unsqueeze {}, &[kept, axis])?;
     }
     n.op(Concat { axis: 1 }, &rows)
-}
-
-/// The loss of one coordinate: half the square up to 1, and linear beyond.
-fn smooth_l1(n: &mut Net, x: ValueId, y: ValueId) -> ValueResult {
-    let difference = n.math().sub(x, y)?;
-    let size = n.op(Abs {}, &[difference])?;
-    let one = n.floats(&[], &[1.0])?;
-    let near = n.op(Min {}, &[size, one])?;
-    let m = &mut n.math();
-    let square = m.square(near)?;
-    let (half, far) = (m.scale(square, 0.5)?, m.sub(size, near)?);
-    m.add(half, far)
 }
 
 /// The places of `[N, D]` in descending order of their values, as numbers from 0.
@@ -159,13 +108,7 @@ fn ranks(n: &mut Net, values: ValueId) -> ValueResult {
 /// right and bottom as parts of the image, with labels `[N, G]`, 0 for none.
 pub(super) fn loss(n: &mut Net, [places, scores]: [ValueId; 2], [corners, labels]: [ValueId; 2]) -> ValueResult {
     let defaults = Defaults::new(n)?;
-    let last = n.ints(&[2])?;
-    let mut columns = [corners; 4];
-    for (i, column) in columns.iter_mut().enumerate() {
-        let (from, to) = (n.ints(&[i as i64])?, n.ints(&[i as i64 + 1])?);
-        *column = n.op(Slice {}, &[corners, from, to, last])?;
-    }
-    let objects = Objects { corners: columns, labels };
+    let objects = Objects { corners: boxes::parts(n, corners, 2)?, labels };
     let (object, is_found) = matched(n, &objects, &defaults)?;
     let wanted = differences(n, &objects, (object, is_found), &defaults)?;
     let classes = n.op(GatherElements { axis: 1 }, &[labels, object])?;
@@ -173,7 +116,7 @@ pub(super) fn loss(n: &mut Net, [places, scores]: [ValueId; 2], [corners, labels
     let classes = n.op(Select {}, &[is_found, classes, background])?;
     let zero = n.floats(&[], &[0.0])?;
     // Places count where there is an object.
-    let each = smooth_l1(n, places, wanted)?;
+    let each = smooth_l1(n, places, wanted, 1.0)?;
     let each = reduce_sum(n, each, 1)?;
     let each = n.op(Select {}, &[is_found, each, zero])?;
     let place_loss = reduce_sum(n, each, 1)?;

@@ -23,6 +23,7 @@ pub(super) const NCF: Model = Model {
         setting("mlp", "256-256-128-64", "16-16-8", "features of the perceptron's layers"),
     ],
     unused: &[],
+    frozen: &[],
     build,
     synthetic,
 };

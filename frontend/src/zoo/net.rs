@@ -3,7 +3,7 @@
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Dim, NewOp, Tensor, TensorError, Type, ValueId};
 use of_ops::elementwise::Add;
-use of_ops::movement::{Concat, Reshape, Transpose};
+use of_ops::movement::{Concat, Reshape, Transpose, Unsqueeze};
 use of_ops::structural::ShapeOf;
 
 use super::Mode;
@@ -21,8 +21,13 @@ const LARGEST: u128 = 1 << 33;
 pub struct Net {
     pub(super) b: Builder,
     pub(super) mode: Mode,
+    /// Whether batch normalisations have fixed statistics in training steps, too: they are a scale and a shift.
+    pub(super) has_frozen_norms: bool,
     init: Init,
 }
+
+/// The first factor of the last normalisation of a block whose statistics are fixed.
+const FROZEN_GAIN: f64 = 0.25;
 
 /// The window of a convolution or pool: extent, step and zeros on each side.
 #[derive(Clone, Copy)]
@@ -34,7 +39,7 @@ pub(super) fn made<T>(result: Result<T, TensorError>) -> Result<T, Diagnostic> {
 
 impl Net {
     pub(super) fn new(name: &str, mode: Mode, seed: u64) -> Net {
-        Net { b: Builder::new(name), mode, init: Init::new(seed) }
+        Net { b: Builder::new(name), mode, has_frozen_norms: false, init: Init::new(seed) }
     }
 
     /// An input whose first axis is the batch; `None` is an axis that is open and called `dim`.
@@ -126,9 +131,68 @@ impl Net {
         self.layer(name, &Conv { weight, bias, stride, padding, dilation: 1, groups: 1 }, x)
     }
 
+    /// A convolution whose weight and bias other ones have, too.
+    #[track_caller]
+    pub(super) fn shared_conv(
+        &mut self,
+        x: ValueId,
+        (weight, bias): (ValueId, ValueId),
+        Window(_, stride, padding): Window,
+    ) -> ValueResult {
+        let conv = of_ops::nn::Conv {
+            strides: vec![stride; 2],
+            pads: vec![padding; 4],
+            dilations: vec![1; 2],
+            group: 1,
+            auto_pad: "NOTSET".into(),
+            channels_last: false,
+        };
+        self.op(conv, &[x, weight, bias])
+    }
+
     #[track_caller]
     pub(super) fn batch_norm(&mut self, name: &str, x: ValueId, channels: usize) -> ValueResult {
-        self.layer(name, &made(BatchNorm::new(channels))?, x)
+        let mut norm = made(BatchNorm::new(channels))?;
+        if !self.has_frozen_norms {
+            return self.layer(name, &norm, x);
+        }
+        if name.ends_with(".bn3") {
+            // Statistics that are no statistics yet normalise nothing: sums over many blocks stay small so.
+            norm.weight = self.tensor(Initializer::Constant(FROZEN_GAIN), &[channels])?;
+        }
+        match self.mode {
+            Mode::Inference => self.layer(name, &norm, x),
+            Mode::Training => self.frozen_norm(name, &norm, x),
+        }
+    }
+
+    fn frozen_norm(&mut self, name: &str, norm: &BatchNorm, x: ValueId) -> ValueResult {
+        let all = [
+            ("weight", &norm.weight),
+            ("bias", &norm.bias),
+            ("running_mean", &norm.running_mean),
+            ("running_var", &norm.running_var),
+        ];
+        let mut own = [x; 4];
+        for (part, (kind, value)) in own.iter_mut().zip(all) {
+            let value = self.b.parameter(&format!("{name}.{kind}"), value.clone())?;
+            *part = self.reshape(value, &[-1, 1, 1])?;
+        }
+        let m = &mut self.math();
+        let variance = m.plus(own[3], norm.epsilon)?;
+        let deviation = m.sqrt(variance)?;
+        let scale = m.div(own[0], deviation)?;
+        let away = m.mul(own[2], scale)?;
+        let shift = m.sub(own[1], away)?;
+        let y = m.mul(x, scale)?;
+        m.add(y, shift)
+    }
+
+    /// `x` with axes of length 1 at these places.
+    #[track_caller]
+    pub(super) fn unsqueeze(&mut self, x: ValueId, axes: &[i64]) -> ValueResult {
+        let axes = self.ints(axes)?;
+        self.b.op(Unsqueeze {}, &[x, axes])
     }
 
     #[track_caller]

@@ -24,6 +24,7 @@ pub(super) const RESNET50: Model = Model {
         setting("size", "224", "32", "height and width of an image"),
     ],
     unused: &["*.num_batches_tracked"],
+    frozen: &[],
     build,
     synthetic,
 };
@@ -88,22 +89,35 @@ pub(super) fn image(n: &mut Net, size: usize) -> ValueId {
     n.input("image", DType::F32, &[Some(3), Some(size), Some(size)], "")
 }
 
-fn build(n: &mut Net, s: &Settings) -> Outputs {
-    let (layers, width, classes) = (s.array::<4>("layers")?, s.number("width")?, s.number("classes")?);
-    let x = image(n, s.number("size")?);
-    let x = conv(n, "conv1", x, [3, width], Window(7, 2, 3))?;
-    let x = n.batch_norm("bn1", x, width)?;
+/// The layers before the classes: the result of each stage, with its channels. Names begin with `prefix`.
+pub(super) fn body(
+    n: &mut Net,
+    prefix: &str,
+    x: ValueId,
+    layers: [usize; 4],
+    width: usize,
+) -> Result<[(ValueId, usize); 4], Diagnostic> {
+    let x = conv(n, &format!("{prefix}conv1"), x, [3, width], Window(7, 2, 3))?;
+    let x = n.batch_norm(&format!("{prefix}bn1"), x, width)?;
     let x = relu(n, x)?;
     let mut x = max_pool(n, x)?;
-    let mut from = width;
+    let (mut from, mut out) = (width, [(x, width); 4]);
     for (stage, blocks) in layers.into_iter().enumerate() {
         let own = width << stage;
         for block in 0..blocks {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            x = bottleneck(n, &format!("layer{}.{block}", stage + 1), x, [from, own], stride)?;
+            x = bottleneck(n, &format!("{prefix}layer{}.{block}", stage + 1), x, [from, own], stride)?;
             from = 4 * own;
         }
+        out[stage] = (x, from);
     }
+    Ok(out)
+}
+
+fn build(n: &mut Net, s: &Settings) -> Outputs {
+    let (layers, width, classes) = (s.array::<4>("layers")?, s.number("width")?, s.number("classes")?);
+    let x = image(n, s.number("size")?);
+    let (x, from) = body(n, "", x, layers, width)?[3];
     let x = n.op(GlobalAveragePool { channels_last: false }, &[x])?;
     let x = n.op(Flatten { axis: 1 }, &[x])?;
     let scores = n.linear("fc", x, [from, classes], (torch_weight(), torch_bias(from)))?;

@@ -23,6 +23,7 @@ pub(super) const SSD: Model = Model {
         setting("objects", "8", "2", "objects of a synthetic image at most"),
     ],
     unused: &["*.num_batches_tracked"],
+    frozen: &[],
     build,
     synthetic,
 };

@@ -31,6 +31,8 @@ fn published_models_have_their_published_numbers_of_parameters() {
     assert_eq!(count("gpt2"), 124_439_808);
     assert_eq!(count("bert"), 110_106_428);
     assert_eq!(count("ncf"), 31_832_577);
+    // 44,401,393 without fixed normalisations, as torchvision says: four numbers for each of their channels.
+    assert_eq!(count("mask_rcnn"), 44_401_393 + 4 * 26_560);
 }
 
 #[test]
@@ -67,6 +69,8 @@ fn settings_are_checked() {
         ("bert:small,heads=5", "5 heads do not divide 32 features"),
         ("bert:small,dropout=1", "setting 'dropout' is '1'; it takes a number from 0 to below 1"),
         ("dlrm:small,bottom=8-5", "the last number of 'bottom' is not 'size', 4"),
+        ("mask_rcnn:small,size=100", "setting 'size' is '100'; it takes a multiple of 32"),
+        ("mask_rcnn:small,classes=1", "no objects without a second class"),
         ("ncf:users=1000000000,factors=1000000000", "has more than 8589934592 elements"),
     ] {
         assert!(error(text).contains(words), "{text}: {}", error(text));

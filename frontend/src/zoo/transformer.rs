@@ -30,6 +30,7 @@ pub(super) const TRANSFORMER: Model = Model {
         setting("length", "64", "12", "tokens of a synthetic sample"),
     ],
     unused: &["positional_encoding.pos_embedding"],
+    frozen: &[],
     build,
     synthetic,
 };

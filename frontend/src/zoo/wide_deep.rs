@@ -24,6 +24,7 @@ pub(super) const WIDE_DEEP: Model = Model {
         setting("layers", "256-128", "16-8", "features of the deep part's layers"),
     ],
     unused: &[],
+    frozen: &[],
     build,
     synthetic,
 };

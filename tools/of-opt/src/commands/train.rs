@@ -9,8 +9,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Augmentation, BaseStorage, Clipping, Dataset, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS, Pruning, Ranks,
-    Role as ParameterRole, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named,
+    Augmentation, BaseStorage, Clipping, DataOptions, Dataset, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS,
+    Pruning, Ranks, Role as ParameterRole, Schedule, ScheduleKind, TextOptions, TextSamples, TrainOptions, Trainer,
+    columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
 use of_driver::{Observer, SessionOptions, count, error};
@@ -34,8 +35,8 @@ pub struct Train {
     #[command(flatten)]
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
-    /// column for the labels, FILE.tar with the samples of a WebDataset, or a folder that has a folder of images for each class.
-    /// A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
+    /// column for the labels, FILE.tar with the samples of a WebDataset, FILE.txt or FILE.jsonl with texts, or a folder that has a
+    /// folder of images for each class. A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
@@ -56,6 +57,34 @@ pub struct Train {
     /// Change brightness, contrast and saturation of training images by factors from 1 - X to 1 + X: 0.4
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Random changes of training images")]
     pub color_jitter: Option<f64>,
+    /// Train on sums of two samples and of their labels, weighted by a number of Beta(ALPHA, ALPHA): 0.2. Classes become probabilities
+    #[arg(long, value_name = "ALPHA", value_parser = positive, help_heading = "Random changes of training images")]
+    pub mixup: Option<f64>,
+    /// Texts of FILE.txt, or of FILE.jsonl with one in each line, as tokens of this tokenizer.json
+    #[arg(long, value_name = "FILE.json", requires = "sequence_length", help_heading = "Texts")]
+    pub tokenizer: Option<PathBuf>,
+    /// Tokens of a sample
+    #[arg(long, value_name = "N", requires = "tokenizer", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = "Texts")]
+    pub sequence_length: Option<usize>,
+    /// What a sample is
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value = "blocks",
+        requires = "tokenizer",
+        help_heading = "Texts"
+    )]
+    pub text_samples: TextSamplesArg,
+    /// The field of a line that has the text
+    #[arg(long, value_name = "NAME", default_value = "text", requires = "tokenizer", help_heading = "Texts")]
+    pub text_field: String,
+    /// The token that is put behind each text, such as '<|endoftext|>'
+    #[arg(long, value_name = "TOKEN", requires = "tokenizer", help_heading = "Texts")]
+    pub end_token: Option<String>,
+    /// The token that fills short texts up [default: that of the tokenizer]
+    #[arg(long, value_name = "TOKEN", requires = "tokenizer", help_heading = "Texts")]
+    pub padding_token: Option<String>,
     /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
@@ -214,6 +243,15 @@ pub enum ScheduleArg {
     OneCycle,
 }
 
+/// What a sample of texts is.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextSamplesArg {
+    /// A block of all texts one after the other; a text file is one text.
+    Blocks,
+    /// A text, cut off or filled up; each line of a text file is one.
+    Texts,
+}
+
 /// How weights below adapters are stored.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoraBaseArg {
@@ -274,14 +312,18 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     }
     let mut options = options(c)?;
     let zoo = zoo::named(&c.model.model)?;
+    if let Some(zoo) = &zoo {
+        options.frozen.extend(zoo.spec.model.frozen.iter().map(|pattern| (*pattern).to_owned()));
+    }
     let model = of_driver::model::open_for_training(&c.model.model, console)?;
     let wanted = columns(&model, &options).map_err(|errors| match &zoo {
         Some(zoo) => hinted(errors, &format!("the loss of '{}' is {}", zoo.spec.model.name, zoo.spec.model.loss)),
         None => errors,
     })?;
     let images = image_options(&c.image_mean, &c.image_std)?;
+    let reading = DataOptions { images, text: text_options(c), ..DataOptions::default() };
     let progress = console.progress("reading data");
-    let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &images)?;
+    let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &reading)?;
     let data = Arc::new(data);
     drop(progress);
     let steps = data.len() / c.batch;
@@ -367,8 +409,13 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         Loss::CosineEmbedding { margin } => *margin = c.margin,
         _ => {}
     }
+    if c.mixup.is_some() && matches!(loss, Loss::CrossEntropy { .. }) {
+        loss = Loss::SoftCrossEntropy { smoothing: 0.0, axis: 1 };
+    }
     match &mut loss {
-        Loss::CrossEntropy { smoothing, axis, .. } => (*smoothing, *axis) = (c.label_smoothing, c.class_axis),
+        Loss::CrossEntropy { smoothing, axis, .. } | Loss::SoftCrossEntropy { smoothing, axis } => {
+            (*smoothing, *axis) = (c.label_smoothing, c.class_axis)
+        }
         _ if c.label_smoothing != 0.0 || c.class_axis != 1 => {
             let what = format!("--label-smoothing and --class-axis have no effect on the loss {}", c.loss);
             return Err(error(Code::INPUT, what).into());
@@ -413,7 +460,7 @@ fn read(
     files: &[OsString],
     zoo: Option<&ZooModel>,
     wanted: &[of_driver::training::ColumnSpec],
-    images: &of_driver::ImageOptions,
+    reading: &DataOptions,
 ) -> Result<Dataset, Diagnostics> {
     let is_synthetic = |file: &OsString| file.to_string_lossy().starts_with(zoo::SYNTHETIC);
     match (files, zoo) {
@@ -422,7 +469,7 @@ fn read(
             let what = "synthetic data is made by models of the zoo, and is all of the data";
             Err(error(Code::INPUT, what).hint("of-opt zoo lists them, such as zoo:resnet50").into())
         }
-        _ => Dataset::read(files, wanted, images),
+        _ => Dataset::read_with(files, wanted, reading),
     }
 }
 
@@ -430,9 +477,9 @@ fn datasets(
     c: &Train,
     zoo: Option<&ZooModel>,
     wanted: &[of_driver::training::ColumnSpec],
-    images: &of_driver::ImageOptions,
+    reading: &DataOptions,
 ) -> Result<(Dataset, Option<Dataset>), Diagnostics> {
-    let data = read(&c.data, zoo, wanted, images)?;
+    let data = read(&c.data, zoo, wanted, reading)?;
     let changes = augmentation(c);
     if !changes.is_none() && !data.has_images() {
         let what = "--random-crop, --random-flip and --color-jitter change images of files, and the data has none";
@@ -445,10 +492,24 @@ fn datasets(
             let (train, held_out) = data.split(part)?;
             (train, Some(held_out))
         }
-        files => (data, Some(read(files, zoo, wanted, images)?)),
+        files => (data, Some(read(files, zoo, wanted, reading)?)),
     };
     let data = if changes.is_none() { data.decode_small()? } else { data };
     Ok((data, validation.map(Dataset::decode_small).transpose()?))
+}
+
+fn text_options(c: &Train) -> Option<TextOptions> {
+    Some(TextOptions {
+        tokenizer: c.tokenizer.clone()?,
+        field: c.text_field.clone(),
+        length: c.sequence_length?,
+        samples: match c.text_samples {
+            TextSamplesArg::Blocks => TextSamples::Blocks,
+            TextSamplesArg::Texts => TextSamples::Texts,
+        },
+        end: c.end_token.clone(),
+        padding: c.padding_token.clone(),
+    })
 }
 
 pub(super) fn augmentation(c: &Train) -> Augmentation {

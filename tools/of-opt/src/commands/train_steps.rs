@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
     Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, SnapshotPlace, Trainer,
-    sample_order,
 };
 use of_driver::zoo::ZooModel;
 use of_driver::{Observer, count, error};
@@ -360,11 +359,12 @@ impl<'t> Training<'t> {
         let seed = self.course.progress.seed;
         let order = match c.no_shuffle {
             true => (0..self.data.len()).collect(),
-            false => sample_order(self.data.len(), seed, epoch),
+            false => self.data.order(seed, epoch),
         };
         let line = self.line();
         let changes = augmentation(c);
-        let draw = (!changes.is_none()).then_some(Draw { augmentation: changes, seed, epoch });
+        let is_changed = !changes.is_none() || c.mixup.is_some();
+        let draw = is_changed.then_some(Draw { augmentation: changes, mixup: c.mixup, seed, epoch });
         let mut batches = Batches::new(self.data, &order[done * c.batch..], c.batch, draw)?;
         for batch in &mut batches {
             let step = self.course.progress.step;
