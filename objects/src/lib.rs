@@ -1,10 +1,12 @@
-//! Stores of objects that speak the protocol of S3, by URL.
+//! Files by URL: objects of stores that speak the protocol of S3, and downloads over HTTP.
 
+mod download;
 mod files;
 
 use std::path::Path;
 use std::time::Duration;
 
+pub use download::{Download, OnProgress, is_url};
 pub use files::{ObjectFiles, ObjectUpload};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
@@ -46,8 +48,7 @@ impl Bucket {
     /// When the URL is malformed, or there is no thread for requests.
     pub fn open(url: &str) -> Result<Bucket, String> {
         let place = place(url)?;
-        // The first one wins; all are the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         let client =
             ClientOptions::new().with_timeout_disabled().with_connect_timeout(CONNECT).with_read_timeout(STALL);
         let retry = RetryConfig { max_retries: 3, retry_timeout: STALL, ..RetryConfig::default() };
@@ -62,6 +63,12 @@ impl Bucket {
         let runtime = runtime.map_err(|e| format!("no threads for '{url}': {e}"))?;
         Ok(Bucket { store: Box::new(store), prefix, runtime })
     }
+}
+
+/// Says what TLS computes with.
+fn install_tls() {
+    // The first one wins; all are the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn place(url: &str) -> Result<Place, String> {

@@ -295,7 +295,7 @@ fn runs_of_a_pipelined_program_overlap() {
 
     enum Half {
         First(Sender<()>),
-        Second(Mutex<Receiver<()>>, u32),
+        Second(Receiver<()>, u32),
     }
     impl Executable for Half {
         fn run(&mut self, _: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
@@ -306,7 +306,6 @@ fn runs_of_a_pipelined_program_overlap() {
                 Half::First(begun) => drop(begun.send(())),
                 Half::Second(begun, run) => {
                     *run += 1;
-                    let begun = begun.lock().unwrap();
                     // In the first run, the first task of two runs.
                     let awaited = if *run == 1 { 2 } else { usize::from(*run < RUNS) };
                     for _ in 0..awaited {
@@ -346,7 +345,7 @@ fn runs_of_a_pipelined_program_overlap() {
         let plan = Arc::new(PlanFile::from_builder(&plan).unwrap());
         let (begun, wait) = channel();
         let loader = |half, name| Arc::new(Tasks(Mutex::new(vec![half]), name)) as Arc<dyn Loader>;
-        let loaders = [loader(Half::First(begun), "first"), loader(Half::Second(Mutex::new(wait), 0), "second")];
+        let loaders = [loader(Half::First(begun), "first"), loader(Half::Second(wait, 0), "second")];
         Session::new(plan, 0, Options { threads: 1, ..Options::default() }, &loaders).unwrap()
     };
     assert_eq!(floats(&session(true).run_pipelined(Vec::new(), RUNS).unwrap()[0]), [0.0; 4]);

@@ -4,6 +4,7 @@ mod arguments;
 mod cli;
 mod commands;
 mod console;
+mod downloads;
 mod error_page;
 mod exit;
 mod expected;
@@ -161,6 +162,11 @@ fn check_paths(arguments: &[OsString]) -> Result<(), Diagnostics> {
             at > 0 && is(arguments.get(at - 1), flag)
                 || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))
         };
+        // Data is downloaded; the model, which comes first, is a file.
+        let is_data = trains && at > 1 && cfg!(feature = "object-store");
+        if is_data && argument.split('=').any(|part| part.starts_with("https://") || part.starts_with("http://")) {
+            continue;
+        }
         let store = argument.rsplit('=').next().is_some_and(|value| value.starts_with("s3://"));
         if store && (serves || trains && is_value_of("--snapshot")) || is_value_of("--trace-endpoint") {
             continue;

@@ -131,6 +131,27 @@ fn processes_write_what_threads_write() {
     assert_eq!(left, ["sb.safetensors"]);
 }
 
+/// Ranks that see different folders, as on two hosts, cannot write one snapshot.
+#[test]
+fn ranks_that_share_no_folder_are_refused() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = |rank: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let mesh = ["--epochs", "1", "--mesh", "cpu[2]", "--snapshot", "s.safetensors", "-o", "m.safetensors"];
+        let mut c = command(dir.path(), &mesh);
+        c.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
+        c.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        (c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap(), dir)
+    };
+    for (rank, job) in [start(0), start(1)].into_iter().enumerate() {
+        let out = job.0.wait_with_output().unwrap();
+        let errors = text(&out.stderr);
+        assert!(!out.status.success() && errors.contains("on several hosts, name a folder that all see"), "{errors}");
+        assert!(errors.contains(&format!("sees no file that rank {} wrote", 1 - rank)), "{errors}");
+        assert!(fs::read_dir(job.1.path()).unwrap().next().is_none(), "rank {rank} leaves files behind");
+    }
+}
+
 #[test]
 fn ranks_without_a_mesh_and_other_data_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ use of_plan::PlanFile;
 use super::train_steps::{Connection, Rejoin, Training};
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
+use crate::downloads::local_files;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
 use crate::snapshot_place::snapshot_place;
@@ -36,7 +37,8 @@ pub struct Train {
     pub model: ModelFile,
     /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
     /// column for the labels, FILE.tar with the samples of a WebDataset, FILE.txt or FILE.jsonl with texts, or a folder that has a
-    /// folder of images for each class. A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
+    /// folder of images for each class. Instead of a file, the URL of one, https://…/FILE#sha256=HASH, which is downloaded once.
+    /// A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
     /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
@@ -323,7 +325,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let images = image_options(&c.image_mean, &c.image_std)?;
     let reading = DataOptions { images, text: text_options(c), ..DataOptions::default() };
     let progress = console.progress("reading data");
-    let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &reading)?;
+    let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &reading, console)?;
     let data = Arc::new(data);
     drop(progress);
     let steps = data.len() / c.batch;
@@ -461,6 +463,7 @@ fn read(
     zoo: Option<&ZooModel>,
     wanted: &[of_driver::training::ColumnSpec],
     reading: &DataOptions,
+    console: &Console,
 ) -> Result<Dataset, Diagnostics> {
     let is_synthetic = |file: &OsString| file.to_string_lossy().starts_with(zoo::SYNTHETIC);
     match (files, zoo) {
@@ -469,7 +472,7 @@ fn read(
             let what = "synthetic data is made by models of the zoo, and is all of the data";
             Err(error(Code::INPUT, what).hint("of-opt zoo lists them, such as zoo:resnet50").into())
         }
-        _ => Dataset::read_with(files, wanted, reading),
+        _ => Dataset::read_with(&local_files(files, console)?, wanted, reading),
     }
 }
 
@@ -478,8 +481,9 @@ fn datasets(
     zoo: Option<&ZooModel>,
     wanted: &[of_driver::training::ColumnSpec],
     reading: &DataOptions,
+    console: &Console,
 ) -> Result<(Dataset, Option<Dataset>), Diagnostics> {
-    let data = read(&c.data, zoo, wanted, reading)?;
+    let data = read(&c.data, zoo, wanted, reading, console)?;
     let changes = augmentation(c);
     if !changes.is_none() && !data.has_images() {
         let what = "--random-crop, --random-flip and --color-jitter change images of files, and the data has none";
@@ -492,7 +496,7 @@ fn datasets(
             let (train, held_out) = data.split(part)?;
             (train, Some(held_out))
         }
-        files => (data, Some(read(files, zoo, wanted, reading)?)),
+        files => (data, Some(read(files, zoo, wanted, reading, console)?)),
     };
     let data = if changes.is_none() { data.decode_small()? } else { data };
     Ok((data, validation.map(Dataset::decode_small).transpose()?))

@@ -1,10 +1,11 @@
-//! `of-opt train` with snapshots in a store that speaks the protocol of S3.
+//! `of-opt train` with snapshots in a store that speaks the protocol of S3, and data that is downloaded.
 
 #![cfg(feature = "object-store")]
 
 mod store;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -74,4 +75,44 @@ fn mistakes_are_errors() {
         let out = train(dir.path(), &["--epochs", "1", "--snapshot", url, "--resume"]);
         assert!(!out.status.success() && errors(&out).contains(words), "{url}: {}", errors(&out));
     }
+}
+
+/// A server that gives a file so many times.
+fn serve(path: PathBuf, times: usize) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for _ in 0..times {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let _ = lines.map(Result::unwrap).find(String::is_empty);
+            let bytes = fs::read(&path).unwrap();
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", bytes.len()).unwrap();
+            stream.write_all(&bytes).unwrap();
+        }
+    });
+    format!("http://{address}/train.npz")
+}
+
+#[test]
+fn data_is_downloaded_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = serve(digits().join("train.npz"), 2);
+    let run = |data: &str| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+        c.arg("train").arg(digits().join("untrained.onnx")).args(["--data", data, "--epochs", "1"]);
+        c.args(["--threads", "1", "-o", "m.safetensors"]).current_dir(dir.path());
+        c.env("OF_CACHE_DIR", dir.path().join("cache")).output().unwrap()
+    };
+    let out = run(&format!("{url}#sha256={}", "0".repeat(64)));
+    let said = errors(&out);
+    assert!(!out.status.success() && said.contains("has the SHA-256 "), "{said}");
+    let hash = said.split("has the SHA-256 ").nth(1).unwrap().split(' ').next().unwrap();
+    // The second time the server has ended.
+    for _ in 0..2 {
+        let out = run(&format!("{url}#sha256={hash}"));
+        assert!(out.status.success(), "{}", errors(&out));
+    }
+    let out = run("http://127.0.0.1:1/train.npz");
+    assert!(!out.status.success() && errors(&out).contains("cannot be read"), "{}", errors(&out));
 }
