@@ -108,11 +108,13 @@ pub struct DataOptions {
     pub text: Option<TextOptions>,
     /// Bytes of a column of a Parquet file that stay in memory.
     pub cached_bytes: usize,
+    /// Whether labels that are classes become probabilities, which the loss wants.
+    pub has_probabilities: bool,
 }
 
 impl Default for DataOptions {
     fn default() -> DataOptions {
-        DataOptions { images: ImageOptions::default(), text: None, cached_bytes: 256 << 20 }
+        DataOptions { images: ImageOptions::default(), text: None, cached_bytes: 256 << 20, has_probabilities: false }
     }
 }
 
@@ -228,7 +230,7 @@ impl Dataset {
             let what = "a tokenizer is given, and the data has no texts: FILE.txt or FILE.jsonl";
             return Err(error(Code::INPUT, what).into());
         }
-        Dataset::assembled(&found, wanted, classes)
+        Dataset::assembled(&found, wanted, classes, options.has_probabilities)
     }
 
     /// A data set of columns in memory, for `wanted` in that order. Numbers are converted to the element types of the inputs.
@@ -238,11 +240,16 @@ impl Dataset {
     pub fn of_columns(columns: Vec<(String, Tensor)>, wanted: &[ColumnSpec]) -> Result<Dataset, Diagnostics> {
         let column = |(name, values)| Column { name, values: Values::Numbers(values) };
         let found: Vec<Column> = columns.into_iter().map(column).collect();
-        Dataset::assembled(&found, wanted, Vec::new())
+        Dataset::assembled(&found, wanted, Vec::new(), false)
     }
 
-    /// The columns that are wanted, in their types.
-    fn assembled(found: &[Column], wanted: &[ColumnSpec], classes: Vec<String>) -> Result<Dataset, Diagnostics> {
+    /// The columns that are wanted, in their types. `has_probabilities` is that of [`DataOptions`].
+    fn assembled(
+        found: &[Column],
+        wanted: &[ColumnSpec],
+        classes: Vec<String>,
+        has_probabilities: bool,
+    ) -> Result<Dataset, Diagnostics> {
         let mut columns = Vec::with_capacity(wanted.len());
         for (i, spec) in wanted.iter().enumerate() {
             let mut own = found.iter().filter(|column| column.name == spec.name);
@@ -254,7 +261,8 @@ impl Dataset {
             if own.next().is_some() {
                 return Err(error(Code::INPUT, format!("the data has values for '{}' twice", spec.name)).into());
             }
-            let classes = if i + 1 == wanted.len() { probabilities(column, spec)? } else { None };
+            let is_labels = has_probabilities && i + 1 == wanted.len();
+            let classes = if is_labels { probabilities(column, spec)? } else { None };
             let values = classes.map_or_else(|| fitted(column, spec), Ok)?;
             columns.push(Column { name: spec.name.clone(), values });
         }

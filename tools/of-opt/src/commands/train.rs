@@ -68,19 +68,12 @@ pub struct Train {
     /// Tokens of a sample
     #[arg(long, value_name = "N", requires = "tokenizer", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = "Texts")]
     pub sequence_length: Option<usize>,
-    /// What a sample is
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        default_value = "blocks",
-        requires = "tokenizer",
-        help_heading = "Texts"
-    )]
-    pub text_samples: TextSamplesArg,
-    /// The field of a line that has the text
-    #[arg(long, value_name = "NAME", default_value = "text", requires = "tokenizer", help_heading = "Texts")]
-    pub text_field: String,
+    /// What a sample is [default: blocks]
+    #[arg(long, value_enum, value_name = "WHAT", requires = "tokenizer", help_heading = "Texts")]
+    pub text_samples: Option<TextSamplesArg>,
+    /// The field of a line that has the text [default: text]
+    #[arg(long, value_name = "NAME", requires = "tokenizer", help_heading = "Texts")]
+    pub text_field: Option<String>,
     /// The token that is put behind each text, such as '<|endoftext|>'
     #[arg(long, value_name = "TOKEN", requires = "tokenizer", help_heading = "Texts")]
     pub end_token: Option<String>,
@@ -323,7 +316,8 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         None => errors,
     })?;
     let images = image_options(&c.image_mean, &c.image_std)?;
-    let reading = DataOptions { images, text: text_options(c), ..DataOptions::default() };
+    let has_probabilities = options.loss.axis_of_probabilities().is_some();
+    let reading = DataOptions { images, text: text_options(c), has_probabilities, ..DataOptions::default() };
     let progress = console.progress("reading data");
     let (data, validation) = datasets(c, zoo.as_ref(), &wanted, &reading, console)?;
     let data = Arc::new(data);
@@ -505,11 +499,11 @@ fn datasets(
 fn text_options(c: &Train) -> Option<TextOptions> {
     Some(TextOptions {
         tokenizer: c.tokenizer.clone()?,
-        field: c.text_field.clone(),
+        field: c.text_field.clone().unwrap_or_else(|| "text".into()),
         length: c.sequence_length?,
         samples: match c.text_samples {
-            TextSamplesArg::Blocks => TextSamples::Blocks,
-            TextSamplesArg::Texts => TextSamples::Texts,
+            None | Some(TextSamplesArg::Blocks) => TextSamples::Blocks,
+            Some(TextSamplesArg::Texts) => TextSamples::Texts,
         },
         end: c.end_token.clone(),
         padding: c.padding_token.clone(),
