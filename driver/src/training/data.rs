@@ -238,9 +238,21 @@ impl Dataset {
     /// # Errors
     /// When a column is absent, or columns have different lengths.
     pub fn of_columns(columns: Vec<(String, Tensor)>, wanted: &[ColumnSpec]) -> Result<Dataset, Diagnostics> {
+        Dataset::of_columns_with(columns, wanted, &DataOptions::default())
+    }
+
+    /// As [`Dataset::of_columns`], with options that concern values.
+    ///
+    /// # Errors
+    /// As [`Dataset::of_columns`].
+    pub fn of_columns_with(
+        columns: Vec<(String, Tensor)>,
+        wanted: &[ColumnSpec],
+        options: &DataOptions,
+    ) -> Result<Dataset, Diagnostics> {
         let column = |(name, values)| Column { name, values: Values::Numbers(values) };
         let found: Vec<Column> = columns.into_iter().map(column).collect();
-        Dataset::assembled(&found, wanted, Vec::new(), false)
+        Dataset::assembled(&found, wanted, Vec::new(), options.has_probabilities)
     }
 
     /// The columns that are wanted, in their types. `has_probabilities` is that of [`DataOptions`].

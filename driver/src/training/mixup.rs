@@ -100,7 +100,7 @@ impl Source for Probabilities {
 #[cfg(test)]
 mod tests {
     use super::super::augmentation::Augmentation;
-    use super::super::data::{ColumnSpec, Dataset};
+    use super::super::data::{ColumnSpec, DataOptions, Dataset};
     use super::*;
     use of_ir::{Dim, Type};
 
@@ -137,7 +137,8 @@ mod tests {
             let x = Tensor::from_slice(&[3, 1], &[10f32, 20.0, 40.0]).unwrap();
             vec![("x".to_owned(), x), ("labels".to_owned(), Tensor::from_slice(&[3], classes).unwrap())]
         };
-        let data = Dataset::of_columns(columns(&[0, 1, 2]), &wanted).unwrap();
+        let options = DataOptions { has_probabilities: true, ..DataOptions::default() };
+        let data = Dataset::of_columns_with(columns(&[0, 1, 2]), &wanted, &options).unwrap();
         let numbers = |draw: Option<&Draw>| {
             let batch = data.batch_with(&[0, 1, 2], draw).unwrap();
             [0, 1].map(|i| batch[i].as_tensor().unwrap().to_elements::<f32>().unwrap())
@@ -151,7 +152,9 @@ mod tests {
         // The one in the middle is its own partner.
         assert!(close(x[1], 20.0) && close(x[2], 40.0 * weights[2] + 10.0 * (1.0 - weights[2])));
         assert!(close(labels[0], weights[0]) && close(labels[2], 1.0 - weights[0]) && close(labels[4], 1.0));
-        let wrong = Dataset::of_columns(columns(&[0, 1, 3]), &wanted).unwrap_err().to_string();
+        let wrong = Dataset::of_columns_with(columns(&[0, 1, 3]), &wanted, &options).unwrap_err().to_string();
         assert!(wrong.contains("'labels' has 3, and classes are 0 to 2"), "{wrong}");
+        // Another loss gets no probabilities.
+        assert!(Dataset::of_columns(columns(&[0, 1, 2]), &wanted).is_err());
     }
 }
