@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use of_test_support::browser;
+
 use crate::components::is_required;
 use crate::run_only::{compile_digits, library};
-use crate::wasm_tools::{LINKER, TARGET, browser, install, installed};
+use crate::wasm_tools::{LINKER, TARGET, install, installed};
 use crate::workspace::{cargo, read, root, run, target, write};
 
 /// The module must not be larger, in bytes.
@@ -112,27 +114,17 @@ fn in_node(folder: &Path) -> Result<(), String> {
 
 /// Draws a digit in the page, by events of a pointer, and reads the answer.
 fn in_browser(page: &Path) -> Result<(), String> {
-    let Some(browser) = browser() else {
-        if is_required("browser") {
-            return Err("OF_REQUIRE names browser, and there is none ('apt-get install chromium')".into());
+    let browser = match browser::installed() {
+        Ok(browser) => browser,
+        Err(none) if is_required("browser") => return Err(format!("OF_REQUIRE names browser, and {none}")),
+        Err(none) => {
+            eprintln!("SKIPPED: the page is not shown, as {none} ('apt-get install chromium')");
+            return Ok(());
         }
-        eprintln!("SKIPPED: the page is not shown, as there is no browser ('apt-get install chromium')");
-        return Ok(());
     };
-    let profile = page.with_file_name("browser-profile");
-    let mut shown = Command::new(browser);
-    shown.args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]);
-    shown.args(["--disable-component-update", "--disable-sync", "--virtual-time-budget=10000", "--dump-dom"]);
-    shown.arg(format!("--user-data-dir={}", profile.display())).arg(format!("file://{}#7", page.display()));
-    let out = shown.output().map_err(|e| format!("{browser}: {e}"))?;
-    let dom = String::from_utf8_lossy(&out.stdout);
-    if out.status.success() && dom.contains("<div id=\"answer\">7</div>") {
-        println!("{browser} shows the page, and a drawn 7 is recognized");
-        return Ok(());
-    }
-    // The page has the module and the plan in it.
-    let shown: Vec<&str> = dom.lines().filter(|line| line.len() < 300).collect();
-    Err(format!("{browser}: {}\n{}\n{}", out.status, shown.join("\n"), String::from_utf8_lossy(&out.stderr)))
+    browser::shown(browser, &format!("file://{}#7", page.display()), &["<div id=\"answer\">7</div>"])?;
+    println!("{browser} shows the page, and a drawn 7 is recognized");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What builds and runs programs of WebAssembly: clang, LLVM's linker, Node.js and Rust's target; and a browser.
 
+use of_test_support::browser;
+
 use crate::system::{apt, has_rust_target, run_all, rust_target};
 
 /// Rust's name of the target.
@@ -8,8 +10,6 @@ pub const TARGET: &str = "wasm32-unknown-unknown";
 pub const LINKER: &str = "rust-lld";
 const PACKAGES: [&str; 3] = ["clang", "lld", "nodejs"];
 const PROGRAMS: [&str; 3] = ["clang", "wasm-ld", "node"];
-/// The names of browsers without a window.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
 /// Installs clang, LLVM's linker and Node.js from the system's packages, and Rust's standard library.
 ///
@@ -38,10 +38,5 @@ pub fn install_browser() -> Result<(), String> {
 
 /// Whether there is a browser.
 pub fn has_browser() -> bool {
-    browser().is_some()
-}
-
-/// The first browser that runs.
-pub fn browser() -> Option<&'static str> {
-    BROWSERS.into_iter().find(|browser| run_all(&[browser]))
+    browser::installed().is_ok()
 }

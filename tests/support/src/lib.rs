@@ -1,5 +1,6 @@
 //! What tests of several crates share.
 //!
+//! - `browser` (feature `browser`): what a browser shows of a page.
 //! - [`cargo`]: the cargo that builds what a test runs.
 //! - `collector` (feature `collector`): a collector of OpenTelemetry.
 //! - [`component`]: outside components, such as XLA's plugin; a missing one is reported, or fails the test.
@@ -11,6 +12,8 @@
 
 #[cfg(feature = "plans")]
 pub mod aarch64;
+#[cfg(feature = "browser")]
+pub mod browser;
 pub mod cargo;
 #[cfg(feature = "ops")]
 pub mod claims;

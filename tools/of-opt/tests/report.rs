@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+use of_test_support::browser;
 use of_test_support::component::{BROWSER, require};
 use serde_json::Value;
 
@@ -14,9 +15,6 @@ const MODEL: &str = "func @main(%x: tensor<512x256xf32>, %w: tensor<256x1024xf32
   %y = of.matmul %a, %v
   of.return %y
 }";
-
-/// Browsers that can show a page without a window, if one is installed.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
 fn page(dir: &Path) -> std::path::PathBuf {
     let (model, page) = (dir.join("a<b.of"), dir.join("report.html"));
@@ -114,11 +112,7 @@ fn page_of_a_large_module_is_bounded() {
 fn report_page_renders_in_a_browser() {
     let dir = tempfile::tempdir().unwrap();
     let page = page(dir.path());
-    let shown = BROWSERS.iter().find_map(|browser| {
-        let arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"];
-        Command::new(browser).args(arguments).arg(&page).output().ok().filter(|o| o.status.success())
-    });
-    let Some(shown) = require(&BROWSER, shown.ok_or(format!("none of {BROWSERS:?} runs"))) else { return };
-    let dom = String::from_utf8_lossy(&shown.stdout);
-    assert!(dom.contains("<canvas") && dom.contains("<h2>Memory of a rank</h2>"), "{dom}");
+    let Some(browser) = require(&BROWSER, browser::installed()) else { return };
+    let url = format!("file://{}", page.display());
+    browser::shown(browser, &url, &["<canvas", "<h2>Memory of a rank</h2>"]).unwrap();
 }

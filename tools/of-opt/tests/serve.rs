@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use of_test_support::browser;
 use of_test_support::component::{BROWSER, require};
 use store::Store;
-
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -174,20 +173,12 @@ fn mistakes_on_the_command_line_are_errors() {
 fn a_digit_is_drawn_and_recognised_in_a_browser() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[&digits()]);
-    let shown = |page: &str| {
-        let url = format!("http://127.0.0.1:{}{page}", server.port);
-        BROWSERS.iter().find_map(|browser| {
-            let flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"];
-            Command::new(browser).args(flags).arg(&url).output().ok().filter(|o| o.status.success())
-        })
+    let Some(browser) = require(&BROWSER, browser::installed()) else { return };
+    let shown = |page: &str, expected: &[&str]| {
+        browser::shown(browser, &format!("http://127.0.0.1:{}{page}", server.port), expected).unwrap()
     };
-    let drawn = require(&BROWSER, shown("/#7").ok_or(format!("none of {BROWSERS:?} runs")));
-    let Some(drawn) = drawn else { return };
-    let dom = String::from_utf8_lossy(&drawn.stdout);
-    assert!(dom.contains("<div id=\"answer\">7</div>"), "{dom}");
-    let status = shown("/status").unwrap();
-    let dom = String::from_utf8_lossy(&status.stdout);
-    assert!(dom.contains("digits, version 1") && dom.contains("requests by latency"), "{dom}");
+    shown("/#7", &["<div id=\"answer\">7</div>"]);
+    shown("/status", &["digits, version 1", "requests by latency"]);
 }
 
 #[test]
