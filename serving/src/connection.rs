@@ -27,7 +27,8 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::core::Core;
-use crate::grpc::Service;
+use crate::grpc::{self, Service};
+use crate::grpc_message;
 use crate::http::answer;
 use crate::network::Network;
 use crate::proto::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -207,7 +208,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, sh
         }
         Protocol::Grpc(service) => {
             let service =
-                service_fn(|request: Request<Incoming>| grpc(Arc::clone(core), service.clone(), request, peer));
+                service_fn(|request: Request<Incoming>| call(Arc::clone(core), service.clone(), request, peer));
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
             builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_frame_size(1 << 20);
@@ -245,7 +246,7 @@ async fn until_drained<C, E: std::fmt::Display>(
 }
 
 /// Answers a request over gRPC: checks its token and the limits of its client, runs its handler, and logs it.
-async fn grpc(
+async fn call(
     core: Arc<Core>,
     mut service: GrpcInferenceServiceServer<Service>,
     mut request: Request<Incoming>,
@@ -276,7 +277,10 @@ async fn grpc(
     };
     let logged = tracing::enabled!(target: "access", tracing::Level::INFO);
     let line = logged.then(|| path.escape_debug().to_string());
-    let response = service.call(request).await;
+    let response = match path == grpc::MODEL_INFER && grpc_message::is_plain(request.headers()) {
+        true => Ok(grpc::model_infer(&core, request).await),
+        false => service.call(request).await,
+    };
     if let (Some(line), Ok(response)) = (line, &response) {
         let status = response.headers().get("grpc-status").and_then(|v| v.to_str().ok()).unwrap_or("0");
         tracing::info!(target: "access", grpc_status = status, micros = arrival.elapsed().as_micros(), "{line}");

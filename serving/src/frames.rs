@@ -1,8 +1,14 @@
-//! The body of an HTTP request as the network delivers it: frames that are joined only where a tensor spans several.
+//! The body of a request as the network delivers it: frames that are joined only where a tensor spans several.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use crate::core::Limits;
+use crate::error::{ErrorKind, ServeError};
 
 /// Received bytes, taken from the front.
 #[derive(Debug, Default)]
@@ -17,6 +23,39 @@ pub struct Frames {
 const SMALL: usize = 1024;
 /// Joined frames are no longer than this.
 const JOINED: usize = 64 << 10;
+
+/// Receives a body.
+///
+/// # Errors
+/// When it is too large, takes too long or is cut off.
+pub async fn receive<B>(body: B, limits: &Limits) -> Result<Frames, ServeError>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
+    let late = |_| ServeError::new(ErrorKind::Deadline, "the request did not arrive in time");
+    tokio::time::timeout(limits.time, collect(body, limits.body)).await.map_err(late)?
+}
+
+async fn collect<B>(mut body: B, limit: usize) -> Result<Frames, ServeError>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
+    let too_large = || ServeError::new(ErrorKind::TooLarge, format!("the request has more than {limit} bytes"));
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let mut frames = Frames::default();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ServeError::invalid(format!("the request is cut off: {e}")))?;
+        if let Ok(data) = frame.into_data() {
+            if frames.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            frames.push(data);
+        }
+    }
+    Ok(frames)
+}
 
 impl Frames {
     /// Adds a frame at the end.
@@ -46,7 +85,7 @@ impl Frames {
 
     /// Takes so many bytes from the front: a part of a frame, or a copy where they are in several frames, or are not aligned to
     /// `align` bytes. `None` where fewer are left.
-    pub fn take(&mut self, len: usize, align: usize) -> Option<Bytes> {
+    pub fn split_front(&mut self, len: usize, align: usize) -> Option<Bytes> {
         if len > self.len {
             return None;
         }
@@ -75,6 +114,36 @@ impl Frames {
     }
 }
 
+impl Buf for Frames {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.frames.front().map_or(&self.small, |frame| frame)
+    }
+
+    fn advance(&mut self, count: usize) {
+        assert!(count <= self.len, "{count} of {} bytes are skipped", self.len);
+        self.flush();
+        self.len -= count;
+        let mut left = count;
+        while let Some(first) = self.frames.front_mut().filter(|_| left > 0) {
+            let part = left.min(first.len());
+            first.advance(part);
+            left -= part;
+            if first.is_empty() {
+                self.frames.pop_front();
+            }
+        }
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        let left = self.len;
+        self.split_front(len, 1).unwrap_or_else(|| panic!("{len} of {left} bytes are taken"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,10 +155,10 @@ mod tests {
         frames.push(first.clone());
         frames.push(Bytes::new());
         frames.push(Bytes::from(vec![2; SMALL]));
-        assert_eq!(frames.take(SMALL - 1, 1).unwrap().as_ptr(), first.as_ptr());
-        assert_eq!((frames.take(2, 1).unwrap()[..].to_vec(), frames.len()), (vec![1, 2], SMALL - 1));
-        assert_eq!((frames.take(SMALL, 1), frames.take(SMALL - 1, 1).unwrap().len()), (None, SMALL - 1));
-        assert_eq!(frames.take(0, 1).unwrap().len(), 0);
+        assert_eq!(frames.split_front(SMALL - 1, 1).unwrap().as_ptr(), first.as_ptr());
+        assert_eq!((frames.split_front(2, 1).unwrap()[..].to_vec(), frames.len()), (vec![1, 2], SMALL - 1));
+        assert_eq!((frames.split_front(SMALL, 1), frames.split_front(SMALL - 1, 1).unwrap().len()), (None, SMALL - 1));
+        assert_eq!(frames.split_front(0, 1).unwrap().len(), 0);
     }
 
     #[test]
@@ -99,7 +168,7 @@ mod tests {
         assert_eq!((frames.frames.len(), frames.small.len(), frames.len()), (1, 10, JOINED + 10));
         frames.push(Bytes::from(vec![0; SMALL]));
         assert_eq!(frames.frames.len(), 3, "in their order");
-        let all = frames.take(JOINED + 10, 1).unwrap();
+        let all = frames.split_front(JOINED + 10, 1).unwrap();
         assert!(all.iter().enumerate().all(|(i, byte)| *byte == i as u8));
     }
 
@@ -109,8 +178,23 @@ mod tests {
         let mut frames = Frames::default();
         let skip = frame.as_ptr().align_offset(8) + 1;
         frames.push(frame);
-        frames.take(skip, 1).unwrap();
-        let part = frames.take(16, 8).unwrap();
+        frames.split_front(skip, 1).unwrap();
+        let part = frames.split_front(16, 8).unwrap();
         assert_eq!((part.as_ptr() as usize % 8, part.len()), (0, 16));
+    }
+
+    #[test]
+    fn frames_are_read_in_their_order() {
+        let mut frames = Frames::default();
+        for (value, len) in [(1, 2), (2, SMALL), (3, SMALL + 1), (4, 5)] {
+            frames.push(Bytes::from(vec![value; len]));
+        }
+        let large = frames.frames[2].clone();
+        assert_eq!((frames.get_u8(), frames.get_u16(), frames.remaining()), (1, 0x0102, 2 * SMALL + 5));
+        frames.advance(SMALL - 1);
+        assert_eq!(frames.copy_to_bytes(SMALL).as_ptr(), large.as_ptr());
+        assert_eq!((frames.copy_to_bytes(3)[..].to_vec(), frames.chunk()), (vec![3, 4, 4], &[4, 4, 4][..]));
+        frames.advance(3);
+        assert!(!frames.has_remaining() && frames.chunk().is_empty());
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use hyper::body::Incoming;
 use of_plan::ElementType;
 use of_runtime::{Element, Tensor};
 use of_telemetry::KeyValue;
@@ -22,6 +23,7 @@ use crate::core::Core;
 use crate::datatype;
 use crate::describe;
 use crate::error::{ErrorKind, ServeError};
+use crate::grpc_message;
 use crate::infer::{InferRequest, OutputPlace, RequestedOutput, SequenceId, SequenceStep, SharedRange, tensor};
 use crate::model::InferResponse;
 use crate::proto::grpc_inference_service_server::GrpcInferenceService;
@@ -46,6 +48,9 @@ use crate::traces::{Change, RequestTrace};
 
 /// The name of the service.
 const SERVICE: &str = "inference.GRPCInferenceService";
+
+/// The path of the call that runs a model.
+pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Requests of one stream that run at the same time.
 const STREAM_CONCURRENCY: usize = 32;
@@ -87,6 +92,24 @@ async fn infer(
     trace.add(KeyValue::new("rpc.grpc.status_code", i64::from(code as i32)));
     trace.answered(&result);
     result
+}
+
+/// Runs the request of a unary call.
+async fn infer_once(
+    core: &Core,
+    metadata: &MetadataMap,
+    request: ModelInferRequest,
+) -> Result<ModelInferResponse, ServeError> {
+    infer(core, "ModelInfer", metadata, request, timeout(metadata)).await
+}
+
+/// Answers a call of [`MODEL_INFER`] that is not compressed.
+pub async fn model_infer(core: &Core, request: http::Request<Incoming>) -> http::Response<tonic::body::Body> {
+    let answer = async {
+        let (headers, message) = grpc_message::read(request, &core.limits).await?;
+        Ok(infer_once(core, &MetadataMap::from_headers(headers), message).await?)
+    };
+    grpc_message::response(answer.await)
 }
 
 async fn infer_traced(
@@ -408,9 +431,8 @@ impl GrpcInferenceService for Service {
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
-        let timeout = timeout(request.metadata());
         let (metadata, _, message) = request.into_parts();
-        Ok(Response::new(infer(&self.core, "ModelInfer", &metadata, message, timeout).await?))
+        Ok(Response::new(infer_once(&self.core, &metadata, message).await?))
     }
 
     type ModelStreamInferStream = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;

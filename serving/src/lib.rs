@@ -21,6 +21,7 @@ mod ensemble;
 mod error;
 mod frames;
 pub mod grpc;
+mod grpc_message;
 pub mod http;
 pub mod infer;
 pub mod load;

@@ -12,22 +12,18 @@ use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::{HeaderMap, header};
-use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body::{Frame, SizeHint};
 
 use crate::core::Limits;
 use crate::error::{ErrorKind, ServeError};
-use crate::frames::Frames;
+use crate::frames::{self, Frames};
 
 /// Receives a body, and decompresses it.
 ///
 /// # Errors
 /// When it is too large, takes too long, is cut off, or is not what its header says.
 pub async fn receive(headers: &HeaderMap, body: Body, limits: &Limits) -> Result<Frames, ServeError> {
-    let frames = match tokio::time::timeout(limits.time, collect(body, limits.body)).await {
-        Ok(result) => result?,
-        Err(_) => return Err(ServeError::new(ErrorKind::Deadline, "the request did not arrive in time")),
-    };
+    let frames = frames::receive(body, limits).await?;
     let decoder: fn(&[u8]) -> Box<dyn Read + '_> = match headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes()) {
         None | Some(b"identity" | b"") => return Ok(frames),
         Some(b"gzip") => |bytes| Box::new(GzDecoder::new(bytes)),
@@ -39,27 +35,9 @@ pub async fn receive(headers: &HeaderMap, body: Body, limits: &Limits) -> Result
     super::apart(usize::MAX, move || inflate(frames, limit, decoder)).await?
 }
 
-async fn collect(mut body: Body, limit: usize) -> Result<Frames, ServeError> {
-    let too_large = || ServeError::new(ErrorKind::TooLarge, format!("the request has more than {limit} bytes"));
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
-    }
-    let mut frames = Frames::default();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| ServeError::invalid(format!("the request is cut off: {e}")))?;
-        if let Ok(data) = frame.into_data() {
-            if frames.len() + data.len() > limit {
-                return Err(too_large());
-            }
-            frames.push(data);
-        }
-    }
-    Ok(frames)
-}
-
 fn inflate(mut frames: Frames, limit: usize, decoder: fn(&[u8]) -> Box<dyn Read + '_>) -> Result<Frames, ServeError> {
     let len = frames.len();
-    let packed = frames.take(len, 1).unwrap_or_default();
+    let packed = frames.split_front(len, 1).unwrap_or_default();
     let mut bytes = Vec::new();
     let read = decoder(&packed).take(limit as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|e| ServeError::invalid(format!("the request cannot be decompressed: {e}")))?;

@@ -122,7 +122,7 @@ fn read_input(input: &Input<'_>, rest: &mut Frames, core: &Core) -> Result<(Stri
         }
         if let Some(len) = binary {
             let align = usize::try_from(dtype.align()).unwrap_or(1);
-            let bytes = usize::try_from(len).ok().and_then(|len| rest.take(len, align));
+            let bytes = usize::try_from(len).ok().and_then(|len| rest.split_front(len, align));
             let short = || ServeError::invalid(format!("its {len} bytes are not there: the request is too short"));
             return tensor(dtype, &shape, bytes.ok_or_else(short)?);
         }

@@ -343,7 +343,7 @@ async fn unregister(State(core): Shared, Path(name): Path<String>) -> StatusCode
 async fn object(headers: &HeaderMap, body: Body, core: &Core) -> Result<Map<String, Value>, ServeError> {
     let mut frames = body::receive(headers, body, &core.limits).await?;
     let len = frames.len();
-    let bytes = frames.take(len, 1).unwrap_or_default();
+    let bytes = frames.split_front(len, 1).unwrap_or_default();
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
@@ -465,5 +465,5 @@ fn header_of(headers: &HeaderMap, frames: &mut Frames) -> Result<Bytes, ServeErr
         return Err(ServeError::new(ErrorKind::TooLarge, what));
     }
     let short = || ServeError::invalid(format!("the request has fewer bytes than {HEADER_LENGTH} says"));
-    frames.take(len, 1).ok_or_else(short)
+    frames.split_front(len, 1).ok_or_else(short)
 }

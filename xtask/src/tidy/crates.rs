@@ -128,7 +128,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         "of-test-support",
         &["of-diag", "of-ir", "of-ops", "of-sharding", "of-passes", "of-plan", "of-codegen", "of-runtime"],
     ),
-    ("xtask", &[]),
+    ("xtask", &["of-test-support"]),
 ];
 
 /// What the line before the rules begins with.
