@@ -193,7 +193,7 @@ impl Traces {
 
     /// Sends what is left.
     pub fn finish(&self) {
-        self.tracer.iter().for_each(Tracer::finish);
+        self.tracer.iter().for_each(|tracer| tracer.finish(of_telemetry::LAST));
     }
 }
 

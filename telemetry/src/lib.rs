@@ -29,7 +29,7 @@ use exporter::Counts;
 use sampler::Sampling;
 
 /// How long the spans that are left may take to be sent at the end.
-const LAST: Duration = Duration::from_secs(5);
+pub const LAST: Duration = Duration::from_secs(5);
 
 /// What the command line says of traces. Variables of the environment say the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,10 +131,10 @@ impl Tracer {
         })
     }
 
-    /// Sends what is left. Spans that come later are lost.
-    pub fn finish(&self) {
+    /// Sends what is left within some time. Spans that come later are lost.
+    pub fn finish(&self, within: Duration) {
         // A collector that cannot be reached has been reported.
-        let _ = self.inner.processor.shutdown_with_timeout(LAST);
+        let _ = self.inner.processor.shutdown_with_timeout(within);
         let lost = self.inner.given.load(Relaxed).saturating_sub(self.inner.counts.sent());
         if lost > 0 {
             let hint = "OTEL_BSP_MAX_QUEUE_SIZE is how many may wait, and OTEL_TRACES_SAMPLER takes fewer";

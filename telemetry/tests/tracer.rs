@@ -32,7 +32,7 @@ fn traces(options: &TracerOptions) {
         trace.end_root("whole", end, (start, start + Duration::from_micros(20)), Vec::new());
         assert!(parent.is_none() || trace.parent().to_string().starts_with(&PARENT[..36]));
     }
-    tracer.finish();
+    tracer.finish(of_telemetry::LAST);
 }
 
 /// The output of this program in an environment.

@@ -52,6 +52,7 @@ fn end(signal: i32) -> ! {
         std::thread::sleep(grace);
     }
     clean_up();
+    crate::telemetry::interrupted(signal);
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // The line of progress.

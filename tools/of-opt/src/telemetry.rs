@@ -1,8 +1,8 @@
 //! Traces of this process: flags, and the spans of runs and steps with their tasks.
 
 use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
@@ -37,7 +37,7 @@ impl TraceFlags {
 
 /// The trace of a command that runs or trains: a span for the process, and one for each run or step in it.
 pub struct JobTrace {
-    traced: Option<Traced>,
+    traced: Option<Arc<Traced>>,
     rate: u64,
 }
 
@@ -48,8 +48,13 @@ struct Traced {
     start: Instant,
 }
 
+/// A process that a signal ends waits so long for a collector.
+const INTERRUPTED: Duration = Duration::from_secs(1);
+
 /// The span that processes of ranks continue.
 static PARENT: OnceLock<TraceParent> = OnceLock::new();
+/// The trace of the command that runs, for a signal that ends it.
+static RUNNING: Mutex<Option<Arc<Traced>>> = Mutex::new(None);
 
 /// A number of a task, run or rank.
 fn number(name: &'static str, number: usize) -> KeyValue {
@@ -67,8 +72,9 @@ impl JobTrace {
         let trace = tracer.begin(TraceParent::of_environment().as_ref());
         let traced = trace.map(|trace| {
             PARENT.get_or_init(|| trace.parent());
-            Traced { tracer, trace, name, start }
+            Arc::new(Traced { tracer, trace, name, start })
         });
+        *running() = traced.clone();
         Ok(JobTrace { traced, rate: flags.trace_rate })
     }
 
@@ -88,7 +94,8 @@ impl JobTrace {
 
     /// A run or step that began at `start` has ended. The tasks are those of each rank in this process.
     pub fn step(&self, name: &'static str, step: usize, start: Instant, ranks: &[(Option<usize>, Vec<TaskTiming>)]) {
-        let Some(Traced { trace, .. }) = &self.traced else { return };
+        let Some(traced) = &self.traced else { return };
+        let trace = &traced.trace;
         let end = Instant::now();
         let whole = trace.span(trace.root(), name, (start, end), vec![number("of.step", step)]);
         for (rank, tasks) in ranks {
@@ -112,18 +119,34 @@ impl JobTrace {
     /// # Errors
     /// Those of the command.
     pub fn end(self, result: Result<(), Diagnostics>) -> Result<(), Diagnostics> {
-        if let Some(Traced { tracer, trace, name, start }) = self.traced {
-            let status = match &result {
-                Ok(()) => Status::Unset,
-                Err(errors) => Status::error(errors.to_string()),
-            };
-            let rank = std::env::var("OF_RANK").ok().and_then(|rank| rank.parse().ok());
-            let attributes = rank.map(|rank| number("of.rank", rank)).into_iter().collect();
-            trace.end_root(name, (SpanKind::Internal, status), (start, Instant::now()), attributes);
-            tracer.finish();
-        }
+        let status = match &result {
+            Ok(()) => Status::Unset,
+            Err(errors) => Status::error(errors.to_string()),
+        };
+        end_running(status, of_telemetry::LAST);
         result
     }
+}
+
+/// A signal ends the process: sends what is left.
+pub fn interrupted(signal: i32) {
+    end_running(Status::error(format!("ended by signal {signal}")), INTERRUPTED);
+}
+
+fn running() -> MutexGuard<'static, Option<Arc<Traced>>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the span of the process, once.
+fn end_running(status: Status, within: Duration) {
+    let mut running = running();
+    let Some(traced) = running.take() else { return };
+    let Traced { tracer, trace, name, start } = &*traced;
+    let rank = std::env::var("OF_RANK").ok().and_then(|rank| rank.parse().ok());
+    let attributes = rank.map(|rank| number("of.rank", rank)).into_iter().collect();
+    trace.end_root(*name, (SpanKind::Internal, status), (*start, Instant::now()), attributes);
+    // Whoever comes second waits, and the process does not end before the spans are sent.
+    tracer.finish(within);
 }
 
 fn task_span(trace: &Trace, parent: Span, task: &TaskTiming, times: (Instant, Instant)) {

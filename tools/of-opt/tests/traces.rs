@@ -144,6 +144,27 @@ fn steps_of_a_training_have_spans() {
 }
 
 #[test]
+fn a_signal_loses_no_spans() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start();
+    let mut train = of_opt(&["train"]);
+    train.arg(digits("untrained.onnx")).arg("--data").arg(digits("train.npz")).current_dir(dir.path());
+    train.args(["--threads", "1", "--epochs", "100000", "-q", "-o", "m.safetensors"]).stdout(Stdio::null());
+    train.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint()).env("OTEL_BSP_SCHEDULE_DELAY", "50");
+    let mut train = train.spawn().unwrap();
+    while named(&collector.spans(), "step").is_empty() {
+        assert!(train.try_wait().unwrap().is_none(), "the training has ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&train), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(train.wait().unwrap().code(), Some(128 + 15));
+    let spans = collector.spans();
+    let whole = named(&spans, "of-opt train")[0];
+    assert_eq!(whole.span.status.as_ref().unwrap().message, "ended by signal 15");
+    assert!(named(&spans, "step").iter().all(|step| step.is_part_of(whole)));
+}
+
+#[test]
 fn requests_of_a_server_have_spans() {
     let collector = Collector::start();
     let endpoint = format!("{}/v1/traces", collector.endpoint());
