@@ -272,6 +272,18 @@ impl Session {
         .map_err(|e| run_error(&e))
     }
 
+    /// A condition that ends a run early, evaluated about so often. Returns whether it is: only one rank of several processes has none.
+    pub fn poll_with(&mut self, interval: Duration, condition: Box<dyn Fn() -> bool + Send + Sync>) -> bool {
+        match &mut self.executor {
+            Executor::Single(session) => session.canceller().poll_with(condition),
+            Executor::Mesh(session) => {
+                session.poll_with(interval, condition);
+                true
+            }
+            Executor::Rank(_) => false,
+        }
+    }
+
     /// Buffers for the outputs of [`Session::run_timed`].
     pub fn new_outputs(&self) -> Vec<Value> {
         match &self.executor {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,7 +17,9 @@ use crate::mesh_variables::MeshVariables;
 use crate::session::{code_error, worker_count};
 use crate::shared_memory::SharedMemory;
 use crate::transport::Transport;
-use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value, Variables};
+use crate::{
+    Canceller, LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value, Variables,
+};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
 /// whole outputs.
@@ -30,6 +32,10 @@ pub struct MeshSession {
     /// For each rank its parts of the inputs and outputs, allocated once.
     buffers: Vec<RankBuffers>,
     variables: Option<MeshVariables>,
+    /// For each rank what ends its runs.
+    cancellers: Vec<Arc<Canceller>>,
+    /// What ends the run of all ranks.
+    poll: Option<Poll>,
     step: Duration,
     threads: usize,
     poison: Option<String>,
@@ -49,7 +55,10 @@ struct RankBuffers {
 }
 
 /// What a rank's thread reports when it is ready.
-type Loaded = (RankBuffers, Option<Arc<Variables>>);
+type Loaded = (RankBuffers, Option<Arc<Variables>>, Arc<Canceller>);
+
+/// A condition, and how often the thread that called [`MeshSession::run`] evaluates it.
+type Poll = (Duration, Box<dyn Fn() -> bool + Send>);
 
 enum Job {
     Run(RankBuffers),
@@ -102,8 +111,8 @@ impl MeshSession {
                 let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
                 let part_buffers =
                     RankBuffers { inputs: zeros_for(&session.program().inputs)?, outputs: session.new_outputs() };
-                let variables = session.variables().cloned();
-                Ok((session, (part_buffers, variables)))
+                let (variables, canceller) = (session.variables().cloned(), Arc::clone(session.canceller()));
+                Ok((session, (part_buffers, variables, canceller)))
             };
             let (loaded, part_buffers) = channel();
             loading.push(part_buffers);
@@ -116,11 +125,13 @@ impl MeshSession {
         // A rank that stopped because of another does not know the cause.
         let silent = |e: &SessionError| matches!(e, SessionError::Load { source: LoadError::Stopped, .. });
         let (mut buffers, mut variables, mut failure) = (Vec::with_capacity(loaded.len()), Vec::new(), None);
+        let mut cancellers = Vec::with_capacity(loaded.len());
         for part_buffers in loaded {
             match part_buffers {
-                Ok((part_buffers, own)) => {
+                Ok((part_buffers, own, canceller)) => {
                     buffers.push(part_buffers);
                     variables.push(own);
+                    cancellers.push(canceller);
                 }
                 Err(e) if failure.as_ref().is_none_or(silent) => failure = Some(e),
                 Err(_) => {}
@@ -137,6 +148,8 @@ impl MeshSession {
             outcomes,
             buffers,
             variables: MeshVariables::new(&plan, mesh, variables),
+            cancellers,
+            poll: None,
             mesh,
             step: Duration::ZERO,
             threads: threads * desc.ranks.len(),
@@ -159,6 +172,12 @@ impl MeshSession {
     /// The values that it keeps between runs, where its program has variables.
     pub fn variables(&self) -> Option<&MeshVariables> {
         self.variables.as_ref()
+    }
+
+    /// A condition that ends a run of all ranks with [`RunError::Cancelled`]. The caller of [`MeshSession::run`] evaluates it at this
+    /// interval while the ranks run.
+    pub fn poll_with(&mut self, interval: Duration, condition: Box<dyn Fn() -> bool + Send>) {
+        self.poll = Some((interval, condition));
     }
 
     /// Threads of all ranks together.
@@ -193,20 +212,19 @@ impl MeshSession {
                 return Err(self.broken("a rank's thread is gone"));
             }
         }
+        // A rank that stopped because of another does not know the cause.
+        let silent = |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Stopped);
         let (mut first, mut last, mut failure): (Option<Instant>, Option<Instant>, Option<RunError>) =
             Default::default();
         for _ in 0..self.ranks.len() {
-            let Ok(outcome) = self.outcomes.recv() else { return Err(self.broken("the ranks' threads are gone")) };
+            let Some(outcome) = self.outcome() else { return Err(self.broken("the ranks' threads are gone")) };
             first = Some(first.map_or(outcome.began, |t| t.min(outcome.began)));
             last = Some(last.map_or(outcome.ended, |t| t.max(outcome.ended)));
             self.buffers[outcome.rank] = outcome.part_buffers;
             match outcome.result {
                 Ok(()) => {}
-                // A rank that stopped because of another does not know the cause.
                 Err(error) => {
                     let rank = RunError::Rank { rank: outcome.rank as u32, source: Box::new(error.clone()) };
-                    let silent =
-                        |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Stopped);
                     if failure.as_ref().is_none_or(silent) {
                         failure = Some(rank);
                     }
@@ -216,10 +234,13 @@ impl MeshSession {
                 }
             }
         }
+        let cancelled = self.cancellers.iter().any(|rank| rank.ends_run());
+        self.cancellers.iter().for_each(|rank| rank.set(false));
         self.transport.restart();
         if let Some(error) = failure {
             self.variables.iter().for_each(MeshVariables::lose);
-            return Err(error);
+            let is_cause = |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Cancelled);
+            return Err(if cancelled && (is_cause(&error) || silent(&error)) { RunError::Cancelled } else { error });
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
         let part = |rank: usize, part: usize| self.buffers.get(rank)?.outputs.get(part)?.as_tensor();
@@ -246,6 +267,23 @@ impl MeshSession {
         for worker in &self.ranks {
             // A rank whose thread is gone has no times.
             let _ = worker.jobs.send(Job::Reset);
+        }
+    }
+
+    /// The next rank whose run has ended. Meanwhile the condition is evaluated.
+    fn outcome(&self) -> Option<Outcome> {
+        let Some((interval, condition)) = &self.poll else { return self.outcomes.recv().ok() };
+        loop {
+            match self.outcomes.recv_timeout(*interval) {
+                Ok(outcome) => return Some(outcome),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if condition() => {
+                    self.cancellers.iter().for_each(|rank| rank.set(true));
+                    // Ranks that wait for one another run no task meanwhile.
+                    self.transport.stop();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
         }
     }
 

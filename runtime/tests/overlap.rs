@@ -192,3 +192,22 @@ fn local_transfers_have_no_order() {
     let findings = verify(plan(program, 2).plan()).unwrap_err();
     assert!(findings[0].to_string().contains("transfer 7 is that of `sum 0`, too"), "{}", findings[0]);
 }
+
+/// Ranks run on until the condition holds; after that the session runs again.
+#[test]
+fn a_condition_ends_the_run_of_all_ranks() {
+    let file = PlanFile::from_builder(&plan(overlapped(2), 3)).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options { threads: 3, ..Options::default() };
+    let mut session = MeshSession::new(Arc::new(file), 0, options, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let x: Value = Tensor::from_elements([ELEMENTS], &[1.0_f32; ELEMENTS as usize]).unwrap().into();
+    let ends = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let condition = Arc::clone(&ends);
+    let ends_run = move || condition.load(std::sync::atomic::Ordering::Acquire);
+    session.poll_with(std::time::Duration::ZERO, Box::new(ends_run));
+    // A run may end before the condition is evaluated.
+    let cancelled = (0..10_000).map(|_| session.run(std::slice::from_ref(&x))).find_map(Result::err);
+    assert_eq!(cancelled, Some(of_runtime::RunError::Cancelled));
+    ends.store(false, std::sync::atomic::Ordering::Release);
+    let sums = session.run(std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(sums[0].as_tensor().and_then(Tensor::to_elements::<f32>).unwrap(), [3.0; ELEMENTS as usize]);
+}

@@ -1,6 +1,7 @@
 //! The ranks of a session whose plan is for a mesh: threads of this process, or processes.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +25,10 @@ pub struct Ranks {
 }
 
 enum Executor {
-    /// Threads, which the first use starts.
-    NotStarted(SessionOptions),
-    Threads(of_driver::Session),
+    /// Threads, which the first use starts, and what ends their runs.
+    NotStarted(SessionOptions, Arc<Interrupt>),
+    /// Threads, and whether the last run was ended.
+    Threads(of_driver::Session, Arc<AtomicBool>),
     Processes(Box<RankGroup>),
 }
 
@@ -50,9 +52,10 @@ impl Connections {
 }
 
 impl Ranks {
-    /// Threads.
-    pub fn threads(plan: &Arc<PlanFile>, options: &SessionOptions) -> Ranks {
-        Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::NotStarted(*options)) }
+    /// Threads, whose runs `interrupt` ends.
+    pub fn threads(plan: &Arc<PlanFile>, options: &SessionOptions, interrupt: &Arc<Interrupt>) -> Ranks {
+        let executor = Executor::NotStarted(*options, Arc::clone(interrupt));
+        Ranks { plan: Arc::clone(plan), executor: Mutex::new(executor) }
     }
 
     /// So many processes, of which this is one. `worker` starts another.
@@ -91,22 +94,36 @@ impl Ranks {
     /// The executor, which is this call's until it ends.
     fn executor(&self) -> Result<MutexGuard<'_, Executor>, Diagnostics> {
         let mut executor = self.executor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Executor::NotStarted(options) = &*executor {
-            let session = of_driver::Session::first(Arc::clone(&self.plan), options, &Backends::builtin())?;
-            *executor = Executor::Threads(session);
+        if let Executor::NotStarted(options, interrupt) = &*executor {
+            let mut session = of_driver::Session::first(Arc::clone(&self.plan), options, &Backends::builtin())?;
+            let (interrupt, ended) = (Arc::clone(interrupt), Arc::<AtomicBool>::default());
+            let ends = Arc::clone(&ended);
+            let condition = move || {
+                let end = interrupt.ends_run();
+                ends.fetch_or(end, Ordering::AcqRel);
+                end
+            };
+            session.poll_with(INTERVAL, Box::new(condition));
+            *executor = Executor::Threads(session, ended);
         }
         Ok(executor)
     }
 
-    /// Runs the plan on whole inputs. `interrupt` ends a run of processes on all ranks, which then cannot run again.
+    /// Runs the plan on whole inputs. `interrupt` ends a run on all ranks; those that are processes cannot run again then.
     pub fn run(&self, inputs: Vec<Value>, interrupt: &Interrupt) -> Result<Vec<Value>, Failure> {
         match &mut *self.executor()? {
             Executor::Processes(group) => match run_processes(group, &inputs, interrupt)? {
                 Err(RunError::Cancelled) => Err(Failure::Cancelled),
                 result => Ok(result.map_err(|e| run_error(&e))?),
             },
-            Executor::Threads(session) => Ok(session.run_values(inputs)?),
-            Executor::NotStarted(_) => Err(not_started().into()),
+            Executor::Threads(session, ended) => {
+                ended.store(false, Ordering::Release);
+                match session.run_values(inputs) {
+                    Err(_) if ended.load(Ordering::Acquire) => Err(Failure::Cancelled),
+                    result => Ok(result?),
+                }
+            }
+            Executor::NotStarted(..) => Err(not_started().into()),
         }
     }
 
@@ -125,8 +142,8 @@ impl Ranks {
         let index = self.index(name)?;
         match &mut *self.executor()? {
             Executor::Processes(group) => group.get_variable(index).map_err(|e| run_error(&e)),
-            Executor::Threads(session) => variables(session)?.get(name).map_err(|e| run_error(&e)),
-            Executor::NotStarted(_) => Err(not_started()),
+            Executor::Threads(session, _) => variables(session)?.get(name).map_err(|e| run_error(&e)),
+            Executor::NotStarted(..) => Err(not_started()),
         }
     }
 
@@ -135,8 +152,8 @@ impl Ranks {
         let index = self.index(name)?;
         match &mut *self.executor()? {
             Executor::Processes(group) => group.set_variable(index, value).map_err(|e| run_error(&e)),
-            Executor::Threads(session) => variables(session)?.set(name, value).map_err(|e| run_error(&e)),
-            Executor::NotStarted(_) => Err(not_started()),
+            Executor::Threads(session, _) => variables(session)?.set(name, value).map_err(|e| run_error(&e)),
+            Executor::NotStarted(..) => Err(not_started()),
         }
     }
 
@@ -144,8 +161,8 @@ impl Ranks {
     pub fn reset(&self) -> Result<(), Diagnostics> {
         match &mut *self.executor()? {
             Executor::Processes(group) => group.reset_variables().map_err(|e| run_error(&e)),
-            Executor::Threads(session) => variables(session).map(SessionVariables::reset),
-            Executor::NotStarted(_) => Err(not_started()),
+            Executor::Threads(session, _) => variables(session).map(SessionVariables::reset),
+            Executor::NotStarted(..) => Err(not_started()),
         }
     }
 }

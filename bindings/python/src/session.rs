@@ -213,7 +213,7 @@ impl Session {
         let plan = Arc::clone(&plan.get().file);
         let options = SessionOptions { threads, memory, ..SessionOptions::default() };
         let names = entry_point(&plan).map_err(|e| raised(py, &e))?.inputs.iter().map(|p| p.name.clone()).collect();
-        let (backends, interrupt, executors) = (Backends::builtin(), Arc::default(), Mutex::default());
+        let (backends, interrupt, executors) = (Backends::builtin(), Arc::<Interrupt>::default(), Mutex::default());
         let variables = match variables.map(Bound::get) {
             Some(shared) if !Arc::ptr_eq(&shared.plan, &plan) => {
                 let hint = "make both sessions from one Plan object";
@@ -234,7 +234,7 @@ impl Session {
                 Some(Arc::new(started.map_err(|e| raised(py, &e))?))
             }
             None if plan.plan().meshes.is_empty() => None,
-            None => Some(Arc::new(Ranks::threads(&plan, &options))),
+            None => Some(Arc::new(Ranks::threads(&plan, &options, &interrupt))),
         };
         let mut session = Session { plan, options, backends, interrupt, variables, ranks, executors, names };
         if let Some(program) = session.opened_first() {

@@ -155,6 +155,25 @@ def test_runs_of_processes_are_interrupted(how, interrupt_soon):
     assert started and not started & children()
 
 
+@pytest.mark.parametrize("how", ["signal", "cancel"])
+def test_runs_of_threads_are_interrupted(how, interrupt_soon):
+    session = of_opt.Session(of_opt.compile(LONG, mesh="cpu[2]", threads=1))
+    short, long = ({"n": np.int64(n), "x": np.ones((4, 64), np.float32)} for n in (3, 1 << 40))
+    expected = session.run(short)["y"]
+    for _ in range(2):
+        # Should the signal not end the run, this does, and the test fails.
+        timer = threading.Timer(60 if how == "signal" else 0.2, session.cancel)
+        timer.start()
+        if how == "signal":
+            interrupt_soon(0.2)
+        with pytest.raises(KeyboardInterrupt if how == "signal" else of_opt.CancelledError):
+            session.run(long)
+        timer.cancel()
+        timer.join()
+        # Unlike processes, threads run again.
+        assert np.array_equal(session.run(short)["y"], expected)
+
+
 def test_wrong_numbers_of_ranks_are_errors():
     plan = counter()
     with pytest.raises(of_opt.InputError, match="the plan is for 2 ranks, and 3 ranks are asked for"):
