@@ -19,6 +19,7 @@ const COMPONENTS: [Component; 14] = [
             "python",
             "onnxruntime",
             "jaxlib",
+            "pyarrow",
             "model-signing",
             "tritonclient",
             "kserve",

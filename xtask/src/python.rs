@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, what builds and tests the
+/// What the environment holds: onnxruntime with onnx and numpy, jaxlib, whose MLIR verifies StableHLO, pyarrow, what builds and tests the
 /// Python package, model-signing with the pyOpenSSL that it imports and does not declare, tritonclient with what it needs for HTTP
 /// and gRPC, the SDK of KServe, schemathesis, moto, whose server has the protocol of S3, with what that needs, a validator of Kubernetes manifests, and Netron, whose reader opens exported models.
-const PACKAGES: [(&str, &str); 20] = [
+const PACKAGES: [(&str, &str); 21] = [
     ("numpy", "2.4.6"),
     ("onnx", "1.23.2"),
     ("onnxruntime", "1.32.0"),
     ("jaxlib", "0.10.2"),
+    ("pyarrow", "26.0.1"),
     ("maturin", "1.16.0"),
     ("pytest", "9.2.0"),
     ("model-signing", "1.1.1"),

@@ -13,7 +13,7 @@ use super::lazy::LazyColumn;
 use super::mixup::{self, Probabilities};
 use super::order::{random_of, sample_order};
 use super::text::{self, TextOptions};
-use super::{example, idx, parquet_file, webdataset};
+use super::{columns, example, idx, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -106,7 +106,7 @@ pub struct DataOptions {
     pub images: ImageOptions,
     /// How texts become samples.
     pub text: Option<TextOptions>,
-    /// Bytes of a column of a Parquet file that stay in memory.
+    /// Bytes of a column of a Parquet or Arrow file that stay in memory.
     pub cached_bytes: usize,
     /// Whether labels that are classes become probabilities, which the loss wants.
     pub has_probabilities: bool,
@@ -144,7 +144,7 @@ impl Dataset {
     /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
     /// - `FILE.tar`: a WebDataset;
-    /// - `FILE.parquet`: columns by the names of inputs, read as needed;
+    /// - `FILE.parquet`, `FILE.arrow`, `FILE.feather`: columns by the names of inputs, read as needed;
     /// - `DIR`: a folder of images for each class, in the order of their names.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
@@ -206,9 +206,9 @@ impl Dataset {
                 }
                 Source::Table(path) => found.extend(table(&path, wanted)?),
                 Source::Text(path) => texts.push(path),
-                Source::Parquet(path) if options.text.is_some() => texts.push(path),
-                Source::Parquet(path) => {
-                    for (name, values) in parquet_file::read(&path, wanted, options.cached_bytes)? {
+                Source::Columns(path) if options.text.is_some() => texts.push(path),
+                Source::Columns(path) => {
+                    for (name, values) in columns::read(&path, wanted, options.cached_bytes)? {
                         join(&mut found, &name, values)?;
                     }
                 }
@@ -227,7 +227,8 @@ impl Dataset {
                 join(&mut found, &name, values)?;
             }
         } else if options.text.is_some() {
-            let what = "a tokenizer is given, and the data has no texts: FILE.txt or FILE.jsonl";
+            let what =
+                "a tokenizer is given, and the data has no texts: FILE.txt, FILE.jsonl, FILE.parquet or FILE.arrow";
             return Err(error(Code::INPUT, what).into());
         }
         Dataset::assembled(&found, wanted, classes, options.has_probabilities)
@@ -432,7 +433,7 @@ enum Source {
     Records(PathBuf),
     WebDataset(PathBuf),
     Text(PathBuf),
-    Parquet(PathBuf),
+    Columns(PathBuf),
 }
 
 /// Adds samples behind those of the same input.
@@ -516,12 +517,12 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
         Ok(Source::WebDataset(path))
     } else if path.is_file() && text::is_text(&path) {
         Ok(Source::Text(path))
-    } else if path.is_file() && parquet_file::is_parquet(&path) {
-        Ok(Source::Parquet(path))
+    } else if path.is_file() && columns::is_columns(&path) {
+        Ok(Source::Columns(path))
     } else if path.is_dir() {
         Ok(Source::Images(path))
     } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, FILE.arrow, FILE.feather, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
         Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
     } else {
         Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())

@@ -4,8 +4,10 @@
 //! the state of the optimizer. They stay in the session from step to step, so a step takes a batch and gives its loss.
 
 mod adapters;
+mod arrow_file;
 mod augmentation;
 mod batches;
+mod columns;
 mod data;
 mod encoded;
 mod events;

@@ -1,42 +1,21 @@
-//! Columns of Parquet files: numbers and lists of equal lengths. Row groups are decoded when a batch needs them, and some stay in memory.
+//! Columns of Parquet files, of which row groups are decoded.
 
-use std::collections::VecDeque;
-use std::fmt::{Debug, Formatter};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Elements, Tensor, TensorType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use super::data::{ColumnSpec, Values};
-use super::lazy::{LazyColumn, Source};
+use super::columns::{ColumnFile, Decoded};
 use crate::error::{error, io_error};
 
 /// Whether the name is that of such a file.
 pub(super) fn is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"))
-}
-
-/// What a column has.
-enum Decoded {
-    Ints(Vec<i64>),
-    Floats(Vec<f64>),
-    Texts(Vec<String>),
-}
-
-impl Decoded {
-    fn len(&self) -> usize {
-        match self {
-            Decoded::Ints(list) => list.len(),
-            Decoded::Floats(list) => list.len(),
-            Decoded::Texts(list) => list.len(),
-        }
-    }
 }
 
 /// An open file.
@@ -59,53 +38,6 @@ impl Opened {
         let schema = reader.metadata().file_metadata().schema_descr_ptr();
         let leaves = (0..schema.num_columns()).map(|i| schema.get_column_root(i).name().to_owned()).collect();
         Ok(Opened { path: path.to_owned(), reader: Mutex::new(reader), rows, leaves })
-    }
-
-    fn wrong(&self, what: &str) -> Diagnostics {
-        error(Code::INPUT, format!("'{}': {what}", self.path.display())).into()
-    }
-
-    /// The number of the column of this name.
-    fn leaf(&self, name: &str) -> Result<Option<usize>, Diagnostics> {
-        let mut own = self.leaves.iter().enumerate().filter(|(_, root)| *root == name).map(|(i, _)| i);
-        let first = own.next();
-        match own.next() {
-            Some(_) => Err(self.wrong(&format!("column '{name}' has several parts, and none is a list of numbers"))),
-            None => Ok(first),
-        }
-    }
-
-    /// The values of a column in a row group, with as many for each row: `each` of them, where that is known.
-    fn decode(&self, group: usize, leaf: usize, each: Option<usize>) -> Result<Decoded, Diagnostics> {
-        let failed = |e: ParquetError| damaged(&self.path, &e);
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = reader.get_row_group(group).map_err(failed)?;
-        let column = own.get_column_reader(leaf).map_err(failed)?;
-        let descriptor = own.metadata().column(leaf).column_descr_ptr();
-        let levels = (descriptor.max_def_level(), descriptor.max_rep_level());
-        let rows = self.rows[group];
-        let name = &self.leaves[leaf];
-        let no = |what: &str| self.wrong(&format!("column '{name}', row group {group}: {what}"));
-        let decoded = match column {
-            ColumnReader::BoolColumnReader(r) => {
-                Decoded::Ints(self.all(r, rows, levels, each, &no, |v| i64::from(*v))?)
-            }
-            ColumnReader::Int32ColumnReader(r) => {
-                Decoded::Ints(self.all(r, rows, levels, each, &no, |v| i64::from(*v))?)
-            }
-            ColumnReader::Int64ColumnReader(r) => Decoded::Ints(self.all(r, rows, levels, each, &no, |v| *v)?),
-            ColumnReader::FloatColumnReader(r) => {
-                Decoded::Floats(self.all(r, rows, levels, each, &no, |v| f64::from(*v))?)
-            }
-            ColumnReader::DoubleColumnReader(r) => Decoded::Floats(self.all(r, rows, levels, each, &no, |v| *v)?),
-            ColumnReader::ByteArrayColumnReader(r) => Decoded::Texts(
-                self.all(r, rows, levels, each, &no, |v| String::from_utf8_lossy(v.data()).into_owned())?,
-            ),
-            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
-                return Err(no("its type is none of numbers and texts"));
-            }
-        };
-        Ok(decoded)
     }
 
     fn all<T: DataType, R>(
@@ -148,218 +80,65 @@ fn damaged(path: &Path, e: &ParquetError) -> Diagnostics {
     error(Code::INPUT, format!("'{}' cannot be read as Parquet: {e}", path.display())).into()
 }
 
-/// Row groups that were decoded, the newest last.
-#[derive(Default)]
-struct Cache {
-    groups: VecDeque<(usize, Arc<Vec<u8>>)>,
-    bytes: usize,
-}
-
-/// A column of a file in the type of its input.
-struct ParquetColumn {
-    file: Arc<Opened>,
-    leaf: usize,
-    /// The first row of each row group, and the number of all.
-    starts: Vec<usize>,
-    dims: Vec<usize>,
-    dtype: DType,
-    cache: Mutex<Cache>,
-    cached_bytes: usize,
-}
-
-impl Debug for ParquetColumn {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "'{}' of '{}'", self.file.leaves[self.leaf], self.file.path.display())
-    }
-}
-
-impl ParquetColumn {
-    fn sample_bytes(&self) -> usize {
-        self.dims.iter().product::<usize>() * self.dtype.bits().unwrap_or(8) / 8
+impl ColumnFile for Opened {
+    fn path(&self) -> &Path {
+        &self.path
     }
 
-    fn decoded(&self, group: usize) -> Result<Arc<Vec<u8>>, Diagnostics> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = cache.groups.iter().position(|(known, _)| *known == group)
-            && let Some(found) = cache.groups.remove(at)
-        {
-            cache.groups.push_back(found.clone());
-            return Ok(found.1);
-        }
-        let each = self.dims.iter().product();
-        let values = self.file.decode(group, self.leaf, Some(each))?;
-        let bytes = self.bytes(values)?;
-        cache.bytes += bytes.len();
-        let bytes = Arc::new(bytes);
-        cache.groups.push_back((group, Arc::clone(&bytes)));
-        while cache.bytes > self.cached_bytes
-            && cache.groups.len() > 1
-            && let Some((_, old)) = cache.groups.pop_front()
-        {
-            cache.bytes -= old.len();
-        }
-        Ok(bytes)
+    fn rows(&self) -> &[usize] {
+        &self.rows
     }
 
-    /// Values in the element type.
-    fn bytes(&self, values: Decoded) -> Result<Vec<u8>, Diagnostics> {
-        let (name, dtype) = (&self.file.leaves[self.leaf], self.dtype);
-        let unfit = |what: &str| self.file.wrong(&format!("column '{name}' has {what}, and the input is {dtype}"));
-        let count = values.len();
-        let elements = match (values, dtype) {
-            (Decoded::Floats(list), DType::F32) => return Ok(le(&list, |x| (*x as f32).to_le_bytes())),
-            (Decoded::Ints(list), DType::I64) => return Ok(le(&list, |x| x.to_le_bytes())),
-            (Decoded::Ints(list), DType::F32) => return Ok(le(&list, |x| (*x as f32).to_le_bytes())),
-            (Decoded::Floats(list), _) if dtype.is_float() => Elements::Float(list),
-            (Decoded::Ints(list), _) if dtype.is_float() => Elements::Float(list.iter().map(|x| *x as f64).collect()),
-            (Decoded::Ints(list), _) if dtype.is_int() => Elements::Int(list.into_iter().map(i128::from).collect()),
-            (Decoded::Texts(_), _) => return Err(unfit("texts")),
-            _ => return Err(unfit("other numbers")),
-        };
-        let tensor = Tensor::from_elements(dtype, vec![count], elements).map_err(|e| unfit(&e.to_string()))?;
-        Ok(tensor.bytes().map(|bytes| bytes.to_vec()).unwrap_or_default())
+    fn leaves(&self) -> &[String] {
+        &self.leaves
     }
 
-    fn group_of(&self, sample: usize) -> usize {
-        self.starts.partition_point(|start| *start <= sample).saturating_sub(1)
-    }
-}
-
-fn le<T, const N: usize>(list: &[T], bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
-    list.iter().flat_map(bytes).collect()
-}
-
-impl Source for ParquetColumn {
-    fn len(&self) -> usize {
-        self.starts.last().copied().unwrap_or(0)
-    }
-
-    fn dims(&self) -> &[usize] {
-        &self.dims
-    }
-
-    fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    fn gather(&self, samples: &[usize], out: &mut Vec<u8>) -> Result<(), Diagnostics> {
-        let each = self.sample_bytes();
-        let first = out.len();
-        out.resize(first + each * samples.len(), 0);
-        // Each row group once.
-        let mut order: Vec<(usize, usize)> = samples.iter().enumerate().map(|(i, s)| (self.group_of(*s), i)).collect();
-        order.sort_unstable();
-        for own in order.chunk_by(|a, b| a.0 == b.0) {
-            let group = own[0].0;
-            let bytes = self.decoded(group)?;
-            for (_, i) in own {
-                let from = (samples[*i] - self.starts[group]) * each;
-                out[first + i * each..][..each].copy_from_slice(&bytes[from..from + each]);
+    fn decode(&self, part: usize, leaf: usize, each: Option<usize>) -> Result<Decoded, Diagnostics> {
+        let failed = |e: ParquetError| damaged(&self.path, &e);
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = reader.get_row_group(part).map_err(failed)?;
+        let column = own.get_column_reader(leaf).map_err(failed)?;
+        let descriptor = own.metadata().column(leaf).column_descr_ptr();
+        let levels = (descriptor.max_def_level(), descriptor.max_rep_level());
+        let rows = self.rows[part];
+        let name = &self.leaves[leaf];
+        let no = |what: &str| self.wrong(&format!("column '{name}', row group {part}: {what}"));
+        let decoded = match column {
+            ColumnReader::BoolColumnReader(r) => {
+                Decoded::Ints(self.all(r, rows, levels, each, &no, |v| i64::from(*v))?)
             }
-        }
-        Ok(())
-    }
-
-    fn group(&self, sample: usize) -> usize {
-        self.group_of(sample)
-    }
-
-    fn groups_at_once(&self) -> Option<usize> {
-        let bytes = |rows: usize| rows * self.sample_bytes();
-        if bytes(self.len()) <= self.cached_bytes {
-            return None;
-        }
-        let largest = self.file.rows.iter().copied().max().unwrap_or(1);
-        Some((self.cached_bytes / bytes(largest).max(1)).max(1))
+            ColumnReader::Int32ColumnReader(r) => {
+                Decoded::Ints(self.all(r, rows, levels, each, &no, |v| i64::from(*v))?)
+            }
+            ColumnReader::Int64ColumnReader(r) => Decoded::Ints(self.all(r, rows, levels, each, &no, |v| *v)?),
+            ColumnReader::FloatColumnReader(r) => {
+                Decoded::Floats(self.all(r, rows, levels, each, &no, |v| f64::from(*v))?)
+            }
+            ColumnReader::DoubleColumnReader(r) => Decoded::Floats(self.all(r, rows, levels, each, &no, |v| *v)?),
+            ColumnReader::ByteArrayColumnReader(r) => Decoded::Texts(
+                self.all(r, rows, levels, each, &no, |v| String::from_utf8_lossy(v.data()).into_owned())?,
+            ),
+            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
+                return Err(no("its type is none of numbers and texts"));
+            }
+        };
+        Ok(decoded)
     }
 }
 
-/// The extents of a sample of so many numbers.
-fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Result<Vec<usize>, Diagnostics> {
-    let Some(shape) = &ty.shape else { return Ok(vec![each]) };
-    let known: Vec<Option<usize>> =
-        shape.iter().skip(1).map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect();
-    let product: usize = known.iter().flatten().product();
-    let open = known.iter().filter(|d| d.is_none()).count();
-    if open > 1 || product == 0 || !each.is_multiple_of(product) || (open == 0 && product != each) {
-        let what = format!("a row has {each} numbers for '{}', and the input is {}", spec.name, spec.ty);
-        return Err(error(Code::INPUT, what).into());
-    }
-    Ok(known.into_iter().map(|d| d.unwrap_or(each / product)).collect())
-}
-
-/// The columns of a file that are `wanted`, by their names.
+/// Opens a file.
 ///
 /// # Errors
-/// When the file cannot be read, has none of the columns, or one is not of numbers, of which each row has as many.
-pub(super) fn read(
-    path: &Path,
-    wanted: &[ColumnSpec],
-    cached_bytes: usize,
-) -> Result<Vec<(String, Values)>, Diagnostics> {
-    let file = Arc::new(Opened::new(path)?);
-    let mut out = Vec::new();
-    for spec in wanted {
-        let Some(leaf) = file.leaf(&spec.name)? else { continue };
-        let Some(ty) = spec.ty.as_tensor() else { continue };
-        let mut starts = vec![0];
-        let mut total = 0;
-        for rows in &file.rows {
-            total += rows;
-            starts.push(total);
-        }
-        let Some(first) = file.rows.iter().position(|rows| *rows > 0) else {
-            return Err(file.wrong("there are no rows"));
-        };
-        // The first row group says how many numbers a row has.
-        let each = file.decode(first, leaf, None)?.len() / file.rows[first];
-        let dims = sample_dims(spec, ty, each)?;
-        let cache = Mutex::new(Cache::default());
-        let column =
-            ParquetColumn { file: Arc::clone(&file), leaf, starts, dims, dtype: ty.dtype, cache, cached_bytes };
-        out.push((spec.name.clone(), Values::Lazy(LazyColumn::new(column))));
-    }
-    if out.is_empty() {
-        let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
-        let what = format!("no column is called {}; there are {}", names.join(" or "), file.leaves.join(", "));
-        return Err(file.wrong(&what));
-    }
-    Ok(out)
-}
-
-/// The texts of a column, and the whole numbers of another one.
-///
-/// # Errors
-/// When the file cannot be read, or has no such columns.
-pub(super) fn texts(path: &Path, field: &str, label: Option<&str>) -> Result<Vec<(String, Option<i64>)>, Diagnostics> {
-    let file = Opened::new(path)?;
-    let leaf = |name: &str| {
-        let none = || file.wrong(&format!("no column is called '{name}'; there are {}", file.leaves.join(", ")));
-        file.leaf(name)?.ok_or_else(none)
-    };
-    let (own, label) = (leaf(field)?, label.map(|name| Ok::<_, Diagnostics>((name, leaf(name)?))).transpose()?);
-    let mut out = Vec::new();
-    for group in 0..file.rows.len() {
-        let Decoded::Texts(list) = file.decode(group, own, Some(1))? else {
-            return Err(file.wrong(&format!("column '{field}' has no texts")));
-        };
-        let labels = match label {
-            None => vec![None; list.len()],
-            Some((name, leaf)) => match file.decode(group, leaf, Some(1))? {
-                Decoded::Ints(labels) => labels.into_iter().map(Some).collect(),
-                _ => return Err(file.wrong(&format!("column '{name}', the label, has no whole numbers"))),
-            },
-        };
-        out.extend(list.into_iter().zip(labels));
-    }
-    Ok(out)
+/// When it cannot be read, or is none of this format.
+pub(super) fn open(path: &Path) -> Result<Arc<dyn ColumnFile>, Diagnostics> {
+    Ok(Arc::new(Opened::new(path)?))
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use of_ir::{Dim, Type};
+    use of_ir::{DType, Dim, Type};
     use parquet::basic::{Compression, ZstdLevel};
     use parquet::column::writer::ColumnWriter;
     use parquet::data_type::ByteArray;
@@ -367,7 +146,8 @@ mod tests {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
-    use super::super::data::{DataOptions, Dataset};
+    use super::super::columns::texts;
+    use super::super::data::{ColumnSpec, DataOptions, Dataset};
     use super::*;
 
     const SCHEMA: &str = "message m { required group x (LIST) { repeated group list { optional float element; } }

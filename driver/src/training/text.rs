@@ -1,4 +1,4 @@
-//! Texts as tokens: text files, JSON lines and Parquet files, read with a tokenizer of Hugging Face (`tokenizer.json`).
+//! Texts as tokens: text files, JSON lines, and columns of Parquet and Arrow files, read with a tokenizer of Hugging Face (`tokenizer.json`).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Tensor};
 use tokenizers::Tokenizer;
 
+use super::columns;
 use super::data::{ColumnSpec, Values};
 use super::lazy::{LazyColumn, Source};
-use super::parquet_file;
 use crate::error::{error, io_error};
 
 /// How texts become samples.
@@ -143,8 +143,8 @@ struct Text {
 
 /// Reads the texts of a file: a text file is one text, or one for each line where samples are texts; JSON lines have one each.
 fn texts(path: &Path, options: &TextOptions, label: Option<&str>) -> Result<Vec<Text>, Diagnostics> {
-    if parquet_file::is_parquet(path) {
-        let all = parquet_file::texts(path, &options.field, label)?;
+    if columns::is_columns(path) {
+        let all = columns::texts(path, &options.field, label)?;
         return Ok(all.into_iter().map(|(text, label)| Text { text, label }).collect());
     }
     let failed = |e: std::io::Error| Diagnostics::from(io_error(path, "read", &e));

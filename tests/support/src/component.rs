@@ -63,6 +63,9 @@ pub const ONNXRUNTIME: Component = Component {
 /// jaxlib in a Python, whose MLIR verifies StableHLO.
 pub const JAXLIB: Component =
     Component { name: "jaxlib", what: "a Python with jaxlib", install: "cargo xtask python-packages" };
+/// The writer and reader of Arrow's project, in a Python.
+pub const PYARROW: Component =
+    Component { name: "pyarrow", what: "a Python with pyarrow", install: "cargo xtask python-packages" };
 /// The signatures of OpenSSF, in a Python.
 pub const MODEL_SIGNING: Component =
     Component { name: "model-signing", what: "a Python with model-signing", install: "cargo xtask python-packages" };
@@ -142,13 +145,14 @@ pub const CARGO_DENY: Component =
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 30] = [
+pub const ALL: [&Component; 31] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
     &PYTHON,
     &ONNXRUNTIME,
     &JAXLIB,
+    &PYARROW,
     &MODEL_SIGNING,
     &TRITONCLIENT,
     &KSERVE,
