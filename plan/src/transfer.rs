@@ -100,8 +100,13 @@ impl Runs {
 
     /// Where each run starts, in order; all have [`Runs::len`] elements.
     pub fn starts(&self) -> impl Iterator<Item = usize> + '_ {
+        self.starts_from(0)
+    }
+
+    /// The same without the first `skipped` runs, which take no time.
+    pub fn starts_from(&self, skipped: usize) -> impl Iterator<Item = usize> + '_ {
         let count: usize = self.steps.iter().map(|(n, _)| n).product();
-        (0..count).map(|mut i| {
+        (skipped..count).map(|mut i| {
             let mut at = self.start;
             for (n, stride) in self.steps.iter().rev() {
                 at += i % n * stride;

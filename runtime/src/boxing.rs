@@ -6,7 +6,7 @@ use crate::combine::{Combine, combine, identity_element};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
 use crate::task_context::Context;
-use crate::transport::{Stopped, TransferBlock};
+use crate::transport::{Chunk, Stopped, TransferBlock};
 use crate::{RunError, Value};
 
 /// A rank's part of a transfer, over its transport.
@@ -102,35 +102,35 @@ impl RankTransfer {
             true
         };
         let mut fits = true;
+        // Whether the first sender's chunks and the rank's own block are combined in one pass.
+        let mut together = false;
         if !self.from.is_empty() || !self.sends.is_empty() {
             let blocks: Vec<TransferBlock<'_>> =
                 self.sends.iter().map(|(to, block)| TransferBlock { to: *to, bytes: mine, block, element }).collect();
-            let mut take = |sender: usize, received: TransferBlock<'_>| {
-                let theirs = &self.targets[sender];
+            let mut take = |chunk: Chunk<'_>| {
+                let theirs = &self.targets[chunk.sender];
                 // A transport may give a block of bytes.
-                let TransferBlock { bytes, block: runs, element: of, .. } = received;
+                let TransferBlock { bytes, block: runs, element: of, .. } = chunk.block;
                 let received = Block { bytes, runs, element: of };
-                if sender == 0
-                    && let Some((at, runs, block)) = own
+                let (at, last) = (chunk.at, chunk.is_last());
+                if chunk.sender == 0
+                    && let Some((place, runs, block)) = own.filter(|_| at == 0 || together)
                 {
                     let mine = Block { bytes: mine, runs, element };
-                    let done = match at {
-                        0 => put_both(target, element, (block, &mine), (theirs, &received)),
-                        1 => put_both(target, element, (theirs, &received), (block, &mine)),
-                        _ => false,
-                    };
-                    if done {
-                        own = None;
+                    let of = (at, chunk.of, *place == 0);
+                    together = *place < 2 && put_both(target, element, (block, &mine), (theirs, &received), of);
+                    if together {
+                        own.take_if(|_| last);
                         return;
                     }
+                    fits &= at == 0;
                 }
-                fits &= put_own(&mut own, sender, target) && theirs.put(target, element, &received);
+                fits &= put_own(&mut own, chunk.sender, target)
+                    && theirs.block.elements() * element == chunk.of
+                    && put_at(target, (&theirs.block, element, at), &received, theirs.combine);
             };
             let (transport, me) = (&self.rank_context.transport, self.rank_context.rank);
-            match concurrent {
-                true => transport.rendezvous_concurrently(me, self.id, &blocks, &self.from, &mut take)?,
-                false => transport.rendezvous(me, self.id, &blocks, &self.from, &mut take)?,
-            }
+            transport.rendezvous_in_chunks(me, self.id, &blocks, &self.from, concurrent, &mut take)?;
         }
         fits &= put_own(&mut own, self.targets.len(), target);
         if !fits {
@@ -254,29 +254,30 @@ impl TargetBlock {
     }
 }
 
-/// Puts two blocks, of which the second is combined with the first, so that the target passes through memory once. Returns whether
-/// the blocks are such that it could.
+/// Puts a chunk of a block and as much of the rank's own, of which the later one is combined with the other, so that the target passes through memory
+/// once. Returns whether the blocks are such that it could.
 fn put_both(
     target: &mut [u8],
     element: usize,
-    first: (&TargetBlock, &Block<'_>),
-    second: (&TargetBlock, &Block<'_>),
+    own: (&TargetBlock, &Block<'_>),
+    theirs: (&TargetBlock, &Block<'_>),
+    (at, of, is_own_first): (usize, usize, bool),
 ) -> bool {
-    let ((to, a), (same, b)) = (first, second);
-    let (None, Some(combine)) = (to.combine, same.combine) else { return false };
-    if to.block != same.block {
+    let ((to, mine), (same, chunk)) = (own, theirs);
+    let (first, second) = if is_own_first { (to, same) } else { (same, to) };
+    let (None, Some(combine)) = (first.combine, second.combine) else { return false };
+    if to.block != same.block || to.block.elements() * element != of {
         return false;
     }
-    let (Some(target), Some(a), Some(b)) = (
-        one_run(&to.block, element).and_then(|range| target.get_mut(range)),
-        one_run(a.runs, a.element).and_then(|range| a.bytes.get(range)),
-        one_run(b.runs, b.element).and_then(|range| b.bytes.get(range)),
+    let Some(chunk) = one_run(chunk.runs, chunk.element).and_then(|range| chunk.bytes.get(range)) else { return false };
+    let part = at..at + chunk.len();
+    let (Some(target), Some(mine)) = (
+        one_run(&to.block, element).and_then(|range| target.get_mut(range)?.get_mut(part.clone())),
+        one_run(mine.runs, mine.element).and_then(|range| mine.bytes.get(range)?.get(part)),
     ) else {
         return false;
     };
-    if target.len() != a.len() || a.len() != b.len() {
-        return false;
-    }
+    let (a, b) = if is_own_first { (mine, chunk) } else { (chunk, mine) };
     (combine.both)(target, a, b);
     true
 }
@@ -296,22 +297,35 @@ pub(crate) fn put(
     from: &Block<'_>,
     combine: Option<Combine>,
 ) -> bool {
+    to.elements() * element == from.runs.elements() * from.element && put_at(target, (to, element, 0), from, combine)
+}
+
+/// The same with a chunk of a block, which is so many bytes from its beginning.
+fn put_at(
+    target: &mut [u8],
+    (to, element, at): (&Runs, usize, usize),
+    from: &Block<'_>,
+    combine: Option<Combine>,
+) -> bool {
     let (long, short) = (to.len() * element, from.runs.len() * from.element);
-    if to.elements() * element != from.runs.elements() * from.element {
+    if at + from.runs.elements() * from.element > to.elements() * element {
         return false;
     }
     if long == 0 || short == 0 {
         return true;
     }
     let mut starts = from.runs.starts();
+    let mut skipped = at % long;
     // What is left of the current run of `from`.
     let mut rest: &[u8] = &[];
-    for start in to.starts() {
-        let Some(mut space) = target.get_mut(start * element..start * element + long) else { return false };
+    for start in to.starts_from(at / long) {
+        let space = target.get_mut(start * element + skipped..start * element + long);
+        let Some(mut space) = space else { return false };
+        skipped = 0;
         while !space.is_empty() {
             if rest.is_empty() {
-                let run = starts.next().map(|s| s * from.element).and_then(|s| from.bytes.get(s..s + short));
-                let Some(run) = run else { return false };
+                let Some(start) = starts.next().map(|start| start * from.element) else { return true };
+                let Some(run) = from.bytes.get(start..start + short) else { return false };
                 rest = run;
             }
             let n = rest.len().min(space.len());
@@ -352,5 +366,29 @@ mod tests {
         assert!(put(&mut target, (&two, 2), &bytes, None));
         assert_eq!(target, [9, 9, 1, 2, 3, 4, 9, 9]);
         assert!(!put(&mut target, (&to, 2), &bytes, None));
+    }
+
+    #[test]
+    fn chunks_of_a_block_give_what_the_block_gives() {
+        let sum = combine(ElementType::Ui8, LayoutKind::Sum);
+        let source: Vec<u8> = (0..60).collect();
+        // Columns, rows, and a block of one run, of a 10 x 12 matrix.
+        for block in [[(0, 10), (3, 6)], [(4, 5), (0, 12)], [(0, 5), (0, 12)]] {
+            let to = Runs::of(&block, &[(0, 10), (0, 12)]);
+            let whole = Runs::of(&[(0, 60)], &[(0, 60)]);
+            let mut want = vec![1; 120];
+            assert!(put(&mut want, (&to, 1), &Block { bytes: &source, runs: &whole, element: 1 }, sum));
+            for len in [1, 5, 6, 7, 12, 59, 60] {
+                let mut got = vec![1; 120];
+                for (i, chunk) in source.chunks(len).enumerate() {
+                    let runs = Runs::of(&[(0, chunk.len())], &[(0, chunk.len())]);
+                    let chunk = Block { bytes: chunk, runs: &runs, element: 1 };
+                    assert!(put_at(&mut got, (&to, 1, i * len), &chunk, sum));
+                }
+                assert_eq!(got, want, "{block:?} in chunks of {len}");
+            }
+            let chunk = Block { bytes: &source, runs: &whole, element: 1 };
+            assert!(!put_at(&mut want, (&to, 1, 1), &chunk, sum), "a chunk behind the end");
+        }
     }
 }

@@ -92,6 +92,6 @@ pub use simulator::{
 };
 pub use state_copies::{Note, Recovery, StateCopies};
 pub use static_schedule::StaticSchedule;
-pub use transport::{StopReason, Stopped, TransferBlock, Transport};
+pub use transport::{Chunk, StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};
 pub use variables::Variables;

@@ -21,6 +21,41 @@ pub struct TransferBlock<'a> {
     pub element: usize,
 }
 
+impl TransferBlock<'_> {
+    /// Bytes of the block.
+    pub fn len(&self) -> usize {
+        self.block.elements() * self.element
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes of a block that came from another rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    /// The sender, an index in the list of ranks that are received from.
+    pub sender: usize,
+    /// Bytes of the block before these, a multiple of [`Chunk::ALIGN`].
+    pub at: usize,
+    /// Bytes of the whole block.
+    pub of: usize,
+    /// These bytes. Those of a chunk that is not the whole block are one after another.
+    pub block: TransferBlock<'a>,
+}
+
+impl Chunk<'_> {
+    /// Chunks begin at multiples of so many bytes, so that no element is in two.
+    pub const ALIGN: usize = 64;
+
+    /// Whether the block ends with this chunk.
+    pub fn is_last(&self) -> bool {
+        self.at + self.block.len() >= self.of
+    }
+}
+
 /// Another rank failed, so this one must not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another rank stopped")]
@@ -68,6 +103,28 @@ pub trait Transport: Send + Sync {
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
         self.rendezvous(me, id, blocks, from, take)
+    }
+
+    /// As [`Transport::rendezvous`] or [`Transport::rendezvous_concurrently`], with blocks in chunks. A transport that copies passes each chunk when it has
+    /// come, while it is in the cache. Those of a block come in order, and all of them before those of the next sender. When the rendezvous fails, some may
+    /// have been passed.
+    ///
+    /// # Errors
+    /// When a rank stopped, now or before.
+    fn rendezvous_in_chunks(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        concurrently: bool,
+        take: &mut dyn FnMut(Chunk<'_>),
+    ) -> Result<(), Stopped> {
+        let mut whole = |sender, block: TransferBlock<'_>| take(Chunk { sender, at: 0, of: block.len(), block });
+        match concurrently {
+            true => self.rendezvous_concurrently(me, id, blocks, from, &mut whole),
+            false => self.rendezvous(me, id, blocks, from, &mut whole),
+        }
     }
 
     /// Zeroed memory for the registers of a rank's session. A transport that shares it with other processes need not copy blocks

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 
 use of_plan::Runs;
 use of_runtime::flight_recorder::Event;
-use of_runtime::{FlightRecorder, TransferBlock};
+use of_runtime::{Chunk, FlightRecorder, TransferBlock};
 
 use crate::peer::PeerInfo;
 use crate::shared::{OwnMemory, Sent, SharedLink};
-use crate::stream_link::{Message, StreamLink};
+use crate::stream_link::{Message, StreamLink, Took};
 
 /// The link for data to another rank, over shared memory or a stream.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Exchange<'a> {
     id: u32,
     pub outgoing: Vec<Outgoing<'a>>,
     from: &'a [u32],
+    /// Whether blocks are taken in chunks.
+    in_chunks: bool,
     /// How many blocks were taken.
     taken: usize,
     /// What was recorded as its last wait.
@@ -62,7 +64,12 @@ impl<'a> Exchange<'a> {
     /// Rank `me` sends these blocks and takes one from each rank of `from`, in that order.
     pub fn new(me: u32, id: u32, blocks: &[TransferBlock<'a>], from: &'a [u32]) -> Exchange<'a> {
         let outgoing = blocks.iter().map(|block| Outgoing { block: *block, state: State::New }).collect();
-        Exchange { me, id, outgoing, from, taken: 0, waits: None }
+        Exchange { me, id, outgoing, from, in_chunks: false, taken: 0, waits: None }
+    }
+
+    /// The same; blocks are taken in chunks or whole.
+    pub fn in_chunks(self, in_chunks: bool) -> Exchange<'a> {
+        Exchange { in_chunks, ..self }
     }
 
     /// Sends and takes what can be sent and taken now.
@@ -74,7 +81,7 @@ impl<'a> Exchange<'a> {
         links: &mut [Option<Link<S>>],
         memory: Option<&OwnMemory>,
         recorder: Option<&FlightRecorder>,
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        take: &mut dyn FnMut(Chunk<'_>),
     ) -> Result<Step, String> {
         let mut progress = false;
         for out in self.outgoing.iter_mut().filter(|out| !out.is_done()) {
@@ -88,25 +95,31 @@ impl<'a> Exchange<'a> {
             }
         }
         while let Some(rank) = self.next() {
-            let (taken, me) = (self.taken, self.me);
+            let (sender, me) = (self.taken, self.me);
             let mut len = 0;
-            let mut pass = |bytes: &[u8]| {
+            let mut pass = |bytes: &[u8], at: usize, of: usize| {
                 let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
-                len = bytes.len();
-                take(taken, TransferBlock { to: me, bytes, block: &block, element: 1 });
+                len = of;
+                take(Chunk { sender, at, of, block: TransferBlock { to: me, bytes, block: &block, element: 1 } });
             };
-            if !link_to(links, rank)?.take(self.id, &mut pass)? {
+            let took = link_to(links, rank)?.take(self.id, self.in_chunks, &mut pass)?;
+            progress |= took != Took::Nothing;
+            if took != Took::End {
                 break;
             }
             recorder.inspect(|recorder| recorder.received(self.id, rank, len));
             self.taken += 1;
-            progress = true;
         }
         Ok(match progress {
             _ if self.taken == self.from.len() && self.outgoing.iter().all(Outgoing::is_done) => Step::Done,
             true => Step::Progress,
             false => Step::Idle,
         })
+    }
+
+    /// The number of the rendezvous.
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     /// The rank whose block comes next.
@@ -229,11 +242,14 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Passes the block that the peer sent in rendezvous `id` to `take`. Returns whether it has come.
-    fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
+    /// Passes the block that the peer sent in rendezvous `id` to `take`, or what has come of it, with its place and the block's length.
+    fn take(&mut self, id: u32, in_chunks: bool, take: &mut dyn FnMut(&[u8], usize, usize)) -> Result<Took, String> {
         match self {
-            Link::Shared(link) => link.take(id, take),
-            Link::Stream(link) => link.take(id, take),
+            Link::Shared(link) => {
+                let came = link.take(id, &mut |bytes: &[u8]| take(bytes, 0, bytes.len()))?;
+                Ok(if came { Took::End } else { Took::Nothing })
+            }
+            Link::Stream(link) => link.take(id, in_chunks, take),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::stream::Stream;
 use crate::tls::{Refusal, Tls, refusal};
 
 /// The first bytes of a hello, with the version of the format.
-const MAGIC: [u8; 8] = *b"of-rank\x04";
+const MAGIC: [u8; 8] = *b"of-rank\x05";
 
 /// Bytes of a hello.
 const HELLO: usize = 8 + 4 + 4 + 4 + 4 + 32 + 32;

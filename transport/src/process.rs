@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::MmapRaw;
 use of_runtime::flight_recorder::Event;
-use of_runtime::{FlightRecorder, StopReason, Stopped, TransferBlock, Transport};
+use of_runtime::{Chunk, FlightRecorder, StopReason, Stopped, TransferBlock, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::attempts::Watch;
@@ -251,7 +251,7 @@ impl ProcessTransport {
         &self,
         links: &mut [Option<Link<Stream>>],
         exchange: &mut Exchange<'_>,
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        take: &mut dyn FnMut(Chunk<'_>),
         spin: Duration,
     ) -> Result<(), String> {
         let (memory, recorder) = (self.memory.as_ref(), self.recorder.as_deref());
@@ -343,14 +343,11 @@ impl ProcessTransport {
     /// Takes part in a rendezvous. The thread polls for some time before it sleeps.
     fn take_part(
         &self,
-        (me, id): (u32, u32),
-        blocks: &[TransferBlock<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        mut exchange: Exchange<'_>,
+        take: &mut dyn FnMut(Chunk<'_>),
         spin: Duration,
     ) -> Result<(), Stopped> {
-        debug_assert_eq!(me, self.rank);
-        let mut exchange = Exchange::new(me, id, blocks, from);
+        let id = exchange.id();
         let mut links = lock(&self.links);
         self.current.store(u64::from(id) + 1, Ordering::Release);
         self.record(Event::TransferBegins { transfer: id });
@@ -381,7 +378,8 @@ impl Transport for ProcessTransport {
         from: &[u32],
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
-        self.take_part((me, id), blocks, from, take, self.spin)
+        let mut whole = |chunk: Chunk<'_>| take(chunk.sender, chunk.block);
+        self.take_part(Exchange::new(me, id, blocks, from), &mut whole, self.spin)
     }
 
     fn rendezvous_concurrently(
@@ -392,7 +390,21 @@ impl Transport for ProcessTransport {
         from: &[u32],
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
-        self.take_part((me, id), blocks, from, take, Duration::ZERO)
+        let mut whole = |chunk: Chunk<'_>| take(chunk.sender, chunk.block);
+        self.take_part(Exchange::new(me, id, blocks, from), &mut whole, Duration::ZERO)
+    }
+
+    fn rendezvous_in_chunks(
+        &self,
+        me: u32,
+        id: u32,
+        blocks: &[TransferBlock<'_>],
+        from: &[u32],
+        concurrently: bool,
+        take: &mut dyn FnMut(Chunk<'_>),
+    ) -> Result<(), Stopped> {
+        let spin = if concurrently { Duration::ZERO } else { self.spin };
+        self.take_part(Exchange::new(me, id, blocks, from).in_chunks(true), take, spin)
     }
 
     fn memory(&self, len: usize) -> std::io::Result<Arc<MmapRaw>> {

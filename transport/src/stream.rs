@@ -1,6 +1,6 @@
 //! A connection to another rank: bytes in order, plain, encrypted, or as messages of MPI.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 
 use crate::mpi::MpiStream;
@@ -42,6 +42,14 @@ impl Read for Stream {
             Stream::Plain(stream) => stream.read(to),
             Stream::Tls(stream) => stream.read(to),
             Stream::Mpi(stream) => stream.read(to),
+        }
+    }
+
+    fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read_vectored(to),
+            Stream::Tls(stream) => stream.read_vectored(to),
+            Stream::Mpi(stream) => stream.read_vectored(to),
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::io::{self, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use of_runtime::TransferBlock;
+use of_runtime::{Chunk, TransferBlock};
+use rustix::net::sockopt::set_tcp_congestion;
 
 use crate::blocks::{contiguous, pack};
 use crate::peer::PeerInfo;
@@ -18,9 +20,12 @@ const WAITING: usize = 16 << 20;
 /// Memory for a message is taken in steps of this size, as its bytes come.
 const STEP: usize = 4 << 20;
 
+/// The longest frame: so many bytes, as many of the sender's and of the target, and what is on its way fit into the caches of a core.
+const MAX_FRAME: usize = 512 << 10;
+
 /// Bytes of a frame of a message of so many bytes, but for the last one: its checksum is computed while others are on their way.
 fn frame_bytes(message: usize) -> usize {
-    (message / 4).clamp(16 << 10, 128 << 10)
+    (message / 4).clamp(16 << 10, MAX_FRAME).next_multiple_of(Chunk::ALIGN)
 }
 
 /// The checksum of a frame behind so many bytes of its message. It is another one elsewhere, so frames that change places are noticed.
@@ -32,6 +37,15 @@ fn checksum(done: usize, frame: &[u8]) -> u32 {
 
 /// Bytes of small frames that are read at once.
 const BUFFER: usize = 32 << 10;
+
+/// The congestion control of connections within a host, which every Linux has. Nothing is congested there, and one that paces what is sent by timers (BBR) makes
+/// long messages take twice as long.
+const WITHIN_HOST: &str = "reno";
+
+/// Whether both ends of a connection are on this host.
+fn is_within_host(tcp: &TcpStream) -> bool {
+    matches!((tcp.local_addr(), tcp.peer_addr()), (Ok(own), Ok(peer)) if own.ip() == peer.ip() || peer.ip().is_loopback())
+}
 
 /// Memory of a message that is kept for the next.
 const MAX_SPARE: usize = 64 << 20;
@@ -45,8 +59,8 @@ pub struct StreamLink<S> {
     pub peer: PeerInfo,
     stream: BufReader<S>,
     partial: Partial,
-    /// Whole messages that are not taken yet: the number of the rendezvous, and the bytes.
-    messages: VecDeque<(u32, Vec<u8>)>,
+    /// Whole messages that are not taken yet.
+    messages: VecDeque<Arrived>,
     waiting: usize,
     /// The memory of a message that was taken, for the next.
     spare: Vec<u8>,
@@ -61,6 +75,27 @@ pub struct StreamLink<S> {
     gone_since: Option<Instant>,
 }
 
+/// A message that has come whole, or its end, where chunks of it were taken before.
+#[derive(Debug)]
+struct Arrived {
+    /// The number of its rendezvous.
+    id: u32,
+    /// Memory that begins with its bytes, and how many they are.
+    memory: Vec<u8>,
+    len: usize,
+    /// Bytes that were taken.
+    taken: usize,
+}
+
+/// What was taken of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    Nothing,
+    Chunk,
+    /// The end of it.
+    End,
+}
+
 /// A message of which a part has come.
 #[derive(Debug, Default)]
 struct Partial {
@@ -68,15 +103,17 @@ struct Partial {
     message: (u32, u64, u32),
     /// Bytes of its frames that are whole.
     done: usize,
-    /// The header of the next frame.
+    /// The header of this frame, or of the next one where this one's is known.
     header: [u8; HEADER],
     /// Bytes of the header that are there.
     got: usize,
     expected: Option<Header>,
-    /// Memory for its bytes, as far as it goes.
+    /// Memory for its bytes behind those that were taken, as far as it goes.
     bytes: Vec<u8>,
     /// Bytes that have come.
     filled: usize,
+    /// Bytes that were taken.
+    taken: usize,
 }
 
 /// A message that is sent.
@@ -88,6 +125,8 @@ pub struct Message<'a> {
     header: [u8; HEADER],
     /// Bytes of the frames before this one.
     done: usize,
+    /// Whether this frame has its header.
+    is_begun: bool,
     /// Bytes of this frame that are sent, its header's included.
     sent: usize,
     /// Whether the stream took all, and whether it has sent it.
@@ -106,16 +145,17 @@ impl<'a> Message<'a> {
                 packed.into()
             }
         };
-        let mut message =
-            Message { id, number, bytes, header: [0; HEADER], done: 0, sent: 0, is_written: false, is_sent: false };
-        message.begin();
-        message
+        let (header, is_written) = ([0; HEADER], false);
+        Message { id, number, bytes, header, done: 0, is_begun: false, sent: 0, is_written, is_sent: false }
     }
 
+    /// Computes the header of this frame, just before the system reads it: then it is in the cache.
     fn begin(&mut self) {
-        let (id, number, length) = (self.id, self.number, self.bytes.len() as u64);
-        let header = Header { id, length, crc: checksum(self.done, self.frame()), number };
-        (self.header, self.sent) = (header.encode(), 0);
+        if !self.is_begun {
+            let (id, number, length) = (self.id, self.number, self.bytes.len() as u64);
+            let header = Header { id, length, crc: checksum(self.done, self.frame()), number };
+            (self.header, self.is_begun) = (header.encode(), true);
+        }
     }
 
     /// The bytes of this frame.
@@ -134,12 +174,8 @@ impl<'a> Message<'a> {
         self.sent += sent;
         let frame = self.frame().len();
         if self.sent == HEADER + frame {
-            self.done += frame;
-            if self.done < self.bytes.len() {
-                self.begin();
-            } else {
-                self.is_written = true;
-            }
+            (self.done, self.sent, self.is_begun) = (self.done + frame, 0, false);
+            self.is_written = self.done >= self.bytes.len();
         }
     }
 }
@@ -149,6 +185,11 @@ impl StreamLink<Stream> {
     pub fn new(peer: PeerInfo, stream: Stream) -> io::Result<StreamLink<Stream>> {
         if let Some(tcp) = stream.tcp() {
             tcp.set_nonblocking(true)?;
+            if is_within_host(tcp)
+                && let Err(error) = set_tcp_congestion(tcp, WITHIN_HOST)
+            {
+                tracing::debug!(%peer, %error, "the system's congestion control stays");
+            }
         }
         let ends = stream.tcp().is_some();
         Ok(StreamLink { ends, ..StreamLink::over(peer, stream) })
@@ -220,15 +261,19 @@ impl<S: Read + Write> StreamLink<S> {
         )
     }
 
-    /// Sends as much of a message as the connection takes. Returns whether that was something.
+    /// Sends as much of a message as the connection takes, at most about a long frame: what comes is to be read in between, so that little waits in the
+    /// system's memory, which stays in the cache. Returns whether that was something.
     pub fn send(&mut self, message: &mut Message<'_>) -> Result<bool, String> {
         let mut progress = false;
-        while !message.is_written {
+        let mut budget = MAX_FRAME;
+        while !message.is_written && budget > 0 {
+            message.begin();
             let header = &message.header[message.sent.min(HEADER)..];
             let bytes = &message.frame()[message.sent.saturating_sub(HEADER)..];
             match self.stream.get_mut().write_vectored(&[IoSlice::new(header), IoSlice::new(bytes)]) {
                 Ok(n) => {
                     message.advance(n);
+                    budget = budget.saturating_sub(n);
                     progress = true;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -248,14 +293,17 @@ impl<S: Read + Write> StreamLink<S> {
         Ok(progress)
     }
 
-    /// Reads what has come of messages. Returns whether that was something.
+    /// Reads what has come of messages, at most to the end of a frame. Returns whether that was something.
     pub fn receive(&mut self) -> Result<bool, String> {
         let mut progress = false;
+        if self.partial.bytes.is_empty() {
+            self.partial.bytes = std::mem::take(&mut self.spare);
+        }
         while !self.closed {
             let got = match self.partial.read(&mut self.stream) {
                 Ok(0) => {
                     self.closed = true;
-                    if self.partial.got > 0 || self.partial.done > 0 {
+                    if self.partial.got > 0 || self.partial.expected.is_some() || self.partial.done > 0 {
                         return Err(format!("{} ended in the middle of a message", self.peer));
                     }
                     break;
@@ -278,85 +326,151 @@ impl<S: Read + Write> StreamLink<S> {
                     self.peer
                 ));
             }
-            let Some((id, bytes)) = self.partial.whole().map_err(|what| format!("{} {what}", self.peer))? else {
+            if !self.partial.ends_frame().map_err(|what| format!("{} {what}", self.peer))? {
                 continue;
-            };
-            self.received = want;
-            self.partial.bytes = std::mem::take(&mut self.spare);
-            self.waiting += bytes.len();
-            self.messages.push_back((id, bytes));
-            // Most often, a message is all that has come.
-            if self.waiting >= WAITING || self.stream.buffer().is_empty() {
-                break;
             }
+            if let Some(message) = self.partial.ends_message() {
+                self.received = want;
+                self.waiting += message.len;
+                self.messages.push_back(message);
+            }
+            break;
         }
         Ok(progress)
     }
 
-    /// Passes the bytes that this rank sent in rendezvous `id` to `take`. Returns whether they have come.
-    pub fn take(&mut self, id: u32, take: &mut dyn FnMut(&[u8])) -> Result<bool, String> {
+    /// Passes bytes that this rank sent in rendezvous `id` to `take`, with how many were before and how many there are in all: the whole message, or, in chunks,
+    /// what has come of it.
+    pub fn take(
+        &mut self,
+        id: u32,
+        in_chunks: bool,
+        take: &mut dyn FnMut(&[u8], usize, usize),
+    ) -> Result<Took, String> {
+        let other = |own: u32| Err(format!("{} is in transfer {own} instead of {id}", self.peer));
         match self.messages.front() {
-            None => return Ok(false),
-            Some((own, _)) if *own != id => return Err(format!("{} is in transfer {own} instead of {id}", self.peer)),
-            Some((_, bytes)) => take(bytes),
+            None if in_chunks && self.partial.done > self.partial.taken => {
+                let partial = &mut self.partial;
+                if partial.message.0 != id {
+                    return other(partial.message.0);
+                }
+                take(partial.checked(), partial.taken, usize::try_from(partial.message.1).unwrap_or(usize::MAX));
+                partial.forget_checked();
+                return Ok(Took::Chunk);
+            }
+            None => return Ok(Took::Nothing),
+            Some(message) if message.id != id => return other(message.id),
+            Some(message) => take(&message.memory[..message.len], message.taken, message.taken + message.len),
         }
-        if let Some((_, bytes)) = self.messages.pop_front() {
-            self.waiting -= bytes.len();
-            if bytes.len() <= MAX_SPARE && bytes.len() > self.spare.len() {
-                self.spare = bytes;
+        if let Some(Arrived { memory, len, .. }) = self.messages.pop_front() {
+            self.waiting -= len;
+            if memory.len() <= MAX_SPARE && memory.len() > self.spare.len() {
+                self.spare = memory;
             }
         }
-        Ok(true)
+        Ok(Took::End)
     }
 }
 
 impl Partial {
     /// Reads once.
     fn read(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        let damaged = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
         let Some(header) = self.expected else {
             let got = from.read(&mut self.header[self.got..])?;
             self.got += got;
-            if self.got == HEADER {
-                let header = Header::decode(&self.header).ok_or_else(|| damaged("its header is none"))?;
-                if self.done > 0 && (header.id, header.length, header.number) != self.message {
-                    return Err(damaged("a frame of another message follows"));
-                }
-                self.message = (header.id, header.length, header.number);
-                self.expected = Some(header);
-            }
+            self.decode().map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
             return Ok(got);
         };
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
-        if self.filled == self.bytes.len() {
-            let step = (length - self.filled).min(STEP.max(self.filled));
+        let filled = self.filled - self.taken;
+        if filled == self.bytes.len() {
+            let step = if filled == 0 { frame_bytes(length) } else { STEP.max(filled) }.min(length - self.filled);
             self.bytes.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-            self.bytes.resize(self.filled + step, 0);
+            self.bytes.resize(filled + step, 0);
         }
-        let end = self.bytes.len().min(length).min(self.done + frame_bytes(length));
-        let got = from.read(&mut self.bytes[self.filled..end])?;
-        self.filled += got;
+        let end = length.min(self.done + frame_bytes(length));
+        let room = self.bytes.len().min(end - self.taken);
+        let bytes = &mut self.bytes[filled..room];
+        let space = bytes.len();
+        let got = if self.taken + room == end && end < length {
+            // The next header comes with this frame: one call fewer, and no bytes through a buffer.
+            from.read_vectored(&mut [IoSliceMut::new(bytes), IoSliceMut::new(&mut self.header[self.got..])])?
+        } else {
+            from.read(bytes)?
+        };
+        self.filled += got.min(space);
+        self.got += got.saturating_sub(space);
         Ok(got)
     }
 
-    /// The message, if it is whole.
-    fn whole(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
-        let Some(header) = self.expected else { return Ok(None) };
+    /// Decodes the header, if it is there.
+    fn decode(&mut self) -> Result<(), &'static str> {
+        if self.got == HEADER {
+            let header = Header::decode(&self.header).ok_or("its header is none")?;
+            let message = (header.id, header.length, header.number);
+            if self.done > 0 && message != self.message {
+                return Err("a frame of another message follows");
+            }
+            (self.message, self.expected, self.got) = (message, Some(header), 0);
+        }
+        Ok(())
+    }
+
+    /// Checks the frame, if it is whole. Returns whether it is.
+    fn ends_frame(&mut self) -> Result<bool, String> {
+        let Some(header) = self.expected else { return Ok(false) };
         let frame = frame_bytes(usize::try_from(header.length).unwrap_or(usize::MAX));
         let end = header.length.min((self.done + frame) as u64);
         if (self.filled as u64) < end {
-            return Ok(None);
+            return Ok(false);
         }
-        if checksum(self.done, &self.bytes[self.done..self.filled]) != header.crc {
+        if checksum(self.done, &self.bytes[self.done - self.taken..self.filled - self.taken]) != header.crc {
             return Err(format!("sent a damaged message of {} bytes: a checksum does not match", header.length));
         }
+        (self.done, self.expected) = (self.filled, None);
         if end < header.length {
-            (self.done, self.got, self.expected) = (self.filled, 0, None);
-            return Ok(None);
+            self.decode().map_err(|what| format!("sent a damaged message: {what}"))?;
         }
-        let filled = self.filled;
-        let mut bytes = std::mem::take(self).bytes;
-        bytes.truncate(filled);
-        Ok(Some((header.id, bytes)))
+        Ok(true)
+    }
+
+    /// The message behind a whole frame, if that was its last one.
+    fn ends_message(&mut self) -> Option<Arrived> {
+        let (id, length, _) = self.message;
+        if (self.done as u64) < length {
+            return None;
+        }
+        let Partial { bytes: memory, filled, taken, .. } = std::mem::take(self);
+        Some(Arrived { id, memory, len: filled - taken, taken })
+    }
+
+    /// Bytes of whole frames that were not taken.
+    fn checked(&self) -> &[u8] {
+        &self.bytes[..self.done - self.taken]
+    }
+
+    /// Counts them as taken. Those of the next frame take their place.
+    fn forget_checked(&mut self) {
+        self.bytes.copy_within(self.done - self.taken..self.filled - self.taken, 0);
+        self.taken = self.done;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustix::net::sockopt::tcp_congestion;
+
+    use super::*;
+
+    #[test]
+    fn connections_within_a_host_do_not_pace() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(is_within_host(&tcp));
+        let peer = PeerInfo { rank: 1, address: listener.local_addr().unwrap(), host: "here".into(), pid: 1 };
+        let link = StreamLink::new(peer, Stream::Plain(tcp)).unwrap();
+        assert_eq!(tcp_congestion(link.stream().tcp().unwrap()).unwrap(), WITHIN_HOST);
     }
 }

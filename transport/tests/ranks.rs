@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use of_plan::{AxisLayout, ElementType, LayoutKind, Runs, Transfer};
-use of_runtime::{RankContext, RankTransfer, SharedMemory, Stopped, TransferBlock, Transport};
+use of_runtime::{Chunk, RankContext, RankTransfer, SharedMemory, Stopped, TransferBlock, Transport};
 use of_transport::{Identity, JoinError, JoinOptions, LinkChoice, ProcessTransport, RendezvousServer};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -133,6 +133,37 @@ fn blocks_that_are_not_contiguous_are_packed() {
     }
 }
 
+#[test]
+fn chunks_come_in_order_with_their_places() {
+    let lengths = [0, 1, 100, 70_001, 3 << 20, (5 << 20) + 3];
+    for link in LINKS {
+        ranks(&[link; 3], |me, transport| {
+            let others: Vec<u32> = (0..3).filter(|other| *other != me).collect();
+            for (id, len) in (0..).zip(lengths) {
+                let sent: Vec<Vec<u8>> = others.iter().map(|to| message(id, me, *to, len)).collect();
+                let block = Runs::of(&[(0, len)], &[(0, len)]);
+                let send = |(to, bytes): (&u32, _)| TransferBlock { to: *to, bytes, block: &block, element: 1 };
+                let blocks: Vec<TransferBlock<'_>> =
+                    others.iter().zip(sent.iter().map(Vec::as_slice)).map(send).collect();
+                let (mut got, mut chunks) = (vec![Vec::<u8>::new(); 2], 0);
+                let mut take = |chunk: Chunk<'_>| {
+                    assert_eq!((chunk.at, chunk.of), (got[chunk.sender].len(), len));
+                    assert_eq!(chunk.at % Chunk::ALIGN, 0);
+                    assert!(chunk.sender == 0 || got[0].len() == len);
+                    got[chunk.sender].extend(chunk.block.bytes);
+                    assert_eq!(chunk.is_last(), got[chunk.sender].len() == len);
+                    chunks += 1;
+                };
+                let taken = transport.rendezvous_in_chunks(me, id, &blocks, &others, id % 2 == 1, &mut take);
+                taken.unwrap_or_else(|Stopped| panic!("{:?}", transport.reason()));
+                assert!(chunks == 2 || link == LinkChoice::Tcp && len > 100 && chunks > 2, "{link:?} {len}: {chunks}");
+                let want: Vec<Vec<u8>> = others.iter().map(|from| message(id, *from, me, len)).collect();
+                assert!(got == want, "{link:?} {len}");
+            }
+        });
+    }
+}
+
 /// Every transfer between layouts of a matrix on a mesh of 2 x 2, as each rank's part after it.
 fn all_transfers(me: u32, transport: &Arc<dyn Transport>) -> Vec<Vec<f32>> {
     let kinds = [AxisLayout::of(LayoutKind::Broadcast), AxisLayout::of(LayoutKind::Sum)];
@@ -141,8 +172,8 @@ fn all_transfers(me: u32, transport: &Arc<dyn Transport>) -> Vec<Vec<f32>> {
     let context = RankContext::new(me, vec![2, 2], Arc::clone(transport));
     let mut parts = Vec::new();
     for (from, to) in both().flat_map(|from| both().map(move |to| (from.clone(), to))) {
-        // Parts of different sizes; the larger ones do not fit into a ring.
-        let dims = if parts.len() % 2 == 0 { vec![7, 5] } else { vec![140, 101] };
+        // Parts of different sizes; the larger ones do not fit into a ring, and come in several chunks.
+        let dims = [[7, 5], [140, 101], [600, 301]][parts.len() % 3].to_vec();
         let transfer = Transfer { id: parts.len() as u32, axes: vec![0, 1], dims, from, to };
         let transfer = RankTransfer::new(&transfer, &context, ElementType::F32).unwrap();
         let (before, after) = transfer.bytes();

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::rc::Rc;
 
 /// Bytes that are under way or not yet read, at most.
@@ -95,6 +95,25 @@ impl Read for Stream {
         let n = self.rng.usize(1..=to.len().min(pipe.ready.len()));
         to[..n].iter_mut().zip(pipe.ready.drain(..n)).for_each(|(to, byte)| *to = byte);
         pipe.size -= n;
+        Ok(n)
+    }
+
+    fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_all(to)
+    }
+}
+
+impl Stream {
+    /// Fills one buffer after the other, as TCP does, or the first alone.
+    fn read_all(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut whole = vec![0; if self.rng.bool() { to.iter().map(|to| to.len()).sum() } else { to[0].len() }];
+        let n = self.read(&mut whole)?;
+        let mut rest = &whole[..n];
+        for to in to {
+            let (now, later) = rest.split_at(to.len().min(rest.len()));
+            to[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
         Ok(n)
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use of_plan::{Rates, Runs};
 use of_runtime::actor::{Action, Actor, ActorId, Msg};
-use of_runtime::{StaticSchedule, TransferBlock};
+use of_runtime::{Chunk, StaticSchedule, TransferBlock};
 
 use super::jobs::{Job, RankProgram};
 use super::stream::{Damage, Pipe, Stream};
@@ -61,14 +61,15 @@ enum Status {
 /// What a thread does.
 enum Busy<'a> {
     Computes(ActorId),
-    Exchanges(ActorId, Exchange<'a>),
+    /// With the sender of the next chunk, and its place in the block.
+    Exchanges(ActorId, Exchange<'a>, (usize, usize)),
 }
 
 impl Busy<'_> {
     fn describe(&self, rank: &Rank<'_>) -> String {
         match self {
             Busy::Computes(actor) => format!("task {actor}"),
-            Busy::Exchanges(actor, exchange) => {
+            Busy::Exchanges(actor, exchange, _) => {
                 let link = |r: u32| rank.links[r as usize].as_ref().map(|link| format!("{r}: {}", link.describe()));
                 let links: Vec<String> = exchange.waited_for().into_iter().filter_map(link).collect();
                 format!("task {actor} in transfer {:?} waits for {links:?}", rank.own.transfer[*actor as usize])
@@ -446,7 +447,7 @@ impl<'a> Rank<'a> {
     fn act_on(&mut self, thread: usize, rng: &mut fastrand::Rng) -> Result<(bool, Option<Control>), String> {
         match self.busy[thread].take() {
             Some(Busy::Computes(actor)) => self.end(thread, actor).map(|news| (true, news)),
-            Some(Busy::Exchanges(actor, exchange)) => self.exchange(thread, actor, exchange),
+            Some(Busy::Exchanges(actor, exchange, next)) => self.exchange(thread, actor, exchange, next),
             None if thread == self.threads() => {
                 let Some((actor, act)) = self.launched.pop_front() else { return Ok((false, None)) };
                 if !self.failing {
@@ -488,6 +489,7 @@ impl<'a> Rank<'a> {
         thread: usize,
         actor: ActorId,
         mut exchange: Exchange<'a>,
+        mut next: (usize, usize),
     ) -> Result<(bool, Option<Control>), String> {
         if self.stopped.is_some() {
             self.failing = true;
@@ -497,14 +499,17 @@ impl<'a> Rank<'a> {
         let id = self.own.transfer[actor as usize].unwrap_or_default();
         let (me, job, froms) = (self.me, self.job, &self.froms[id]);
         let (mut wrong, mut taken) = (None, 0);
-        let mut take = |index: usize, got: TransferBlock<'_>| {
-            let is_it = |b: &&super::jobs::Block| (b.from, b.to) == (froms[index], me);
+        let mut take = |chunk: Chunk<'_>| {
+            let Chunk { sender, at, of, block } = chunk;
+            let is_it = |b: &&super::jobs::Block| (b.from, b.to) == (froms[sender], me);
             let want = job.transfers[id].iter().find(is_it).map(|b| b.bytes[step].as_slice());
-            taken += 1;
-            if want != Some(got.bytes) {
+            taken += u64::from(chunk.is_last());
+            let is_right = want.filter(|want| want.len() == of).and_then(|want| want.get(at..at + block.len()));
+            if is_right != Some(block.bytes) || (sender, at) != next || at % Chunk::ALIGN != 0 {
                 wrong =
-                    Some(format!("rank {me} took wrong data of rank {} in transfer {id}, step {step}", froms[index]));
+                    Some(format!("rank {me} took wrong data of rank {} in transfer {id}, step {step}", froms[sender]));
             }
+            next = if chunk.is_last() { (sender + 1, 0) } else { (sender, at + block.len()) };
         };
         let memory = self.memory.as_deref();
         let advanced = exchange.advance(&mut self.links, memory, None, &mut take);
@@ -522,7 +527,7 @@ impl<'a> Rank<'a> {
         match advanced {
             Ok(Step::Done) => self.end(thread, actor).map(|news| (true, news)),
             Ok(step) => {
-                self.busy[thread] = Some(Busy::Exchanges(actor, exchange));
+                self.busy[thread] = Some(Busy::Exchanges(actor, exchange, next));
                 Ok((step == Step::Progress, None))
             }
             Err(why) => {
@@ -585,7 +590,10 @@ impl<'a> Rank<'a> {
                         element: 1,
                     })
                     .collect();
-                Busy::Exchanges(to, Exchange::new(self.me, id as u32, &blocks, &self.froms[id]))
+                // Most take blocks in chunks.
+                let in_chunks = !(iteration + id as u64 + u64::from(self.me)).is_multiple_of(4);
+                let exchange = Exchange::new(self.me, id as u32, &blocks, &self.froms[id]).in_chunks(in_chunks);
+                Busy::Exchanges(to, exchange, (0, 0))
             }
         }
     }
