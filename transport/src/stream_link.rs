@@ -23,9 +23,12 @@ const STEP: usize = 4 << 20;
 /// The longest frame: so many bytes, as many of the sender's and of the target, and what is on its way fit into the caches of a core.
 const MAX_FRAME: usize = 512 << 10;
 
+/// The shortest frame but for the last one: with its header, half of a packet of the loopback interface. Shorter ones are slower by their calls.
+const MIN_FRAME: usize = 32 << 10;
+
 /// Bytes of a frame of a message of so many bytes, but for the last one: its checksum is computed while others are on their way.
 fn frame_bytes(message: usize) -> usize {
-    (message / 4).clamp(16 << 10, MAX_FRAME).next_multiple_of(Chunk::ALIGN)
+    (message / 4).clamp(MIN_FRAME, MAX_FRAME).next_multiple_of(Chunk::ALIGN)
 }
 
 /// The checksum of a frame behind so many bytes of its message. It is another one elsewhere, so frames that change places are noticed.
