@@ -3,14 +3,14 @@
 //! To freeze values copies nothing. A task that is about to update a variable first saves the value that a frozen one has to give
 //! (copy on write), so a reader that comes before it reads the variable's own memory.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use of_plan::Variable;
 
 use crate::RunError;
 use crate::device::Buffer;
 use crate::frozen_place::FrozenPlace;
-use crate::io::lock;
+use crate::sync::{Mutex, lock};
 
 /// The most bytes that a reader has at a time: an update waits for it.
 const PIECE: usize = 1 << 20;

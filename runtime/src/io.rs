@@ -1,10 +1,9 @@
 //! The caller's input and output values during a run.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use of_plan::{ElementType, Port, Program};
 
 use crate::symbols::Symbols;
+use crate::sync::Mutex;
 use crate::{RunError, Value};
 
 /// One slot for each port. The caller fills them before an iteration and empties them after it.
@@ -19,11 +18,6 @@ impl Ports {
         let slots = |ports: &[Port]| ports.iter().map(|_| Mutex::new(None)).collect();
         Self { inputs: slots(&program.inputs), outputs: slots(&program.outputs) }
     }
-}
-
-/// The lock, whatever a panic left behind: what it guards is replaced whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The inputs that passed the check last: most runs have the same types again.

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use of_plan::{Program, binary_size};
 
 use crate::device::AlignedBytes;
-use crate::io::lock;
+use crate::sync::{Mutex, lock};
 use crate::{ExecError, Tensor, Value};
 
 /// The values of a program's object registers, one slot for each copy of a register. The locks are never contended for

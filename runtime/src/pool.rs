@@ -5,11 +5,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crate::device::{JobSlot, Subnormals};
+use crate::sync::{Mutex, lock};
 
 /// How long a worker spins for the next job before it sleeps. Kernels follow one another within microseconds; anything
 /// longer is a pause, in which the core belongs to others.
@@ -115,7 +116,7 @@ impl Pool {
             if let Err(payload) = catch_unwind(parts) {
                 // The rest of the loop is not needed.
                 next.iter().for_each(|cursor| cursor.0.store(grains, Ordering::Relaxed));
-                panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
+                lock(&panic).get_or_insert(payload);
             }
         };
         let helpers = (grains / part).min(self.handles.len() as i64) as usize;

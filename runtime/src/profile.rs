@@ -1,14 +1,14 @@
 //! Optional profiling: the time spent in each task.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use of_plan::Program;
 
 use crate::StepTime;
 use crate::clock::Instant;
-use crate::io::lock;
+use crate::sync::{Mutex, lock};
 
 /// Time that a session has spent in a task.
 #[derive(Clone, Debug, PartialEq, Eq)]

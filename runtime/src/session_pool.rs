@@ -1,13 +1,13 @@
 //! The session pool: concurrent requests to one program, each in its own session.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use of_plan::PlanFile;
 
-use crate::io::lock;
 use crate::memory_budget::check_memory;
 use crate::pool::Pool;
 use crate::session::{Resources, worker_count};
+use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::{Loader, Options, RunError, Session, SessionError, Value, Variables};
 
 /// A pool of sessions of one program, for concurrent callers. Each session has its own registers and an equal share of the
@@ -100,7 +100,7 @@ impl SessionPool {
             if idle.alive == 0 {
                 return Err(RunError::Poisoned(idle.broken.clone().unwrap_or_default()));
             }
-            idle = self.freed.wait(idle).unwrap_or_else(std::sync::PoisonError::into_inner);
+            idle = wait(&self.freed, idle);
         }
     }
 }

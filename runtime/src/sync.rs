@@ -1,4 +1,5 @@
-//! Locks and atomics of what loom explores: with `--cfg loom` they are loom's, and its model of memory decides what threads see.
+//! The runtime's locks, and atomics of what loom explores: with `--cfg loom` they are loom's, and its model of memory decides what
+//! threads see.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -3,10 +3,11 @@
 use of_plan::{ElementType, Program};
 
 use crate::device::{Buffer, Scratch};
-use crate::io::{Ports, lock};
+use crate::io::Ports;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::symbols::Symbols;
+use crate::sync::lock;
 use crate::value_layout::ValueLayout;
 use crate::{ExecError, RunError, Tensor, Value};
 

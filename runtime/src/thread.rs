@@ -1,7 +1,7 @@
 //! Actor threads: each owns the actors of one of the plan's threads, delivers their messages and executes their tasks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use of_plan::{PlanFile, Program};
@@ -13,12 +13,13 @@ use crate::cancel::Canceller;
 use crate::clock::Instant;
 use crate::device::Scratch;
 use crate::flight_recorder::{Event, FlightRecorder};
-use crate::io::{Ports, lock};
+use crate::io::Ports;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::Clocks;
 use crate::static_schedule::StaticSchedule;
 use crate::symbols::Symbols;
+use crate::sync::{Mutex, lock};
 use crate::task_context::Context;
 use crate::value_layout::ValueLayout;
 use crate::{RunError, Variables};

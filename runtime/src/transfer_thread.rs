@@ -4,9 +4,9 @@
 //! it was (see [`crate::launch_notifications`]). So it waits only for ranks that have no earlier transfer left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use of_plan::{Program, Task};
@@ -15,8 +15,8 @@ use crate::boxing::BoxingCall;
 use crate::clock::Instant;
 use crate::error::panic_text;
 use crate::flight_recorder::FlightRecorder;
-use crate::io::lock;
 use crate::pool::Pool;
+use crate::sync::{Mutex, lock};
 use crate::task_context::Context;
 use crate::transport::Transport;
 use crate::{OnComplete, RunError};

@@ -5,16 +5,16 @@
 //! between them become ordinary calls, without locks, sizes or allocations. The layout goes when other extents come.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use of_plan::packing::{Buffer as TimedBuffer, offsets_in_time};
 use of_plan::{Chunk, Extent, PlanFile, Program, TaskGraph};
 
 use crate::device::{Arena, Buffer};
-use crate::io::lock;
 use crate::objects::Objects;
 use crate::symbols::Symbols;
+use crate::sync::{Mutex, lock};
 
 /// The distance between the beginnings of buffers: a cache line.
 const ALIGN: u64 = 64;

@@ -1,14 +1,14 @@
 //! The values of variables, which sessions of one plan may share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use of_plan::pages::MmapRaw;
 use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};
 use crate::frozen_variables::Shadow;
-use crate::io::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::{FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
 
 /// The values of the variables of a plan's programs. Sessions of programs that have equal variables can share them: a run has

@@ -1,15 +1,17 @@
 //! The sessions of this process, for a dump of their actors while they run.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use of_plan::Program;
 
 use super::{FlightLog, actors};
-use crate::io::lock;
+use crate::sync::{Mutex, lock};
 use crate::thread::Shared;
 
 /// Sessions that exist. A dump comes from a thread that knows none of them.
-static SESSIONS: Mutex<Vec<(Option<u32>, Weak<Shared>)>> = Mutex::new(Vec::new());
+static SESSIONS: LazyLock<Mutex<Sessions>> = LazyLock::new(Mutex::default);
+
+type Sessions = Vec<(Option<u32>, Weak<Shared>)>;
 
 /// A session, as it was a moment ago.
 pub struct LiveSession {
