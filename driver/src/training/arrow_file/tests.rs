@@ -147,7 +147,7 @@ fn other_files_are_refused() {
         (b"ARROW1", "it has no end"),
     ] {
         std::fs::write(&path, bytes).unwrap();
-        let wrong = read(&[path.clone()], &wanted, 1).unwrap_err().to_string();
+        let wrong = read(std::slice::from_ref(&path), &wanted, 1).unwrap_err().to_string();
         assert!(wrong.contains("a.feather' cannot be read as Arrow: ") && wrong.contains(words), "{words}: {wrong}");
     }
 }
