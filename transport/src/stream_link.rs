@@ -23,12 +23,16 @@ const STEP: usize = 4 << 20;
 /// The longest frame: so many bytes, as many of the sender's and of the target, and what is on its way fit into the caches of a core.
 const MAX_FRAME: usize = 512 << 10;
 
+/// The longest frame over TLS: while one end encrypts it, the other one decrypts the frame before.
+const MAX_ENCRYPTED_FRAME: usize = 128 << 10;
+
 /// The shortest frame but for the last one: with its header, half of a packet of the loopback interface. Shorter ones are slower by their calls.
 const MIN_FRAME: usize = 32 << 10;
 
-/// Bytes of a frame of a message of so many bytes, but for the last one: its checksum is computed while others are on their way.
-fn frame_bytes(message: usize) -> usize {
-    (message / 4).clamp(MIN_FRAME, MAX_FRAME).next_multiple_of(Chunk::ALIGN)
+/// Bytes of a frame of a message of so many bytes, but for the last one, over a stream with this longest frame: a checksum is computed while others are on
+/// their way.
+fn frame_bytes(message: usize, max: usize) -> usize {
+    (message / 4).clamp(MIN_FRAME, max).next_multiple_of(Chunk::ALIGN)
 }
 
 /// The checksum of a frame behind so many bytes of its message. It is another one elsewhere, so frames that change places are noticed.
@@ -74,6 +78,8 @@ pub struct StreamLink<S> {
     pub closed: bool,
     /// Whether the stream has an end.
     ends: bool,
+    /// Whether it is encrypted, at both ends.
+    is_encrypted: bool,
     /// When it was known that the rank has left, where the stream has no end.
     gone_since: Option<Instant>,
 }
@@ -125,6 +131,8 @@ pub struct Message<'a> {
     id: u32,
     number: u32,
     bytes: Cow<'a, [u8]>,
+    /// Bytes of a frame but for the last one.
+    frame_bytes: usize,
     header: [u8; HEADER],
     /// Bytes of the frames before this one.
     done: usize,
@@ -139,7 +147,7 @@ pub struct Message<'a> {
 
 impl<'a> Message<'a> {
     /// The message of a block. One that is not in one piece is packed.
-    fn of(id: u32, number: u32, block: &TransferBlock<'a>) -> Message<'a> {
+    fn of(id: u32, number: u32, block: &TransferBlock<'a>, max_frame: usize) -> Message<'a> {
         let bytes: Cow<'a, [u8]> = match contiguous(block) {
             Some(bytes) => bytes.into(),
             None => {
@@ -148,8 +156,20 @@ impl<'a> Message<'a> {
                 packed.into()
             }
         };
+        let frame_bytes = frame_bytes(bytes.len(), max_frame);
         let (header, is_written) = ([0; HEADER], false);
-        Message { id, number, bytes, header, done: 0, is_begun: false, sent: 0, is_written, is_sent: false }
+        Message {
+            id,
+            number,
+            bytes,
+            frame_bytes,
+            header,
+            done: 0,
+            is_begun: false,
+            sent: 0,
+            is_written,
+            is_sent: false,
+        }
     }
 
     /// Computes the header of this frame, just before the system reads it: then it is in the cache.
@@ -164,7 +184,7 @@ impl<'a> Message<'a> {
     /// The bytes of this frame.
     fn frame(&self) -> &[u8] {
         let len = self.bytes.len();
-        &self.bytes[self.done..(self.done + frame_bytes(len)).min(len)]
+        &self.bytes[self.done..(self.done + self.frame_bytes).min(len)]
     }
 
     /// Whether all is sent.
@@ -195,7 +215,8 @@ impl StreamLink<Stream> {
             }
         }
         let ends = stream.tcp().is_some();
-        Ok(StreamLink { ends, ..StreamLink::over(peer, stream) })
+        let is_encrypted = matches!(stream, Stream::Tls(_));
+        Ok(StreamLink { ends, is_encrypted, ..StreamLink::over(peer, stream) })
     }
 }
 
@@ -215,6 +236,7 @@ impl<S: Read + Write> StreamLink<S> {
             received: 0,
             closed: false,
             ends: true,
+            is_encrypted: false,
             gone_since: None,
         }
     }
@@ -222,7 +244,12 @@ impl<S: Read + Write> StreamLink<S> {
     /// The next message to send: a block.
     pub fn message<'a>(&mut self, id: u32, block: &TransferBlock<'a>) -> Message<'a> {
         self.sent = self.sent.wrapping_add(1);
-        Message::of(id, self.sent, block)
+        Message::of(id, self.sent, block, self.max_frame())
+    }
+
+    /// The longest frame.
+    fn max_frame(&self) -> usize {
+        if self.is_encrypted { MAX_ENCRYPTED_FRAME } else { MAX_FRAME }
     }
 
     /// The connection, to wait for.
@@ -268,7 +295,7 @@ impl<S: Read + Write> StreamLink<S> {
     /// system's memory, which stays in the cache. Returns whether that was something.
     pub fn send(&mut self, message: &mut Message<'_>) -> Result<bool, String> {
         let mut progress = false;
-        let mut budget = MAX_FRAME;
+        let mut budget = self.max_frame();
         while !message.is_written && budget > 0 {
             message.begin();
             let header = &message.header[message.sent.min(HEADER)..];
@@ -298,12 +325,12 @@ impl<S: Read + Write> StreamLink<S> {
 
     /// Reads what has come of messages, at most to the end of a frame. Returns whether that was something.
     pub fn receive(&mut self) -> Result<bool, String> {
-        let mut progress = false;
+        let (mut progress, max_frame) = (false, self.max_frame());
         if self.partial.bytes.is_empty() {
             self.partial.bytes = std::mem::take(&mut self.spare);
         }
         while !self.closed {
-            let got = match self.partial.read(&mut self.stream) {
+            let got = match self.partial.read(&mut self.stream, max_frame) {
                 Ok(0) => {
                     self.closed = true;
                     if self.partial.got > 0 || self.partial.expected.is_some() || self.partial.done > 0 {
@@ -329,7 +356,7 @@ impl<S: Read + Write> StreamLink<S> {
                     self.peer
                 ));
             }
-            if !self.partial.ends_frame().map_err(|what| format!("{} {what}", self.peer))? {
+            if !self.partial.ends_frame(max_frame).map_err(|what| format!("{} {what}", self.peer))? {
                 continue;
             }
             if let Some(message) = self.partial.ends_message() {
@@ -377,7 +404,7 @@ impl<S: Read + Write> StreamLink<S> {
 
 impl Partial {
     /// Reads once.
-    fn read(&mut self, from: &mut impl Read) -> io::Result<usize> {
+    fn read(&mut self, from: &mut impl Read, max_frame: usize) -> io::Result<usize> {
         let Some(header) = self.expected else {
             let got = from.read(&mut self.header[self.got..])?;
             self.got += got;
@@ -387,11 +414,12 @@ impl Partial {
         let length = usize::try_from(header.length).unwrap_or(usize::MAX);
         let filled = self.filled - self.taken;
         if filled == self.bytes.len() {
-            let step = if filled == 0 { frame_bytes(length) } else { STEP.max(filled) }.min(length - self.filled);
+            let step =
+                if filled == 0 { frame_bytes(length, max_frame) } else { STEP.max(filled) }.min(length - self.filled);
             self.bytes.try_reserve_exact(step).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
             self.bytes.resize(filled + step, 0);
         }
-        let end = length.min(self.done + frame_bytes(length));
+        let end = length.min(self.done + frame_bytes(length, max_frame));
         let room = self.bytes.len().min(end - self.taken);
         let bytes = &mut self.bytes[filled..room];
         let space = bytes.len();
@@ -420,9 +448,9 @@ impl Partial {
     }
 
     /// Checks the frame, if it is whole. Returns whether it is.
-    fn ends_frame(&mut self) -> Result<bool, String> {
+    fn ends_frame(&mut self, max_frame: usize) -> Result<bool, String> {
         let Some(header) = self.expected else { return Ok(false) };
-        let frame = frame_bytes(usize::try_from(header.length).unwrap_or(usize::MAX));
+        let frame = frame_bytes(usize::try_from(header.length).unwrap_or(usize::MAX), max_frame);
         let end = header.length.min((self.done + frame) as u64);
         if (self.filled as u64) < end {
             return Ok(false);
