@@ -68,8 +68,14 @@ fn exchange(me: u32, ranks: u32, transport: &ProcessTransport) {
         let runs: Vec<Runs> = sent.iter().map(|bytes| Runs::of(&[(0, bytes.len())], &[(0, bytes.len())])).collect();
         let block = |i: usize| TransferBlock { to: others[i], bytes: &sent[i], block: &runs[i], element: 1 };
         let blocks: Vec<TransferBlock<'_>> = (0..others.len()).map(block).collect();
-        let mut got = Vec::new();
-        let taken = transport.rendezvous(me, id, &blocks, &others, &mut |_, block| got.push(block.bytes.to_vec()));
+        let mut got = vec![Vec::new(); others.len()];
+        let taken = match id % 2 {
+            0 => transport.rendezvous(me, id, &blocks, &others, &mut |from, block| got[from] = block.bytes.to_vec()),
+            _ => transport.rendezvous_in_chunks(me, id, &blocks, &others, false, &mut |chunk| {
+                assert_eq!(chunk.at, got[chunk.sender].len());
+                got[chunk.sender].extend(chunk.block.bytes);
+            }),
+        };
         taken.unwrap_or_else(|Stopped| panic!("{:?}", transport.reason()));
         let want: Vec<Vec<u8>> = others.iter().map(|from| message(id, *from, me)).collect();
         assert!(got == want, "rank {me}, rendezvous {id}");
