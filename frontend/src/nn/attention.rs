@@ -60,14 +60,7 @@ impl MultiHeadAttention {
             is_causal: self.is_causal,
             q_num_heads: Some(self.heads),
             kv_num_heads: Some(self.heads),
-            scale: None,
-            softcap: 0.0,
-            softmax_precision: None,
-            left_window_size: -1,
-            right_window_size: -1,
-            qk_matmul_output_mode: 0,
-            return_present: false,
-            return_scores: false,
+            ..of_ops::nn::Attention::default()
         };
         let mixed = b.op(attention, &operands)?;
         b.within(NAMES[3], |b| self.projections[3].apply(b, mixed))

@@ -98,14 +98,7 @@ pub(super) fn attention(n: &mut Net, [q, k, v]: [ValueId; 3], view: View) -> Val
             is_causal: view.is_causal,
             q_num_heads: Some(view.heads as i64),
             kv_num_heads: Some(view.heads as i64),
-            scale: None,
-            softcap: 0.0,
-            softmax_precision: None,
-            left_window_size: -1,
-            right_window_size: -1,
-            qk_matmul_output_mode: 0,
-            return_present: false,
-            return_scores: false,
+            ..Attention::default()
         };
         let mut operands = vec![q, k, v];
         if let Some(mask) = view.mask {

@@ -80,15 +80,9 @@ fn pyramid(
 fn doubled(n: &mut Net, x: ValueId) -> ValueResult {
     let (none, scales) = (n.op(of_ops::structural::NoneValue {}, &[])?, n.floats(&[4], &[1.0, 1.0, 2.0, 2.0])?);
     let resize = Resize {
-        mode: "nearest".into(),
         coordinate_transformation_mode: "asymmetric".into(),
         nearest_mode: "floor".into(),
-        cubic_coeff_a: -0.75,
-        antialias: false,
-        exclude_outside: false,
-        extrapolation_value: 0.0,
-        keep_aspect_ratio_policy: "stretch".into(),
-        axes: None,
+        ..Resize::default()
     };
     n.op(resize, &[x, none, scales])
 }

@@ -81,6 +81,25 @@ op! {
     };
 }
 
+/// The defaults of ONNX, with one result.
+impl Default for Attention {
+    fn default() -> Attention {
+        Attention {
+            is_causal: false,
+            q_num_heads: None,
+            kv_num_heads: None,
+            scale: None,
+            softcap: 0.0,
+            softmax_precision: None,
+            left_window_size: -1,
+            right_window_size: -1,
+            qk_matmul_output_mode: 0,
+            return_present: false,
+            return_scores: false,
+        }
+    }
+}
+
 /// What a shape says about one of `q`, `k` and `v`.
 struct Heads {
     n: Dim,

@@ -70,6 +70,23 @@ op! {
     };
 }
 
+/// The defaults of ONNX.
+impl Default for Resize {
+    fn default() -> Resize {
+        Resize {
+            mode: "nearest".into(),
+            coordinate_transformation_mode: "half_pixel".into(),
+            nearest_mode: "round_prefer_floor".into(),
+            cubic_coeff_a: -0.75,
+            antialias: false,
+            exclude_outside: false,
+            extrapolation_value: 0.0,
+            keep_aspect_ratio_policy: "stretch".into(),
+            axes: None,
+        }
+    }
+}
+
 /// Which of two scales counts for all axes.
 type Choice = fn(f64, f64) -> f64;
 
@@ -379,17 +396,7 @@ mod tests {
 
     /// Resizes one axis.
     fn run(mode: &str, transform: &str, x: &[f32], scale: f32) -> Vec<f64> {
-        let op = Resize {
-            mode: mode.into(),
-            coordinate_transformation_mode: transform.into(),
-            nearest_mode: "round_prefer_floor".into(),
-            cubic_coeff_a: -0.75,
-            antialias: false,
-            exclude_outside: false,
-            extrapolation_value: 0.0,
-            keep_aspect_ratio_policy: "stretch".into(),
-            axes: None,
-        };
+        let op = Resize { mode: mode.into(), coordinate_transformation_mode: transform.into(), ..Resize::default() };
         let x = Tensor::from_slice(&[x.len()], x).unwrap();
         let values = [x.into(), Value::None, Tensor::from_slice(&[1], &[scale]).unwrap().into()];
         let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(vec![]) };
