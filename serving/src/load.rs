@@ -45,6 +45,8 @@ pub struct LoadOptions {
     pub seed: u64,
     /// A bearer token.
     pub token: Option<String>,
+    /// The deadline that requests state.
+    pub deadline: Option<Duration>,
 }
 
 /// What was measured.
@@ -58,6 +60,8 @@ pub struct LoadReport {
     pub lost: usize,
     /// Requests that were never sent, since the server took no connection.
     pub not_sent: usize,
+    /// Requests that were answered behind their deadline, or refused because of it.
+    pub late: usize,
     /// From the first request to the last answer.
     pub elapsed: Duration,
 }
@@ -105,6 +109,11 @@ pub fn run(options: &LoadOptions) -> Result<LoadReport, String> {
     report.elapsed = start.elapsed();
     report.latencies.sort_unstable();
     report.refused.sort_unstable();
+    if let Some(deadline) = options.deadline {
+        let in_time = report.latencies.partition_point(|latency| *latency <= deadline);
+        let refused = report.refused.iter().filter(|(status, _)| *status == 504).map(|(_, count)| count);
+        report.late = report.latencies.len() - in_time + refused.sum::<usize>();
+    }
     Ok(report)
 }
 
@@ -196,7 +205,12 @@ fn request(options: &LoadOptions, rng: &mut fastrand::Rng) -> Result<Vec<u8>, St
             "parameters": {"binary_data_size": bytes.len()}}));
         tensors.extend(bytes);
     }
-    let header = json!({"inputs": inputs, "parameters": {"binary_data_output": true}}).to_string();
+    let mut parameters = json!({"binary_data_output": true});
+    if let Some(deadline) = options.deadline {
+        // Microseconds, of which none would be no deadline.
+        parameters["timeout"] = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX).max(1).into();
+    }
+    let header = json!({"inputs": inputs, "parameters": parameters}).to_string();
     let lengths = (header.len(), header.len() + tensors.len());
     let more = format!("inference-header-content-length: {}\r\ncontent-length: {}\r\n", lengths.0, lengths.1);
     Ok([head("POST", &format!("{path}/infer"), &more), header.into_bytes(), tensors].concat())
@@ -289,6 +303,7 @@ mod tests {
             connections: 1,
             seed: 1,
             token: None,
+            deadline: None,
         };
         assert_eq!(due(&options, &mut fastrand::Rng::with_seed(1)).len(), 10_000);
         options.arrivals = Arrivals::Poisson;

@@ -151,6 +151,7 @@ fn the_load_generator_counts_what_was_answered_and_refused() {
         connections: 4,
         seed: 1,
         token: None,
+        deadline: None,
     };
     let report = of_serving::load::run(&load).unwrap();
     assert_eq!((report.latencies.len(), report.lost, report.not_sent, report.refused), (400, 0, 0, vec![]));

@@ -105,6 +105,25 @@ fn no_request_is_lost_when_the_server_ends_under_load() {
 }
 
 #[test]
+fn requests_behind_their_deadline_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    // Each request waits so long for others that could be in its batch.
+    let server = Server::start(dir.path(), &[&digits(), "--max-queue-delay-microseconds", "200000"]);
+    let port = server.port.to_string();
+    let load = |deadline: &str| {
+        let args = ["--rate", "5", "--duration", "1s", "--connections", "1", "--json", "--deadline", deadline];
+        let args = [&["load", "digits", "--http-port", &port][..], &args].concat();
+        let out = of_opt(dir.path(), &args).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let (code, said) = load("60s");
+    assert!(code == Some(0) && said.contains("\"late\":0"), "{said}");
+    let (code, said) = load("20ms");
+    assert!(code == Some(1) && !said.contains("\"late\":0"), "{said}");
+    assert!(said.contains("requests missed their deadline"), "{said}");
+}
+
+#[test]
 fn plans_are_served_only_with_the_signature_that_is_required() {
     let dir = tempfile::tempdir().unwrap();
     let key = |name: &str| root().join("signature/tests/data").join(name).display().to_string();

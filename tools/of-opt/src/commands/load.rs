@@ -47,6 +47,9 @@ pub struct Load {
     /// A file with a bearer token
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// State a deadline, and fail where a request misses it. It counts from when the request was due
+    #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
+    pub deadline: Option<Duration>,
     /// Print only the JSON line
     #[arg(long)]
     pub json: bool,
@@ -64,7 +67,7 @@ pub enum ArrivalsArg {
 /// Executes the subcommand.
 ///
 /// # Errors
-/// When the server does not describe the model, or leaves requests without an answer.
+/// When the server does not describe the model, leaves requests without an answer, or answers behind the deadline.
 pub fn load(c: &Load, console: &Console) -> Result<(), Diagnostics> {
     let options = LoadOptions {
         address: SocketAddr::new(c.host, c.http_port),
@@ -79,12 +82,14 @@ pub fn load(c: &Load, console: &Console) -> Result<(), Diagnostics> {
         connections: c.connections,
         seed: c.seed,
         token: c.token_file.as_deref().map(super::serve::token).transpose()?,
+        deadline: c.deadline,
     };
     let report = load::run(&options).map_err(|e| error(Code::RUN, e))?;
     console.print(&if c.json { as_json(&report) } else { as_text(&report) })?;
-    match report.lost {
-        0 => Ok(()),
-        lost => Err(error(Code::RUN, format!("{lost} requests got no answer")).into()),
+    match (report.lost, report.late) {
+        (0, 0) => Ok(()),
+        (0, late) => Err(error(Code::RUN, format!("{late} requests missed their deadline")).into()),
+        (lost, _) => Err(error(Code::RUN, format!("{lost} requests got no answer")).into()),
     }
 }
 
@@ -112,6 +117,9 @@ fn as_text(report: &LoadReport) -> String {
     for (status, count) in &report.refused {
         text += &format!("{count} requests answered with status {status}\n");
     }
+    if report.late > 0 {
+        text += &format!("{} requests missed their deadline\n", report.late);
+    }
     if report.lost + report.not_sent > 0 {
         text += &format!("{} requests without an answer, {} not sent\n", report.lost, report.not_sent);
     }
@@ -125,7 +133,7 @@ fn as_json(report: &LoadReport) -> String {
     let refused: serde_json::Map<_, _> = report.refused.iter().map(|(s, n)| (s.to_string(), json!(n))).collect();
     let value = json!({
         "answered": report.latencies.len(), "seconds": report.elapsed.as_secs_f64(), "latency_ms": latencies, "refused": refused,
-        "lost": report.lost, "not_sent": report.not_sent,
+        "lost": report.lost, "not_sent": report.not_sent, "late": report.late,
     });
     format!("{value}\n")
 }
