@@ -32,6 +32,7 @@ mod network;
 mod pbtxt;
 pub mod proto;
 pub mod repository;
+mod run_times;
 pub mod scheduler;
 mod sequence_config;
 mod sequences;

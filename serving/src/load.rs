@@ -111,7 +111,7 @@ pub fn run(options: &LoadOptions) -> Result<LoadReport, String> {
     report.refused.sort_unstable();
     if let Some(deadline) = options.deadline {
         let in_time = report.latencies.partition_point(|latency| *latency <= deadline);
-        let refused = report.refused.iter().filter(|(status, _)| *status == 504).map(|(_, count)| count);
+        let refused = report.refused.iter().filter(|(status, _)| [429, 504].contains(status)).map(|(_, count)| count);
         report.late = report.latencies.len() - in_time + refused.sum::<usize>();
     }
     Ok(report)

@@ -326,6 +326,14 @@ impl ModelVersion {
         let job = Job { work, priority, deadline, gone: Arc::clone(&gone), reply };
         self.scheduler.submit(job).map_err(|refused| match refused {
             Refused::Closed(job) => Failed::Closed(job.work.inputs),
+            Refused::Late(wait) => {
+                let what = format!(
+                    "model '{}' is busy: the request would begin in {} ms, behind its deadline; try again later",
+                    self.name,
+                    wait.as_millis()
+                );
+                ServeError::new(ErrorKind::Exhausted, what).into()
+            }
             Refused::Full => {
                 let most = self.config.max_queue_size;
                 let what = format!("the queue of model '{}' is full: {most} requests wait; try again later", self.name);

@@ -22,6 +22,7 @@ use crate::batch;
 use crate::config::ModelConfig;
 use crate::error::{ErrorKind, ServeError};
 use crate::infer::OutputTensor;
+use crate::run_times::{Kind, RunTimes};
 use crate::sequences::{Carried, VariableValues};
 use crate::stats::{Stats, Timing, kind_of};
 use crate::sync::lock;
@@ -73,6 +74,8 @@ pub enum Refused {
     Closed(Box<Job>),
     /// The queue is full.
     Full,
+    /// It would begin to run behind its deadline: after this time.
+    Late(Duration),
 }
 
 /// What the threads of a model share.
@@ -106,6 +109,9 @@ struct Inner {
     arrived: Condvar,
     checked: Mutex<Checked>,
     short: Short,
+    times: Mutex<RunTimes>,
+    /// For each instance when its run is expected to end.
+    busy_until: Mutex<Vec<Instant>>,
 }
 
 /// Which runs are short.
@@ -161,11 +167,12 @@ impl Scheduler {
     /// When this machine cannot run the plan.
     pub fn start(shared: Shared) -> Result<Scheduler, String> {
         let count = shared.config.instances.max(1);
-        let (queue, arrived, checked, short) = Default::default();
-        let inner = Arc::new(Inner { shared, queue, arrived, checked, short });
+        let (queue, arrived, checked, short, times) = Default::default();
+        let busy_until = Mutex::new(vec![Instant::now(); count]);
+        let inner = Arc::new(Inner { shared, queue, arrived, checked, short, times, busy_until });
         let mut scheduler = Scheduler { inner, instances: Vec::with_capacity(count), threads: Mutex::default() };
         for number in 0..count {
-            let instance = Arc::new(Mutex::new(Instance::new(&scheduler.inner).map_err(|e| e.message)?));
+            let instance = Arc::new(Mutex::new(Instance::new(&scheduler.inner, number).map_err(|e| e.message)?));
             scheduler.instances.push(Arc::clone(&instance));
             let inner = Arc::clone(&scheduler.inner);
             let name = format!("of-serve-{number}");
@@ -208,7 +215,7 @@ impl Scheduler {
     /// Puts a job into the queue.
     ///
     /// # Errors
-    /// When the queue is full or closed.
+    /// When the queue is full or closed, or the job is expected to begin behind its deadline.
     pub fn submit(&self, job: Job) -> Result<(), Refused> {
         let mut queue = lock(&self.inner.queue);
         if queue.closed {
@@ -219,6 +226,12 @@ impl Scheduler {
             if queue.jobs.len() >= self.inner.shared.config.max_queue_size {
                 return Err(Refused::Full);
             }
+        }
+        if let Some(deadline) = job.deadline
+            && let Some(wait) = self.inner.expected_wait(&queue, &job)
+            && Instant::now() + wait > deadline
+        {
+            return Err(Refused::Late(wait));
         }
         let key = (job.priority, queue.next);
         queue.next += 1;
@@ -279,7 +292,12 @@ impl Queue {
     }
 
     /// The keys of the jobs of the next batch, and when it must start although more would fit. `None` where it is complete.
-    fn next_batch(&self, shared: &Shared, may_batch: bool) -> (Vec<(u64, u64)>, Option<Instant>) {
+    fn next_batch(
+        &self,
+        shared: &Shared,
+        times: &Mutex<RunTimes>,
+        may_batch: bool,
+    ) -> (Vec<(u64, u64)>, Option<Instant>) {
         let Some((key, first)) = self.jobs.first_key_value() else { return (Vec::new(), None) };
         let limit = shared.config.max_batch_size;
         let rows = batch::rows(&first.work.inputs).filter(|rows| may_batch && *rows < limit);
@@ -288,6 +306,8 @@ impl Queue {
             batch::rows(&job.work.inputs).filter(|_| batch::same_rows(&job.work.inputs, &first.work.inputs))
         };
         let (mut keys, mut all, mut preferred) = (vec![*key], rows, 0);
+        // The rows of the first job, of the first two, and so on.
+        let mut sums = vec![rows];
         let sizes = &shared.config.preferred_batch_sizes;
         for (key, job) in self.jobs.iter().skip(1) {
             if sizes.contains(&all) {
@@ -299,12 +319,24 @@ impl Queue {
             let Some(rows) = fits(job).filter(|rows| all + rows <= limit) else { continue };
             keys.push(*key);
             all += rows;
+            sums.push(all);
         }
         if sizes.contains(&all) {
             preferred = keys.len();
         }
         if preferred > 0 {
             keys.truncate(preferred);
+            return (keys, None);
+        }
+        let kind = kind_of_run(&first.work);
+        if sizes.is_empty() && all > 1 {
+            let best = lock(times).best(kind, &sums);
+            if best + 1 < keys.len() {
+                keys.truncate(best + 1);
+                return (keys, None);
+            }
+        }
+        if sizes.is_empty() && !lock(times).more_may_help(kind, all, limit) {
             return (keys, None);
         }
         let full = all >= sizes.last().copied().unwrap_or(limit).min(limit);
@@ -315,6 +347,40 @@ impl Queue {
 }
 
 impl Inner {
+    /// How long a job would wait until it begins to run. `None` where no run like it is known.
+    fn expected_wait(&self, queue: &Queue, job: &Job) -> Option<Duration> {
+        let (config, now) = (&self.shared.config, Instant::now());
+        let limit = if self.shared.batches { config.max_batch_size } else { 1 };
+        let row = lock(&self.times).expected_row(kind_of_run(&job.work), limit)?;
+        let before = match queue.jobs.last_key_value() {
+            Some(((priority, _), _)) if *priority > job.priority => {
+                queue.jobs.range(..=(job.priority, u64::MAX)).count()
+            }
+            _ => queue.jobs.len(),
+        };
+        let busy = lock(&self.busy_until);
+        let running = busy.iter().min().map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let rows = before * batch::rows(&job.work.inputs).unwrap_or(1);
+        Some(running + row.mul_f64(rows as f64 / busy.len().max(1) as f64))
+    }
+
+    /// A run of an instance begins.
+    fn begins(&self, instance: usize, work: &Work, rows: usize) {
+        let now = Instant::now();
+        let expected = lock(&self.times).expected(kind_of_run(work), rows).unwrap_or_default();
+        if let Some(until) = lock(&self.busy_until).get_mut(instance) {
+            *until = now + expected;
+        }
+    }
+
+    /// It has ended.
+    fn ended(&self, instance: usize, work: &Work, rows: usize, time: Duration) {
+        lock(&self.times).measured(kind_of_run(work), rows, time);
+        if let Some(until) = lock(&self.busy_until).get_mut(instance) {
+            *until = Instant::now();
+        }
+    }
+
     /// The jobs of the next batch; `None` at the end.
     fn take(&self) -> Option<Vec<Job>> {
         let shared = &self.shared;
@@ -322,7 +388,7 @@ impl Inner {
         loop {
             queue.forget_gone();
             let may_batch = shared.batches && lock(&self.checked).off.is_none();
-            let (keys, until) = queue.next_batch(shared, may_batch);
+            let (keys, until) = queue.next_batch(shared, &self.times, may_batch);
             let now = Instant::now();
             let wait = match until {
                 _ if keys.is_empty() && queue.closed => return None,
@@ -347,6 +413,7 @@ impl Inner {
 /// The sessions of an instance of a model.
 struct Instance {
     inner: Arc<Inner>,
+    number: usize,
     /// By program; further ones are opened when a request needs them.
     sessions: HashMap<usize, Session>,
     /// The values that the variables of a session have, if they are those of a sequence.
@@ -356,9 +423,9 @@ struct Instance {
 }
 
 impl Instance {
-    fn new(inner: &Arc<Inner>) -> Result<Self, ServeError> {
-        let mut instance =
-            Self { inner: Arc::clone(inner), sessions: HashMap::new(), held: HashMap::new(), current: Arc::default() };
+    fn new(inner: &Arc<Inner>, number: usize) -> Result<Self, ServeError> {
+        let (sessions, held, current) = Default::default();
+        let mut instance = Self { inner: Arc::clone(inner), number, sessions, held, current };
         let programs = &inner.shared.plan.plan().programs;
         let first = programs.iter().position(|program| !program.inner).unwrap_or(0);
         instance.session(first)?;
@@ -407,6 +474,8 @@ impl Instance {
 
     fn run_alone(&mut self, work: &Work, start: Instant) -> Result<Answer, ServeError> {
         let mut timing = Timing { queue: start.saturating_duration_since(work.arrival), ..Timing::default() };
+        let rows = batch::rows(&work.inputs).unwrap_or(1);
+        self.inner.begins(self.number, work, rows);
         let began = Instant::now();
         self.carry_in(work.program, &work.carried)?;
         let (values, tasks) = self.run_program(work.program, work.inputs.clone(), work.traced)?;
@@ -414,7 +483,7 @@ impl Instance {
         let carried = self.carry_out(work.program)?;
         timing.run = began.elapsed();
         self.inner.short.measured(input_bytes(&work.inputs), timing.run);
-        let rows = batch::rows(&work.inputs).unwrap_or(1);
+        self.inner.ended(self.number, work, rows, timing.run);
         self.inner.shared.stats.ran(rows, &timing);
         let outputs = self.tensors(work.program, values)?;
         let trace =
@@ -486,18 +555,20 @@ impl Instance {
         let dims: Vec<_> = joined.iter().map(Value::input_dims).collect();
         let Ok(program) = self.inner.shared.plan.find_program(&dims) else { return Err(jobs) };
         let mut timing = Timing { input: start.elapsed(), ..Timing::default() };
+        let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.work.inputs)).collect();
+        let all = rows.iter().sum();
+        self.inner.begins(self.number, &jobs[0].work, all);
         let began = Instant::now();
         // A request that breaks a rule of an op must not fail the others: each then runs alone.
         let traced = jobs.iter().any(|job| job.work.traced);
         let Ok((values, tasks)) = self.run_program(program, joined, traced) else { return Err(jobs) };
         timing.run = began.elapsed();
         let ran = Instant::now();
-        let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.work.inputs)).collect();
+        self.inner.ended(self.number, &jobs[0].work, all, timing.run);
         let Some(parts) = self.tensors(program, values).ok().and_then(|whole| split(&whole, &rows)) else {
             return Err(jobs);
         };
         timing.output = ran.elapsed();
-        let all = rows.iter().sum();
         self.inner.shared.stats.ran(all, &timing);
         let shapes = batch::row_shapes(&jobs[0].work.inputs);
         let is_checked = {
@@ -555,6 +626,11 @@ impl Instance {
             let _ = job.reply.send(answer);
         }
     }
+}
+
+/// What runs the time of a run is like.
+fn kind_of_run(work: &Work) -> Kind {
+    (work.program, input_bytes(&work.inputs) / batch::rows(&work.inputs).unwrap_or(1).max(1))
 }
 
 /// Bytes of the inputs of a request. Strings count as nothing: the time of a run hardly depends on them.

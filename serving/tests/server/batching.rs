@@ -119,6 +119,45 @@ fn full_queues_refuse_requests_and_deadlines_end_them() {
     assert_eq!((&statuses[..2], &statuses[2..]), (&[504, 504][..], &[429; 4][..]));
 }
 
+/// As long as its first input says.
+const LONG: &str = r#"
+func @main(%n: tensor<i64> {of.name = "n"}, %x: tensor<1024xf32> {of.name = "x"}) -> (tensor<1024xf32> {of.name = "y"}) {
+  %none = of.none
+  %y = of.loop %n, %none, %x : (tensor<i64>, none, tensor<1024xf32>) -> tensor<1024xf32> {
+  ^(%i: tensor<i64>, %c: tensor<i1>, %s: tensor<1024xf32>):
+    %m = of.sin %s : (tensor<1024xf32>) -> tensor<1024xf32>
+    of.yield %c, %m : (tensor<i1>, tensor<1024xf32>) -> ()
+  }
+  of.return %y : (tensor<1024xf32>) -> ()
+}"#;
+
+#[test]
+fn requests_that_would_begin_too_late_are_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "long/1/model.plan", &text_plan(LONG));
+    let server = &start(options(&[dir.path()]));
+    let run = |n: u32, parameters: &str| {
+        let x = vec!["0"; 1024].join(",");
+        let body = format!(
+            r#"{{"inputs":[{{"name":"n","shape":[],"datatype":"INT64","data":[{n}]}},{{"name":"x","shape":[1024],"datatype":"FP32","data":[{x}]}}],"parameters":{{{parameters}}}}}"#
+        );
+        Client::new(server).post("/v2/models/long/infer", body.as_bytes())
+    };
+    // Without a run before, nothing is known, and the request is accepted.
+    assert_eq!(run(1_000_000, r#""timeout":60000000"#).status, 200);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| run(1_000_000, "").status)).collect();
+        let mut metrics = Client::to(server.addresses().metrics.unwrap());
+        let pending = "nv_inference_pending_request_count{model=\"long\",version=\"1\"} 2";
+        crate::common::wait_for("a queue", || metrics.get("/metrics").text().contains(pending));
+        let refused = run(1, r#""timeout":1000"#);
+        assert!(refused.status == 429 && refused.text().contains("behind its deadline"), "{}", refused.text());
+        // One that can wait gets its answer.
+        assert_eq!(run(1, r#""timeout":60000000"#).status, 200);
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 200));
+    });
+}
+
 #[test]
 fn requests_of_clients_that_leave_are_dropped() {
     let dir = repository();
