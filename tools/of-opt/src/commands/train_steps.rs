@@ -139,6 +139,15 @@ impl Course {
         Course { progress, epoch, reported, sum: f64::from_bits(sum), count: count as usize, copied: None }
     }
 
+    /// Epochs of which this rank knows that they are reported. The rank that reports is known to have done so when it takes part in a later
+    /// step: the others evaluate without it.
+    fn surely_reported(&self, reports: bool, steps: usize) -> usize {
+        match reports {
+            true => self.reported,
+            false => self.reported.min(self.progress.step.saturating_sub(1) / steps.max(1)),
+        }
+    }
+
     fn note(&self) -> Note {
         [self.sum.to_bits(), self.count as u64]
     }
@@ -250,7 +259,8 @@ impl<'t> Training<'t> {
 
     /// Goes back to the newest step that all ranks have, or to a snapshot that this job wrote.
     fn recover(&mut self) -> Result<(), Diagnostics> {
-        match self.trainer.recover(self.fresh, self.course.reported as u64)? {
+        let reported = self.course.surely_reported(self.trainer.reports(), self.steps());
+        match self.trainer.recover(self.fresh, reported as u64)? {
             Recovery::Begin => {
                 self.fresh = true;
                 self.begin()
@@ -536,4 +546,21 @@ fn write(
         console.note(&format!("{}: written", path.display()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_epoch_is_reported_for_sure_after_the_next_step() {
+        let at = |step| {
+            let progress = Progress { step, seed: 0, batch: 1, samples: 13 };
+            Course::at(progress, 13, step / 13, [0, 0])
+        };
+        // Another rank may have evaluated before the first one has reported.
+        assert_eq!((at(39).surely_reported(true, 13), at(39).surely_reported(false, 13)), (3, 2));
+        assert_eq!((at(40).surely_reported(true, 13), at(40).surely_reported(false, 13)), (3, 3));
+        assert_eq!(at(0).surely_reported(false, 13), 0);
+    }
 }
