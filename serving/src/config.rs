@@ -8,6 +8,7 @@ use crate::datatype;
 use crate::ensemble::{self, EnsembleConfig};
 use crate::pbtxt::{self, Field, Message, Value};
 use crate::sequence_config::{SequenceConfig, sequence_batching};
+use crate::warmup::{Warmup, warmup};
 
 /// How a model is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct ModelConfig {
     pub outputs: Vec<String>,
     /// The models of an ensemble.
     pub ensemble: Option<EnsembleConfig>,
+    /// Requests that run before the model is ready.
+    pub warmups: Vec<Warmup>,
 }
 
 /// Which versions of a model are loaded.
@@ -78,6 +81,7 @@ impl Default for ModelConfig {
             max_sequences: 1024,
             max_sequence_idle: Duration::from_secs(60),
             outputs: Vec::new(),
+            warmups: Vec::new(),
             ensemble: None,
         }
     }
@@ -133,6 +137,7 @@ impl ModelConfig {
                 }
                 "dynamic_batching" => dynamic_batching(message_of(field)?, &mut config)?,
                 "instance_group" => config.instances = instances(message_of(field)?)?,
+                "model_warmup" => config.warmups.push(warmup(field)?),
                 "default_model_filename" => config.file = Some(file_name(field)?),
                 _ => return wrong(field, "is not supported"),
             }

@@ -44,6 +44,7 @@ mod store;
 mod sync;
 mod tls;
 mod traces;
+mod warmup;
 
 pub use clients::{Client, ClientLimits, Clients};
 pub use config::{ModelConfig, VersionPolicy};

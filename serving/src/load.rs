@@ -216,8 +216,8 @@ fn request(options: &LoadOptions, rng: &mut fastrand::Rng) -> Result<Vec<u8>, St
     Ok([head("POST", &format!("{path}/infer"), &more), header.into_bytes(), tensors].concat())
 }
 
-/// Floats from 0 to 1, and integers of 0 and 1, which are indices almost everywhere.
-fn elements(dtype: ElementType, shape: &[i64], rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
+/// Floats from 0 to 1, and integers of 0 and 1, which are indices almost everywhere. `None` where there are too many.
+pub(crate) fn elements(dtype: ElementType, shape: &[i64], rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
     const LARGEST: u64 = 1 << 31;
     let count = ElementType::Ui8.byte_len(shape).filter(|n| *n <= LARGEST)?;
     let mut bytes = Vec::new();

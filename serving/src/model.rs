@@ -20,6 +20,7 @@ use crate::memory::MemoryBudget;
 use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
 use crate::sequences::{Carried, Sequences};
 use crate::stats::{Stats, Timing};
+use crate::warmup::Warmup;
 
 /// An input or output as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +138,7 @@ impl ModelVersion {
                 .into());
         }
         let batches = has_axis && config.max_batch_size > 1 && first.variables.is_empty();
+        let warmups = warmup_values(&config, &inputs)?;
         let sequences = Sequences::new(name, &plan, &config, batches, (&stats, budget))?.map(Arc::new);
         if let Some(sequences) = &sequences {
             let (mut input, mut output) = (0.., 0..);
@@ -155,6 +157,10 @@ impl ModelVersion {
             stats: Arc::clone(&stats),
         };
         let scheduler = Scheduler::start(shared)?;
+        for (warmup, values) in config.warmups.iter().zip(warmups) {
+            let ran = (0..warmup.count).try_for_each(|_| scheduler.warm_up(&values));
+            ran.map_err(|e| format!("the warm-up '{}' does not run: {}", warmup.name.escape_debug(), e.message))?;
+        }
         Ok(ModelVersion {
             name: name.to_owned(),
             version,
@@ -398,6 +404,15 @@ fn place(
 }
 
 /// The inputs or outputs that all programs have in common.
+/// The inputs of each warm-up.
+fn warmup_values(config: &ModelConfig, inputs: &[TensorInfo]) -> Result<Vec<Vec<Value>>, String> {
+    let values = |warmup: &Warmup| {
+        let values = warmup.values(inputs, config.batching_is_required);
+        values.map_err(|why| format!("the warm-up '{}' does not fit: {why}", warmup.name.escape_debug()))
+    };
+    config.warmups.iter().map(values).collect()
+}
+
 fn infos(programs: &[&Program], ports: impl Fn(&Program) -> &[Port]) -> Result<Vec<TensorInfo>, String> {
     let first = programs.first().map(|program| ports(program)).unwrap_or_default();
     let info = |(number, port): (usize, &Port)| {

@@ -212,6 +212,26 @@ impl Scheduler {
         }
     }
 
+    /// Runs inputs on each instance. Statistics do not count it.
+    ///
+    /// # Errors
+    /// When the plan does not take them, or the run fails.
+    pub fn warm_up(&self, inputs: &[Value]) -> Result<(), ServeError> {
+        let dims: Vec<_> = inputs.iter().map(Value::input_dims).collect();
+        let program = self.inner.shared.plan.find_program(&dims).map_err(|e| ServeError::invalid(e.to_string()))?;
+        let (carried, arrival) = (Carried::Initial, Instant::now());
+        let work = Work { program, inputs: inputs.to_vec(), arrival, carried, traced: false };
+        let rows = batch::rows(inputs).unwrap_or(1);
+        for instance in &self.instances {
+            let mut instance = lock(instance);
+            instance.carry_in(program, &work.carried)?;
+            let began = Instant::now();
+            instance.run_program(program, work.inputs.clone(), false)?;
+            self.inner.ended(instance.number, &work, rows, began.elapsed());
+        }
+        Ok(())
+    }
+
     /// Puts a job into the queue.
     ///
     /// # Errors

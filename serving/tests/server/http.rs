@@ -169,6 +169,13 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     put(dir.path(), "configured/config.pbtxt", b"optimization { }");
     put(dir.path(), "batched/1/model.plan", digits_plan());
     put(dir.path(), "batched/config.pbtxt", b"max_batch_size: 2");
+    for (name, dims) in [("warm", "[ 1, 8, 8 ]"), ("cold", "[ 1, 8, 9 ]")] {
+        let image = format!("{{ key: \"image\" value: {{ data_type: TYPE_FP32 dims: {dims} zero_data: true }} }}");
+        let config =
+            format!("max_batch_size: 8 model_warmup [ {{ name: \"w\" batch_size: 8 count: 2 inputs {image} }} ]");
+        put(dir.path(), &format!("{name}/1/model.plan"), digits_plan());
+        put(dir.path(), &format!("{name}/config.pbtxt"), config.as_bytes());
+    }
     std::fs::copy(example("digits.onnx"), dir.path().join("compiled.onnx")).unwrap();
     let server = start(options(&[dir.path()]));
     let mut client = Client::new(&server);
@@ -176,6 +183,9 @@ fn damaged_models_are_listed_with_the_reason_and_others_served() {
     let state = |name: &str| index.as_array().unwrap().iter().find(|m| m["name"] == name).unwrap().clone();
     assert_eq!((&state("digits")["state"], &state("compiled")["state"]), (&json!("READY"), &json!("READY")));
     assert_eq!(state("damaged")["state"], "UNAVAILABLE");
+    assert_eq!(state("warm")["state"], "READY");
+    let cold = state("cold")["reason"].as_str().unwrap().to_owned();
+    assert!(cold.contains("the warm-up 'w' does not run: "), "{cold}");
     assert!(state("configured")["reason"].as_str().unwrap().contains("line 1: optimization is not supported"));
     assert_eq!(client.get("/v2/models/damaged/ready").status, 503);
     let (body, len) = binary_request(3, |_| 0.0);
