@@ -60,6 +60,7 @@ mod transport;
 mod value;
 mod value_layout;
 mod variables;
+mod workers;
 
 pub use boxing::RankTransfer;
 pub use cancel::Canceller;
@@ -95,3 +96,4 @@ pub use static_schedule::StaticSchedule;
 pub use transport::{Chunk, StopReason, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};
 pub use variables::Variables;
+pub use workers::Workers;

@@ -30,6 +30,7 @@ use crate::sync::lock;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::transfer_thread::TransferThread;
 use crate::value_layout::ValueLayout;
+use crate::workers::Workers;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
 /// How a session is made.
@@ -101,8 +102,8 @@ pub(crate) struct Resources {
 
 impl Resources {
     /// For a session of its own.
-    pub fn new(pool: Pool, code: Arc<CodeMap>) -> Self {
-        Self { pool: Arc::new(pool), code, canceller: Arc::default(), variables: None }
+    pub fn new(pool: impl Into<Arc<Pool>>, code: Arc<CodeMap>) -> Self {
+        Self { pool: pool.into(), code, canceller: Arc::default(), variables: None }
     }
 }
 
@@ -132,6 +133,24 @@ impl Session {
         variables: &Arc<Variables>,
     ) -> Result<Self, SessionError> {
         Self::alone(&plan, program, options, loaders, Some(Arc::clone(variables)))
+    }
+
+    /// As [`Session::new`], with workers that other sessions have, too.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn on_workers(
+        plan: &Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        workers: &Workers,
+    ) -> Result<Self, SessionError> {
+        let environment = &plan.plan().environment;
+        let threads = worker_count(options, environment.threads);
+        let code = Self::code(plan)?;
+        let pool = workers.pool(threads, environment.keep_subnormals).map_err(SessionError::Thread)?;
+        Ok(Self::with(plan, program, options, Resources::new(pool, code), loaders, None, 0)?.live(None))
     }
 
     /// With workers and a map of the code of its own.

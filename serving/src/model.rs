@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use of_plan::{ElementType, PlanFile, Port, Program};
-use of_runtime::{Loader, Tensor, Value};
+use of_runtime::{Loader, Tensor, Value, Workers};
 use tokio::sync::oneshot;
 
 use crate::batch;
@@ -120,7 +120,7 @@ impl ModelVersion {
         name: &str,
         version: u64,
         plan: PlanFile,
-        (loaders, threads): (&[Arc<dyn Loader>], usize),
+        (loaders, threads, workers): (&[Arc<dyn Loader>], usize, &Workers),
         config: ModelConfig,
         stats: Arc<Stats>,
         budget: &Arc<MemoryBudget>,
@@ -153,6 +153,7 @@ impl ModelVersion {
             name: name.to_owned(),
             config: config.clone(),
             threads,
+            workers: workers.clone(),
             batches,
             stats: Arc::clone(&stats),
         };

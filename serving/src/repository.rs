@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use of_runtime::Workers;
+
 use crate::config::{ModelConfig, VersionPolicy};
 use crate::ensemble::{self, Declared, Ensemble, EnsembleStep, StepConfig};
 use crate::error::{ErrorKind, ServeError};
@@ -99,6 +101,8 @@ pub struct Repository {
     /// Whether there are any.
     has_retired: AtomicBool,
     memory: Arc<MemoryBudget>,
+    /// Threads for loops of kernels, which all models share.
+    workers: Workers,
 }
 
 #[derive(Default)]
@@ -141,8 +145,8 @@ impl Repository {
     /// A repository without loaded models.
     pub fn new(options: RepositoryOptions, opener: Opener) -> Repository {
         let memory = MemoryBudget::new(options.memory);
-        let (models, changing, mirrors, retired, has_retired) = Default::default();
-        Repository { options, opener, models, changing, mirrors, retired, has_retired, memory }
+        let (models, changing, mirrors, retired, has_retired, workers) = Default::default();
+        Repository { options, opener, models, changing, mirrors, retired, has_retired, memory, workers }
     }
 
     /// What is served, and how.
@@ -315,7 +319,8 @@ impl Repository {
         let loaders = &self.opener.loaders;
         let threads = self.options.threads;
         let stats = Arc::clone(stats);
-        let model = ModelVersion::load(name, version, plan, (loaders, threads), config, stats, &self.memory)?;
+        let model =
+            ModelVersion::load(name, version, plan, (loaders, threads, &self.workers), config, stats, &self.memory)?;
         if let Some(declared) = &model.config.ensemble {
             ensemble::check(&model, declared)?;
         }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use of_plan::PlanFile;
-use of_runtime::{Loader, Session, TaskTiming, Tensor, Value};
+use of_runtime::{Loader, Session, TaskTiming, Tensor, Value, Workers};
 use tokio::sync::oneshot;
 
 use crate::batch;
@@ -88,8 +88,10 @@ pub struct Shared {
     pub name: String,
     /// How it is served.
     pub config: ModelConfig,
-    /// Workers of each session.
+    /// How many workers a session takes; 0 is as many as the plan was tuned for.
     pub threads: usize,
+    /// The workers, which all models share.
+    pub workers: Workers,
     /// Whether the model has a batch axis and its configuration allows batches.
     pub batches: bool,
     /// Counters.
@@ -456,7 +458,7 @@ impl Instance {
         if !self.sessions.contains_key(&program) {
             let shared = &self.inner.shared;
             let options = of_runtime::Options { threads: shared.threads, ..Default::default() };
-            let session = Session::new(Arc::clone(&shared.plan), program, options, &shared.loaders);
+            let session = Session::on_workers(&shared.plan, program, options, &shared.loaders, &shared.workers);
             let session = session.map_err(|e| ServeError::new(ErrorKind::Internal, e.to_string()))?;
             let current = Arc::clone(&self.current);
             let all_left = move || {
