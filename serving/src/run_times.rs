@@ -27,6 +27,8 @@ struct Estimate {
 
 /// Kinds that are kept. Runs of others are as if never measured.
 const MAX_KINDS: usize = 256;
+/// Numbers of rows that are kept for a kind. Clients choose them.
+const MAX_SIZES: usize = 256;
 /// The first runs are slower: memory is fresh.
 const TRUSTED: u32 = 3;
 /// The part that the last run has in an estimate.
@@ -48,7 +50,11 @@ impl RunTimes {
         if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(&kind) {
             return;
         }
-        let estimate = self.kinds.entry(kind).or_default().entry(rows).or_default();
+        let sizes = self.kinds.entry(kind).or_default();
+        if sizes.len() >= MAX_SIZES && !sizes.contains_key(&rows) {
+            return;
+        }
+        let estimate = sizes.entry(rows).or_default();
         let seconds = time.as_secs_f64();
         estimate.seconds = match estimate.runs < TRUSTED {
             // The last of the first runs counts.
@@ -156,5 +162,7 @@ mod tests {
             times.measured((1, bytes), 1, Duration::from_millis(1));
         }
         assert_eq!(times.kinds.len(), MAX_KINDS);
+        (0..2 * MAX_SIZES).for_each(|rows| times.measured(KIND, rows, Duration::from_millis(1)));
+        assert_eq!(times.kinds[&KIND].len(), MAX_SIZES);
     }
 }
