@@ -229,7 +229,7 @@ impl Scheduler {
             instance.carry_in(program, &work.carried)?;
             let began = Instant::now();
             instance.run_program(program, work.inputs.clone(), false)?;
-            self.inner.ended(instance.number, &work, rows, began.elapsed());
+            self.inner.measured(&work, rows, began.elapsed());
         }
         Ok(())
     }
@@ -351,14 +351,15 @@ impl Queue {
             return (keys, None);
         }
         let kind = kind_of_run(&first.work);
-        if sizes.is_empty() && all > 1 {
+        if sizes.is_empty() && keys.len() > 1 {
             let best = lock(times).best(kind, &sums);
             if best + 1 < keys.len() {
                 keys.truncate(best + 1);
                 return (keys, None);
             }
         }
-        if sizes.is_empty() && !lock(times).more_may_help(kind, all, limit) {
+        if sizes.is_empty() && !shared.config.max_queue_delay.is_zero() && !lock(times).more_may_help(kind, all, limit)
+        {
             return (keys, None);
         }
         let full = all >= sizes.last().copied().unwrap_or(limit).min(limit);
@@ -386,21 +387,17 @@ impl Inner {
         Some(running + row.mul_f64(rows as f64 / busy.len().max(1) as f64))
     }
 
-    /// A run of an instance begins.
-    fn begins(&self, instance: usize, work: &Work, rows: usize) {
-        let now = Instant::now();
-        let expected = lock(&self.times).expected(kind_of_run(work), rows).unwrap_or_default();
+    /// An instance begins with jobs, which take a time that is expected, or has ended with them.
+    fn busy(&self, instance: usize, jobs: &[Job]) {
+        let rows = jobs.iter().map(|job| batch::rows(&job.work.inputs).unwrap_or(1)).sum();
+        let expected = jobs.first().and_then(|job| lock(&self.times).expected(kind_of_run(&job.work), rows));
         if let Some(until) = lock(&self.busy_until).get_mut(instance) {
-            *until = now + expected;
+            *until = Instant::now() + expected.unwrap_or_default();
         }
     }
 
-    /// It has ended.
-    fn ended(&self, instance: usize, work: &Work, rows: usize, time: Duration) {
+    fn measured(&self, work: &Work, rows: usize, time: Duration) {
         lock(&self.times).measured(kind_of_run(work), rows, time);
-        if let Some(until) = lock(&self.busy_until).get_mut(instance) {
-            *until = Instant::now();
-        }
     }
 
     /// The jobs of the next batch; `None` at the end.
@@ -475,7 +472,9 @@ impl Instance {
     /// Runs a batch of jobs.
     fn serve(&mut self, jobs: Vec<Job>) {
         *lock(&self.current) = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
+        self.inner.busy(self.number, &jobs);
         self.run(jobs);
+        self.inner.busy(self.number, &[]);
         lock(&self.current).clear();
     }
 
@@ -496,8 +495,6 @@ impl Instance {
 
     fn run_alone(&mut self, work: &Work, start: Instant) -> Result<Answer, ServeError> {
         let mut timing = Timing { queue: start.saturating_duration_since(work.arrival), ..Timing::default() };
-        let rows = batch::rows(&work.inputs).unwrap_or(1);
-        self.inner.begins(self.number, work, rows);
         let began = Instant::now();
         self.carry_in(work.program, &work.carried)?;
         let (values, tasks) = self.run_program(work.program, work.inputs.clone(), work.traced)?;
@@ -505,7 +502,8 @@ impl Instance {
         let carried = self.carry_out(work.program)?;
         timing.run = began.elapsed();
         self.inner.short.measured(input_bytes(&work.inputs), timing.run);
-        self.inner.ended(self.number, work, rows, timing.run);
+        let rows = batch::rows(&work.inputs).unwrap_or(1);
+        self.inner.measured(work, rows, timing.run);
         self.inner.shared.stats.ran(rows, &timing);
         let outputs = self.tensors(work.program, values)?;
         let trace =
@@ -579,14 +577,13 @@ impl Instance {
         let mut timing = Timing { input: start.elapsed(), ..Timing::default() };
         let rows: Vec<usize> = jobs.iter().filter_map(|job| batch::rows(&job.work.inputs)).collect();
         let all = rows.iter().sum();
-        self.inner.begins(self.number, &jobs[0].work, all);
         let began = Instant::now();
         // A request that breaks a rule of an op must not fail the others: each then runs alone.
         let traced = jobs.iter().any(|job| job.work.traced);
         let Ok((values, tasks)) = self.run_program(program, joined, traced) else { return Err(jobs) };
         timing.run = began.elapsed();
         let ran = Instant::now();
-        self.inner.ended(self.number, &jobs[0].work, all, timing.run);
+        self.inner.measured(&jobs[0].work, all, timing.run);
         let Some(parts) = self.tensors(program, values).ok().and_then(|whole| split(&whole, &rows)) else {
             return Err(jobs);
         };
