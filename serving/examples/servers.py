@@ -6,7 +6,9 @@ Needs grpcio, numpy, onnx and tritonclient here, mlserver in another environment
 tritonserver; `pip download --no-deps nvidia-pytriton`). A server that is not named is not measured. Requests are bytes that were made before: over gRPC
 with raw tensors, and over HTTP with binary tensors (not in MLServer 1.7.1) and with JSON. The model takes no time, so the latency of one client is what a server adds, and what
 the client and the loopback interface take, which is the same for all. Triton runs the model as a backend in C, without Python. Throughput is that of 8
-connections. The best of the rounds counts for each number.
+connections of this program. The best of the rounds counts for each number.
+
+At the end, `of-opt load` asks for binary tensors as fast as it can from the second core, where all servers have the first one: answers in a second.
 """
 
 import argparse
@@ -221,6 +223,19 @@ def throughput(connect, port, elements, seconds):
         return sum(pool.map(run, asks)) / seconds
 
 
+def rate_of_load(program, server, port, elements, connections, seconds):
+    """Answers in a second to more requests than the server can answer."""
+    os.sched_setaffinity(server.pid, {0})
+    for thread in os.listdir(f"/proc/{server.pid}/task"):
+        os.sched_setaffinity(int(thread), {0})
+    due = 3_000_000_000 // (50_000 + 4 * elements)
+    command = [program, "load", "identity", "--json", "--http-port", str(port), "--shape", f"x=1x{elements}", "--rate", str(due / seconds),
+               "--duration", f"{seconds}s", "--connections", str(connections)]
+    answer = subprocess.run(command, check=True, capture_output=True, preexec_fn=lambda: os.sched_setaffinity(0, {1}))
+    answer = json.loads(answer.stdout)
+    return answer["answered"] / answer["seconds"]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
@@ -252,6 +267,13 @@ def main():
                     for server, rounds in found.items():
                         p50, p99, rate = (pick(column) for pick, column in zip((min, min, max), zip(*rounds)))
                         print(f"{name:12} {4 * elements:8} B {server:>10} {p50:9.0f} {p99:9.0f} {rate:11.0f}", flush=True)
+            print(f"{'of-opt load':34} " + " ".join(f"{n:>8} conn." for n in (1, 8, 64)))
+            for elements in ELEMENTS:
+                for server, (process, ports) in servers.items():
+                    if server == "MLServer":
+                        continue
+                    rates = (rate_of_load(options.program, process, ports[0], elements, n, options.seconds) for n in (1, 8, 64))
+                    print(f"{'':12} {4 * elements:8} B {server:>10} " + " ".join(f"{rate:12.0f}/s" for rate in rates), flush=True)
         finally:
             for process, _ in servers.values():
                 process.terminate()

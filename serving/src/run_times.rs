@@ -29,19 +29,49 @@ struct Estimate {
 const MAX_KINDS: usize = 256;
 /// Numbers of rows that are kept for a kind. Clients choose them.
 const MAX_SIZES: usize = 256;
-/// The first runs are slower: memory is fresh.
+/// An estimate of fewer runs is not relied on.
 const TRUSTED: u32 = 3;
 /// The part that the last run has in an estimate.
 const NEW: f64 = 0.25;
 /// A larger batch must be faster by so much, as all its requests wait for the last one.
-const GAIN: f64 = 1.05;
-/// One of so many batches is the largest, as its time may have changed.
+const GAIN: f64 = 1.1;
+/// One of so many batches is the largest that may be tried, as its time may have changed.
 const TRIED_AGAIN: u32 = 200;
+/// Sizes that are tried are at most so many times the best one that is known, so that a model whose batch of two gains nothing may still gain by four.
+const MAX_STEP: usize = 4;
 
 impl Estimate {
     fn row(self, rows: usize) -> f64 {
         self.seconds / rows.max(1) as f64
     }
+}
+
+/// The seconds of a run with so many rows, from the runs that were made often enough: in proportion between two sizes and beyond them.
+fn seconds(known: &BTreeMap<usize, Estimate>, rows: usize, min_runs: u32) -> Option<f64> {
+    let mut below = known.range(..=rows).rev().filter(|(_, estimate)| estimate.runs >= min_runs);
+    let mut above = known.range(rows..).filter(|(_, estimate)| estimate.runs >= min_runs);
+    Some(match (below.next(), above.next()) {
+        (Some((low, estimate)), Some((high, larger))) if low < high => {
+            let part = (rows - low) as f64 / (high - low) as f64;
+            estimate.seconds + part * (larger.seconds - estimate.seconds)
+        }
+        (Some((same, estimate)), Some(_)) if *same == rows => estimate.seconds,
+        (Some((of, estimate)), _) | (None, Some((of, estimate))) => estimate.row(*of) * rows as f64,
+        (None, None) => return None,
+    })
+}
+
+/// The sizes whose time is known.
+fn trusted(known: &BTreeMap<usize, Estimate>) -> impl Iterator<Item = usize> {
+    known.iter().filter(|(_, estimate)| estimate.runs >= TRUSTED).map(|(rows, _)| *rows)
+}
+
+/// Of ascending sizes, or their indices, with the time of a row, the smallest that is about as fast as the fastest, and the last one.
+fn smallest_of_the_fast(sizes: impl Iterator<Item = (usize, Option<f64>)>) -> Option<(usize, usize)> {
+    let sizes: Vec<(usize, f64)> = sizes.filter_map(|(size, row)| Some((size, row?))).collect();
+    let fastest = sizes.iter().map(|(_, row)| *row).fold(f64::INFINITY, f64::min);
+    let best = sizes.iter().find(|(_, row)| *row <= fastest * GAIN)?;
+    Some((best.0, sizes.last()?.0))
 }
 
 impl RunTimes {
@@ -57,8 +87,9 @@ impl RunTimes {
         let estimate = sizes.entry(rows).or_default();
         let seconds = time.as_secs_f64();
         estimate.seconds = match estimate.runs < TRUSTED {
-            // The last of the first runs counts.
-            true => seconds,
+            // The fastest of the first runs counts: they are disturbed often, and the first one needs fresh memory.
+            true if estimate.runs == 0 => seconds,
+            true => estimate.seconds.min(seconds),
             false => estimate.seconds + NEW * (seconds - estimate.seconds),
         };
         estimate.runs = estimate.runs.saturating_add(1);
@@ -66,11 +97,7 @@ impl RunTimes {
 
     /// The time of a run with so many rows. `None` where no run of the kind is known.
     pub fn expected(&self, kind: Kind, rows: usize) -> Option<Duration> {
-        let known = self.kinds.get(&kind)?;
-        let below = known.range(..=rows).next_back();
-        let (of, estimate) = below.or_else(|| known.range(rows..).next())?;
-        let seconds = if of == &rows { estimate.seconds } else { estimate.row(*of) * rows as f64 };
-        Duration::try_from_secs_f64(seconds).ok()
+        Duration::try_from_secs_f64(seconds(self.kinds.get(&kind)?, rows, 1)?).ok()
     }
 
     /// The time that a row takes in a batch of the best size up to `limit`.
@@ -80,21 +107,23 @@ impl RunTimes {
         Duration::try_from_secs_f64(rows.min_by(f64::total_cmp)?).ok()
     }
 
-    /// Of the sizes that a batch may have now, ascending, the index of the one to run: the smallest that is about as fast for each row as the fastest. The
-    /// largest, where that was not measured often enough, and now and then.
+    /// Of the sizes that a batch may have now, ascending, the index of the one to run: the smallest that is about as fast for each row as the fastest. Larger
+    /// ones are tried step by step, and now and then again, but never much larger ones than that: a batch that gains nothing makes its requests wait, and
+    /// more come in the meantime.
     pub fn best(&mut self, kind: Kind, sizes: &[usize]) -> usize {
-        let last = sizes.len().saturating_sub(1);
         self.chosen = (self.chosen + 1) % TRIED_AGAIN;
-        if self.chosen == 0 {
-            return last;
+        let Some(known) = self.kinds.get(&kind) else { return 0 };
+        let row = |rows: usize| Some(seconds(known, rows, TRUSTED)? / rows.max(1) as f64);
+        let Some((best, top)) = smallest_of_the_fast(trusted(known).map(|rows| (rows, row(rows)))) else { return 0 };
+        let limit = (2 * top).min(MAX_STEP * best);
+        let largest = sizes.iter().rposition(|rows| *rows <= limit);
+        if let Some(at) = largest
+            && (sizes[at] > top || self.chosen == 0)
+        {
+            return at;
         }
-        let Some(known) = self.kinds.get(&kind) else { return last };
-        let row = |rows: &usize| known.get(rows).filter(|e| e.runs >= TRUSTED).map(|estimate| estimate.row(*rows));
-        if sizes.last().and_then(row).is_none() {
-            return last;
-        }
-        let fastest = sizes.iter().filter_map(row).fold(f64::INFINITY, f64::min);
-        sizes.iter().position(|rows| row(rows).is_some_and(|row| row <= fastest * GAIN)).unwrap_or(last)
+        let within = sizes.iter().enumerate().filter(|(_, rows)| **rows <= top);
+        smallest_of_the_fast(within.map(|(at, rows)| (at, row(*rows)))).map_or(0, |(best, _)| best)
     }
 
     /// Whether a batch of more rows, up to `limit`, could be faster for each row than one of `rows`.
@@ -128,10 +157,42 @@ mod tests {
         assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), 0);
         assert_eq!(times(&[(1, 10), (2, 12), (4, 23)]).best(KIND, &sizes), 1);
         assert_eq!(times(&[(1, 10), (2, 18), (4, 20)]).best(KIND, &sizes), 3);
-        // What was not measured is tried.
+        // Three rows take the time between two and four.
+        assert_eq!(times(&[(1, 10), (2, 11), (4, 13)]).best(KIND, &[1, 2, 3]), 2);
+    }
+
+    #[test]
+    fn larger_sizes_are_tried_step_by_step() {
+        let sizes: Vec<usize> = (1..=32).collect();
+        assert_eq!(RunTimes::default().best(KIND, &sizes), 0);
+        assert_eq!(times(&[(1, 10)]).best(KIND, &sizes), 1);
+        assert_eq!(times(&[(1, 10), (2, 11)]).best(KIND, &sizes), 3);
         assert_eq!(times(&[(1, 10), (2, 20)]).best(KIND, &sizes), 3);
-        assert_eq!(RunTimes::default().best(KIND, &sizes), 3);
-        assert_eq!(times(&[(1, 10)]).best((1, 64), &[1, 2]), 1);
+        assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), 0);
+        // Of requests with many rows each, one runs.
+        assert_eq!(times(&[(1, 10)]).best(KIND, &[64, 128]), 0);
+        assert_eq!(times(&[(1, 10)]).best((1, 64), &[1, 2]), 0);
+    }
+
+    /// The sizes of batches while as many requests wait as the list says, where a run takes a fixed time and one for each row.
+    fn batches(fixed: f64, each: f64, waiting: impl Iterator<Item = usize>) -> Vec<usize> {
+        let mut times = RunTimes::default();
+        let mut run = |waiting: usize| {
+            let rows = times.best(KIND, &(1..=waiting).collect::<Vec<_>>()) + 1;
+            times.measured(KIND, rows, Duration::from_secs_f64(fixed + each * rows as f64));
+            rows
+        };
+        waiting.map(&mut run).collect()
+    }
+
+    #[test]
+    fn a_model_that_gains_nothing_by_batches_runs_few_of_them() {
+        let rows = batches(0.0, 0.01, (0..2000).map(|i| 1 + i * 7 % 32));
+        assert!(rows.iter().all(|rows| *rows <= 4), "{rows:?}");
+        assert!(rows.iter().filter(|rows| **rows > 1).count() <= 9 + 2000 / TRIED_AGAIN as usize);
+        // One whose runs take a time of their own soon runs all that wait.
+        let rows = batches(0.01, 0.0001, std::iter::repeat_n(32, 60));
+        assert!(rows[30..].iter().all(|rows| *rows >= 16), "{rows:?}");
     }
 
     #[test]
@@ -147,7 +208,7 @@ mod tests {
     fn times_of_other_sizes_follow_from_those_that_are_known() {
         let times = times(&[(1, 10), (4, 20)]);
         let expected = |rows| times.expected(KIND, rows).unwrap().as_millis();
-        assert_eq!((expected(1), expected(2), expected(4), expected(8)), (10, 20, 20, 40));
+        assert_eq!((expected(1), expected(2), expected(4), expected(8)), (10, 13, 20, 40));
         assert_eq!(times.expected_row(KIND, 8).unwrap().as_millis(), 5);
         assert_eq!(times.expected_row(KIND, 2).unwrap().as_millis(), 10);
         assert_eq!((times.expected((0, 65), 1), RunTimes::default().expected_row(KIND, 1)), (None, None));
