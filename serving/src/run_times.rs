@@ -109,21 +109,21 @@ impl RunTimes {
 
     /// Of the sizes that a batch may have now, ascending, the index of the one to run: the smallest that is about as fast for each row as the fastest. Larger
     /// ones are tried step by step, and now and then again, but never much larger ones than that: a batch that gains nothing makes its requests wait, and
-    /// more come in the meantime.
-    pub fn best(&mut self, kind: Kind, sizes: &[usize]) -> usize {
+    /// more come in the meantime. `None` where too few runs of the kind are known.
+    pub fn best(&mut self, kind: Kind, sizes: &[usize]) -> Option<usize> {
         self.chosen = (self.chosen + 1) % TRIED_AGAIN;
-        let Some(known) = self.kinds.get(&kind) else { return 0 };
+        let known = self.kinds.get(&kind)?;
         let row = |rows: usize| Some(seconds(known, rows, TRUSTED)? / rows.max(1) as f64);
-        let Some((best, top)) = smallest_of_the_fast(trusted(known).map(|rows| (rows, row(rows)))) else { return 0 };
+        let (best, top) = smallest_of_the_fast(trusted(known).map(|rows| (rows, row(rows))))?;
         let limit = (2 * top).min(MAX_STEP * best);
         let largest = sizes.iter().rposition(|rows| *rows <= limit);
         if let Some(at) = largest
             && (sizes[at] > top || self.chosen == 0)
         {
-            return at;
+            return Some(at);
         }
         let within = sizes.iter().enumerate().filter(|(_, rows)| **rows <= top);
-        smallest_of_the_fast(within.map(|(at, rows)| (at, row(*rows)))).map_or(0, |(best, _)| best)
+        Some(smallest_of_the_fast(within.map(|(at, rows)| (at, row(*rows)))).map_or(0, |(best, _)| best))
     }
 
     /// Whether a batch of more rows, up to `limit`, could be faster for each row than one of `rows`.
@@ -154,31 +154,31 @@ mod tests {
     fn the_smallest_of_the_fast_sizes_runs() {
         // A batch that takes as long as its requests alone gains nothing.
         let sizes = [1, 2, 3, 4];
-        assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), 0);
-        assert_eq!(times(&[(1, 10), (2, 12), (4, 23)]).best(KIND, &sizes), 1);
-        assert_eq!(times(&[(1, 10), (2, 18), (4, 20)]).best(KIND, &sizes), 3);
+        assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), Some(0));
+        assert_eq!(times(&[(1, 10), (2, 12), (4, 23)]).best(KIND, &sizes), Some(1));
+        assert_eq!(times(&[(1, 10), (2, 18), (4, 20)]).best(KIND, &sizes), Some(3));
         // Three rows take the time between two and four.
-        assert_eq!(times(&[(1, 10), (2, 11), (4, 13)]).best(KIND, &[1, 2, 3]), 2);
+        assert_eq!(times(&[(1, 10), (2, 11), (4, 13)]).best(KIND, &[1, 2, 3]), Some(2));
     }
 
     #[test]
     fn larger_sizes_are_tried_step_by_step() {
         let sizes: Vec<usize> = (1..=32).collect();
-        assert_eq!(RunTimes::default().best(KIND, &sizes), 0);
-        assert_eq!(times(&[(1, 10)]).best(KIND, &sizes), 1);
-        assert_eq!(times(&[(1, 10), (2, 11)]).best(KIND, &sizes), 3);
-        assert_eq!(times(&[(1, 10), (2, 20)]).best(KIND, &sizes), 3);
-        assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), 0);
+        assert_eq!(RunTimes::default().best(KIND, &sizes), None);
+        assert_eq!(times(&[(1, 10)]).best(KIND, &sizes), Some(1));
+        assert_eq!(times(&[(1, 10), (2, 11)]).best(KIND, &sizes), Some(3));
+        assert_eq!(times(&[(1, 10), (2, 20)]).best(KIND, &sizes), Some(3));
+        assert_eq!(times(&[(1, 10), (2, 20), (4, 40)]).best(KIND, &sizes), Some(0));
         // Of requests with many rows each, one runs.
-        assert_eq!(times(&[(1, 10)]).best(KIND, &[64, 128]), 0);
-        assert_eq!(times(&[(1, 10)]).best((1, 64), &[1, 2]), 0);
+        assert_eq!(times(&[(1, 10)]).best(KIND, &[64, 128]), Some(0));
+        assert_eq!(times(&[(1, 10)]).best((1, 64), &[1, 2]), None);
     }
 
     /// The sizes of batches while as many requests wait as the list says, where a run takes a fixed time and one for each row.
     fn batches(fixed: f64, each: f64, waiting: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut times = RunTimes::default();
         let mut run = |waiting: usize| {
-            let rows = times.best(KIND, &(1..=waiting).collect::<Vec<_>>()) + 1;
+            let rows = times.best(KIND, &(1..=waiting).collect::<Vec<_>>()).unwrap_or(0) + 1;
             times.measured(KIND, rows, Duration::from_secs_f64(fixed + each * rows as f64));
             rows
         };

@@ -352,8 +352,11 @@ impl Queue {
         }
         let kind = kind_of_run(&first.work);
         if sizes.is_empty() && keys.len() > 1 {
-            let best = lock(times).best(kind, &sums);
-            if best + 1 < keys.len() {
+            // A delay asks for large batches, where nothing is known.
+            let unknown = shared.config.max_queue_delay.is_zero().then_some(0);
+            if let Some(best) = lock(times).best(kind, &sums).or(unknown)
+                && best + 1 < keys.len()
+            {
                 keys.truncate(best + 1);
                 return (keys, None);
             }
