@@ -2,7 +2,7 @@
 
 use crate::device::PublishedBlocks;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::transport::{Stopped, TransferBlock, Transport};
+use crate::transport::{Chunk, Stopped, TransferBlock, Transport};
 
 /// Ranks that are threads of one process: they read one another's parts in place.
 #[derive(Debug)]
@@ -58,15 +58,17 @@ impl Transport for SharedMemory {
         self.exchange((me, id), blocks, from, take, self.spins)
     }
 
-    fn rendezvous_concurrently(
+    fn rendezvous_in_chunks(
         &self,
         me: u32,
         id: u32,
         blocks: &[TransferBlock<'_>],
         from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
+        concurrently: bool,
+        take: &mut dyn FnMut(Chunk<'_>),
     ) -> Result<(), Stopped> {
-        self.exchange((me, id), blocks, from, take, 0)
+        let mut whole = |sender, block: TransferBlock<'_>| take(Chunk::whole(sender, block));
+        self.exchange((me, id), blocks, from, &mut whole, if concurrently { 0 } else { self.spins })
     }
 
     fn stop(&self) {

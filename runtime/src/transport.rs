@@ -46,9 +46,14 @@ pub struct Chunk<'a> {
     pub block: TransferBlock<'a>,
 }
 
-impl Chunk<'_> {
+impl<'a> Chunk<'a> {
     /// Chunks begin at multiples of so many bytes, so that no element is in two.
     pub const ALIGN: usize = 64;
+
+    /// The whole block of a sender.
+    pub fn whole(sender: usize, block: TransferBlock<'a>) -> Self {
+        Chunk { sender, at: 0, of: block.len(), block }
+    }
 
     /// Whether the block ends with this chunk.
     pub fn is_last(&self) -> bool {
@@ -89,25 +94,11 @@ pub trait Transport: Send + Sync {
         take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped>;
 
-    /// As [`Transport::rendezvous`], for a thread that runs while another one computes: it leaves that one the processor while it waits. A rank has one
-    /// thread at a time in a rendezvous.
+    /// As [`Transport::rendezvous`], with blocks in chunks. A transport that copies passes each chunk when it has come, while it is in the cache. Those of a
+    /// block come in order, and all of them before those of the next sender. When the rendezvous fails, some may have been passed.
     ///
-    /// # Errors
-    /// When a rank stopped, now or before.
-    fn rendezvous_concurrently(
-        &self,
-        me: u32,
-        id: u32,
-        blocks: &[TransferBlock<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
-    ) -> Result<(), Stopped> {
-        self.rendezvous(me, id, blocks, from, take)
-    }
-
-    /// As [`Transport::rendezvous`] or [`Transport::rendezvous_concurrently`], with blocks in chunks. A transport that copies passes each chunk when it has
-    /// come, while it is in the cache. Those of a block come in order, and all of them before those of the next sender. When the rendezvous fails, some may
-    /// have been passed.
+    /// With `concurrently`, another thread of the rank computes in the meantime: this one leaves it the processor while it waits. A rank has one thread at a
+    /// time in a rendezvous.
     ///
     /// # Errors
     /// When a rank stopped, now or before.
@@ -119,13 +110,7 @@ pub trait Transport: Send + Sync {
         from: &[u32],
         concurrently: bool,
         take: &mut dyn FnMut(Chunk<'_>),
-    ) -> Result<(), Stopped> {
-        let mut whole = |sender, block: TransferBlock<'_>| take(Chunk { sender, at: 0, of: block.len(), block });
-        match concurrently {
-            true => self.rendezvous_concurrently(me, id, blocks, from, &mut whole),
-            false => self.rendezvous(me, id, blocks, from, &mut whole),
-        }
-    }
+    ) -> Result<(), Stopped>;
 
     /// Zeroed memory for the registers of a rank's session. A transport that shares it with other processes need not copy blocks
     /// that are in it.

@@ -87,9 +87,9 @@ impl<'a> Exchange<'a> {
         for out in self.outgoing.iter_mut().filter(|out| !out.is_done()) {
             progress |= out.advance(self.id, link_to(links, out.block.to)?, memory, recorder)?;
         }
-        for link in links.iter_mut() {
+        for (rank, link) in links.iter_mut().enumerate() {
             if let Some(Link::Stream(link)) = link.as_mut()
-                && link.has_room()
+                && link.is_read(self.wants_whole(rank))
             {
                 progress |= link.receive()?;
             }
@@ -125,6 +125,11 @@ impl<'a> Exchange<'a> {
     /// The rank whose block comes next.
     pub fn next(&self) -> Option<u32> {
         self.from.get(self.taken).copied()
+    }
+
+    /// Whether the block of this rank comes next, and is taken whole.
+    pub fn wants_whole(&self, rank: usize) -> bool {
+        !self.in_chunks && self.next().is_some_and(|next| next as usize == rank)
     }
 
     /// The ranks whose blocks have not come, or that have not taken one.

@@ -276,13 +276,14 @@ impl ProcessTransport {
             exchange.check_peers(links, memory, |rank| self.monitor.is_gone(rank))?;
             recorder.inspect(|recorder| exchange.record_wait(recorder));
             if idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
-                self.sleep(links, &exchange.outgoing, exchange.next());
+                self.sleep(links, exchange);
             }
         }
     }
 
     /// Waits until something comes, can be sent, or the job ends.
-    fn sleep(&self, links: &[Option<Link<Stream>>], outgoing: &[Outgoing<'_>], next: Option<u32>) {
+    fn sleep(&self, links: &[Option<Link<Stream>>], exchange: &Exchange<'_>) {
+        let (outgoing, next) = (&exchange.outgoing, exchange.next());
         let link = |rank: u32| links.get(rank as usize).and_then(Option::as_ref);
         let waits_for = |out: &&Outgoing<'_>| !out.is_done() && matches!(link(out.block.to), Some(Link::Shared(_)));
         let sent = outgoing.iter().find(waits_for);
@@ -302,7 +303,7 @@ impl ProcessTransport {
             () => TICK * 5,
         };
         if waits_for(by_tcp) || waits_for(by_mpi) {
-            return self.poll(links, outgoing, tick);
+            return self.poll(links, exchange, tick);
         }
         // A block that finds no room is sent only when this rank wakes.
         let blocked = outgoing.iter().any(|out| matches!(out.state, State::New));
@@ -319,7 +320,7 @@ impl ProcessTransport {
     }
 
     /// Waits for connections.
-    fn poll(&self, links: &[Option<Link<Stream>>], outgoing: &[Outgoing<'_>], timeout: Duration) {
+    fn poll(&self, links: &[Option<Link<Stream>>], exchange: &Exchange<'_>, timeout: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as _ };
         let mut fds = vec![PollFd::new(&self.monitor.woken, PollFlags::IN)];
         for (rank, link) in links.iter().enumerate() {
@@ -327,9 +328,9 @@ impl ProcessTransport {
             if link.closed {
                 continue;
             }
-            let sending = outgoing.iter().any(|out| out.block.to as usize == rank && !out.is_done());
+            let sending = exchange.outgoing.iter().any(|out| out.block.to as usize == rank && !out.is_done());
             let write = if sending { PollFlags::OUT } else { PollFlags::empty() };
-            let read = if link.has_room() { PollFlags::IN } else { PollFlags::empty() };
+            let read = if link.is_read(exchange.wants_whole(rank)) { PollFlags::IN } else { PollFlags::empty() };
             if let Some(tcp) = link.stream().tcp() {
                 fds.push(PollFd::new(tcp, read | write));
             }
@@ -380,18 +381,6 @@ impl Transport for ProcessTransport {
     ) -> Result<(), Stopped> {
         let mut whole = |chunk: Chunk<'_>| take(chunk.sender, chunk.block);
         self.take_part(Exchange::new(me, id, blocks, from), &mut whole, self.spin)
-    }
-
-    fn rendezvous_concurrently(
-        &self,
-        me: u32,
-        id: u32,
-        blocks: &[TransferBlock<'_>],
-        from: &[u32],
-        take: &mut dyn FnMut(usize, TransferBlock<'_>),
-    ) -> Result<(), Stopped> {
-        let mut whole = |chunk: Chunk<'_>| take(chunk.sender, chunk.block);
-        self.take_part(Exchange::new(me, id, blocks, from), &mut whole, Duration::ZERO)
     }
 
     fn rendezvous_in_chunks(

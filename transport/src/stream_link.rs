@@ -14,8 +14,9 @@ use crate::peer::PeerInfo;
 use crate::stream::Stream;
 use crate::wire::{HEADER, Header};
 
-/// Bytes of messages of later rendezvous that wait in memory for each rank.
-const WAITING: usize = 16 << 20;
+/// Where so many bytes of a rank wait in memory, nothing more is read from it: the rest stays in memory of the system, so that a rank that comes late to a
+/// rendezvous takes no more memory than others.
+const WAITING: usize = MIN_FRAME;
 
 /// Memory for a message is taken in steps of this size, as its bytes come.
 const STEP: usize = 4 << 20;
@@ -257,9 +258,9 @@ impl<S: Read + Write> StreamLink<S> {
         self.stream.get_ref()
     }
 
-    /// Whether there is memory for more messages that wait.
-    pub fn has_room(&self) -> bool {
-        self.waiting < WAITING
+    /// Whether more is to be read: little waits to be taken, or it is wanted now and a part of it is of no use.
+    pub fn is_read(&self, wanted_whole: bool) -> bool {
+        self.waiting + (self.partial.done - self.partial.taken) < WAITING || (wanted_whole && self.messages.is_empty())
     }
 
     /// Whether nothing more will come from a rank that has left.

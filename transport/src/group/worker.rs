@@ -119,7 +119,7 @@ fn serve(mut session: RankSession, transport: &ProcessTransport, rank: u32) -> R
     loop {
         let mut command = None;
         let mut take = |_: usize, block: of_runtime::TransferBlock<'_>| command = Some(Command::decode(block.bytes));
-        let came = transport.rendezvous_concurrently(rank, COMMANDS, &[], &[0], &mut take);
+        let came = transport.rendezvous(rank, COMMANDS, &[], &[0], &mut take);
         came.map_err(|_| transport.reason().map_or_else(|| "rank 0 stopped".into(), |reason| reason.text))?;
         let command = command.ok_or("rank 0 sent nothing")?.map_err(|e| {
             transport.fail(&e.to_string());
