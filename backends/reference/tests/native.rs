@@ -280,6 +280,42 @@ func @main(%x: tensor<4x4xf32>, %s: tensor<f32>, %flag: tensor<i1>) -> (tensor<4
     }
 }
 
+/// Hashes of words, as those of dropouts are, and what floats and other integers they become.
+#[test]
+fn unsigned_words_agree_with_the_interpreter() {
+    const TEXT: &str = r#"
+func @main(%x: tensor<5x37xui32>, %s: tensor<ui32>, %f: tensor<5x37xf32>)
+    -> (tensor<5x37xf32>, tensor<5x37xi32>, tensor<5x37xui8>, tensor<5x37xui32>, tensor<5x37xf32>) {
+  %16 = of.constant {value = dense<16> : tensor<ui32>}
+  %3 = of.constant {value = dense<3> : tensor<ui32>}
+  %big = of.constant {value = dense<2221713035> : tensor<ui32>}
+  %a = of.add %x, %s
+  %b = of.shr %a, %16
+  %c = of.bitwise_xor %a, %b
+  %d = of.mul %c, %big
+  %e = of.shl %d, %3
+  %g = of.sub %e, %x
+  %float = of.cast %g {to = #of.dtype<f32>}
+  %signed = of.cast %g {to = #of.dtype<i32>}
+  %byte = of.cast %g {to = #of.dtype<ui8>}
+  %same = of.eq %c, %a
+  %some = of.select %same, %f, %float
+  of.return %float, %signed, %byte, %g, %some
+}
+"#;
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let f = module.main().unwrap();
+    let mut r = Rng::new(11);
+    let words = |r: &mut Rng, dims: &[usize]| {
+        let of = |_| i128::from(r.bits() as u32);
+        let elements = (0..dims.iter().product::<usize>()).map(of).collect();
+        Value::from(Tensor::from_elements(of_ir::DType::U32, dims.to_vec(), of_ir::Elements::Int(elements)).unwrap())
+    };
+    let inputs = [words(&mut r, &[5, 37]), words(&mut r, &[]), r.f32s(&[5, 37])];
+    let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+    assert_within(0.0, "words", &run_compiled(f, &inputs, Isa::host(), 1), &want);
+}
+
 /// The stacked results of a loop with zero iterations have the extents of their type.
 #[test]
 fn loops_without_iterations_return_declared_extents() {
@@ -587,17 +623,24 @@ fn the_same_input_gives_the_same_plan() {
 #[test]
 fn convolutions_of_few_multiplications_agree_with_the_interpreter() {
     let f32s = |r: &mut Rng, dims: &[usize]| r.tensor(of_ir::DType::F32, dims, -1.0, 1.0);
-    for (n, h, w, cin, cout, taps) in
-        [(2, 13, 11, 32, 48, 3), (1, 40, 9, 16, 32, 3), (3, 7, 7, 64, 64, 3), (1, 20, 21, 32, 32, 5)]
-    {
+    for (n, h, w, cin, cout, taps, computed) in [
+        (2, 13, 11, 32, 48, 3, false),
+        (1, 40, 9, 16, 32, 3, false),
+        (3, 7, 7, 64, 64, 3, false),
+        (1, 20, 21, 32, 32, 5, false),
+        (2, 13, 11, 32, 48, 3, true),
+        (1, 40, 9, 16, 32, 3, true),
+    ] {
         let mut r = Rng::new(h as u64);
         let weights = f32s(&mut r, &[cout, cin, taps, taps]);
         let mut graph = Graph::new();
         let entry = graph.entry();
         let mut rw = Rewriter::new(&mut graph, "test");
         let x = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[n, cin, h, w]), None);
-        let value = weights.clone();
-        let value = rw.create_one(Constant { value }, &[]).unwrap();
+        let value = match computed {
+            true => rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[cout, cin, taps, taps]), None),
+            false => rw.create_one(Constant { value: weights.clone() }, &[]).unwrap(),
+        };
         let bias = rw.create_one(Constant { value: f32s(&mut r, &[cout]) }, &[]).unwrap();
         let conv = of_ops::nn::Conv {
             auto_pad: "NOTSET".into(),
@@ -610,12 +653,13 @@ fn convolutions_of_few_multiplications_agree_with_the_interpreter() {
         let y = rw.create_one(conv, &[x, value, bias]).unwrap();
         let y = rw.create_one(of_ops::elementwise::Relu {}, &[y]).unwrap();
         rw.create(Return {}, &[y]).unwrap();
-        let input = Value::from(f32s(&mut r, &[n, cin, h, w]));
-        let want = interpret::run_graph(&graph, std::slice::from_ref(&input)).unwrap();
+        let mut inputs = vec![Value::from(f32s(&mut r, &[n, cin, h, w]))];
+        inputs.extend(computed.then(|| weights.into()));
+        let want = interpret::run_graph(&graph, &inputs).unwrap();
         let f = Func::numbered(graph);
         for threads in [1, 3] {
-            let got = run_compiled(&f, std::slice::from_ref(&input), Isa::host(), threads);
-            assert_close(&format!("{n}x{h}x{w}x{cin}x{cout} {taps} {threads}"), &got, &want);
+            let got = run_compiled(&f, &inputs, Isa::host(), threads);
+            assert_close(&format!("{n}x{h}x{w}x{cin}x{cout} {taps} {computed} {threads}"), &got, &want);
         }
         let mut module = Module::default();
         module.funcs.insert("main".into(), f);
@@ -642,6 +686,8 @@ fn convolutions_by_computed_filters_agree_with_the_interpreter() {
         ("1x8x9x9", "12x4x2x3", attributes("1, 2", "0, 1, 2, 1", "2, 1", 2)),
         ("3x4x5x5", "7x4x1x1", attributes("1, 1", "0, 0, 0, 0", "1, 1", 1)),
         ("2x5x17", "6x5x4", attributes("3", "2, 1", "1", 1)),
+        // By Winograd's algorithm, in both directions.
+        ("1x16x17x16", "16x16x3x3", attributes("1, 1", "1, 2, 2, 0", "1, 1", 1)),
     ];
     for (seed, (x, w, attributes)) in cases.into_iter().enumerate() {
         let rank = x.split('x').count();

@@ -71,6 +71,8 @@ pub enum Nest {
         /// The epilogue.
         body: Body,
     },
+    /// Filters by tap, `[Cout / width, taps, Cin, width]`, transformed for Winograd's algorithm.
+    WinogradFilters(Box<Winograd>),
     /// A reduction of f32 over any axes.
     Reduce {
         /// How elements combine.
@@ -145,6 +147,7 @@ impl Nest {
             Nest::ScoreMatrix(_) => "score_matrix",
             Nest::Window { .. } => "window",
             Nest::Winograd { .. } => "winograd",
+            Nest::WinogradFilters(_) => "winograd_filters",
             Nest::Reduce { .. } => "reduce",
             Nest::SplitReduction { .. } => "split_reduction",
             Nest::Copy { .. } => "copy",

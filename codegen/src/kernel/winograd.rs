@@ -169,12 +169,13 @@ const MEMORY_BYTES_PER_CYCLE: f64 = 6.0;
 
 impl Winograd {
     /// The fastest algorithm for a convolution of `element`, if it is expected to be considerably faster than direct sums;
-    /// `None` if none is, or none applies.
+    /// `None` if none is, or none applies. Filters that are `computed` are transformed in each run.
     pub fn choose(
         element: Element,
         n: &Extent,
         (h, w): (&WindowAxis, &WindowAxis),
         (cin, cout): (usize, usize),
+        computed: bool,
         isa: &Isa,
     ) -> Option<Winograd> {
         let plain = |a: &WindowAxis| a.stride == 1 && a.dilation == 1;
@@ -194,10 +195,13 @@ impl Winograd {
         // Every choice, with its cycles for each number of samples.
         let tiled = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
             let own = Self::with_transform(element, transform, (n, h, w), (cin, cout), isa);
-            let cycles = |n: &usize| Winograd { n: (*n).into(), ..own.clone() }.cycles(isa);
+            let filters = if computed { own.filter_cycles(isa) } else { 0.0 };
+            let cycles = |n: &usize| Winograd { n: (*n).into(), ..own.clone() }.cycles(isa) + filters;
             let cycles: Vec<f64> = samples.iter().map(cycles).collect();
-            (Some(own), cycles)
+            // Panels of computed filters are whole.
+            (Some(own).filter(|own| !computed || cout.is_multiple_of(own.width(isa))), cycles)
         });
+        let tiled = tiled.filter(|(own, _)| own.is_some());
         let none = (None, samples.iter().map(direct).collect());
         let all: Vec<(Option<Winograd>, Vec<f64>)> = std::iter::once(none).chain(tiled).collect();
         let least = |i: usize| all.iter().map(|c| c.1[i]).fold(f64::INFINITY, f64::min);
@@ -248,6 +252,12 @@ impl Winograd {
         let input_transform = tiles * vectors(self.cin) * (4 * p * p) as f64;
         let output_transform = tiles * vectors(self.cout) * (2 * p * p + 4 * m * m) as f64;
         products.max(stream) + input_transform + output_transform
+    }
+
+    /// Approximate cycles of the transform of filters in a run: they are read and written.
+    fn filter_cycles(&self, isa: &Isa) -> f64 {
+        let taps = 4 * self.transform.taps.pow(2) * self.cin * self.cout;
+        (taps + self.filter_bytes(isa)) as f64 / MEMORY_BYTES_PER_CYCLE
     }
 
     /// Number of tiles along the axes of an image.
@@ -347,6 +357,29 @@ mod tests {
     }
 
     #[test]
+    fn computed_filters_need_many_samples_and_whole_panels() {
+        let isa = Isa::by_name("avx512").unwrap();
+        let axis = WindowAxis {
+            input: 7usize.into(),
+            output: 7usize.into(),
+            kernel: 3,
+            stride: 1,
+            dilation: 1,
+            pad: 1usize.into(),
+            pad_end: 1usize.into(),
+        };
+        let choose = |n: usize, cout: usize, computed: bool| {
+            let of = Winograd::choose(Element::F32F32, &n.into(), (&axis, &axis), (512, cout), computed, isa);
+            of.map(|own| (own.transform.outputs, cout.is_multiple_of(own.width(isa))))
+        };
+        assert_eq!(
+            [choose(1, 512, false), choose(1, 512, true), choose(32, 512, true)],
+            [Some((2, true)), None, Some((4, true))]
+        );
+        assert_eq!([choose(32, 560, false), choose(32, 560, true)], [Some((4, false)), None]);
+    }
+
+    #[test]
     fn small_and_strided_convolutions_are_direct() {
         let axis = |n: usize, stride: usize| WindowAxis {
             input: n.into(),
@@ -361,7 +394,7 @@ mod tests {
         let choose = |n: usize, stride: usize, channels: usize| {
             let one = Extent::from(1usize);
             let axis = axis(n, stride);
-            let of = |element| Winograd::choose(element, &one, (&axis, &axis), (channels, channels), isa);
+            let of = |element| Winograd::choose(element, &one, (&axis, &axis), (channels, channels), false, isa);
             [Element::F32F32, Element::F16Pair(DType::BF16)].map(|e| of(e).map(|w| w.transform.outputs))
         };
         assert_eq!(choose(56, 1, 64), [Some(4), Some(4)]);

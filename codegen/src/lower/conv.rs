@@ -220,14 +220,16 @@ impl Lowering<'_, '_> {
             })());
         }
         let known = self.constants.tensor(w).is_some();
+        // Filters of other types are constants that were converted.
+        let computed = !known && self.dtype(w) == DType::F32 && *dtype == DType::F32;
         if *groups == 1
             && self.isa.contracts_natively(*dtype)
             && self.winograd
-            && known
+            && (known || computed)
             && self.caps.winograd
-            && let Some(fast) = Winograd::choose(element(*dtype), samples, (h, wa), (*cin, *cout), self.isa)
+            && let Some(fast) = Winograd::choose(element(*dtype), samples, (h, wa), (*cin, *cout), computed, self.isa)
         {
-            return self.winograd(group, &fast, (x, w), &b);
+            return self.winograd(group, &fast, (op, x, w), &b);
         }
         if image.is_depthwise() {
             let (window, border) = image.window(WindowKind::Depthwise);
@@ -288,20 +290,37 @@ impl Lowering<'_, '_> {
         })())
     }
 
-    fn winograd(&mut self, group: &Group, fast: &Winograd, (x, w): (ValueId, ValueId), b: &Body) -> Outcome {
+    fn winograd(&mut self, group: &Group, fast: &Winograd, (op, x, w): (OpId, ValueId, ValueId), b: &Body) -> Outcome {
         let nest = Nest::Winograd { spec: Box::new(fast.clone()), body: b.clone() };
         let source = nest.print(self.isa)?;
-        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
-        let filters = match tensor.as_slice::<bf16>() {
-            Some(values) => values.iter().map(|x| x.to_f32()).collect(),
-            None => tensor.as_slice::<f32>().ok_or("its weights are neither f32 nor bf16")?,
-        };
-        let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
+        let packed = self.constants.tensor(w).map(|tensor| {
+            let filters = match tensor.as_slice::<bf16>() {
+                Some(values) => values.iter().map(|x| x.to_f32()).collect(),
+                None => tensor.as_slice::<f32>().ok_or("its weights are neither f32 nor bf16")?,
+            };
+            Ok::<_, String>(fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa)))
+        });
+        let packed = packed.transpose()?;
         Ok((|| {
             let a = self.operand(x)?;
-            let right = self.panels(w, Form::Winograd, Panels::Floats(packed))?;
+            let right = match packed {
+                Some(packed) => self.panels(w, Form::Winograd, Panels::Floats(packed))?,
+                None => self.transformed_filters(op, w, fast)?,
+            };
             self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
         })())
+    }
+
+    /// Filters that are computed, transformed by a kernel of their own.
+    fn transformed_filters(&mut self, op: OpId, w: ValueId, fast: &Winograd) -> Result<Operand, Diagnostic> {
+        let (width, taps, points) = (fast.width(self.isa), fast.transform.taps.pow(2), fast.transform.points().pow(2));
+        let by_tap = self.filters(op, w, None, [1, fast.cout / width, taps, fast.cin, width])?;
+        let dims = [fast.cout / width, points, fast.cin, width].map(Extent::from);
+        let slot = self.scratch_slot(format!("{} transformed", self.constants.name(w)), DType::F32, &dims);
+        let nest = Nest::WinogradFilters(Box::new(fast.clone()));
+        let source = nest.print(self.isa).map_err(|why| self.bug(op, why))?;
+        self.kernel(&[op], source, vec![by_tap], vec![slot], Flops::default());
+        Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 
     /// Filters `[group Cout, Cin, taps]` as right operands of contractions: packed if constant, else computed with extents

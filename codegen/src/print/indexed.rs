@@ -218,37 +218,49 @@ fn range(dims: &[Extent], dtype: DType) -> ElementText {
 fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[WindowAxis]) -> ElementText {
     let rank = windows.len();
     let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
-    // A window entirely in the padding returns the first element of its channel. Which element is larger is as good as random, so
-    // nothing branches on it.
+    // A window entirely in the padding returns the first element of its channel.
     let first = [names("x", 0..2), vec!["0".to_string(); rank]].concat();
-    let first = offset(&first, &row_major(input));
-    let mut point = "      f32 top = -INF32; i64 at = -1;\n".to_owned();
+    let mut point = format!("      const i64 plane = {};\n      i64 at = -1;\n", offset(&first, &row_major(input)));
+    // The first element inside each window, and how many there are, so that the loop over them has no tests.
     for (a, w) in windows.iter().enumerate() {
-        let (k, stride, dilation, pad, n) = (w.kernel, w.stride, w.dilation, &w.pad, &w.input);
+        let (k, stride, d, pad, n) = (w.kernel, w.stride, w.dilation, &w.pad, &w.input);
         let _ = write!(
             point,
-            "      for (i64 k{a} = 0; k{a} < {k}; k{a}++) {{
-      const i64 p{a} = x{} * {stride} + k{a} * {dilation} - {pad};
-      if (p{a} < 0 || p{a} >= {n}) continue;\n",
-            a + 2
+            "      const i64 w{a} = x{} * {stride} - {pad}, b{a} = w{a} < 0 ? (-w{a} + {}) / {d} : 0;
+      const i64 e{a} = dim_min({k}, w{a} >= {n} ? 0 : ({n} - 1 - w{a}) / {d} + 1);\n",
+            a + 2,
+            d - 1
         );
     }
-    let from = [names("x", 0..2), names("p", 0..rank)].concat();
+    let (last, step) = (rank - 1, windows.last().map_or(1, |w| w.dilation));
+    let places = windows.iter().enumerate().map(|(a, w)| {
+        let k = if a == last { "b" } else { "k" };
+        format!("(w{a} + {k}{a} * {})", w.dilation)
+    });
+    let place = offset(&places.collect::<Vec<_>>(), &row_major(input)[2..]);
+    // Floats are compared as integers that have their order, where -0 is 0 and every NaN is the largest, and the first NaN stays. Which element is larger is
+    // as good as random, so nothing branches on it.
+    let beyond = 1_i64 << 40;
+    let _ = writeln!(point, "      i64 top = -{beyond};");
+    for a in 0..last {
+        let _ = writeln!(point, "      for (i64 k{a} = b{a}; k{a} < e{a}; k{a}++) {{");
+    }
     let _ = write!(
         point,
-        "      const i64 place = {};
-      const f32 e = from[place];
-      const i32 more = (at < 0) | (e > top) | ((e != e) & (top == top));
-      top = more ? e : top;
-      at = more ? place : at;
+        "      i64 place = plane + {place};
+      for (i64 k = b{last}; k < e{last}; k++, place += {step}) {{
+      const i64 bits = from[place], size = bits & 0x7fffffff;
+      const i64 order = size > 0x7f800000 ? {beyond} : bits < 0 ? -size : size;
+      at = order > top ? place : at;
+      top = order > top ? order : top;
       {}
-      best[{}] = top;\n",
-        offset(&from, &row_major(input)),
+      const i64 found = at < 0 ? plane : at, word = from[found];
+      best[{}] = (u32)(at < 0 ? 0xff800000 : word);\n",
         "}".repeat(rank),
         offset(&names("x", 0..rank + 2), &row_major(dims)),
     );
-    let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
-    let value = format!("(u64)(at < 0 ? {first} : at)");
+    let head = "  PTR(const i32) from = ARG(const i32, 0);\n  PTR(u32) best = ARG(u32, 1);\n".into();
+    let value = "(u64)found".into();
     ElementText { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
 }
 

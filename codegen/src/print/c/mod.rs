@@ -43,6 +43,7 @@ impl Printer for C {
             Nest::ScoreMatrix(_) => return Err("score matrices that are not in memory are for GPUs".into()),
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Winograd { spec, body } => winograd::winograd(spec, body, isa)?,
+            Nest::WinogradFilters(spec) => winograd::filters(spec, isa),
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
             Nest::SplitReduction { .. } => return Err("reductions in parts are for GPUs".into()),
             Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out, isa),

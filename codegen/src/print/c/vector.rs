@@ -24,11 +24,19 @@ pub fn fits_lanes(body: &Body) -> bool {
     body.nodes.iter().all(|t| {
         lanes(t.dtype)
             && match &t.node {
-                Node::Op(ScalarOp::Cast(_), args) => lanes(body.nodes[args[0]].dtype),
+                Node::Op(ScalarOp::Cast(to), args) => {
+                    let from = body.nodes[args[0]].dtype;
+                    lanes(from) && !(*to == DType::U32 && is_float(from))
+                }
                 Node::Op(op, args) => {
                     let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
                     match operand {
                         DType::F32 | DType::Bool => float_op(*op),
+                        DType::U32 => {
+                            let distance = args.get(1).map(|a| &body.nodes[*a].node);
+                            let shifts = matches!(distance, Some(Node::Const(c)) if (0.0..32.0).contains(c));
+                            bits_op(*op) || wraps(*op) || matches!(op, ScalarOp::Shl | ScalarOp::Shr) && shifts
+                        }
                         DType::I32 => int_op(*op) || matches!(op, ScalarOp::Neg | ScalarOp::Abs) || wraps(*op),
                         _ => int_op(*op),
                     }
@@ -41,13 +49,24 @@ pub fn fits_lanes(body: &Body) -> bool {
 /// Whether this type has a vector form.
 fn lanes(dtype: DType) -> bool {
     use DType::*;
-    matches!(dtype, F32 | F16 | BF16 | Bool | I8 | U8 | I16 | U16 | I32)
+    matches!(dtype, F32 | F16 | BF16 | Bool | I8 | U8 | I16 | U16 | I32 | U32)
+}
+
+/// The type of a node in memory: unsigned words are loaded and stored as signed ones of the same bits.
+fn stored(dtype: DType) -> DType {
+    if dtype == DType::U32 { DType::I32 } else { dtype }
 }
 
 /// Integer functions whose result is no wider than the operands.
 fn int_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitwiseAnd | BitwiseOr | BitwiseXor)
+    bits_op(op) || matches!(op, Max | Min | Lt | Le | Gt | Ge)
+}
+
+/// Integer functions that are the same for signed and unsigned words.
+fn bits_op(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(op, Eq | Ne | Select | BitwiseAnd | BitwiseOr | BitwiseXor)
 }
 
 /// Functions that wrap on overflow.
@@ -69,6 +88,9 @@ pub fn vtype(dtype: DType) -> &'static str {
 
 /// Loads a vector of elements from the address `at` with stride `stride`: all lanes, or the first `part` (a C expression).
 pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> String {
+    if stored(dtype) != dtype {
+        return load(stored(dtype), &format!("(const i32 *)({at})"), stride, part);
+    }
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
     let lanes = part.unwrap_or("LANES");
     let dense = || match part {
@@ -114,7 +136,8 @@ pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
             Some(n) => format!("store_part_u8({at}, t{value} & 1, {n});"),
         };
     }
-    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
+    let at = if stored(dtype) == dtype { at.to_owned() } else { format!("(i32 *)({at})") };
+    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(stored(dtype))) };
     match part {
         None => format!("store{t}({at}, t{value});"),
         Some(n) => format!("store_part{t}({at}, t{value}, {n});"),
@@ -183,6 +206,13 @@ fn convert(x: String, from: DType, to: DType) -> String {
         (_, Bool) => format!("({x} != 0)"),
         (Bool, F32) => format!("pick({x}, SPLAT(1), SPLAT(0))"),
         (Bool, _) => format!("({x} & 1)"),
+        // Each part is exact, so that the sum rounds once.
+        (U32, F32) => {
+            let part = |x: &str| format!("__builtin_convertvector({x}, vf)");
+            let (high, low) = (part(&format!("(vi)((vu){x} >> 16)")), part(&format!("({x} & 65535)")));
+            format!("({high} * SPLAT(65536) + {low})")
+        }
+        (U32, I32) | (_, U32) => x,
         (F32, I32) => format!("vtoint({x})"),
         (F32, U8 | U16) => format!("vnarrow({x}, 0, {})", range(to).1),
         (F32, _) => format!("vnarrow(pick({x} == {x}, {x}, SPLAT(0)), {}, {})", range(to).0, range(to).1),
@@ -205,6 +235,10 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
     };
     let operand = args.last().map_or(DType::F32, |a| body.nodes[*a].dtype);
     let ints = !matches!(operand, DType::F32 | DType::Bool);
+    let distance = match args.get(1).map(|a| &body.nodes[*a].node) {
+        Some(Node::Const(c)) => *c as u32,
+        _ => 0,
+    };
     use ScalarOp::*;
     match op {
         Neg if ints => format!("(vi)(0 - (vu){})", a(0)),
@@ -212,6 +246,8 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Add if ints => format!("(vi)((vu){} + (vu){})", a(0), a(1)),
         Sub if ints => format!("(vi)((vu){} - (vu){})", a(0), a(1)),
         Mul if ints => format!("(vi)((vu){} * (vu){})", a(0), a(1)),
+        Shl if ints => format!("(vi)((vu){} << {})", a(0), distance),
+        Shr if ints => format!("(vi)((vu){} >> {})", a(0), distance),
         Max if ints => format!("imax({}, {})", a(0), a(1)),
         Min if ints => format!("imin({}, {})", a(0), a(1)),
         Neg => format!("-{}", a(0)),
@@ -288,7 +324,7 @@ pub fn vector_constants(body: &Body, out: &mut String) {
             let _ = match t.dtype {
                 DType::Bool => writeln!(out, "  const vi t{i} = SPLATI({});", if c != 0.0 { -1 } else { 0 }),
                 d if is_float(d) => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, d)),
-                d => writeln!(out, "  const vi t{i} = SPLATI({});", literal(c, d)),
+                d => writeln!(out, "  const vi t{i} = SPLATI((i32){});", literal(c, d)),
             };
         }
     }

@@ -113,6 +113,36 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, blocks * parts, 1) })
 }
 
+/// The kernel that transforms filters; arguments are the filters by tap, `[Cout / width, taps, Cin, width]`, and panels
+/// `[Cout / width, points, Cin, width]`. Adjacent outputs are lanes.
+pub fn filters(spec: &Winograd, isa: &Isa) -> Source {
+    let (p, r, width, cin) = (spec.transform.points(), spec.transform.taps, spec.width(isa), spec.cin);
+    let plane = cin * width;
+    let mut c = String::new();
+    let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+    let _ = writeln!(c, "    const i64 panel = it / {cin}, at = it % {cin} * {width};");
+    let _ = writeln!(c, "    const f32 *const G = (const f32 *)args[0] + panel * {} + at;", r * r * plane);
+    let _ = writeln!(c, "    f32 *const U = (f32 *)args[1] + panel * {} + at;", p * p * plane);
+    let _ = writeln!(c, "    for (i64 i = 0; i < {width}; i += LANES) {{");
+    // G g, then (G g) G^T.
+    for x in 0..r {
+        for y in 0..r {
+            let _ = writeln!(c, "        const vf g{y}_{x} = load(G + {} + i);", (y * r + x) * plane);
+        }
+        for (j, row) in spec.transform.filter.iter().enumerate() {
+            let _ = writeln!(c, "        const vf h{j}_{x} = {};", sum(row, &|k| format!("g{k}_{x}"), &|_| true));
+        }
+    }
+    for y in 0..p {
+        for (j, row) in spec.transform.filter.iter().enumerate() {
+            let point = sum(row, &|k| format!("h{y}_{k}"), &|_| true);
+            let _ = writeln!(c, "        store(U + {} + i, {point});", (y * p + j) * plane);
+        }
+    }
+    c.push_str("    }\n  }\n");
+    Source::new(c, (spec.cout / width * cin).into(), 1)
+}
+
 /// The epilogue on the valid points of a tile.
 fn epilogue(spec: &Winograd, body: &Body, c: &mut String) {
     let m = spec.transform.outputs;

@@ -121,7 +121,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
         Nest::Window { spec, body } => window::window(spec, body)?,
         Nest::Recurrence(_) => return Err("loops as kernels are for CPUs".into()),
-        Nest::Winograd { .. } => return Err("Winograd's algorithm is for CPUs".into()),
+        Nest::Winograd { .. } | Nest::WinogradFilters(_) => return Err("Winograd's algorithm is for CPUs".into()),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
         Nest::SplitReduction { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
         Nest::Copy { boxes, bytes, out } => copy::copy(boxes, *bytes, *out),
