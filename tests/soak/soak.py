@@ -3,6 +3,9 @@
 
 A job of N processes trains nothing and reads nothing: it repeats the steps of a plan with transfers. The resident memory of
 each rank is read every second; the first tenth of the time is left out.
+
+The allocator runs without huge pages: otherwise the system merges its small pages some minutes later, which adds the rest of a
+huge page to the memory of a rank, once.
 """
 
 import argparse
@@ -53,7 +56,7 @@ def main():
         job = subprocess.Popen(
             [program, "run", plan, "--shape", "x=64x256", "--ranks", str(options.ranks), "--iterations", "1000000000",
              "--threads", "1", "--transport", options.transport, "--flight-recorder", flight, "--peer-timeout", "10s"],
-            stdout=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, env={**os.environ, "MIMALLOC_ALLOW_THP": "0"})
         try:
             return watch(job, program, flight, options)
         finally:
