@@ -1,8 +1,10 @@
 //! Dropout of a training step: random numbers are a function of the step, the layer and the element, so a step has the same numbers on
 //! every machine, in every layout, and when it is run again from a snapshot.
 
+use std::collections::HashMap;
+
 use of_diag::{Code, Diagnostic};
-use of_ir::{DType, Elements, NewOp, OpId, Tensor, ValueId};
+use of_ir::{DType, Dim, Elements, NewOp, OpId, RegionId, Tensor, ValueId};
 use of_ops::elementwise::{Add, BitwiseXor, Cast, Ge, Mul, Select, Shr};
 use of_ops::list::as_op;
 use of_ops::movement::{Range, Reshape};
@@ -10,6 +12,9 @@ use of_ops::nn::Dropout;
 use of_ops::structural::{Constant, ShapeOf, Size};
 
 use crate::Builder;
+
+/// The region of a dropout, and the extents of what it drops.
+type Place = (RegionId, Vec<i64>);
 
 /// Adds ops before another op.
 struct Before<'b> {
@@ -63,6 +68,7 @@ pub(super) fn randomize(
     counts: &[ValueId],
     seed: u64,
 ) -> Result<(), Diagnostic> {
+    let mut indices = HashMap::new();
     let all = b.graph().walk().into_iter().filter_map(|op| Some((op, as_op::<Dropout>(b.graph(), op)?)));
     for (layer, (op, dropout)) in all.collect::<Vec<_>>().into_iter().enumerate() {
         let operands = b.graph().op(op).operands.to_vec();
@@ -74,7 +80,8 @@ pub(super) fn randomize(
             let loc = b.graph().op(op).loc.clone();
             Diagnostic::error(Code::UNSUPPORTED, loc, "the ratio of this dropout is no constant from 0 to below 1")
         })?;
-        let (y, kept) = dropped(&mut Before { b, op }, operands[0], counts, ratio, mixed(seed, layer))?;
+        let index = index(&mut Before { b, op }, operands[0], &mut indices)?;
+        let (y, kept) = dropped(&mut Before { b, op }, (operands[0], index), counts, ratio, mixed(seed, layer))?;
         let results = if dropout.return_mask { vec![y, kept] } else { vec![y] };
         replace(b, op, &results, outputs);
     }
@@ -98,10 +105,30 @@ fn mixed(seed: u64, layer: usize) -> u32 {
     (seed >> 32) as u32
 }
 
-/// `x` with elements set to zero and the others scaled, and which are kept.
+/// The hashes of the numbers of the elements of `x`: those of an earlier dropout of the region, where its shape is the same and known, so that they are computed
+/// and kept once.
+fn index(b: &mut Before<'_>, x: ValueId, known: &mut HashMap<Place, ValueId>) -> Result<ValueId, Diagnostic> {
+    let dims =
+        b.b.ty(x).as_tensor().and_then(|t| t.shape.as_ref()?.iter().map(Dim::as_const).collect::<Option<Vec<_>>>());
+    let place = dims.map(|dims| (b.b.graph().op(b.op).parent, dims));
+    if let Some(index) = place.as_ref().and_then(|place| known.get(place)) {
+        return Ok(*index);
+    }
+    let (size, shape) = (b.op(Size {}, &[x])?, b.op(ShapeOf { start: None, end: None }, &[x])?);
+    let (zero, one) =
+        (b.constant(DType::I64, Elements::Int(vec![0]))?, b.constant(DType::I64, Elements::Int(vec![1]))?);
+    let index = b.op(Range {}, &[zero, size, one])?;
+    let index = b.op(Cast::to(DType::U32), &[index])?;
+    let index = b.op(Reshape { allowzero: false }, &[index, shape])?;
+    let index = b.hash(index)?;
+    place.map(|place| known.insert(place, index));
+    Ok(index)
+}
+
+/// `x` with elements set to zero and the others scaled, and which are kept. The random numbers are those of `index`.
 fn dropped(
     b: &mut Before<'_>,
-    x: ValueId,
+    (x, index): (ValueId, ValueId),
     counts: &[ValueId],
     ratio: f64,
     seed: u32,
@@ -113,13 +140,6 @@ fn dropped(
         key = b.op(BitwiseXor {}, &[whole, key])?;
         key = b.hash(key)?;
     }
-    let (size, shape) = (b.op(Size {}, &[x])?, b.op(ShapeOf { start: None, end: None }, &[x])?);
-    let (zero, one) =
-        (b.constant(DType::I64, Elements::Int(vec![0]))?, b.constant(DType::I64, Elements::Int(vec![1]))?);
-    let index = b.op(Range {}, &[zero, size, one])?;
-    let index = b.op(Cast::to(DType::U32), &[index])?;
-    let index = b.op(Reshape { allowzero: false }, &[index, shape])?;
-    let index = b.hash(index)?;
     let bits = b.op(Add {}, &[index, key])?;
     let bits = b.hash(bits)?;
     let distance = b.word(8)?;
