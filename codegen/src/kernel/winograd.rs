@@ -193,15 +193,15 @@ impl Winograd {
             PREFERENCE * products.max((taps * cin * cout * element.size()) as f64 / MEMORY_BYTES_PER_CYCLE)
         };
         // Every choice, with its cycles for each number of samples.
-        let tiled = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
-            let own = Self::with_transform(element, transform, (n, h, w), (cin, cout), isa);
+        let tiled = (2..=4).filter_map(|m| Transform::of(m, h.kernel));
+        let tiled = tiled.map(|transform| Self::with_transform(element, transform, (n, h, w), (cin, cout), isa));
+        // Panels of computed filters are whole.
+        let tiled = tiled.filter(|own| !computed || cout.is_multiple_of(own.width(isa))).map(|own| {
             let filters = if computed { own.filter_cycles(isa) } else { 0.0 };
             let cycles = |n: &usize| Winograd { n: (*n).into(), ..own.clone() }.cycles(isa) + filters;
             let cycles: Vec<f64> = samples.iter().map(cycles).collect();
-            // Panels of computed filters are whole.
-            (Some(own).filter(|own| !computed || cout.is_multiple_of(own.width(isa))), cycles)
+            (Some(own), cycles)
         });
-        let tiled = tiled.filter(|(own, _)| own.is_some());
         let none = (None, samples.iter().map(direct).collect());
         let all: Vec<(Option<Winograd>, Vec<f64>)> = std::iter::once(none).chain(tiled).collect();
         let least = |i: usize| all.iter().map(|c| c.1[i]).fold(f64::INFINITY, f64::min);
