@@ -1,9 +1,12 @@
 //! A plan that was opened: mapped, verified and decoded.
 
+mod shared_weights;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use prost::Message;
 
@@ -16,6 +19,7 @@ use crate::{
     Arg, ArgSource, BackendExec, Finding, FindingKind, KernelCode, OpenError, Plan, PlanBuilder, WriteError, ranges,
     rank_part, verify,
 };
+use shared_weights::SharedWeights;
 
 /// A structure larger than this is refused before it is decoded.
 const MAX_STRUCTURE: u64 = 1 << 28;
@@ -25,6 +29,7 @@ pub struct PlanFile {
     plan: Plan,
     content: Content,
     path: Option<PathBuf>,
+    shared: SharedWeights,
 }
 
 /// Where the sections are.
@@ -66,7 +71,12 @@ impl PlanFile {
         };
         verify_checksums(bytes, sections.iter().filter(read_whole))?;
         let plan = decode_structure(bytes, &sections)?;
-        let file = Self { plan, content: Content::Part(map, sections, leaves), path: Some(path.to_owned()) };
+        let file = Self {
+            plan,
+            content: Content::Part(map, sections, leaves),
+            path: Some(path.to_owned()),
+            shared: SharedWeights::default(),
+        };
         let findings = file.integrity();
         if !findings.is_empty() {
             return Err(OpenError::Invalid(findings));
@@ -107,7 +117,7 @@ impl PlanFile {
         verify(&plan).map_err(WriteError::Invalid)?;
         let parts = Parts::of(builder);
         let content = parts.map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })?;
-        let file = Self { plan, content: Content::Parts(content), path: None };
+        let file = Self { plan, content: Content::Parts(content), path: None, shared: SharedWeights::default() };
         let findings = file.range_findings();
         if findings.is_empty() { Ok(file) } else { Err(WriteError::Invalid(findings)) }
     }
@@ -118,7 +128,7 @@ impl PlanFile {
         verify_checksums(bytes, sections.iter())?;
         leaves::table(bytes, &sections)?;
         let plan = decode_structure(bytes, &sections)?;
-        let file = Self { plan, content: Content::Map(map, sections), path };
+        let file = Self { plan, content: Content::Map(map, sections), path, shared: SharedWeights::default() };
         let findings = file.integrity();
         if findings.is_empty() { Ok(file) } else { Err(OpenError::Invalid(findings)) }
     }
@@ -200,11 +210,46 @@ impl PlanFile {
 
     /// The bytes of a weight, aligned for vectors; `None` when there is no such weight.
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
+        if let Some(shared) = self.shared.weight(index) {
+            return Some(shared);
+        }
         let weight = self.plan.weights.get(index as usize)?;
         match &self.content {
             Content::Map(..) | Content::Part(..) => self.range(SectionKind::Weights, weight.offset, weight.len),
             Content::Parts(parts) => parts.weight(weight.offset, weight.len),
         }
+    }
+
+    /// Reads weights that equal those of `others` from them from now on, and gives back the memory of its own. Only weights that are
+    /// mapped from a file are shared; others stay as they are.
+    pub fn share_weights(&mut self, others: &[Arc<PlanFile>]) {
+        let Content::Map(map, sections) = &self.content else { return };
+        let Some(section) = sections.iter().find(|s| s.kind == SectionKind::Weights).filter(|_| map.is_file()) else {
+            return;
+        };
+        let shared = SharedWeights::find(self, others);
+        for index in shared.indices() {
+            let weight = &self.plan.weights[index as usize];
+            if let Some(range) = byte_range(section.offset.saturating_add(weight.offset), weight.len) {
+                map.forget(range);
+            }
+        }
+        self.shared = shared;
+    }
+
+    /// The weights that other plans own.
+    pub(crate) fn shared_weights(&self) -> &SharedWeights {
+        &self.shared
+    }
+
+    /// Bytes of the weights that are read from other plans.
+    pub fn shared_bytes(&self) -> u64 {
+        self.shared.bytes()
+    }
+
+    /// The plans whose weights this one reads, each as often as it reads one. They stay open as long as this one.
+    pub fn weight_owners(&self) -> impl Iterator<Item = &Arc<PlanFile>> {
+        self.shared.owners()
     }
 
     /// The blob of a kernel; `None` when there is no such kernel.

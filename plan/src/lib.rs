@@ -2,7 +2,8 @@
 //!
 //! A plan is plain data. The compiler fills a [`PlanBuilder`] and writes a file; the runtime opens it as a
 //! [`PlanFile`], which maps the file, verifies every checksum and bounds-checks every range before it hands out
-//! anything. Weights are read from the mapped file, or from the builder of a plan in memory, and not copied. The same data always gives the same bytes:
+//! anything. Weights are read from the mapped file, or from the builder of a plan in memory, and not copied. Plans of a process
+//! can share those that are equal. The same data always gives the same bytes:
 //! a plan has no timestamps, and every list keeps the order in which it was filled.
 //!
 //! A plan holds one or more [`Program`]s (one for each shape variant of a model), which share weights and kernel code.

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::small_plan;
 use of_plan::*;
 use xxhash_rust::xxh3::xxh3_128;
@@ -52,6 +54,47 @@ fn a_plan_in_memory_is_that_of_the_file() {
         assert!(memory.weight(i).is_none_or(|w| (w.as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize)));
     }
     assert_eq!(of_plan::json(&memory), of_plan::json(&file));
+}
+
+/// A file of a plan with further weights of 256 KiB, each of one value.
+fn plan_with(folder: &std::path::Path, name: &str, values: &[u8]) -> std::path::PathBuf {
+    let mut builder = small_plan();
+    for value in values {
+        let name = format!("large{value}");
+        builder.add_weight(name, ElementType::F32, &[1 << 16], vec![*value; 1 << 18]).unwrap();
+    }
+    let path = folder.join(name);
+    builder.write_file(&path).unwrap();
+    path
+}
+
+#[test]
+fn plans_share_weights_that_are_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str, values: &[u8], others: &[Arc<PlanFile>]| {
+        let mut plan = PlanFile::open(plan_with(folder.path(), name, values)).unwrap();
+        plan.share_weights(others);
+        Arc::new(plan)
+    };
+    let first = open("first.plan", &[5, 6], &[]);
+    let second = open("second.plan", &[7, 5], std::slice::from_ref(&first));
+    assert_eq!((first.shared_bytes(), second.shared_bytes()), (0, 1 << 18));
+    let at = |plan: &PlanFile, index: u32| plan.weight(index).unwrap().as_ptr();
+    // Three small ones come first.
+    assert_eq!(at(&second, 4), at(&first, 3));
+    assert_eq!((second.weight(3).unwrap()[0], second.weight(4).unwrap()), (7, &[5; 1 << 18][..]));
+    // The file itself is whole.
+    assert_eq!(second.bytes(), std::fs::read(folder.path().join("second.plan")).unwrap());
+    // One that shares with one that shares reads the weight of its owner.
+    let third = open("third.plan", &[5, 7], std::slice::from_ref(&second));
+    assert_eq!((at(&third, 3), at(&third, 4)), (at(&first, 3), at(&second, 3)));
+    assert_eq!(third.weight_owners().filter(|owner| Arc::ptr_eq(owner, &first)).count(), 1);
+    drop((first, second));
+    assert_eq!((third.weight(3).unwrap(), third.weight(4).unwrap()), (&[5; 1 << 18][..], &[7; 1 << 18][..]));
+    // A plan in memory keeps its own.
+    let mut memory = PlanFile::from_bytes(&std::fs::read(folder.path().join("third.plan")).unwrap()).unwrap();
+    memory.share_weights(&[third]);
+    assert_eq!(memory.shared_bytes(), 0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::memory::MemoryBudget;
 use crate::scheduler::{Answer, Job, Refused, Scheduler, Shared, Work};
 use crate::sequences::{Carried, Sequences};
 use crate::stats::{Stats, Timing};
-use crate::warmup::Warmup;
+use crate::warmup::{self, Warmup};
 
 /// An input or output as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct ModelVersion {
     pub config: ModelConfig,
     /// Whether requests may be batched.
     pub batches: bool,
-    /// Bytes of weights and kernels, and of the values of all instances.
+    /// Bytes of its own weights and kernels, and of the values of all instances.
     pub memory: u64,
     /// Counters.
     pub stats: Arc<Stats>,
@@ -119,7 +119,7 @@ impl ModelVersion {
     pub fn load(
         name: &str,
         version: u64,
-        plan: PlanFile,
+        plan: Arc<PlanFile>,
         (loaders, threads, workers): (&[Arc<dyn Loader>], usize, &Workers),
         config: ModelConfig,
         stats: Arc<Stats>,
@@ -139,6 +139,7 @@ impl ModelVersion {
         }
         let batches = has_axis && config.max_batch_size > 1 && first.variables.is_empty();
         let warmups = warmup_values(&config, &inputs)?;
+        let trial = if warmups.is_empty() { warmup::row_of_zeros(&inputs) } else { None };
         let sequences = Sequences::new(name, &plan, &config, batches, (&stats, budget))?.map(Arc::new);
         if let Some(sequences) = &sequences {
             let (mut input, mut output) = (0.., 0..);
@@ -146,7 +147,6 @@ impl ModelVersion {
             outputs.retain(|_| output.next().is_some_and(|number| sequences.shows_output(number)));
         }
         let memory = ModelVersion::memory_of(&plan, &config);
-        let plan = Arc::new(plan);
         let shared = Shared {
             plan: Arc::clone(&plan),
             loaders: loaders.to_vec(),
@@ -161,6 +161,10 @@ impl ModelVersion {
         for (warmup, values) in config.warmups.iter().zip(warmups) {
             let ran = (0..warmup.count).try_for_each(|_| scheduler.warm_up(&values));
             ran.map_err(|e| format!("the warm-up '{}' does not run: {}", warmup.name.escape_debug(), e.message))?;
+        }
+        if let Some(Err(e)) = trial.map(|values| scheduler.trial(&values)) {
+            // Zeros may be no input that the model takes.
+            tracing::debug!(model = name, version, "a row of zeros does not run: {}", e.message);
         }
         Ok(ModelVersion {
             name: name.to_owned(),
@@ -177,11 +181,18 @@ impl ModelVersion {
         })
     }
 
-    /// Bytes of weights and kernels, and of the values of all instances, as far as the plan knows their extents.
+    /// Bytes of weights and kernels, and of the values of all instances, as far as the plan knows their extents. Weights that it reads
+    /// from plans of other models do not count.
     pub fn memory_of(plan: &PlanFile, config: &ModelConfig) -> u64 {
         let entries = plan.plan().programs.iter().filter(|program| !program.inner);
         let values = entries.map(|program| program.peak_bytes).max().unwrap_or(0);
-        plan.file_len().saturating_add(values.saturating_mul(config.instances.max(1) as u64))
+        let own = plan.file_len().saturating_sub(plan.shared_bytes());
+        own.saturating_add(values.saturating_mul(config.instances.max(1) as u64))
+    }
+
+    /// Its plan.
+    pub fn plan(&self) -> &Arc<PlanFile> {
+        &self.plan
     }
 
     /// Refuses further requests. Those that were accepted still run.
@@ -404,7 +415,6 @@ fn place(
     wanted.iter().map(one).collect()
 }
 
-/// The inputs or outputs that all programs have in common.
 /// The inputs of each warm-up.
 fn warmup_values(config: &ModelConfig, inputs: &[TensorInfo]) -> Result<Vec<Vec<Value>>, String> {
     let values = |warmup: &Warmup| {
@@ -414,6 +424,7 @@ fn warmup_values(config: &ModelConfig, inputs: &[TensorInfo]) -> Result<Vec<Vec<
     config.warmups.iter().map(values).collect()
 }
 
+/// The inputs or outputs that all programs have in common.
 fn infos(programs: &[&Program], ports: impl Fn(&Program) -> &[Port]) -> Result<Vec<TensorInfo>, String> {
     let first = programs.first().map(|program| ports(program)).unwrap_or_default();
     let info = |(number, port): (usize, &Port)| {

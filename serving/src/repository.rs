@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use of_plan::PlanFile;
 use of_runtime::Workers;
 
 use crate::config::{ModelConfig, VersionPolicy};
@@ -311,10 +312,13 @@ impl Repository {
         if self.options.no_batching {
             (config.max_batch_size, config.batching_is_required) = (0, false);
         }
-        let plan = match source {
+        let mut plan = match source {
             Source::File(file) => (self.opener.open)(file)?,
             Source::Ensemble(ensemble) => (self.opener.open_ensemble)(ensemble)?,
         };
+        let others: Vec<Arc<PlanFile>> = self.ready().iter().map(|model| Arc::clone(model.plan())).collect();
+        plan.share_weights(&others);
+        let plan = Arc::new(plan);
         self.admit(ModelVersion::memory_of(&plan, &config))?;
         let loaders = &self.opener.loaders;
         let threads = self.options.threads;
@@ -338,11 +342,15 @@ impl Repository {
         })
     }
 
-    /// Counts what all versions need, also those that finish their sequences.
+    /// Counts what all versions need, also those that finish their sequences, and plans of versions that have ended whose weights others
+    /// read.
     fn count_memory(&self) {
-        let sum =
-            |models: &[Arc<ModelVersion>]| models.iter().fold(0, |sum: u64, model| sum.saturating_add(model.memory));
-        let all = sum(&self.ready()).saturating_add(sum(&lock(&self.retired)));
+        let models = [self.ready(), lock(&self.retired).clone()].concat();
+        let own: BTreeSet<*const PlanFile> = models.iter().map(|model| Arc::as_ptr(model.plan())).collect();
+        let owners = models.iter().flat_map(|model| model.plan().weight_owners());
+        let kept: BTreeMap<_, _> = owners.map(|owner| (Arc::as_ptr(owner), owner.file_len())).collect();
+        let kept = kept.into_iter().filter(|(owner, _)| !own.contains(owner)).map(|(_, bytes)| bytes);
+        let all = models.iter().map(|model| model.memory).chain(kept).fold(0, u64::saturating_add);
         self.memory.set_models(all);
     }
 

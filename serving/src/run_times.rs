@@ -1,4 +1,4 @@
-//! How long runs of a model take, learned from its runs.
+//! How long runs of a model take: measured in a trial run before the model is ready, and in each run from then on.
 //!
 //! The scheduler asks for two things: the batch size that the plan is fast at, and when a request would begin to run, so that one which cannot
 //! keep its deadline is refused before it waits.
@@ -95,16 +95,36 @@ impl RunTimes {
         estimate.runs = estimate.runs.saturating_add(1);
     }
 
-    /// The time of a run with so many rows. `None` where no run of the kind is known.
+    /// A run of so many rows of zeros took some time: the guess until one of a request was measured.
+    pub fn guessed(&mut self, kind: Kind, rows: usize, time: Duration) {
+        let guess = Estimate { seconds: time.as_secs_f64(), runs: 0 };
+        self.kinds.entry(kind).or_default().entry(rows).or_insert(guess);
+    }
+
+    /// The runs of a kind. Where none was made, those of the program whose rows are the closest in bytes, and what their time is
+    /// multiplied by.
+    fn like(&self, kind: Kind) -> Option<(&BTreeMap<usize, Estimate>, f64)> {
+        if let Some(own) = self.kinds.get(&kind) {
+            return Some((own, 1.0));
+        }
+        let scale = |(_, bytes): &Kind| kind.1.max(1) as f64 / (*bytes).max(1) as f64;
+        let same = self.kinds.iter().filter(|((program, _), _)| *program == kind.0);
+        let distance = |other: &Kind| scale(other).ln().abs();
+        let (closest, known) = same.min_by(|(a, _), (b, _)| distance(a).total_cmp(&distance(b)))?;
+        Some((known, scale(closest)))
+    }
+
+    /// The time of a run with so many rows. `None` where no run of the program is known.
     pub fn expected(&self, kind: Kind, rows: usize) -> Option<Duration> {
-        Duration::try_from_secs_f64(seconds(self.kinds.get(&kind)?, rows, 1)?).ok()
+        let (known, scale) = self.like(kind)?;
+        Duration::try_from_secs_f64(seconds(known, rows, 0)? * scale).ok()
     }
 
     /// The time that a row takes in a batch of the best size up to `limit`.
     pub fn expected_row(&self, kind: Kind, limit: usize) -> Option<Duration> {
-        let known = self.kinds.get(&kind)?;
+        let (known, scale) = self.like(kind)?;
         let rows = known.range(..=limit.max(1)).map(|(rows, estimate)| estimate.row(*rows));
-        Duration::try_from_secs_f64(rows.min_by(f64::total_cmp)?).ok()
+        Duration::try_from_secs_f64(rows.min_by(f64::total_cmp)? * scale).ok()
     }
 
     /// Of the sizes that a batch may have now, ascending, the index of the one to run: the smallest that is about as fast for each row as the fastest. Larger
@@ -211,7 +231,23 @@ mod tests {
         assert_eq!((expected(1), expected(2), expected(4), expected(8)), (10, 13, 20, 40));
         assert_eq!(times.expected_row(KIND, 8).unwrap().as_millis(), 5);
         assert_eq!(times.expected_row(KIND, 2).unwrap().as_millis(), 10);
-        assert_eq!((times.expected((0, 65), 1), RunTimes::default().expected_row(KIND, 1)), (None, None));
+        assert_eq!((times.expected((1, 64), 1), RunTimes::default().expected_row(KIND, 1)), (None, None));
+        // Rows of other sizes take a time in proportion, until they have run.
+        let (larger, smaller) = (times.expected((0, 128), 1).unwrap(), times.expected_row((0, 16), 2).unwrap());
+        assert_eq!((larger.as_millis(), smaller.as_micros()), (20, 2500));
+        assert_eq!(times.like((0, 100)).unwrap().1, 100.0 / 64.0);
+    }
+
+    #[test]
+    fn a_guess_holds_until_the_first_measured_run() {
+        let mut times = RunTimes::default();
+        times.guessed(KIND, 1, Duration::from_millis(5));
+        let expected = |times: &RunTimes| (times.expected(KIND, 2), times.expected_row(KIND, 8));
+        assert_eq!(expected(&times), (Some(Duration::from_millis(10)), Some(Duration::from_millis(5))));
+        assert_eq!(times.best(KIND, &[1, 2]), None, "nothing is known of batches");
+        // The time may depend on values.
+        times.measured(KIND, 1, Duration::from_millis(50));
+        assert_eq!(expected(&times).0, Some(Duration::from_millis(100)));
     }
 
     #[test]

@@ -159,6 +159,8 @@ struct Checked {
     off: Option<String>,
 }
 
+/// The longest run of a trial.
+const TRIAL: Duration = Duration::from_secs(2);
 /// How many combinations are remembered.
 const MAX_CHECKED: usize = 1 << 14;
 
@@ -219,19 +221,40 @@ impl Scheduler {
     /// # Errors
     /// When the plan does not take them, or the run fails.
     pub fn warm_up(&self, inputs: &[Value]) -> Result<(), ServeError> {
+        let run = |instance: &Arc<Mutex<Instance>>| {
+            let (kind, rows, time) = self.try_run(&mut lock(instance), inputs)?;
+            lock(&self.inner.times).measured(kind, rows, time);
+            Ok(())
+        };
+        self.instances.iter().try_for_each(run)
+    }
+
+    /// Runs inputs that no client sent on one instance, so that the time of a run is known before the first request. A run that takes
+    /// longer than [`TRIAL`] is ended: requests are then admitted without it.
+    ///
+    /// # Errors
+    /// When the plan does not take them, or the run fails or is ended.
+    pub fn trial(&self, inputs: &[Value]) -> Result<(), ServeError> {
+        let Some(instance) = self.instances.first() else { return Ok(()) };
+        let mut instance = lock(instance);
+        lock(&instance.current).until = Instant::now().checked_add(TRIAL);
+        let ran = self.try_run(&mut instance, inputs);
+        lock(&instance.current).until = None;
+        let (kind, rows, time) = ran?;
+        lock(&self.inner.times).guessed(kind, rows, time);
+        Ok(())
+    }
+
+    /// Runs inputs, and returns what the run was like and its time.
+    fn try_run(&self, instance: &mut Instance, inputs: &[Value]) -> Result<(Kind, usize, Duration), ServeError> {
         let dims: Vec<_> = inputs.iter().map(Value::input_dims).collect();
         let program = self.inner.shared.plan.find_program(&dims).map_err(|e| ServeError::invalid(e.to_string()))?;
         let (carried, arrival) = (Carried::Initial, Instant::now());
         let work = Work { program, inputs: inputs.to_vec(), arrival, carried, traced: false };
-        let rows = batch::rows(inputs).unwrap_or(1);
-        for instance in &self.instances {
-            let mut instance = lock(instance);
-            instance.carry_in(program, &work.carried)?;
-            let began = Instant::now();
-            instance.run_program(program, work.inputs.clone(), false)?;
-            self.inner.measured(&work, rows, began.elapsed());
-        }
-        Ok(())
+        instance.carry_in(program, &work.carried)?;
+        let began = Instant::now();
+        instance.run_program(program, work.inputs.clone(), false)?;
+        Ok((kind_of_run(&work), batch::rows(inputs).unwrap_or(1), began.elapsed()))
     }
 
     /// Puts a job into the queue.
@@ -376,8 +399,11 @@ impl Inner {
     /// How long a job would wait until it begins to run. `None` where no run like it is known.
     fn expected_wait(&self, queue: &Queue, job: &Job) -> Option<Duration> {
         let (config, now) = (&self.shared.config, Instant::now());
-        let limit = if self.shared.batches { config.max_batch_size } else { 1 };
-        let row = lock(&self.times).expected_row(kind_of_run(&job.work), limit)?;
+        let (kind, rows) = (kind_of_run(&job.work), batch::rows(&job.work.inputs).unwrap_or(1));
+        let each = match self.shared.batches {
+            true => lock(&self.times).expected_row(kind, config.max_batch_size.max(rows))?.mul_f64(rows as f64),
+            false => lock(&self.times).expected(kind, rows)?,
+        };
         let before = match queue.jobs.last_key_value() {
             Some(((priority, _), _)) if *priority > job.priority => {
                 queue.jobs.range(..=(job.priority, u64::MAX)).count()
@@ -386,8 +412,7 @@ impl Inner {
         };
         let busy = lock(&self.busy_until);
         let running = busy.iter().min().map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        let rows = before * batch::rows(&job.work.inputs).unwrap_or(1);
-        Some(running + row.mul_f64(rows as f64 / busy.len().max(1) as f64))
+        Some(running + each.mul_f64(before as f64 / busy.len().max(1) as f64))
     }
 
     /// An instance begins with jobs, which take a time that is expected, or has ended with them.
@@ -440,8 +465,24 @@ struct Instance {
     sessions: HashMap<usize, Session>,
     /// The values that the variables of a session have, if they are those of a sequence.
     held: HashMap<usize, Weak<Vec<Tensor>>>,
-    /// Whether the clients of the jobs that run now have left.
-    current: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
+    /// What ends the run of now.
+    current: Arc<Mutex<Current>>,
+}
+
+/// What ends a run before its end.
+#[derive(Default)]
+struct Current {
+    /// For each job whether its client has left; the run ends when all have.
+    gone: Vec<Arc<AtomicBool>>,
+    /// The run of a trial ends at this time.
+    until: Option<Instant>,
+}
+
+impl Current {
+    fn ends_run(&self) -> bool {
+        let all_left = !self.gone.is_empty() && self.gone.iter().all(|gone| gone.load(Relaxed));
+        all_left || self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 impl Instance {
@@ -461,11 +502,7 @@ impl Instance {
             let session = Session::on_workers(&shared.plan, program, options, &shared.loaders, &shared.workers);
             let session = session.map_err(|e| ServeError::new(ErrorKind::Internal, e.to_string()))?;
             let current = Arc::clone(&self.current);
-            let all_left = move || {
-                let current = lock(&current);
-                !current.is_empty() && current.iter().all(|gone| gone.load(Relaxed))
-            };
-            session.canceller().poll_with(Box::new(all_left));
+            session.canceller().poll_with(Box::new(move || lock(&current).ends_run()));
             self.sessions.insert(program, session);
         }
         let missing = || ServeError::new(ErrorKind::Internal, "the session was lost");
@@ -474,11 +511,11 @@ impl Instance {
 
     /// Runs a batch of jobs.
     fn serve(&mut self, jobs: Vec<Job>) {
-        *lock(&self.current) = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
+        lock(&self.current).gone = jobs.iter().map(|job| Arc::clone(&job.gone)).collect();
         self.inner.busy(self.number, &jobs);
         self.run(jobs);
         self.inner.busy(self.number, &[]);
-        lock(&self.current).clear();
+        lock(&self.current).gone.clear();
     }
 
     fn run(&mut self, jobs: Vec<Job>) {

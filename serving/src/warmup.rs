@@ -1,4 +1,4 @@
-//! Requests that a model answers before it is ready: `model_warmup` of its configuration.
+//! Requests that a model answers before it is ready: `model_warmup` of its configuration, or one row of zeros.
 //!
 //! The first runs of a session touch fresh memory, and the scheduler learns from them how long runs take.
 
@@ -101,17 +101,34 @@ impl Warmup {
             let mut bytes = elements(own.dtype, &shape, &mut rng)
                 .ok_or_else(|| format!("input '{}' of {shape:?} is too large", input.name))?;
             if !own.is_random {
-                match own.dtype {
-                    // Texts of no bytes have a length each.
-                    ElementType::String => bytes = vec![0; bytes.len() / 5 * 4],
-                    _ => bytes.fill(0),
-                }
+                clear(own.dtype, &mut bytes);
             }
             let tensor = tensor(own.dtype, &shape, bytes.into()).map_err(|e| e.message)?;
             Ok(tensor.into())
         };
         inputs.iter().map(&mut value).collect()
     }
+}
+
+/// Zeros, and texts of no bytes, which have a length each.
+fn clear(dtype: ElementType, bytes: &mut Vec<u8>) {
+    match dtype {
+        ElementType::String => *bytes = vec![0; bytes.len() / 5 * 4],
+        _ => bytes.fill(0),
+    }
+}
+
+/// One row of zeros for each input. `None` where another extent than the rows is open: nothing is known of it.
+pub fn row_of_zeros(inputs: &[TensorInfo]) -> Option<Vec<Value>> {
+    let zeros = |input: &TensorInfo| {
+        let mut shape = input.shape.clone();
+        shape.iter_mut().take(1).filter(|rows| **rows < 0).for_each(|rows| *rows = 1);
+        let known = shape.iter().all(|extent| *extent >= 0);
+        let mut bytes = elements(input.dtype, &shape, &mut fastrand::Rng::with_seed(1)).filter(|_| known)?;
+        clear(input.dtype, &mut bytes);
+        Some(tensor(input.dtype, &shape, bytes.into()).ok()?.into())
+    };
+    inputs.iter().map(zeros).collect()
 }
 
 #[cfg(test)]

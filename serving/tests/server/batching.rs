@@ -158,6 +158,53 @@ fn requests_that_would_begin_too_late_are_refused_at_once() {
     });
 }
 
+/// A model that repeats a step, so many times as said or for ever.
+fn loop_of(trip_count: &str, condition: &str) -> String {
+    format!(
+        r#"
+func @main(%x: tensor<1024xf32> {{of.name = "x"}}) -> (tensor<1024xf32> {{of.name = "y"}}) {{
+  %n = {trip_count}
+  %go = {condition}
+  %y = of.loop %n, %go, %x {{
+  ^(%i: tensor<i64>, %c: tensor<i1>, %s: tensor<1024xf32>):
+    %m = of.sin %s
+    of.yield %c, %m
+  }}
+  of.return %y
+}}"#
+    )
+}
+
+#[test]
+fn a_trial_run_tells_how_long_the_first_requests_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = loop_of("of.constant {value = dense<100000> : tensor<i64>}", "of.none");
+    put(dir.path(), "long/1/model.plan", &text_plan(&long));
+    // Never ends, so that its trial is ended.
+    let endless = loop_of("of.none", "of.constant {value = dense<true> : tensor<i1>}");
+    put(dir.path(), "endless/1/model.plan", &text_plan(&endless));
+    let server = &start(options(&[dir.path()]));
+    let run = |model: &str, parameters: &str| {
+        let x = vec!["0"; 1024].join(",");
+        let body = format!(
+            r#"{{"inputs":[{{"name":"x","shape":[1024],"datatype":"FP32","data":[{x}]}}],"parameters":{{{parameters}}}}}"#
+        );
+        Client::new(server).post(&format!("/v2/models/{model}/infer"), body.as_bytes())
+    };
+    std::thread::scope(|scope| {
+        // None of them has run before.
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| run("long", "").status)).collect();
+        let mut metrics = Client::to(server.addresses().metrics.unwrap());
+        let pending = "nv_inference_pending_request_count{model=\"long\",version=\"1\"} 2";
+        crate::common::wait_for("a queue", || metrics.get("/metrics").text().contains(pending));
+        let refused = run("long", r#""timeout":1000"#);
+        assert!(refused.status == 429 && refused.text().contains("behind its deadline"), "{}", refused.text());
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 200));
+    });
+    let text = Client::new(server).get("/v2/models/endless/ready");
+    assert_eq!(text.status, 200);
+}
+
 #[test]
 fn requests_of_clients_that_leave_are_dropped() {
     let dir = repository();

@@ -167,15 +167,21 @@ fn models_that_exceed_the_memory_budget_are_not_loaded() {
     let dir = repository();
     let mut options = options(&[dir.path()]);
     options.repository.control = ControlMode::Explicit;
-    options.repository.load = vec!["digits".into()];
-    let one = start(options.clone()).repository().ready()[0].memory;
-    assert!(one > 1000, "{one}");
     put(dir.path(), "other/1/model.plan", digits_plan());
-    options.repository.memory = Some(2 * one - 1);
+    options.repository.load = vec!["digits".into(), "other".into()];
+    let server = start(options.clone());
+    let memory = |name: &str| server.repository().get(name, "").unwrap().memory;
+    // Equal weights count once.
+    let (one, other) = (memory("digits"), memory("other"));
+    assert!(other > 1000 && other < one, "{one} {other}");
+    drop(server);
+    options.repository.load = vec!["digits".into()];
+    options.repository.memory = Some(one + other - 1);
     let server = start(options);
     let mut client = Client::new(&server);
     let refused = client.post("/v2/repository/models/other/load", b"");
-    let what = format!("needs {one} bytes, and {one} of the {} bytes of the memory budget are in use", 2 * one - 1);
+    let limit = one + other - 1;
+    let what = format!("needs {other} bytes, and {one} of the {limit} bytes of the memory budget are in use");
     assert!(refused.status == 400 && refused.text().contains(&what), "{}", refused.text());
     assert_eq!(client.get("/v2/models/digits/ready").status, 200);
     assert_eq!(client.get("/v2/models/other/ready").status, 503);
