@@ -25,6 +25,7 @@ mod python;
 mod python_wheel;
 mod round_trip;
 mod run_only;
+mod serve_only;
 mod simulate_faults;
 mod system;
 mod tensorrt;
@@ -73,6 +74,8 @@ cargo xtask drop-in-packages                          programs that import onnxr
 cargo xtask wheel [--test]                            the wheel of the Python package, target/wheels/; its tests
 cargo xtask run-only                                  the smallest build of the runtime as a static program, here and for AArch64;
                                                    checks size, crates and time
+cargo xtask serve-only                                the model server of containers as a static program; checks size and crates, and
+                                                   asks it for a digit
 cargo xtask wasm [--test|--install]                   the runtime for WebAssembly, and a page that recognizes drawn digits; its tests in
                                                    Node.js and a browser; what it needs, by apt-get and rustup
 cargo xtask musl                                      installs musl and Rust's standard library for it, by apt-get and rustup
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["run-only", rest @ ..] => run_only::run_only(rest),
+        ["serve-only", rest @ ..] => serve_only::serve_only(rest),
         ["faults", rest @ ..] => faults::faults(rest),
         ["restarts", rest @ ..] => faults::restarts(rest),
         ["soak", rest @ ..] => faults::soak(rest),

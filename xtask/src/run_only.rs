@@ -22,8 +22,8 @@ const MAX_CRATES: usize = 18;
 const MAX_TIME: Duration = Duration::from_millis(10);
 /// How often it is started; the best time counts, because other programs disturb the others.
 const STARTS: usize = 50;
-/// Nothing of these may be linked.
-const FOREIGN: [&str; 5] = ["of-codegen", "of-ops", "of-ir", "of-reference", "of-driver"];
+/// Nothing of these may be linked: they are the compiler.
+pub const FOREIGN: [&str; 5] = ["of-codegen", "of-ops", "of-ir", "of-reference", "of-driver"];
 
 /// A machine that the program is built for.
 struct Machine {
@@ -158,19 +158,9 @@ pub fn compile_digits(isa: Option<&str>, plan: &Path) -> Result<(), String> {
     run(compile.arg("-o").arg(plan))
 }
 
-/// The crates that are linked, without macros, which only the build runs.
 fn crates(machine: &Machine) -> Result<BTreeSet<String>, String> {
-    let mut tree = cargo();
-    tree.args(["tree", "--locked", "-p", "of-runtime-c", "--no-default-features", "--prefix", "none"]);
-    tree.args(machine.target.map_or_else(Vec::new, |triple| vec!["--target", triple]));
-    let out = tree.args(["--edges", "normal,no-proc-macro", "--format", "{p}"]).output().map_err(|e| e.to_string())?;
-    if !out.status.success() {
-        return Err(format!("cargo tree: {}", String::from_utf8_lossy(&out.stderr)));
-    }
-    let text = String::from_utf8_lossy(&out.stdout);
-    // "name v1.2.3 (folder)"; two versions of a crate are two.
-    let crates = text.lines().map(|line| line.split(" (").next().unwrap_or(line).to_owned());
-    let crates: BTreeSet<String> = crates.filter(|line| !line.is_empty()).collect();
+    let target = machine.target.map_or_else(Vec::new, |triple| vec!["--target", triple]);
+    let crates = linked_crates(&[&["-p", "of-runtime-c", "--no-default-features"][..], &target].concat())?;
     let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     if let Some(foreign) = crates.iter().map(|line| name(line)).find(|name| FOREIGN.contains(&name.as_str())) {
         return Err(format!("the runtime links {foreign}"));
@@ -181,8 +171,28 @@ fn crates(machine: &Machine) -> Result<BTreeSet<String>, String> {
     Ok(crates)
 }
 
-/// A static program names no interpreter: the section `.interp` is missing.
-fn check_static(program: &Path) -> Result<(), String> {
+/// The crates that are linked, each with its version, without macros, which only the build runs. `package` are arguments of cargo.
+///
+/// # Errors
+/// When cargo fails.
+pub fn linked_crates(package: &[&str]) -> Result<BTreeSet<String>, String> {
+    let mut tree = cargo();
+    tree.args(["tree", "--locked", "--prefix", "none", "--edges", "normal,no-proc-macro", "--format", "{p}"]);
+    let out = tree.args(package).output().map_err(|e| e.to_string())?;
+    if !out.status.success() {
+        return Err(format!("cargo tree: {}", String::from_utf8_lossy(&out.stderr)));
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    // "name v1.2.3 (folder)"; two versions of a crate are two.
+    let crates = text.lines().map(|line| line.split(" (").next().unwrap_or(line).to_owned());
+    Ok(crates.filter(|line| !line.is_empty()).collect())
+}
+
+/// Checks that a program is static: it names no interpreter, as the section `.interp` is missing.
+///
+/// # Errors
+/// When it does, or cannot be read.
+pub fn check_static(program: &Path) -> Result<(), String> {
     let bytes = fs::read(program).map_err(|e| format!("{}: {e}", program.display()))?;
     let dynamic = bytes.windows(9).any(|window| window == b"/ld-linux" || window == b"/ld-musl-");
     if dynamic { Err(format!("{} is not a static program", program.display())) } else { Ok(()) }

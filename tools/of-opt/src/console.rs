@@ -5,13 +5,14 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use of_cli::logging;
+use of_cli::messages::MessageOptions;
 use of_codegen::place::Placement;
 use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity, escaped_lines};
 use of_driver::{Activity, Observer};
 
-use crate::arguments::MessageOptions;
 use crate::progress::{self, Progress};
-use crate::{exit, logging, placement_report};
+use crate::{exit, placement_report};
 
 /// Prints results, diagnostics and notes.
 pub struct Console {

@@ -8,12 +8,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use of_cli::messages::MessageOptions;
+use of_cli::quantity;
 use of_diag::{Code, Diagnostics};
 use of_driver::{Limits, error, process};
 
-use crate::arguments::{MessageOptions, STARTED};
+use crate::arguments::STARTED;
 use crate::console::Console;
-use crate::{exit, quantity};
+use crate::exit;
 
 /// How long the watchdog leaves it to a compilation to say what exceeded a limit.
 const GRACE: Duration = Duration::from_millis(500);

@@ -9,13 +9,10 @@ mod error_page;
 mod exit;
 mod expected;
 mod limits;
-mod logging;
 mod model_file;
 mod page_server;
-mod panics;
 mod placement_report;
 mod progress;
-mod quantity;
 mod ranks;
 mod sandbox;
 mod show;
@@ -36,6 +33,8 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser};
+use of_cli::messages::MessageOptions;
+use of_cli::{logging, panics};
 use of_diag::{Code, Diagnostics, closest};
 use of_driver::Observer;
 
@@ -48,11 +47,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     LazyLock::force(&arguments::STARTED);
-    panics::install();
+    panics::install("of-opt");
     let arguments = match commands::train_config::expand(std::env::args_os().collect(), &Cli::command()) {
         Ok(arguments) => arguments,
         Err(errors) => {
-            Console::new(&arguments::MessageOptions::default()).report(&errors);
+            Console::new(&MessageOptions::default()).report(&errors);
             return exit::code(&errors);
         }
     };
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return wrong_command_line(&e, &arguments),
     };
-    logging::start(&messages);
+    logging::start(&messages, || progress::Stderr);
     let console = &Console::new(&messages);
     // Before the first thread: those that exist would stay outside.
     if let Some(Command::Run(c)) = &command
@@ -138,7 +137,7 @@ fn wrong_command_line(e: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let hint = closest(word, names()).map_or_else(String::new, |meant| format!("did you mean '{meant}'? "));
     let hint = hint + "'of-opt --help' lists the commands";
     let error = of_driver::error(Code::INPUT, format!("unknown command '{word}'")).hint(hint);
-    Console::new(&arguments::MessageOptions::default()).report(&error.clone().into());
+    Console::new(&MessageOptions::default()).report(&error.clone().into());
     exit::code(&error.into())
 }
 

@@ -1,7 +1,7 @@
 //! The progress line on a terminal. It is absent for work below a second. Without a terminal, `-v` logs the progress of long work.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,19 @@ pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
     match bar {
         Some(bar) => bar.suspend(print),
         None => print(),
+    }
+}
+
+/// Stderr, where a line of progress makes room first.
+pub struct Stderr;
+
+impl io::Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }
 

@@ -1,39 +1,13 @@
-//! Traces of this process: flags, and the spans of runs and steps with their tasks.
+//! Traces of this process: the spans of runs and steps with their tasks.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use clap::builder::RangedU64ValueParser;
-use of_diag::{Code, Diagnostics};
-use of_driver::error;
+pub use of_cli::traces::TraceFlags;
+use of_diag::Diagnostics;
 use of_runtime::TaskTiming;
-use of_telemetry::{KeyValue, Span, SpanKind, Status, Trace, TraceParent, Tracer, TracerOptions};
-
-/// Flags of traces.
-#[derive(Args, Debug)]
-pub struct TraceFlags {
-    /// Send traces to this collector of OpenTelemetry [default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or OTEL_EXPORTER_OTLP_ENDPOINT, if the
-    /// environment has them; no traces otherwise]. Over HTTP it is the whole URL, such as http://127.0.0.1:4318/v1/traces;
-    /// OTEL_EXPORTER_OTLP_PROTOCOL=grpc sends them over gRPC
-    #[arg(long, value_name = "URL", help_heading = "Traces")]
-    pub trace_endpoint: Option<String>,
-    /// Trace one of N requests, runs or steps
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Traces", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
-    pub trace_rate: u64,
-}
-
-impl TraceFlags {
-    /// What sends spans, if there is a collector.
-    ///
-    /// # Errors
-    /// When a flag or variable has no meaning.
-    pub fn tracer(&self) -> Result<Option<Tracer>, Diagnostics> {
-        let options = TracerOptions { endpoint: self.trace_endpoint.clone() };
-        Tracer::start(&options).map_err(|e| error(Code::INPUT, e.to_string()).into())
-    }
-}
+use of_telemetry::{KeyValue, Span, SpanKind, Status, Trace, TraceParent, Tracer};
 
 /// The trace of a command that runs or trains: a span for the process, and one for each run or step in it.
 pub struct JobTrace {

@@ -55,10 +55,13 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("of-lsp", &["of-diag", "of-ir", "of-ops", "of-passes"]),
+    ("of-cli", &["of-diag", "of-telemetry"]),
+    ("of-opt-serve", &["of-cli", "of-diag", "of-plan", "of-runtime", "of-serving", "of-signature"]),
     ("of-page", &["of-ir", "of-passes", "of-plan", "of-sharding"]),
     (
         "of-opt",
         &[
+            "of-cli",
             "of-codegen",
             "of-cuda",
             "of-diag",
@@ -70,6 +73,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-objects",
             "of-onnx",
             "of-ops",
+            "of-opt-serve",
             "of-page",
             "of-passes",
             "of-plan",

@@ -3,13 +3,14 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
+use of_cli::quantity;
 use of_diag::Diagnostics;
 use of_driver::{Cache, Observer, count};
 use serde_json::json;
 
 use crate::console::Console;
+use crate::exit;
 use crate::show::bytes;
-use crate::{exit, quantity};
 
 /// Flags.
 #[derive(Args, Debug)]

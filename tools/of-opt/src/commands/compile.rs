@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use of_cli::quantity;
 use of_codegen::lower::weight_form::{Form, WeightForm};
 use of_codegen::{NotNative, Summary};
 use of_diag::{Code, Diagnostic, Diagnostics};
@@ -14,7 +15,7 @@ use serde_json::json;
 use crate::arguments::{Codegen, InputFiles, ModelFile, Shapes, SubnormalsArg};
 use crate::console::{Console, is_dash};
 use crate::show::{bytes, time};
-use crate::{exit, model_file, quantity};
+use crate::{exit, model_file};
 
 /// Flags.
 #[derive(Args, Debug)]

@@ -1,18 +1,19 @@
 //! `of-opt load`: measures a server under load.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
+use of_cli::quantity;
 use of_diag::{Code, Diagnostics};
-use of_driver::error;
+use of_driver::{error, io_error};
 use of_serving::load::{self, Arrivals, LoadOptions, LoadReport};
 use serde_json::json;
 
 use crate::console::Console;
-use crate::{exit, quantity};
+use crate::exit;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -81,7 +82,7 @@ pub fn load(c: &Load, console: &Console) -> Result<(), Diagnostics> {
         },
         connections: c.connections,
         seed: c.seed,
-        token: c.token_file.as_deref().map(super::serve::token).transpose()?,
+        token: c.token_file.as_deref().map(token).transpose()?,
         deadline: c.deadline,
     };
     let report = load::run(&options).map_err(|e| error(Code::RUN, e))?;
@@ -136,4 +137,17 @@ fn as_json(report: &LoadReport) -> String {
         "lost": report.lost, "not_sent": report.not_sent, "late": report.late,
     });
     format!("{value}\n")
+}
+
+/// The token in a file, without the line break at its end.
+///
+/// # Errors
+/// When the file cannot be read, or holds none.
+fn token(path: &Path) -> Result<String, Diagnostics> {
+    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    let token = text.trim_end().to_owned();
+    match token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
+        true => Err(error(Code::INPUT, format!("'{}' holds no token of printable characters", path.display())).into()),
+        false => Ok(token),
+    }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
+use of_cli::quantity;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_driver::model::open_plan_for_rank;
 use of_driver::{Backends, CompileOptions, ModelOrPlan, Session, SessionOptions, count, error};
@@ -33,8 +34,8 @@ pub use restart::{check as check_restarts, started as job_started};
 
 use crate::arguments::{InputFiles, ModelFile};
 use crate::console::{Console, is_dash};
+use crate::exit;
 use crate::signed_plan::Signed;
-use crate::{exit, quantity};
 
 /// The time between two tries to join ranks of which one was lost meanwhile.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -7,10 +7,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use crate::arguments::{Color, MessageOptions};
+use crate::messages::{Color, MessageOptions};
 
-/// Starts logging.
-pub fn start(options: &MessageOptions) {
+/// Starts logging to what `stderr` makes.
+pub fn start<W: Write + 'static>(options: &MessageOptions, stderr: fn() -> W) {
     let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
         (_, 0) => LevelFilter::WARN,
@@ -29,7 +29,7 @@ pub fn start(options: &MessageOptions) {
     // The flags give the level of modules that RUST_LOG does not name.
     let filter = if filter.default_level().is_some() { filter } else { filter.with_default(level) };
     let detailed = options.verbose > 1;
-    let log = fmt::layer().with_writer(|| Stderr).with_ansi(color(options.color)).with_target(detailed).compact();
+    let log = fmt::layer().with_writer(stderr).with_ansi(color(options.color)).with_target(detailed).compact();
     // Errors would go to stderr, which is what failed.
     let log = log.log_internal_errors(false);
     let registry = registry().with(filter);
@@ -50,17 +50,5 @@ pub fn color(choice: Color) -> bool {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-    }
-}
-
-/// Stderr, where a line of progress makes room first.
-struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        crate::progress::suspend(|| io::stderr().write(bytes))
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
     }
 }

@@ -2,9 +2,14 @@
 
 use std::io::{IsTerminal, Write};
 use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
 
-/// Replaces the message of a panic. The exit code stays Rust's 101, which nothing else uses.
-pub fn install() {
+/// The program that reports panics.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Replaces the message of a panic of this program. The exit code stays Rust's 101, which nothing else uses.
+pub fn install(program: &'static str) {
+    PROGRAM.get_or_init(|| program);
     std::panic::set_hook(Box::new(report));
 }
 
@@ -14,8 +19,9 @@ fn report(info: &PanicHookInfo<'_>) {
     let what = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
     let what = what.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into());
     let args: Vec<String> = std::env::args().collect();
+    let program = PROGRAM.get().copied().unwrap_or("of-opt");
     let text = format!(
-        "of-opt {}: internal error: {what}{place}\n  this is a bug of of-opt, sorry; please report it with the model and this command:\n  {}\n",
+        "{program} {}: internal error: {what}{place}\n  this is a bug of {program}, sorry; please report it with the model and this command:\n  {}\n",
         env!("CARGO_PKG_VERSION"),
         args.join(" ")
     );
