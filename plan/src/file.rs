@@ -198,7 +198,8 @@ impl PlanFile {
         self.section(SectionKind::Code)
     }
 
-    /// The bytes of a weight, aligned for vectors; `None` when there is no such weight.
+    /// The bytes of a weight; `None` when there is no such weight. They are aligned for vectors, but for initial values of a plan in memory that
+    /// no task reads.
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
         let weight = self.plan.weights.get(index as usize)?;
         match &self.content {

@@ -7,6 +7,8 @@ use std::path::Path;
 
 #[cfg(not(target_family = "wasm"))]
 use memmap2::MmapOptions;
+#[cfg(not(target_family = "wasm"))]
+use of_files::MappedFile;
 
 use crate::pages::{Mmap, MmapMut};
 
@@ -33,14 +35,27 @@ pub fn zeroed_pages(len: usize) -> io::Result<MmapMut> {
 /// Read-only bytes that start at a page boundary.
 #[derive(Debug)]
 pub(crate) struct MappedBytes {
-    map: Mmap,
+    map: Map,
     /// A mapping cannot be empty, so empty input maps one byte.
     len: usize,
 }
 
+#[derive(Debug)]
+enum Map {
+    Memory(Mmap),
+    #[cfg(not(target_family = "wasm"))]
+    File(MappedFile),
+}
+
 impl From<Mmap> for MappedBytes {
     fn from(map: Mmap) -> Self {
-        Self { len: map.len(), map }
+        Self { len: map.len(), map: Map::Memory(map) }
+    }
+}
+
+impl AsRef<[u8]> for MappedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -83,7 +98,7 @@ impl MappedBytes {
         // this crate changes a file under a map. A foreign program that truncates or rewrites the file in place while
         // it is mapped breaks any mapped reader; that is the documented price of not copying the weights.
         let map = unsafe { options.map_copy_read_only(&file)? };
-        Ok(Self { len: map.len(), map })
+        Ok(Self { len: map.len(), map: Map::File(MappedFile::new(map)) })
     }
 
     /// Reads a file into page-aligned memory of this process.
@@ -109,10 +124,15 @@ impl MappedBytes {
     pub fn fill(len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
         let mut map = zeroed_pages(len)?;
         fill(&mut map[..len])?;
-        Ok(Self { map: map.make_read_only()?, len })
+        Ok(Self { map: Map::Memory(map.make_read_only()?), len })
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.map[..self.len]
+        let map: &[u8] = match &self.map {
+            Map::Memory(map) => map,
+            #[cfg(not(target_family = "wasm"))]
+            Map::File(map) => map,
+        };
+        &map[..self.len]
     }
 }
