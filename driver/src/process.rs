@@ -23,6 +23,11 @@ pub fn restart_peak() -> Option<u64> {
     Some(status_kib("VmRSS:")? * 1024)
 }
 
+/// Resident memory of this process, in bytes; `None` where the system does not report it.
+pub fn resident_bytes() -> Option<u64> {
+    Some(status_kib("VmRSS:")? * 1024)
+}
+
 /// The most bytes that this process had resident, since [`restart_peak`] if that was called.
 pub fn peak_bytes() -> Option<u64> {
     Some(status_kib("VmHWM:")? * 1024)

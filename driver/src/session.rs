@@ -60,14 +60,14 @@ impl<'s> SessionVariables<'s> {
     }
 
     /// The value of a variable, whole, on the rank that reports results: all ranks must ask for it, and those of other
-    /// processes get `None`. Waits for a run that is under way.
+    /// processes get `None`. It is lent as by [`SessionVariables::lend`].
     ///
     /// # Errors
     /// As [`SessionVariables::get`].
-    pub fn reported(self, name: &str) -> Result<Option<Tensor>, RunError> {
+    pub fn lend_reported(self, name: &str) -> Result<Option<Tensor>, RunError> {
         match self {
             SessionVariables::Rank(variables) => variables.get_on_first(name),
-            _ => self.get(name).map(Some),
+            _ => self.lend(name).map(Some),
         }
     }
 
@@ -80,6 +80,18 @@ impl<'s> SessionVariables<'s> {
             SessionVariables::One(variables) => variables.get(name),
             SessionVariables::Ranks(variables) => variables.get(name),
             SessionVariables::Rank(variables) => variables.get(name),
+        }
+    }
+
+    /// As [`SessionVariables::get`], without a copy where one session has the value whole: it stays in its place, and runs wait until the tensor
+    /// and its clones are dropped.
+    ///
+    /// # Errors
+    /// As [`SessionVariables::get`].
+    pub fn lend(self, name: &str) -> Result<Tensor, RunError> {
+        match self {
+            SessionVariables::One(variables) => variables.lend(name),
+            _ => self.get(name),
         }
     }
 

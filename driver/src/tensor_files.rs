@@ -93,6 +93,28 @@ pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, Diagnostics> {
     of_reference::from_runtime(v).map_err(|e| error(Code::RUN, e.to_string()).into())
 }
 
+/// A tensor that came out of a run, whose bytes both share.
+///
+/// # Errors
+/// When it contradicts its own type.
+pub fn shared_from_runtime(tensor: of_runtime::Tensor) -> Result<of_ir::Tensor, Diagnostics> {
+    struct Shared(of_runtime::AlignedBytes);
+    impl AsRef<[u8]> for Shared {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let (Some(dtype), true) = (dtype_of(tensor.dtype()), tensor.bytes().is_some()) else {
+        return Ok(match from_runtime(&tensor.into())? {
+            Value::Tensor(tensor) => tensor,
+            _ => return Err(error(Code::RUN, "a value is no tensor").into()),
+        });
+    };
+    let dims = tensor.dims().iter().map(|d| *d as usize).collect();
+    let bytes = of_ir::Blob::from_owner(Shared(tensor.into_bytes().unwrap_or_else(|| (&[][..]).into())));
+    of_ir::Tensor::from_bytes(dtype, dims, bytes).map_err(|e| error(Code::RUN, e.to_string()).into())
+}
+
 /// The type of a tensor; `None` for other values.
 pub fn type_of(value: &Value) -> Option<Type> {
     match value {

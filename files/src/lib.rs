@@ -1,8 +1,11 @@
-//! Atomic file replacement: a file appears completely or not at all.
+//! Files: atomic replacement, and maps whose memory can be given back.
 //!
-//! A file is written under a temporary name in the target's folder and renamed when it is complete. So a reader sees the
-//! old file or the new one, a mapped old file stays valid, and an error leaves no file behind. Durability after a power
-//! failure depends on the file system.
+//! A file appears completely or not at all. It is written under a temporary name in the target's folder and
+//! renamed when it is complete. So a reader sees the old file or the new one, a mapped old file stays valid, and an error leaves no file
+//! behind. Durability after a power failure depends on the file system.
+
+#[cfg(not(target_family = "wasm"))]
+mod mapped;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,6 +14,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(not(target_family = "wasm"))]
+pub use mapped::{MappedFile, release};
+
+/// Does nothing: there are no maps of files.
+#[cfg(target_family = "wasm")]
+pub fn release(_bytes: &[u8]) {}
 
 /// Temporary files of this process.
 static PARTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());

@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use of_files::MappedFile;
+
 /// Shared immutable bytes. Cloning and slicing never copy.
 #[derive(Clone)]
 pub struct Blob {
@@ -38,7 +40,7 @@ impl Blob {
         // SAFETY: the map is private and read-only. Another process that truncates the file while it is mapped makes
         // reads fault; that is the contract of every tool that maps its inputs, and README says so.
         #[allow(unsafe_code, reason = "mapping a file cannot be done without")]
-        let map = unsafe { memmap2::Mmap::map(&file)? };
+        let map = MappedFile::new(unsafe { memmap2::Mmap::map(&file)? });
         let range = 0..map.len();
         Ok(Blob { owner: Arc::new(map), range })
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::checksum::{Checksum, checksum};
 use crate::format::{VALUE_ALIGN, align_up};
+use crate::mapped_bytes::MappedBytes;
 
 /// Bytes and their offset in a section. They are copied only when the file is written.
 #[derive(Clone)]
@@ -55,9 +56,23 @@ impl<'a> Blobs<'a> {
         }
         alike.push(self.all.len());
         let offset = align_up(self.all.last().map_or(0, Blob::end), VALUE_ALIGN);
-        self.all.push(Blob::new(offset, bytes));
+        self.all.push(match zeros(bytes.as_ref()) {
+            Some(pages) => Blob::new(offset, pages),
+            None => Blob::new(offset, bytes),
+        });
         offset
     }
+}
+
+/// Zeros from this size on take no memory.
+const ZEROS_FROM: usize = 1 << 20;
+
+/// Pages that were never written, which take no memory, in place of many zeros: gradients by scattering begin with such constants.
+fn zeros(bytes: &[u8]) -> Option<MappedBytes> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let all_zero = bytes.len() >= ZEROS_FROM && bytes.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()]);
+    // Without memory for it, the bytes stay as they are.
+    if all_zero { MappedBytes::fill(bytes.len(), |_| Ok(())).ok() } else { None }
 }
 
 impl<'a> Deref for Blobs<'a> {

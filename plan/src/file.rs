@@ -208,7 +208,8 @@ impl PlanFile {
         self.section(SectionKind::Code)
     }
 
-    /// The bytes of a weight, aligned for vectors; `None` when there is no such weight.
+    /// The bytes of a weight; `None` when there is no such weight. They are aligned for vectors, but for initial values of a plan in memory that
+    /// no task reads.
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
         if let Some(shared) = self.shared.weight(index) {
             return Some(shared);
@@ -223,17 +224,12 @@ impl PlanFile {
     /// Reads weights that equal those of `others` from them from now on, and gives back the memory of its own. Only weights that are
     /// mapped from a file are shared; others stay as they are.
     pub fn share_weights(&mut self, others: &[Arc<PlanFile>]) {
-        let Content::Map(map, sections) = &self.content else { return };
-        let Some(section) = sections.iter().find(|s| s.kind == SectionKind::Weights).filter(|_| map.is_file()) else {
+        if !matches!(&self.content, Content::Map(map, _) if map.is_file()) {
             return;
-        };
-        let shared = SharedWeights::find(self, others);
-        for index in shared.indices() {
-            let weight = &self.plan.weights[index as usize];
-            if let Some(range) = byte_range(section.offset.saturating_add(weight.offset), weight.len) {
-                map.forget(range);
-            }
         }
+        let shared = SharedWeights::find(self, others);
+        // Nothing is shared yet, so that these are the plan's own.
+        shared.indices().filter_map(|index| self.weight(index)).for_each(of_files::release);
         self.shared = shared;
     }
 

@@ -77,7 +77,9 @@ pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, OPEN, block, coords, holds, partial_kind, slices};
 pub use mapped_bytes::zeroed_pages;
 pub use mesh::{MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, parts};
+pub use of_files::release;
 pub use phases::{Phase, ScheduleLoop};
+pub use rank_part::weights_of;
 pub use rates::Rates;
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,

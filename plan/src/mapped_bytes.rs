@@ -3,23 +3,18 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
 
 #[cfg(not(target_family = "wasm"))]
 use memmap2::MmapOptions;
-#[cfg(target_os = "linux")]
-use memmap2::UncheckedAdvice;
+#[cfg(not(target_family = "wasm"))]
+use of_files::MappedFile;
 
 use crate::pages::{Mmap, MmapMut};
 
 /// Memory of this size or more asks the system for huge pages: twice a huge page of x86-64.
 #[cfg(target_os = "linux")]
 const HUGE_PAGES_FROM: usize = 4 << 20;
-
-/// A page of the processors that plans run on, or a multiple of it.
-#[cfg(target_os = "linux")]
-const PAGE: usize = 1 << 16;
 
 /// `len` zeroed bytes, at least one, that start at a page boundary. Large ones use huge pages where the system
 /// has them: reading weights from small pages takes 1.5 times as long, and half of the time of packing weights goes to
@@ -40,16 +35,27 @@ pub fn zeroed_pages(len: usize) -> io::Result<MmapMut> {
 /// Read-only bytes that start at a page boundary.
 #[derive(Debug)]
 pub(crate) struct MappedBytes {
-    map: Mmap,
+    map: Map,
     /// A mapping cannot be empty, so empty input maps one byte.
     len: usize,
-    /// Whether the bytes are those of a file, from which the system reads them again where it needs to.
-    is_file: bool,
+}
+
+#[derive(Debug)]
+enum Map {
+    Memory(Mmap),
+    #[cfg(not(target_family = "wasm"))]
+    File(MappedFile),
 }
 
 impl From<Mmap> for MappedBytes {
     fn from(map: Mmap) -> Self {
-        Self { len: map.len(), map, is_file: false }
+        Self { len: map.len(), map: Map::Memory(map) }
+    }
+}
+
+impl AsRef<[u8]> for MappedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -92,7 +98,7 @@ impl MappedBytes {
         // this crate changes a file under a map. A foreign program that truncates or rewrites the file in place while
         // it is mapped breaks any mapped reader; that is the documented price of not copying the weights.
         let map = unsafe { options.map_copy_read_only(&file)? };
-        Ok(Self { len: map.len(), map, is_file: true })
+        Ok(Self { len: map.len(), map: Map::File(MappedFile::new(map)) })
     }
 
     /// Reads a file into page-aligned memory of this process.
@@ -118,32 +124,20 @@ impl MappedBytes {
     pub fn fill(len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
         let mut map = zeroed_pages(len)?;
         fill(&mut map[..len])?;
-        Ok(Self { map: map.make_read_only()?, len, is_file: false })
+        Ok(Self { map: Map::Memory(map.make_read_only()?), len })
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.map[..self.len]
+        let map: &[u8] = match &self.map {
+            Map::Memory(map) => map,
+            #[cfg(not(target_family = "wasm"))]
+            Map::File(map) => map,
+        };
+        &map[..self.len]
     }
 
     /// Whether the bytes are mapped from a file.
     pub fn is_file(&self) -> bool {
-        self.is_file
+        !matches!(self.map, Map::Memory(_))
     }
-
-    /// Gives back the memory of the whole pages in a range of a mapped file. They are read again if they are needed.
-    #[cfg(target_os = "linux")]
-    pub fn forget(&self, range: Range<usize>) {
-        let start = range.start.next_multiple_of(PAGE);
-        let end = range.end.min(self.len) / PAGE * PAGE;
-        if !self.is_file || start >= end {
-            return;
-        }
-        // SAFETY: the map is private and read-only, so that its pages hold the bytes of the file, as long as no foreign program
-        // changes it: see `map`. A failure leaves the pages where they are.
-        let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
-    }
-
-    /// The system keeps what it needs.
-    #[cfg(not(target_os = "linux"))]
-    pub fn forget(&self, _: Range<usize>) {}
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use crate::PlanBuilder;
 use crate::blobs::Blob;
 use crate::checksum::{Checksum, checksum};
 use crate::format::{SectionKind, VALUE_ALIGN, align_up};
 use crate::mapped_bytes::{MappedBytes, zeroed_pages};
+use crate::rank_part::{initial_weight, weights_of};
 use crate::write::{end, sections_checksum, sections_len, stream};
+use crate::{Plan, PlanBuilder};
 
 /// Bytes that one worker copies at a time.
 const COPIED: usize = 1 << 20;
@@ -25,7 +26,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Those of a builder. Kernels and payloads are copied, and weights that are not aligned.
+    /// Those of a builder. Kernels and payloads are copied, and weights that are not aligned, but for initial values of variables.
     pub fn of(builder: &PlanBuilder<'static>) -> io::Result<Parts> {
         let packed = |blobs: &[Blob<'_>]| {
             MappedBytes::fill(end(blobs) as usize, |to| {
@@ -38,7 +39,7 @@ impl Parts {
         Ok(Parts {
             structure: builder.plan().encode_to_vec(),
             code: packed(&builder.code)?,
-            weights: aligned(&builder.weights)?,
+            weights: aligned(&builder.weights, &are_aligned(builder.plan(), &builder.weights))?,
             payload: packed(&builder.payload)?,
         })
     }
@@ -107,7 +108,7 @@ impl AsRef<[u8]> for Shared {
 fn copy_all(copies: Vec<(&mut [u8], &[u8])>) {
     rayon::scope(|workers| {
         for (to, from) in copies {
-            workers.spawn(move |_| to[..from.len()].copy_from_slice(from));
+            workers.spawn(move |_| copy(to, from));
         }
     });
 }
@@ -115,13 +116,38 @@ fn copy_all(copies: Vec<(&mut [u8], &[u8])>) {
 /// Copies bytes to the beginnings of slices.
 #[cfg(not(feature = "parallel"))]
 fn copy_all(copies: Vec<(&mut [u8], &[u8])>) {
-    copies.into_iter().for_each(|(to, from)| to[..from.len()].copy_from_slice(from));
+    copies.into_iter().for_each(|(to, from)| copy(to, from));
 }
 
-/// The same blobs, at addresses that are multiples of the alignment of values.
-fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
-    let is_aligned = |blob: &&Blob<'_>| (blob.bytes().as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize);
-    let others: Vec<&Blob<'_>> = blobs.iter().filter(|blob| !is_aligned(blob)).collect();
+/// Copies bytes, which are not needed any more where they were.
+fn copy(to: &mut [u8], from: &[u8]) {
+    to[..from.len()].copy_from_slice(from);
+    of_files::release(from);
+}
+
+/// Which blobs must be aligned: all but those of which variables alone have values. These are copied from where they are.
+fn are_aligned(plan: &Plan, blobs: &[Blob<'_>]) -> Vec<bool> {
+    let blob_of = |weight: u32| {
+        let offset = plan.weights.get(weight as usize)?.offset;
+        blobs.partition_point(|blob| blob.offset <= offset).checked_sub(1)
+    };
+    let mut aligned = vec![true; blobs.len()];
+    let variables = plan.programs.iter().flat_map(|program| &program.variables);
+    variables.filter_map(initial_weight).filter_map(blob_of).for_each(|blob| aligned[blob] = false);
+    let in_tasks = plan.programs.iter().flat_map(|program| &program.tasks).flat_map(weights_of);
+    // A rank may have another weight wherever its program has one.
+    let of_ranks = plan.meshes.iter().flat_map(|mesh| &mesh.ranks).flat_map(|rank| &rank.weight_overrides);
+    let read = in_tasks.chain(of_ranks.map(|entry| entry.replacement));
+    read.filter_map(blob_of).for_each(|blob| aligned[blob] = true);
+    aligned
+}
+
+/// The same blobs. Those of which `must` says so are at addresses that are multiples of the alignment of values.
+fn aligned(blobs: &[Blob<'static>], must: &[bool]) -> io::Result<Vec<Blob<'static>>> {
+    let is_aligned = |blob: &Blob<'_>| (blob.bytes().as_ptr() as usize).is_multiple_of(VALUE_ALIGN as usize);
+    let is_copied: Vec<bool> = blobs.iter().zip(must).map(|(blob, must)| *must && !is_aligned(blob)).collect();
+    let others: Vec<&Blob<'_>> =
+        blobs.iter().zip(&is_copied).filter(|(_, copied)| **copied).map(|(blob, _)| blob).collect();
     let room = |blob: &Blob<'_>| align_up(blob.bytes().len() as u64, VALUE_ALIGN) as usize;
     let mut memory = zeroed_pages(others.iter().map(|blob| room(blob)).sum())?;
     let mut rest = &mut memory[..];
@@ -133,13 +159,13 @@ fn aligned(blobs: &[Blob<'static>]) -> io::Result<Vec<Blob<'static>>> {
     }
     copy_all(copies);
     let (memory, mut at) = (Arc::new(MappedBytes::from(memory.make_read_only()?)), 0);
-    let place = |blob: &Blob<'static>| {
-        if is_aligned(&blob) {
+    let place = |(blob, is_copied): (&Blob<'static>, &bool)| {
+        if !is_copied {
             return blob.clone();
         }
         let start = at;
         at += room(blob);
         Blob::new(blob.offset, Shared(Arc::clone(&memory), start..start + blob.bytes().len()))
     };
-    Ok(blobs.iter().map(place).collect())
+    Ok(blobs.iter().zip(&is_copied).map(place).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Arg, ArgSource, Exec, Initial, Plan, Task};
+use crate::{Arg, ArgSource, Exec, Initial, Plan, Task, Variable};
 
 /// The weights that a rank reads in any mesh of a plan: those of its programs, and the initial values of its variables.
 pub(crate) fn weights(plan: &Plan, rank: usize) -> BTreeSet<u32> {
@@ -15,15 +15,8 @@ pub(crate) fn weights(plan: &Plan, rank: usize) -> BTreeSet<u32> {
         let (mut seen, mut open) = (BTreeSet::new(), vec![own.program]);
         while let Some(number) = open.pop() {
             let Some(program) = plan.programs.get(number as usize).filter(|_| seen.insert(number)) else { continue };
-            let read = program.tasks.iter().flat_map(args).filter_map(|arg| match arg.source {
-                Some(ArgSource::Weight(weight)) => Some(own_of(weight)),
-                _ => None,
-            });
-            out.extend(read);
-            out.extend(program.variables.iter().filter_map(|variable| match variable.initial {
-                Some(Initial::Weight(weight)) => Some(own_of(weight)),
-                _ => None,
-            }));
+            out.extend(program.tasks.iter().flat_map(weights_of).map(own_of));
+            out.extend(program.variables.iter().filter_map(initial_weight).map(own_of));
             for task in &program.tasks {
                 if let Some(Exec::Control(exec)) = &task.exec {
                     open.extend(exec.bodies.iter().map(|body| body.program));
@@ -32,6 +25,22 @@ pub(crate) fn weights(plan: &Plan, rank: usize) -> BTreeSet<u32> {
         }
     }
     out
+}
+
+/// The weights that a task reads.
+pub fn weights_of(task: &Task) -> impl Iterator<Item = u32> {
+    args(task).into_iter().filter_map(|arg| match arg.source {
+        Some(ArgSource::Weight(weight)) => Some(weight),
+        _ => None,
+    })
+}
+
+/// The weight that is the initial value of a variable.
+pub(crate) fn initial_weight(variable: &Variable) -> Option<u32> {
+    match variable.initial {
+        Some(Initial::Weight(weight)) => Some(weight),
+        _ => None,
+    }
 }
 
 fn args(task: &Task) -> Vec<&Arg> {

@@ -113,6 +113,7 @@ impl<W: Write> SectionWriter<'_, W> {
             hasher.update(bytes);
             self.out.write_all(bytes)?;
             self.position += bytes.len() as u64;
+            of_files::release(bytes);
         }
         let leaves = hasher.leaves();
         self.sections.push(Section { kind, offset, len, checksum: root(&leaves) });

@@ -8,8 +8,8 @@ use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};
 use crate::frozen_variables::Shadow;
-use crate::sync::{Mutex, MutexGuard, lock};
-use crate::{FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+use crate::{AlignedBytes, ExternalBytes, FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
 
 /// The values of the variables of a plan's programs. Sessions of programs that have equal variables can share them: a run has
 /// them for itself, so runs of such sessions follow one another.
@@ -23,6 +23,8 @@ pub struct Variables {
     /// The order in which a run updates them; those that it does not update come last.
     update_order: Arc<[usize]>,
     state: Mutex<State>,
+    /// Wakes who waits until no value is lent.
+    returned: Condvar,
     /// Frozen values that are in use.
     frozen: Mutex<Vec<Weak<FrozenVariables>>>,
     /// Whether there are any.
@@ -36,6 +38,8 @@ pub struct Variables {
 struct State {
     /// Which variables have a value.
     set: Vec<bool>,
+    /// How many values are lent.
+    lent: usize,
     /// Variables that a run began to update and did not end; their values may be mixed from two steps.
     torn: Vec<bool>,
 }
@@ -68,7 +72,7 @@ impl Variables {
         // A plan that was verified never fails here.
         let (buffers, initial) = bound.ok_or_else(|| SessionError::Variables("they do not fit their memory".into()))?;
         let count = buffers.len();
-        let state = Mutex::new(State { set: vec![false; count], torn: vec![false; count] });
+        let state = Mutex::new(State { set: vec![false; count], lent: 0, torn: vec![false; count] });
         let mut update_order: Vec<usize> =
             program.tasks.iter().flat_map(|task| program.variables_written(task)).collect();
         let fixed: Vec<usize> = (0..count).filter(|index| !update_order.contains(index)).collect();
@@ -80,6 +84,7 @@ impl Variables {
             initial,
             update_order: update_order.into(),
             state,
+            returned: Condvar::new(),
             frozen: Mutex::default(),
             any_frozen: AtomicBool::new(false),
             shadows: Arc::default(),
@@ -106,6 +111,32 @@ impl Variables {
         tensor.map_err(|error| RunError::Variable { name: name.into(), problem: error.to_string() })
     }
 
+    /// The value of a variable, which stays in its place: it is not copied. Waits for a run that is under way. Until the tensor and its clones
+    /// are dropped, runs and other changes of the variables wait, so the thread that has it must not begin one.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it has no value.
+    pub fn lend(self: &Arc<Self>, name: &str) -> Result<Tensor, RunError> {
+        let index = self.index(name)?;
+        let mut state = lock(&self.state);
+        self.check(&state, index)?;
+        state.lent += 1;
+        drop(state);
+        let bytes = AlignedBytes::external(Box::new(Lent { variables: Arc::clone(self), index }));
+        let Variable { dims, .. } = &self.list[index];
+        let tensor = Tensor::new(self.list[index].dtype(), dims.as_slice(), bytes);
+        tensor.map_err(|error| RunError::Variable { name: name.into(), problem: error.to_string() })
+    }
+
+    /// The state, once no value is lent.
+    fn lock_for_update(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        while state.lent > 0 {
+            state = wait(&self.returned, state);
+        }
+        state
+    }
+
     /// Sets the value of a variable. Waits for a run that is under way.
     ///
     /// # Errors
@@ -118,7 +149,7 @@ impl Variables {
             let problem = format!("is {}{:?} and cannot be set to {given}", variable.dtype(), variable.dims);
             return Err(RunError::Variable { name: name.into(), problem });
         }
-        let mut state = lock(&self.state);
+        let mut state = self.lock_for_update();
         self.before_update(&[index]);
         match (value.bytes(), self.buffers[index].bytes_mut(0)) {
             (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
@@ -142,7 +173,7 @@ impl Variables {
 
     /// Sets the bytes of a variable, which [`Variables::copy_to`] gave.
     pub(crate) fn restore(&self, index: usize, from: &[u8]) -> Result<(), RunError> {
-        let mut state = lock(&self.state);
+        let mut state = self.lock_for_update();
         self.before_update(&[index]);
         match self.buffers[index].bytes_mut(0) {
             Some(to) if to.len() == from.len() => to.copy_from_slice(from),
@@ -209,12 +240,16 @@ impl Variables {
 
     /// Gives every variable its initial value; those without one have none afterwards.
     pub fn reset(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.lock_for_update();
         self.before_update(&self.update_order);
         for (index, variable) in self.list.iter().enumerate() {
             let Some(to) = self.buffers[index].bytes_mut(0) else { continue };
             match &self.initial[index] {
-                Some(from) => to.copy_from_slice(from.bytes(0)),
+                Some(from) => {
+                    to.copy_from_slice(from.bytes(0));
+                    // It is not read again, but for another reset.
+                    of_plan::release(from.bytes(0));
+                }
                 None => to.fill(0),
             }
             (state.set[index], state.torn[index]) = (variable.initial.is_some(), false);
@@ -228,7 +263,7 @@ impl Variables {
 
     /// Begins a run that reads some variables; the lock is the run's.
     pub(crate) fn begin(&self, reads: &[usize]) -> Result<Run<'_>, RunError> {
-        let state = lock(&self.state);
+        let state = self.lock_for_update();
         reads.iter().try_for_each(|&index| self.check(&state, index))?;
         Ok(Run(state))
     }
@@ -254,6 +289,30 @@ impl Variables {
             (true, true) => "is lost, because a run failed while it updated the variables: set it again, or reset all",
         };
         Err(RunError::Variable { name: self.list[index].name.clone(), problem: problem.into() })
+    }
+}
+
+/// A value that is read in its place.
+struct Lent {
+    variables: Arc<Variables>,
+    index: usize,
+}
+
+impl ExternalBytes for Lent {
+    fn bytes(&self) -> &[u8] {
+        // Who changes it has waited for this value, or will.
+        self.variables.buffers[self.index].bytes(0)
+    }
+
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        lock(&self.variables.state).lent -= 1;
+        self.variables.returned.notify_all();
     }
 }
 

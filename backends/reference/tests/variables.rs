@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::{CompileOptions, Target, compile, rewrite};
-use of_ir::{Attr, Func, Tensor, text};
+use of_ir::{Attr, Blob, DType, Func, Tensor, text};
 use of_ops::sample::Rng;
 use of_ops::training::{CARRIED, INITIAL_VALUES, VARIABLES, variables};
 use of_ops::{Value, interpret};
@@ -297,6 +297,41 @@ fn index(i: i64) -> of_runtime::Value {
 }
 
 #[test]
+fn runs_wait_until_lent_values_are_returned() {
+    let mut session = Session::new(plan(&[("main", &counter())]), 0, options(), &[Arc::new(Reference)]).unwrap();
+    let variables = Arc::clone(session.variables().unwrap());
+    assert!(variables.lend("v").unwrap_err().to_string().contains("variable `v` has no value"));
+    variables.set("v", &tensor(&[5.0; 4])).unwrap();
+    let changes: [&(dyn Fn(&mut Session) + Sync); 3] = [
+        &|session| drop(session.run(vec![tensor(&[1.0; 4]).into(), index(0)]).unwrap()),
+        &|session| session.variables().unwrap().set("v", &tensor(&[5.0; 4])).unwrap(),
+        &|session| session.variables().unwrap().reset(),
+    ];
+    for (change, before) in changes.into_iter().zip([5.0, 6.0, 5.0]) {
+        let (lent, again) = (variables.lend("v").unwrap(), variables.lend("v").unwrap());
+        // They are in one place, and a clone that is written to is in another.
+        assert_eq!(lent.bytes().unwrap().as_ptr(), again.bytes().unwrap().as_ptr());
+        let mut own = lent.clone();
+        own.bytes_mut().unwrap().fill(0);
+        let (begin, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                begin.send(()).unwrap();
+                change(&mut session);
+            });
+            begun.recv().unwrap();
+            drop(again);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!changing.is_finished());
+            assert_eq!(lent.to_elements::<f32>().unwrap(), [before; 4]);
+            drop(lent);
+            changing.join().unwrap();
+        });
+    }
+    assert!(variables.lend("v").is_err(), "it has no value after the reset");
+}
+
+#[test]
 fn frozen_values_stay_while_runs_update_the_variables() {
     let mut session = Session::new(plan(&[("main", &counter())]), 0, options(), &[Arc::new(Reference)]).unwrap();
     let variables = Arc::clone(session.variables().unwrap());
@@ -390,6 +425,76 @@ fn values_are_set_reset_and_lost() {
     func.attrs.set(INITIAL_VALUES, Attr::Array(vec![Attr::Int(0)]));
     let session = Session::new(plan(&[("main", &func)]), 0, options(), &[Arc::new(Reference)]).unwrap();
     assert_eq!(session.variables().unwrap().get("v").unwrap(), tensor(&[0.0; 4]));
+}
+
+/// Checks that little of the map that has these bytes is in memory.
+fn assert_takes_no_memory(bytes: &[u8]) {
+    if cfg!(not(target_os = "linux")) {
+        return;
+    }
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let range = |line: &str| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+    };
+    let is_own = |line: &&str| range(line).is_some_and(|range| range.contains(&(bytes.as_ptr() as usize)));
+    let own = maps.lines().skip_while(|line| !is_own(line)).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let resident: usize = own.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(resident * 1024 < bytes.len() / 8, "{resident} KiB of {}", bytes.len() / 1024);
+}
+
+#[test]
+fn initial_values_in_a_mapped_file_take_no_memory() {
+    // They are not aligned in the file, as those of models are not.
+    const LEN: usize = 1 << 20;
+    let values: Vec<f32> = (0..LEN).map(|i| i as f32).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model");
+    let bytes: Vec<u8> = [7, 7].into_iter().chain(values.iter().flat_map(|x| x.to_le_bytes())).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let file = Blob::map(&path).unwrap();
+    let initial = Tensor::from_bytes(DType::F32, vec![LEN], file.slice(2..2 + 4 * LEN).unwrap()).unwrap();
+    let text = format!(
+        r"func @main(%v: tensor<{LEN}xf32>) -> (tensor<{LEN}xf32>) {{
+  %y = of.add %v, %v : (tensor<{LEN}xf32>, tensor<{LEN}xf32>) -> tensor<{LEN}xf32>
+  of.return %y : (tensor<{LEN}xf32>) -> ()
+}}"
+    );
+    let mut func = function(&text, &[0]);
+    func.attrs.set(INITIAL_VALUES, Attr::Array(vec![Attr::Tensor(initial)]));
+    let plan = plan(&[("main", &func)]);
+    let weight = plan.weight(0).unwrap();
+    assert_eq!(weight.as_ptr(), file[2..].as_ptr(), "it is copied");
+    let mut session = Session::new(Arc::clone(&plan), 0, options(), &[Arc::new(Reference)]).unwrap();
+    assert_takes_no_memory(&file);
+    session.run(Vec::new()).unwrap();
+    let variables = session.variables().unwrap();
+    let doubled: Vec<f32> = values.iter().map(|x| 2.0 * x).collect();
+    assert!(variables.get("v").unwrap().to_elements::<f32>().unwrap() == doubled);
+    variables.reset();
+    assert!(variables.get("v").unwrap().to_elements::<f32>().unwrap() == values);
+    assert!(file[..] == bytes);
+}
+
+#[test]
+fn many_zeros_of_a_plan_take_no_memory() {
+    const LEN: usize = 1 << 22;
+    let zeros = Tensor::from_slice(&[LEN], &vec![0f32; LEN]).unwrap();
+    let mut func = function(
+        &format!(
+            r"func @main(%v: tensor<{LEN}xf32>) -> (tensor<{LEN}xf32>) {{
+  %y = of.exp %v : (tensor<{LEN}xf32>) -> tensor<{LEN}xf32>
+  of.return %y : (tensor<{LEN}xf32>) -> ()
+}}"
+        ),
+        &[0],
+    );
+    func.attrs.set(INITIAL_VALUES, Attr::Array(vec![Attr::Tensor(zeros)]));
+    let plan = plan(&[("main", &func)]);
+    let weight = plan.weight(0).unwrap();
+    assert!(weight.len() == 4 * LEN && weight.iter().all(|b| *b == 0));
+    assert_takes_no_memory(weight);
+    assert!(PlanFile::from_bytes(&plan.bytes()).unwrap().weight(0).unwrap() == weight);
 }
 
 #[test]

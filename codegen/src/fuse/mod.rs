@@ -650,12 +650,16 @@ impl Fuser<'_> {
         results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
     }
 
-    /// Groups in dependency order: depth first from the last, which keeps lifetimes short.
+    /// Groups in dependency order: depth first, which keeps lifetimes short, from the one whose last op comes first. The first op says less:
+    /// the update of a parameter may begin with an op on its state, which nothing precedes.
     fn sorted(self) -> Vec<Group> {
         let n = self.groups.len();
         let mut state = vec![0u8; n];
         let mut out = Vec::with_capacity(n);
-        for root in 0..n {
+        let last = |group: &Group| group.ops.iter().map(|op| self.position[op]).max();
+        let mut roots: Vec<(Option<usize>, usize)> = self.groups.iter().map(last).zip(0..).collect();
+        roots.sort_unstable();
+        for (_, root) in roots {
             let mut stack = vec![(root, false)];
             while let Some((g, done)) = stack.pop() {
                 if done {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, BaseStorage, LoraSpec, add_adapters};
-use of_ir::Module;
+use of_ir::{Module, Tensor};
 
 use super::patterns::any_matches;
 use super::{Trainer, snapshot};
@@ -52,11 +52,19 @@ impl Trainer {
     /// # Errors
     /// When there are no adapters, or a step failed.
     pub fn merged_model(&self) -> Result<Module, Diagnostics> {
+        self.merged_with(|name| self.evaluated(name))
+    }
+
+    /// As [`Trainer::merged_model`], of these values of parameters.
+    pub(super) fn merged_with(
+        &self,
+        value: impl Fn(&str) -> Result<Tensor, Diagnostics>,
+    ) -> Result<Module, Diagnostics> {
         let lora = self.lora.as_ref().ok_or_else(|| error(Code::INPUT, "the training has no adapters to merge"))?;
         let mut module = self.base.clone();
         self.set_parameters(&mut module, |name| match self.adapters.iter().find(|adapter| adapter.weight == name) {
-            Some(adapter) => adapter.merged(&self.evaluated(&adapter.a)?, &self.evaluated(&adapter.b)?, lora.scale()),
-            None => self.evaluated(name),
+            Some(adapter) => adapter.merged(&value(&adapter.a)?, &value(&adapter.b)?, lora.scale()),
+            None => value(name),
         })?;
         Ok(module)
     }

@@ -14,6 +14,7 @@ mod events;
 mod example;
 mod idx;
 mod lazy;
+mod memory;
 mod mixup;
 mod order;
 mod parquet_file;
@@ -37,6 +38,7 @@ pub use augmentation::{Augmentation, Draw};
 pub use batches::Batches;
 pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
+pub use memory::{ExpectedMemory, PlannedMemory};
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, TrainingSpec, prune, training};
@@ -410,6 +412,28 @@ impl Trainer {
         Ok(module)
     }
 
+    /// Passes the model with the parameters as they are now to `take`. They stay in their places: nothing is copied on one rank. With `merged` it
+    /// is [`Trainer::merged_model`].
+    ///
+    /// # Errors
+    /// When a parameter has no value, because a step failed, and what `take` returns.
+    pub fn lend_model<T>(
+        &self,
+        merged: bool,
+        take: impl FnOnce(&Module) -> Result<T, Diagnostics>,
+    ) -> Result<T, Diagnostics> {
+        let lent = |name: &str| {
+            let value = self.variables()?.lend(self.variable_of(name)).map_err(|e| run_error(&e))?;
+            tensor_files::shared_from_runtime(value)
+        };
+        if merged {
+            return take(&self.merged_with(lent)?);
+        }
+        let mut module = self.model.clone();
+        self.set_parameters(&mut module, lent)?;
+        take(&module)
+    }
+
     /// Sets the parameters of a model to values by their names.
     fn set_parameters(
         &self,
@@ -436,8 +460,13 @@ impl Trainer {
 
     /// The value of a parameter that evaluation uses.
     fn evaluated(&self, name: &str) -> Result<Tensor, Diagnostics> {
+        self.parameter(self.variable_of(name))
+    }
+
+    /// The variable that has the value of a parameter that evaluation uses.
+    fn variable_of<'s>(&'s self, name: &'s str) -> &'s str {
         let known = self.parameters.iter().find(|parameter| parameter.name == name);
-        self.parameter(known.map_or(name, |parameter| &parameter.evaluated))
+        known.map_or(name, |parameter| &parameter.evaluated)
     }
 
     /// The value of a variable: a parameter, or a state of the optimizer.
@@ -547,7 +576,7 @@ impl Trainer {
         let variables = self.sessions.variables()?;
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
-            let value = variables.reported(&parameter.evaluated).map_err(|e| run_error(&e))?;
+            let value = variables.lend_reported(&parameter.evaluated).map_err(|e| run_error(&e))?;
             values.extend(value.map(|value| (parameter.name.clone(), value)));
         }
         if self.reports() { snapshot::write_tensors(path, &values, progress.fields()) } else { Ok(()) }

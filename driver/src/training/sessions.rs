@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics};
-use of_plan::PlanFile;
+use of_plan::{Plan, PlanFile, Program};
 use of_runtime::{RankVariables, TaskTiming, Transport, Value, Variables};
 
 use crate::backends::Backends;
@@ -23,6 +23,8 @@ pub(super) struct Sessions {
     steps: Option<Session>,
     /// By the number of samples.
     evaluations: Vec<(usize, of_runtime::Session)>,
+    /// The plan of evaluations, and the number of the first.
+    evaluation_plan: (Arc<PlanFile>, usize),
     /// The variables of evaluations that do not share those of the steps.
     copies: Option<Arc<Variables>>,
 }
@@ -38,7 +40,7 @@ impl Sessions {
         let steps = Session::for_program(Arc::clone(plan), 0, options, backends)?;
         let Some(SessionVariables::One(shared)) = steps.variables() else { return Err(no_variables()) };
         let evaluations = evaluations(plan, 1, sizes, options, backends, shared)?;
-        Ok(Sessions { steps: Some(steps), evaluations, copies: None })
+        Ok(Sessions { steps: Some(steps), evaluations, evaluation_plan: (Arc::clone(plan), 1), copies: None })
     }
 
     /// Sessions of a plan for a mesh, and of a plan with evaluations of so many samples.
@@ -54,7 +56,12 @@ impl Sessions {
         let first = program_session(Arc::clone(evaluation), 0, options, backends)?;
         let copies = Arc::clone(first.variables().ok_or_else(no_variables)?);
         let evaluations = evaluations(evaluation, 0, sizes, options, backends, &copies)?;
-        Ok(Sessions { steps: Some(steps), evaluations, copies: Some(copies) })
+        Ok(Sessions {
+            steps: Some(steps),
+            evaluations,
+            evaluation_plan: (Arc::clone(evaluation), 0),
+            copies: Some(copies),
+        })
     }
 
     /// Ends the session of steps, and opens one with the ranks that `join` finds. Its variables have their initial values.
@@ -81,6 +88,12 @@ impl Sessions {
             SessionVariables::Rank(variables) => Some(variables),
             _ => None,
         }
+    }
+
+    /// The programs of evaluations, and their plan.
+    pub fn evaluation_programs(&self) -> (&Plan, &[Program]) {
+        let (plan, first) = (self.evaluation_plan.0.plan(), self.evaluation_plan.1);
+        (plan, plan.programs.get(first..first + self.evaluations.len()).unwrap_or_default())
     }
 
     /// Whether this process reports results: of ranks that are processes, the first one does.

@@ -264,6 +264,39 @@ fn trained_model_gives_what_was_evaluated() {
 }
 
 #[test]
+fn lent_models_and_written_parameters_are_the_trained_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let loss = Loss::named("cross-entropy").unwrap();
+    let (.., folder) = data(dir.path(), loss);
+    // Averages are what evaluation uses, so that they are what is lent.
+    let options = TrainOptions { batch: 10, average: Some(0.5), ..options("adam", &Hyperparameters::default(), loss) };
+    let module = model(5, loss);
+    let data = dataset(&folder, &module, &options);
+    let mut t = trainer(module, &options, &[]);
+    let batch: Vec<usize> = (0..10).collect();
+    for _ in 0..3 {
+        t.step(data.batch(&batch).unwrap(), 0.02).unwrap();
+        let exported = |module: &Module| of_onnx::export_bytes(module, &of_onnx::ExportOptions::default()).unwrap();
+        let copied = exported(&t.trained_model().unwrap());
+        let path = dir.path().join("trained.onnx");
+        let write = |module: &Module| Ok(of_onnx::export_file(&path, module, &of_onnx::ExportOptions::default())?);
+        t.lend_model(false, write).unwrap();
+        assert!(std::fs::read(&path).unwrap() == copied);
+        let refused = t.lend_model(false, |_| Err::<(), _>(Diagnostics::default()));
+        assert!(refused.is_err());
+        let (parameters, progress) = (dir.path().join("p.safetensors"), Progress::default());
+        t.write_parameters(&parameters, progress).unwrap();
+        let bytes = std::fs::read(&parameters).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.len(), t.parameters().len());
+        for parameter in t.parameters() {
+            let value = t.parameter(&parameter.evaluated).unwrap();
+            assert_eq!(file.tensor(&parameter.name).unwrap().data(), &value.bytes().unwrap()[..], "{}", parameter.name);
+        }
+    }
+}
+
+#[test]
 fn resumed_training_has_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
     let loss = Loss::named("cross-entropy").unwrap();

@@ -9,6 +9,7 @@ mod graph;
 mod legalize;
 mod names;
 pub(crate) mod opset;
+mod stream;
 mod type_constraints;
 mod weights;
 
@@ -64,7 +65,8 @@ const MAX_INLINE_BYTES: usize = (1 << 31) - (1 << 26);
 /// Writes the entry function of `module` to `path`, and its weights to a file of that name with `.data` behind it where
 /// a model cannot hold them or `options` say so.
 ///
-/// Both files are complete before they get their names, so that a model may be written over the one it was read from.
+/// Both files are complete before they get their names, so that a model may be written over the one it was read from. Memory holds no
+/// copy of the weights.
 /// The model names the data file in UTF-8: bytes of the name that are not UTF-8 become U+FFFD in both.
 ///
 /// # Errors
@@ -78,7 +80,7 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
     let (model, weights) = model(module, func, options, weights)?;
     let write = || -> io::Result<()> {
         let model_file = AtomicFile::new(path)?;
-        model_file.write(model.encode_to_vec())?;
+        stream::write(&model, model_file.create()?)?;
         if !weights.is_empty() {
             let data_file = AtomicFile::new(&data)?;
             weights.write(data_file.create()?)?;

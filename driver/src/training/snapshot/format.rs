@@ -12,12 +12,12 @@ use of_diag::Diagnostics;
 use of_plan::Runs;
 use of_runtime::{FrozenPart, RunError};
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::json;
 
 use super::Progress;
 use super::place::SnapshotFile;
-use super::tensors::{dtype, lacks};
+use super::tensors::{dtype, header, lacks};
 
 /// The name of the tensor that is the hash of the others.
 const HASH: &str = "blake3";
@@ -62,12 +62,7 @@ impl PartsFile {
         let hash = TensorInfo { dtype: Dtype::U8, shape: vec![HASH_LEN], data_offsets: (end, end + HASH_LEN) };
         tensors.push((HASH.into(), hash));
         let unlike = |e: String| crate::error::error(of_diag::Code::RUN, format!("a snapshot has no header: {e}"));
-        let metadata = Metadata::new(Some(progress.fields().into_iter().collect()), tensors);
-        let text = metadata.map_err(|e| unlike(e.to_string()))?;
-        let mut text = serde_json::to_vec(&text).map_err(|e| unlike(e.to_string()))?;
-        text.resize(text.len().next_multiple_of(8), b' ');
-        let mut header = (text.len() as u64).to_le_bytes().to_vec();
-        header.extend(text);
+        let header = header(progress.fields().into_iter().collect(), tensors).map_err(unlike)?;
         Ok(PartsFile { header, parts })
     }
 

@@ -1,7 +1,7 @@
 //! Where snapshots are: a folder, or a store of objects.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -186,12 +186,12 @@ impl SnapshotFile for FolderFile {
     }
 }
 
-/// Writes a file whole or not at all; it is on the disk when this returns.
-pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes what `fill` gives to a file whole or not at all; it is on the disk when this returns.
+pub fn write_durably(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let place = SnapshotPlace::file(path);
-    let mut file = place.files().create(place.name())?;
-    file.write_all(bytes)?;
-    file.finish()
+    let mut out = BufWriter::with_capacity(1 << 16, place.files().create(place.name())?);
+    fill(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
 }
 
 fn known<T>(result: io::Result<T>) -> io::Result<Option<T>> {

@@ -1,37 +1,15 @@
 //! Tensors with their names, as safetensors.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
 use of_plan::ElementType;
 use of_runtime::Tensor;
-use safetensors::serialize;
-use safetensors::tensor::{Dtype, View};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::place::write_durably;
 use crate::error::{error, io_error};
-
-struct Stored<'t>(&'t Tensor, Vec<usize>, Dtype);
-
-impl View for Stored<'_> {
-    fn dtype(&self) -> Dtype {
-        self.2
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.1
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.0.bytes().unwrap_or_default())
-    }
-
-    fn data_len(&self) -> usize {
-        self.0.bytes().map_or(0, <[u8]>::len)
-    }
-}
 
 /// The type that safetensors has for an element type.
 pub fn dtype(of: ElementType) -> Option<Dtype> {
@@ -64,12 +42,70 @@ pub fn write_tensors(
     values: &[(String, Tensor)],
     metadata: HashMap<String, String>,
 ) -> Result<(), Diagnostics> {
-    let mut parts = Vec::with_capacity(values.len());
+    let mut sorted: Vec<(Dtype, &String, &Tensor)> = Vec::with_capacity(values.len());
     for (name, value) in values {
-        let dtype = dtype(value.dtype()).ok_or_else(|| lacks(name, value.dtype()))?;
-        let dims = value.dims().iter().map(|d| *d as usize).collect();
-        parts.push((name.as_str(), Stored(value, dims, dtype)));
+        sorted.push((dtype(value.dtype()).ok_or_else(|| lacks(name, value.dtype()))?, name, value));
     }
-    let bytes = serialize(parts, Some(metadata)).map_err(|e| error(Code::IO, format!("{}: {e}", path.display())))?;
-    write_durably(path, &bytes).map_err(|e| io_error(path, "written", &e).into())
+    // The order of the library: elements are aligned.
+    sorted.sort_by(|(one, name, _), (other, other_name, _)| other.cmp(one).then(name.cmp(other_name)));
+    let mut end = 0;
+    let tensors = sorted.iter().map(|(dtype, name, value)| {
+        let start = end;
+        end += bytes(value).len();
+        let shape = value.dims().iter().map(|d| *d as usize).collect();
+        ((*name).clone(), TensorInfo { dtype: *dtype, shape, data_offsets: (start, end) })
+    });
+    let header = header(metadata, tensors.collect());
+    let header = header.map_err(|e| error(Code::IO, format!("{}: {e}", path.display())))?;
+    let written = write_durably(path, |out| {
+        out.write_all(&header)?;
+        sorted.iter().try_for_each(|(.., value)| out.write_all(bytes(value)))
+    });
+    written.map_err(|e| io_error(path, "written", &e).into())
+}
+
+fn bytes(value: &Tensor) -> &[u8] {
+    value.bytes().unwrap_or_default()
+}
+
+/// What precedes the bytes of tensors, whose offsets ascend.
+///
+/// # Errors
+/// When safetensors lacks such tensors.
+pub fn header(metadata: HashMap<String, String>, tensors: Vec<(String, TensorInfo)>) -> Result<Vec<u8>, String> {
+    let metadata = Metadata::new(Some(metadata), tensors).map_err(|e| e.to_string())?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let mut header = (text.len() as u64).to_le_bytes().to_vec();
+    header.extend(text);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    #[test]
+    fn files_are_those_of_the_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.safetensors");
+        let values: Vec<(String, Tensor)> = vec![
+            ("b".into(), Tensor::from_elements(vec![2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap()),
+            ("flags".into(), Tensor::from_bytes(ElementType::I1, vec![3], &[1, 0, 1]).unwrap()),
+            ("a".into(), Tensor::from_elements(vec![1], &[7f32]).unwrap()),
+            ("step".into(), Tensor::from_elements(Vec::new(), &[9i64]).unwrap()),
+            ("empty".into(), Tensor::from_elements::<f32>(vec![0], &[]).unwrap()),
+        ];
+        let metadata = HashMap::from([("step".to_string(), "9".to_string())]);
+        write_tensors(&path, &values, metadata.clone()).unwrap();
+        let view = |value: &Tensor| {
+            let dims = value.dims().iter().map(|d| *d as usize).collect();
+            TensorView::new(dtype(value.dtype()).unwrap(), dims, bytes(value).to_vec().leak()).unwrap()
+        };
+        let views: Vec<(String, TensorView<'_>)> =
+            values.iter().map(|(name, value)| (name.clone(), view(value))).collect();
+        assert_eq!(std::fs::read(&path).unwrap(), safetensors::serialize(views, Some(metadata)).unwrap());
+    }
 }

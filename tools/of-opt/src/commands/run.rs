@@ -241,7 +241,7 @@ fn save_variables(list: &[String], session: &Session) -> Result<(), Diagnostics>
     for (name, file) in variable_files(list, session)? {
         let Some(variables) = session.variables() else { return Ok(()) };
         // Of ranks that are processes, the first one writes.
-        let Some(value) = variables.reported(name).map_err(|e| run_error(&e))? else { continue };
+        let Some(value) = variables.lend_reported(name).map_err(|e| run_error(&e))? else { continue };
         tensor_files::write_npy(Path::new(file), name, &tensor_files::from_runtime(&value.into())?)?;
     }
     Ok(())

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Batches, Dataset, Draw, Evaluation, EventWriter, Join, Note, Progress, Recovery, Schedule, SnapshotPlace, Trainer,
+    Batches, Dataset, Draw, Evaluation, EventWriter, ExpectedMemory, Join, Note, PlannedMemory, Progress, Recovery,
+    Schedule, SnapshotPlace, Trainer,
 };
 use of_driver::zoo::ZooModel;
 use of_driver::{Observer, count, error};
@@ -326,6 +327,10 @@ impl<'t> Training<'t> {
     /// The steps that are left.
     fn run(&mut self) -> Result<(), Diagnostics> {
         let reports = self.trainer.reports();
+        let memory = self.trainer.expected_memory(self.validation.is_some());
+        if reports {
+            self.console.note(&expected(&memory));
+        }
         self.copy()?;
         if std::mem::take(&mut self.recovered) && self.is_snapshot_due() {
             // The loss may have come before it was begun.
@@ -353,7 +358,11 @@ impl<'t> Training<'t> {
                 self.console.note(&format!("{made} held steps up for {}", share(self.copies.held)));
             }
         }
-        self.trainer.finish_snapshots()
+        self.trainer.finish_snapshots()?;
+        if let Some(text) = measured(&memory).filter(|_| reports) {
+            self.console.note(&text);
+        }
+        Ok(())
     }
 
     /// The steps of the epoch that is under way. Returns samples each second.
@@ -512,6 +521,29 @@ fn check_same_data(place: &str, snapshot: Progress, own: Progress) -> Result<(),
     Err(error(Code::INPUT, what).hint("go on with the same data and flags, or leave out --resume").into())
 }
 
+/// What the compiler says about the memory of a training.
+fn expected(memory: &ExpectedMemory) -> String {
+    let PlannedMemory { values, evaluation, variables, constants } = memory.planned;
+    let mut parts = vec![format!("{} of values", mib(values)), format!("{} of variables", mib(variables))];
+    if evaluation > 0 {
+        parts.push(format!("{} for evaluations", mib(evaluation)));
+    }
+    parts.push(format!("{} of constants", mib(constants)));
+    let whole = memory.resident.map_or_else(String::new, |bytes| format!("; {} with the program", mib(bytes)));
+    format!("memory as compiled: {}{whole}", parts.join(", "))
+}
+
+/// What the steps took of it.
+fn measured(memory: &ExpectedMemory) -> Option<String> {
+    let (expected, measured) = memory.resident.zip(memory.measured())?;
+    let off = 100.0 * (measured as f64 / expected.max(1) as f64 - 1.0);
+    Some(format!("memory of the steps: {}, {off:+.1} % of what was expected", mib(measured)))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
+}
+
 fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -536,11 +568,13 @@ fn write(
         }
     } else {
         // All ranks give their parts; the first one writes.
-        let model = if c.merge { trainer.merged_model()? } else { trainer.trained_model()? };
-        let model = zoo.map(|zoo| zoo.trained(&model)).transpose()?.unwrap_or(model);
-        if trainer.reports() {
-            of_onnx::export_file(path, &model, &ExportOptions::default())?;
-        }
+        trainer.lend_model(c.merge, |model| {
+            let of_zoo = zoo.map(|zoo| zoo.trained(model)).transpose()?;
+            if trainer.reports() {
+                of_onnx::export_file(path, of_zoo.as_ref().unwrap_or(model), &ExportOptions::default())?;
+            }
+            Ok(())
+        })?;
     }
     if trainer.reports() {
         console.note(&format!("{}: written", path.display()));

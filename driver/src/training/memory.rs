@@ -1,0 +1,122 @@
+//! The memory of a training: what its plan says, and what the process has.
+
+use std::collections::BTreeMap;
+
+use of_plan::{Exec, Plan, Program};
+
+use super::Trainer;
+use crate::process;
+
+/// What the compiler says about the memory of a training in this process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlannedMemory {
+    /// Values of a step: activations, gradients, and what is between them.
+    pub values: u64,
+    /// Values of an evaluation, which have memory of their own.
+    pub evaluation: u64,
+    /// Variables: parameters, and the state of the optimizer.
+    pub variables: u64,
+    /// Constants that tasks read.
+    pub constants: u64,
+}
+
+impl PlannedMemory {
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.values + self.evaluation + self.variables + self.constants
+    }
+}
+
+/// The memory of a training that is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedMemory {
+    /// What the compiler says.
+    pub planned: PlannedMemory,
+    /// The process with all of that, in bytes: what is resident when the first step begins, and the values, whose pages come when they are
+    /// written. `None` where the system does not report what is resident.
+    pub resident: Option<u64>,
+    /// The most that the process had before the first step.
+    peak_before: Option<u64>,
+}
+
+impl ExpectedMemory {
+    /// The most that the process had resident in the steps that are over, in bytes. `None` where the system does not report it.
+    pub fn measured(&self) -> Option<u64> {
+        let peak = process::peak_bytes()?;
+        // Where compilation took more, the steps took what is resident now: no page of a value is given back.
+        if self.peak_before.is_some_and(|before| peak <= before) { process::resident_bytes() } else { Some(peak) }
+    }
+}
+
+impl Trainer {
+    /// The memory that the steps from now on will take. `evaluates` says whether there will be evaluations.
+    pub fn expected_memory(&self, evaluates: bool) -> ExpectedMemory {
+        let planned = self.planned_memory(evaluates);
+        // The variables have their first values, and are resident.
+        let coming = planned.values + planned.evaluation;
+        let resident = process::resident_bytes().map(|resident| resident + coming);
+        ExpectedMemory { planned, resident, peak_before: process::peak_bytes() }
+    }
+
+    fn planned_memory(&self, evaluates: bool) -> PlannedMemory {
+        let plan = self.plan.plan();
+        let is_on_mesh = !plan.meshes.is_empty();
+        let programs: Vec<&Program> = match plan.meshes.first() {
+            None => plan.programs.iter().take(1).collect(),
+            Some(mesh) => {
+                let own = self.sessions.of_rank().map(|rank| rank.rank());
+                let ranks = mesh.ranks.iter().enumerate().filter(|(i, _)| own.is_none_or(|own| own == *i));
+                ranks.filter_map(|(_, rank)| plan.programs.get(rank.program as usize)).collect()
+            }
+        };
+        let mut memory = PlannedMemory::default();
+        for program in &programs {
+            memory.values += values(plan, program);
+            memory.variables += variables(program);
+        }
+        if evaluates {
+            let (plan, programs) = self.sessions.evaluation_programs();
+            memory.evaluation = programs.iter().map(|program| values(plan, program)).sum();
+            // On one rank they share those of the steps.
+            memory.variables += programs.first().filter(|_| is_on_mesh).map_or(0, variables);
+        }
+        memory.constants = constants(plan, &programs);
+        memory
+    }
+}
+
+/// Bytes of the values of a program and of those that its tasks run.
+fn values(plan: &Plan, program: &Program) -> u64 {
+    let own = program.peak_bytes.saturating_sub(variables(program));
+    own + inner(plan, program).map(|inner| values(plan, inner)).sum::<u64>()
+}
+
+/// Bytes of the variables of a program.
+fn variables(program: &Program) -> u64 {
+    program.variable_chunk().map_or(0, |chunk| chunk.bytes)
+}
+
+/// The programs that the tasks of a program run.
+fn inner<'p>(plan: &'p Plan, program: &'p Program) -> impl Iterator<Item = &'p Program> {
+    let bodies = program.tasks.iter().flat_map(|task| match &task.exec {
+        Some(Exec::Control(exec)) => &exec.bodies[..],
+        _ => &[],
+    });
+    bodies.filter_map(|body| plan.programs.get(body.program as usize))
+}
+
+/// Bytes of the weights that tasks of programs read, each once.
+fn constants(plan: &Plan, programs: &[&Program]) -> u64 {
+    let mut open = programs.to_vec();
+    let mut read: BTreeMap<u64, u64> = BTreeMap::new();
+    while let Some(program) = open.pop() {
+        for weight in program.tasks.iter().flat_map(of_plan::weights_of) {
+            if let Some(weight) = plan.weights.get(weight as usize) {
+                let len = read.entry(weight.offset).or_default();
+                *len = weight.len.max(*len);
+            }
+        }
+        open.extend(inner(plan, program));
+    }
+    read.into_values().sum()
+}
