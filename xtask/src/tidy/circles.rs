@@ -33,7 +33,9 @@ const SOURCES: &[&str] = &[
     "sharding/src/",
     "tests/lit/src/",
     "tests/support/src/",
+    "tools/cli/src/",
     "tools/lsp/src/",
+    "tools/serve/src/",
     "xtask/src/",
 ];
 
