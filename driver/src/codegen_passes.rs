@@ -3,7 +3,9 @@
 //! They depend on the instruction set, which `of-passes` does not know. [`register`] makes them known to pipelines.
 
 use of_codegen::Isa;
-use of_codegen::rewrite::{duplicate_shared_attention_ops, fold_widening_into_contractions, split_wide_concats};
+use of_codegen::rewrite::{
+    duplicate_shared_attention_ops, fold_widening_into_contractions, join_summed_products, split_wide_concats,
+};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Module};
 use of_passes::{Manager, NoOptions, Pass, PassContext, each_func, pass_options, register_pass};
@@ -90,8 +92,27 @@ impl Pass for SplitWideConcats {
     }
 }
 
+/// `join-summed-products`: a sum of products over all their batches becomes one product.
+pub struct JoinSummedProducts;
+
+impl Pass for JoinSummedProducts {
+    const NAME: &'static str = "join-summed-products";
+    const SUMMARY: &'static str =
+        "a sum of products over all their batches becomes one product, which needs no memory for them";
+    type Options = NoOptions;
+    fn run(_: &NoOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| {
+            if let Some(joined) = join_summed_products::joined(f)? {
+                *f = joined;
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Makes the passes known to pipelines.
 pub fn register() {
+    register_pass(JoinSummedProducts::ENTRY);
     register_pass(SplitWideConcats::ENTRY);
     register_pass(FoldWideningIntoContractions::ENTRY);
     register_pass(DuplicateSharedAttentionOps::ENTRY);
@@ -115,6 +136,7 @@ pub(crate) fn run(
     for func in funcs {
         let mut single = module_of(func.clone(), module);
         let mut manager = Manager::default();
+        manager.add::<JoinSummedProducts>(NoOptions);
         manager.add::<FoldWideningIntoContractions>(IsaOptions { isa: isa.name.into() });
         manager.add::<DuplicateSharedAttentionOps>(IsaOptions { isa: isa.name.into() });
         manager.add::<SplitWideConcats>(NoOptions);
@@ -139,7 +161,8 @@ mod tests {
         register();
         let with_isa = |name| (name, format!("{name}{{isa=avx512bf16}}"));
         let both = [FoldWideningIntoContractions::NAME, DuplicateSharedAttentionOps::NAME].map(with_isa);
-        for (name, pipeline) in both.into_iter().chain([(SplitWideConcats::NAME, SplitWideConcats::NAME.into())]) {
+        let plain = [JoinSummedProducts::NAME, SplitWideConcats::NAME].map(|name| (name, name.to_string()));
+        for (name, pipeline) in both.into_iter().chain(plain) {
             assert!(Manager::parse(&pipeline).is_ok());
             assert_eq!(of_passes::passes().iter().filter(|p| p.name() == name).count(), 1);
         }

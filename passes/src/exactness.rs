@@ -24,6 +24,11 @@ const OTHERS: &[Other] = &[
         what: "a transposed convolution becomes a convolution for each phase",
     },
     Other {
+        name: "pass `join-summed-products`",
+        exactness: Exactness::SumOrder,
+        what: "the gradient of a matrix that all batches share sums over batches and rows at once",
+    },
+    Other {
         name: "kernels of sums, products and convolutions",
         exactness: Exactness::SumOrder,
         what: "elements of a vector and tiles are summed apart; ONNX leaves the order open",

@@ -11,6 +11,7 @@ use crate::isa::Isa;
 
 pub mod duplicate_shared_attention_ops;
 pub mod fold_widening_into_contractions;
+pub mod join_summed_products;
 pub mod split_wide_concats;
 
 /// The function after all rewrites for `isa`, in the order of the driver's passes: for callers that compile without the driver.
@@ -18,7 +19,8 @@ pub mod split_wide_concats;
 /// # Errors
 /// When a new op is invalid, which is a bug.
 pub fn for_isa<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
-    let func = fold_widening_into_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let func = join_summed_products::joined(func)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let func = fold_widening_into_contractions::narrowed(&func, isa)?.map_or(func, Cow::Owned);
     let func = duplicate_shared_attention_ops::separated(&func, isa).map_or(func, Cow::Owned);
     Ok(split_wide_concats::split(&func)?.map_or(func, Cow::Owned))
 }

@@ -7,6 +7,9 @@ use of_plan::{Exec, Plan, Program};
 use super::Trainer;
 use crate::process;
 
+/// Batches in memory: that of a step, one that is ready, and one that is being prepared.
+const BATCHES: u64 = 3;
+
 /// What the compiler says about the memory of a training in this process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlannedMemory {
@@ -32,8 +35,8 @@ impl PlannedMemory {
 pub struct ExpectedMemory {
     /// What the compiler says.
     pub planned: PlannedMemory,
-    /// The process with all of that, in bytes: what is resident when the first step begins, and the values, whose pages come when they are
-    /// written. `None` where the system does not report what is resident.
+    /// The process with all of that, in bytes: what is resident when the first step begins, the values, whose pages come when they are
+    /// written, and batches of data. `None` where the system does not report what is resident.
     pub resident: Option<u64>,
     /// The most that the process had before the first step.
     peak_before: Option<u64>,
@@ -53,9 +56,21 @@ impl Trainer {
     pub fn expected_memory(&self, evaluates: bool) -> ExpectedMemory {
         let planned = self.planned_memory(evaluates);
         // The variables have their first values, and are resident.
-        let coming = planned.values + planned.evaluation;
+        let coming = planned.values + planned.evaluation + BATCHES * self.batch_bytes();
         let resident = process::resident_bytes().map(|resident| resident + coming);
         ExpectedMemory { planned, resident, peak_before: process::peak_bytes() }
+    }
+
+    /// Bytes of a batch.
+    fn batch_bytes(&self) -> u64 {
+        let plan = self.plan.plan();
+        let of_mesh =
+            plan.meshes.first().map(|mesh| mesh.inputs.iter().filter_map(|p| p.dtype().byte_len(&p.dims)).sum());
+        let of_program = || {
+            let inputs = plan.programs.first().map(|program| &program.inputs[..]).unwrap_or_default();
+            inputs.iter().filter_map(|port| port.dtype().byte_len(&port.dims)).sum()
+        };
+        of_mesh.unwrap_or_else(of_program)
     }
 
     fn planned_memory(&self, evaluates: bool) -> PlannedMemory {

@@ -25,6 +25,8 @@ const UNSAFE: &[&str] = &[
     "plan/src/mapped_bytes.rs",
     "plan/src/pages.rs",
     "ir/src/blob.rs",
+    "files/src/mapped.rs",
+    "onnx/src/export/stream.rs",
     "transport/examples/",
     "transport/src/mpi/",
     "transport/src/segment.rs",
