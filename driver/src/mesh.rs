@@ -11,7 +11,7 @@ use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::{Bindings, scale_symbols};
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
 use of_passes::{Optimize, OptimizeOptions};
-use of_sharding::{MeshSpec, Meshes, early, layout, spmd};
+use of_sharding::{MeshSpec, Meshes, layout, overlap, spmd};
 
 use crate::backends::Backends;
 use crate::codegen_passes;
@@ -151,11 +151,11 @@ pub fn prepare(
     // Backends merge collectives that follow one another, and place them themselves.
     let native =
         options.target.cuda.is_none() && options.placement.backends.is_empty() && options.placement.pins.is_empty();
+    let meshes = Meshes::of(&sharded, &spec)?;
     if let Some(func) = sharded.main_mut().filter(|_| native) {
-        early::hoist_reductions(func)?;
+        overlap::overlap_transfers(func, &meshes)?;
     }
     let whole = main_func(&sharded)?;
-    let meshes = Meshes::of(&sharded, &spec)?;
     let (mut funcs, ranks) = rank_functions(&sharded, whole, &meshes, options, selection, observer)?;
     let mut placed: Vec<&mut Func> = funcs.iter_mut().collect();
     let placements = backends.place(&mut placed, options)?.unwrap_or_default();

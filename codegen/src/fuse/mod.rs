@@ -10,7 +10,7 @@ mod rematerialize;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use of_ir::{Graph, IdMap, IdSet, OpId, ValueDef, ValueId};
+use of_ir::{Graph, IdMap, IdSet, NdSbp, OpId, Sbp, ValueDef, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -99,6 +99,7 @@ pub fn fuse(
     matrices: Vec<ScoreMatrixMatch>,
 ) -> Vec<Group> {
     let mut order: Vec<OpId> = ops.into_iter().collect();
+    let written = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     hoist(graph, roles, &mut order);
     let mut taken: IdMap<OpId, usize> = IdMap::default();
     for (i, t) in matrices.iter().enumerate() {
@@ -118,6 +119,7 @@ pub fn fuse(
     let mut f = Fuser {
         graph,
         roles,
+        written,
         position,
         groups: Vec::new(),
         levels: Vec::new(),
@@ -190,6 +192,8 @@ fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]
 pub(crate) struct Fuser<'a> {
     graph: &'a Graph,
     roles: &'a Roles,
+    /// The places of ops as they are written.
+    written: IdMap<OpId, usize>,
     position: IdMap<OpId, usize>,
     groups: Vec<Group>,
     /// For each group a number above those of all its dependencies, which bounds the search in `depends`.
@@ -650,9 +654,71 @@ impl Fuser<'_> {
         results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
     }
 
-    /// Groups in dependency order: depth first, which keeps lifetimes short, from the one whose last op comes first. The first op says less:
-    /// the update of a parameter may begin with an op on its state, which nothing precedes.
+    /// Whether the order of transfers was chosen to overlap with computation: that of a step whose ranks often wait for sums that all of
+    /// them need, as for statistics of batch normalizations, was not.
+    fn has_chosen_order(&self) -> bool {
+        let transfers = || self.written.keys().filter(|op| roles::is_rendezvous(self.graph, **op));
+        let is_awaited = |op: &&OpId| {
+            let axes =
+                |name: &str| self.graph.op(**op).attrs.typed::<NdSbp>(name).map(|sbp| sbp.axes).unwrap_or_default();
+            let partial = axes("from").iter().any(|sbp| matches!(sbp, Sbp::Partial(_)));
+            partial && axes("to").iter().all(|sbp| *sbp == Sbp::Broadcast)
+        };
+        let (all, awaited) = (transfers().count(), transfers().filter(is_awaited).count());
+        all > 0 && awaited * 5 <= all * 2
+    }
+
+    /// Groups in the order in which their ops are written, as far as dependences permit. A group counts as its last op, or as the first
+    /// group that needs it.
+    fn as_written(&self) -> Vec<usize> {
+        let n = self.groups.len();
+        let place = |g: usize| self.groups[g].ops.iter().filter_map(|op| self.written.get(op).copied()).max();
+        let mut keys: Vec<usize> = (0..n).map(|g| place(g).unwrap_or(0)).collect();
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); n];
+        (0..n).for_each(|g| self.groups[g].deps.iter().for_each(|d| readers[*d].push(g)));
+        let mut open: Vec<usize> = readers.iter().map(Vec::len).collect();
+        let mut last: Vec<usize> = (0..n).filter(|g| open[*g] == 0).collect();
+        while let Some(g) = last.pop() {
+            for d in &self.groups[g].deps {
+                keys[*d] = keys[*d].min(keys[g]);
+                open[*d] -= 1;
+                if open[*d] == 0 {
+                    last.push(*d);
+                }
+            }
+        }
+        let mut missing: Vec<usize> = self.groups.iter().map(|group| group.deps.len()).collect();
+        let mut ready: BTreeSet<(usize, usize)> = (0..n).filter(|g| missing[*g] == 0).map(|g| (keys[g], g)).collect();
+        let mut out = Vec::with_capacity(n);
+        while let Some((_, g)) = ready.pop_first() {
+            out.push(g);
+            for r in &readers[g] {
+                missing[*r] -= 1;
+                if missing[*r] == 0 {
+                    ready.insert((keys[*r], *r));
+                }
+            }
+        }
+        out
+    }
+
+    /// Groups in dependency order. The order of transfers between ranks and of what overlaps with them is chosen before; otherwise depth
+    /// first.
     fn sorted(self) -> Vec<Group> {
+        let chosen = match std::env::var("OF_ORDER").as_deref() { Ok("written") => true, Ok("depth") => false, _ => self.has_chosen_order() };
+        let out = if chosen { self.as_written() } else { self.depth_first() };
+        let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
+        let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
+        sorted.retain(|g| !g.ops.is_empty());
+        for g in &mut sorted {
+            of_ir::sort::by_key(&mut g.ops, |op| self.position[op]);
+        }
+        sorted
+    }
+
+    /// Groups depth first, which keeps lifetimes short, from the one whose last op comes first. The first op says less: the update of a
+    /// parameter may begin with an op on its state, which nothing precedes.
+    fn depth_first(&self) -> Vec<usize> {
         let n = self.groups.len();
         let mut state = vec![0u8; n];
         let mut out = Vec::with_capacity(n);
@@ -672,13 +738,7 @@ impl Fuser<'_> {
                 }
             }
         }
-        let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
-        let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
-        sorted.retain(|g| !g.ops.is_empty());
-        for g in &mut sorted {
-            of_ir::sort::by_key(&mut g.ops, |op| self.position[op]);
-        }
-        sorted
+        out
     }
 }
 

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use super::{Step, StepGraph, StepKind};
 
-/// Transfers that are under way at once may keep their memory; before a rank launches more, the first of them must have ended where its
-/// memory is needed.
+/// So many transfers that are under way at once may keep their memory, and more while it is not larger than this; before a rank launches
+/// others, the first of them must have ended where its memory is needed.
 const IN_FLIGHT: usize = 4;
+const IN_FLIGHT_BYTES: u64 = 64 << 20;
 
 /// To hand a transfer to the thread that executes it, and to learn of its end, takes about so long, in nanoseconds.
 const HANDOFF: f64 = 20_000.0;
@@ -64,8 +65,20 @@ impl StepGraph {
             self.waits(is_async).into_iter().filter_map(|(transfer, until)| Some((transfer, until?))).collect();
         ends.sort_unstable();
         let places: Vec<usize> = ends.iter().map(|(transfer, _)| *transfer).collect();
+        let bytes = |place: &usize| -> u64 {
+            let step = &self.steps[*place];
+            step.reads().iter().chain(&step.writes()).filter_map(|slot| self.slots[*slot].bytes).sum()
+        };
+        let bytes: Vec<u64> = places.iter().map(bytes).collect();
+        // The first transfer after each that does not fit next to those in between.
+        let (mut later, mut held) = (0, 0);
         for (number, (_, until)) in ends.iter_mut().enumerate() {
-            *until = places.get(number + IN_FLIGHT).map_or(*until, |later| *later.min(until));
+            while later < places.len() && (later < number + IN_FLIGHT || held + bytes[later] <= IN_FLIGHT_BYTES) {
+                held += bytes[later];
+                later += 1;
+            }
+            *until = places.get(later).map_or(*until, |place| *place.min(until));
+            held -= bytes[number];
         }
         let last = self.steps.len().saturating_sub(1);
         ends.iter_mut().for_each(|(_, until)| *until = (*until).min(last));

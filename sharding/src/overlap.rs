@@ -1,0 +1,750 @@
+//! The order of a step's ops in which transfers between ranks overlap with computation.
+//!
+//! `insert-boxing` puts a collective where its result is read: gathers of parameters before the layers that read them, and reductions of
+//! gradients, updates and gathers of new parameters behind the whole backward pass. A rank executes transfers one after another, in one
+//! order on all ranks, so this order decides what can be under way while it computes. This is list scheduling with two resources, the
+//! device and its link, whose times the mesh estimates:
+//!
+//! - A reduction that others wait for follows the op that makes its operand; so do the sums of gradients, as long as nothing else waits for
+//!   transfers. Where something does, they come when they fit into the time until then.
+//! - A gather of a value that is there at the beginning of the step comes when the link has nothing else to do, in the order of readers.
+//! - Updates, which only the next step needs, run when the sums that they read are there and the link waits for their results, or when the
+//!   device has nothing else to do, and at the end in the order of these sums.
+//! - Other ops keep their order.
+//!
+//! Where more ops wait for transfers than there are sums, as with the statistics of batch normalizations, only reductions move.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use of_diag::Diagnostic;
+use of_ir::{Func, Graph, OpId, Rewriter, ValueId};
+use of_ops::time::TimeShape;
+use of_ops::training::CARRIED;
+use of_ops::work::{bytes, is_view};
+
+use crate::boxing::CollectiveKind;
+use crate::layout::{self, Layout};
+use crate::lower::collective;
+use crate::{Meshes, cost};
+
+/// The part of a device's memory that gathered values may take before they are read.
+const GATHERED_EARLY: f64 = 1.0 / 16.0;
+
+/// The part of a step's computation by which a sum may be late.
+const SLACK: f64 = 1.0 / 16.0;
+
+/// How much longer a transfer may take, or shorter computation, without holding up others that wait for transfers.
+const CAUTION: f64 = 2.0;
+
+/// Orders the ops of a step so that transfers overlap with computation. A function with microbatches is left as it is: there the schedule
+/// says when transfers take place. Returns the number of ops that moved.
+///
+/// # Errors
+/// When the function's microbatches contradict each other.
+pub fn overlap_transfers(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnostic> {
+    let g = &func.graph;
+    let has_effects = |op: OpId| g.op(op).def.traits().effect;
+    if TimeShape::of(g, g.entry())?.is_some() || g.region_ops(g.entry()).any(has_effects) {
+        return Ok(0);
+    }
+    let step = StepOps::of(func, meshes);
+    if !step.roles.iter().any(|role| *role != Role::Main) {
+        return Ok(0);
+    }
+    let order = Scheduler::new(&step).run();
+    let count = order.iter().enumerate().filter(|(place, op)| place != *op).count();
+    if count > 0 {
+        let order: Vec<OpId> = order.into_iter().map(|op| step.ops[op]).chain(step.terminator).collect();
+        let mut rw = Rewriter::new(&mut func.graph, "overlap-transfers");
+        for pair in order.windows(2).rev() {
+            rw.move_before(pair[0], pair[1]);
+        }
+    }
+    Ok(count)
+}
+
+/// What an op is for the schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// It keeps its place among its like.
+    Main,
+    /// It reduces partial values for other ops of this step, and follows its operand.
+    Reduction,
+    /// It makes the sum of a gradient, or sends what is needed for it.
+    Sum,
+    /// Only a sum reads it, and it needs one op alone, such as a transposition. It follows that.
+    ForSum,
+    /// It gathers a value that is there at the beginning.
+    Early,
+    /// Only the next step needs it, and it needs such a transfer.
+    Update,
+    /// A constant, or what only updates read and inputs alone make. It precedes its first reader.
+    OnDemand,
+}
+
+/// The ops of a step, by their places.
+struct StepOps {
+    ops: Vec<OpId>,
+    terminator: Option<OpId>,
+    /// The ops that come before each: those that it reads, and for the next value of a variable the readers of the current one.
+    needs: Vec<Vec<usize>>,
+    followers: Vec<Vec<usize>>,
+    roles: Vec<Role>,
+    /// Whether an op sends anything, and whether it does or a transfer needs it.
+    is_transfer: Vec<bool>,
+    leads_to_transfer: Vec<bool>,
+    seconds: Vec<f64>,
+    /// Bytes of a device's part of the results.
+    bytes: Vec<f64>,
+    /// Bytes of early gathers that may be there before they are read.
+    room: f64,
+    /// By how many seconds a sum may be late.
+    slack: f64,
+}
+
+impl StepOps {
+    fn of(func: &Func, meshes: &Meshes) -> StepOps {
+        let g = &func.graph;
+        let all: Vec<OpId> = g.region_ops(g.entry()).collect();
+        let (ops, last): (Vec<OpId>, Vec<OpId>) = all.into_iter().partition(|op| !g.op(*op).def.traits().terminator);
+        let mut made: HashMap<ValueId, usize> = HashMap::new();
+        for (place, op) in ops.iter().enumerate() {
+            g.op(*op).results.iter().for_each(|value| _ = made.insert(*value, place));
+        }
+        let reads = |op: &OpId| g.op(*op).operands.iter().copied().chain(g.captured(*op)).collect::<Vec<ValueId>>();
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        let mut needs: Vec<Vec<usize>> = Vec::with_capacity(ops.len());
+        for (place, op) in ops.iter().enumerate() {
+            let values = reads(op);
+            let mut from: Vec<usize> = values.iter().filter_map(|value| made.get(value).copied()).collect();
+            from.sort_unstable();
+            from.dedup();
+            needs.push(from);
+            values.into_iter().for_each(|value| readers.entry(value).or_default().push(place));
+        }
+        let kinds: Vec<Option<CollectiveKind>> = ops.iter().map(|op| collective(g.op(*op).name())).collect();
+        let sends = |kind: &Option<CollectiveKind>| {
+            kind.is_some_and(|kind| !matches!(kind, CollectiveKind::LocalSlice | CollectiveKind::ToPartial))
+        };
+        let is_transfer: Vec<bool> = kinds.iter().map(sends).collect();
+        let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
+        let variable = |output: usize| usize::try_from(*carried.get(output)?).ok();
+        let results: Vec<usize> = (0..)
+            .zip(g.outputs())
+            .filter(|(i, _)| variable(*i).is_none())
+            .filter_map(|(_, v)| made.get(v).copied())
+            .collect();
+        let roles = roles(g, &ops, &needs, &kinds, &is_transfer, &results);
+        for (output, value) in g.outputs().iter().enumerate() {
+            // So the next value may be computed in the place of the current one.
+            let current = variable(output).and_then(|input| g.args().get(input));
+            if let (Some(current), Some(next)) =
+                (current, made.get(value).copied().filter(|op| roles[*op] == Role::Update))
+            {
+                let before = readers.get(current).into_iter().flatten().copied().filter(|reader| *reader < next);
+                needs[next].extend(before.collect::<Vec<_>>());
+            }
+        }
+        let mut followers: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
+        for (place, needs) in needs.iter_mut().enumerate() {
+            needs.sort_unstable();
+            needs.dedup();
+            needs.iter().for_each(|op| followers[*op].push(place));
+        }
+        let mut leads_to_transfer = is_transfer.clone();
+        for place in (0..ops.len()).rev() {
+            leads_to_transfer[place] |= followers[place].iter().any(|reader| leads_to_transfer[*reader]);
+        }
+        let seconds = (0..ops.len()).map(|place| match is_transfer[place] {
+            true => transfer_seconds(g, ops[place], kinds[place], meshes),
+            false => compute_seconds(g, ops[place], meshes),
+        });
+        let seconds: Vec<f64> = seconds.collect();
+        let held = |op: &OpId| g.op(*op).results.iter().map(|value| part_bytes(g, *value, meshes)).sum();
+        let bytes = ops.iter().map(held).collect();
+        let slack = (0..ops.len()).filter(|op| !is_transfer[*op]).map(|op| seconds[op]).sum::<f64>() * SLACK;
+        let room = meshes.ranks().memory * GATHERED_EARLY;
+        let terminator = last.first().copied();
+        StepOps {
+            ops,
+            terminator,
+            needs,
+            followers,
+            roles,
+            is_transfer,
+            leads_to_transfer,
+            seconds,
+            bytes,
+            room,
+            slack,
+        }
+    }
+
+    fn is_on_demand(&self, op: usize) -> bool {
+        self.roles[op] == Role::OnDemand
+    }
+
+    /// Whether other ops of this step wait for a transfer that cannot come earlier.
+    fn waits(&self, op: usize) -> bool {
+        self.is_transfer[op] && matches!(self.roles[op], Role::Reduction | Role::Main) && self.seconds[op] > 0.0
+    }
+
+    /// For each op, the device's seconds from its beginning until the next transfer that others wait for.
+    fn until_wait(&self) -> Vec<f64> {
+        let mut left = f64::INFINITY;
+        let mut out = vec![left; self.ops.len()];
+        for op in (0..self.ops.len()).rev() {
+            match self.roles[op] {
+                _ if self.waits(op) => left = 0.0,
+                Role::Main => left += self.seconds[op],
+                _ => {}
+            }
+            out[op] = left;
+        }
+        out
+    }
+}
+
+/// The role of each op. `results` are those that make outputs which are no variables.
+fn roles(
+    g: &Graph,
+    ops: &[OpId],
+    needs: &[Vec<usize>],
+    kinds: &[Option<CollectiveKind>],
+    is_transfer: &[bool],
+    results: &[usize],
+) -> Vec<Role> {
+    let is_reduction = |op: usize| matches!(kinds[op], Some(CollectiveKind::AllReduce | CollectiveKind::ReduceScatter));
+    // What reductions and outputs of this step need, and what needs the transfers of gradients.
+    let (mut needed, mut reduced) = (vec![false; ops.len()], vec![false; ops.len()]);
+    results.iter().for_each(|op| needed[*op] = true);
+    for op in (0..ops.len()).rev() {
+        if needed[op] || is_reduction(op) {
+            needs[op].iter().for_each(|from| needed[*from] = true);
+        }
+    }
+    // What is there at the beginning: inputs and their views and slices.
+    let (mut there, mut is_sum) = (vec![false; ops.len()], vec![false; ops.len()]);
+    for op in 0..ops.len() {
+        reduced[op] = needs[op].iter().any(|from| reduced[*from] || is_reduction(*from) || is_sum[*from]);
+        let data = g.op(ops[op]);
+        let cheap = is_view(data.name()) || data.def.traits().constant || kinds[op] == Some(CollectiveKind::LocalSlice);
+        there[op] = cheap && data.regions.is_empty() && needs[op].iter().all(|from| there[*from]);
+        let early = needs[op].iter().all(|from| there[*from]);
+        is_sum[op] = !needed[op] && !early && (is_reduction(op) || (is_transfer[op] && !reduced[op]));
+    }
+    let role = |op: usize| match () {
+        () if is_sum[op] => Role::Sum,
+        () if is_reduction(op) && !needs[op].iter().all(|from| there[*from]) => Role::Reduction,
+        () if reduced[op] && !needed[op] => Role::Update,
+        () if is_transfer[op] && !is_reduction(op) && needs[op].iter().all(|from| there[*from]) => Role::Early,
+        () => Role::Main,
+    };
+    let mut roles: Vec<Role> = (0..ops.len()).map(role).collect();
+    let is_constant = |op: usize| g.op(ops[op]).def.traits().constant;
+    let made: HashMap<ValueId, usize> =
+        (0..).zip(ops).flat_map(|(place, op)| g.op(*op).results.iter().map(move |v| (*v, place))).collect();
+    // The op that makes the one operand that is no constant.
+    let only_operand = |op: usize| {
+        let mut operands =
+            g.op(ops[op]).operands.iter().filter(|v| !made.get(v).is_some_and(|from| is_constant(*from)));
+        operands.next().filter(|_| operands.next().is_none()).and_then(|v| made.get(v).copied())
+    };
+    let mut followers = vec![0u32; ops.len()];
+    needs.iter().flatten().for_each(|from| followers[*from] += 1);
+    for sum in (0..ops.len()).filter(|op| roles[*op] == Role::Sum).collect::<Vec<_>>() {
+        let mut at = only_operand(sum);
+        while let Some(op) = at
+            && roles[op] == Role::Main
+            && followers[op] == 1
+            && !is_transfer[op]
+            && let Some(from) = only_operand(op)
+        {
+            roles[op] = Role::ForSum;
+            at = Some(from);
+        }
+    }
+    let mut of_inputs = vec![false; ops.len()];
+    for op in 0..ops.len() {
+        of_inputs[op] = !is_transfer[op] && needs[op].iter().all(|from| of_inputs[*from]);
+    }
+    // Whether some op reads it, and whether all of them are for updates.
+    let mut readers = vec![(false, true); ops.len()];
+    for op in (0..ops.len()).rev() {
+        let for_updates = of_inputs[op] && !needed[op] && readers[op] == (true, true);
+        if roles[op] == Role::Main && (for_updates || is_constant(op)) {
+            roles[op] = Role::OnDemand;
+        }
+        let for_update = matches!(roles[op], Role::Update) || for_updates;
+        needs[op].iter().for_each(|from| readers[*from] = (true, readers[*from].1 && for_update));
+    }
+    let is = |role: Role| roles.iter().filter(|own| **own == role).count();
+    let waits =
+        (0..ops.len()).filter(|op| is_transfer[*op] && matches!(roles[*op], Role::Main | Role::Reduction)).count();
+    if waits > is(Role::Sum) {
+        // Each of them would wait for what is under way.
+        roles.iter_mut().for_each(|role| {
+            *role = if matches!(role, Role::Sum | Role::Reduction) { Role::Reduction } else { Role::Main };
+        });
+    }
+    roles
+}
+
+fn layout_of(g: &Graph, value: ValueId) -> Option<(&str, &Layout)> {
+    g.ty(value).as_tensor()?.sbp.as_ref().map(|sbp| (&*sbp.mesh, &sbp.axes))
+}
+
+/// Bytes of a device's part of a value.
+fn part_bytes(g: &Graph, value: ValueId, meshes: &Meshes) -> f64 {
+    let share = layout_of(g, value).map_or(1.0, |(mesh, layout)| layout::share(layout, &meshes.spec(mesh).shape()));
+    bytes(g.ty(value)) * share
+}
+
+/// Seconds of an op on a device that has its part.
+fn compute_seconds(g: &Graph, op: OpId, meshes: &Meshes) -> f64 {
+    let data = g.op(op);
+    let values = data.operands.iter().chain(&data.results);
+    let known: Vec<(f64, &str, &Layout)> =
+        values.filter_map(|v| layout_of(g, *v).map(|(mesh, layout)| (bytes(g.ty(*v)), mesh, layout))).collect();
+    let Some((_, mesh, _)) = known.first() else { return 0.0 };
+    let spec = meshes.spec(mesh);
+    let values: Vec<(f64, &Layout)> = known.iter().map(|(bytes, _, layout)| (*bytes, *layout)).collect();
+    match of_ops::work::of(g, op) {
+        work if work.flops == 0.0 && work.bytes() == 0.0 => 0.0,
+        _ => cost::seconds(cost::work(g, op, spec), &values, spec, &spec.shape()) + spec.overhead,
+    }
+}
+
+/// Seconds for which a transfer occupies a device's link.
+fn transfer_seconds(g: &Graph, op: OpId, kind: Option<CollectiveKind>, meshes: &Meshes) -> f64 {
+    let data = g.op(op);
+    let (Some(from), Some(to)) = (data.operands.first(), data.results.first()) else { return 0.0 };
+    let Some((mesh, _)) = layout_of(g, *from) else { return 0.0 };
+    let spec = meshes.spec(mesh);
+    let along: Vec<i64> = data.attrs.typed("axes").unwrap_or_default();
+    let axes: Vec<_> = along.iter().filter_map(|axis| spec.axes.get(usize::try_from(*axis).ok()?)).collect();
+    let devices = axes.iter().map(|axis| axis.devices).product::<usize>().max(1) as f64;
+    let rate = axes.iter().map(|axis| axis.bandwidth).fold(f64::INFINITY, f64::min);
+    let latency = axes.iter().map(|axis| axis.latency).fold(0.0, f64::max);
+    let held = part_bytes(g, *from, meshes).max(part_bytes(g, *to, meshes));
+    let times = if kind == Some(CollectiveKind::AllReduce) { 2.0 } else { 1.0 };
+    latency * times + times * held * (devices - 1.0) / devices / rate
+}
+
+/// An op that may run from some time on. Of several, the first one is that which may run first.
+#[derive(Clone, Copy, PartialEq)]
+struct Ready {
+    from: f64,
+    op: usize,
+}
+
+impl Eq for Ready {}
+
+impl Ord for Ready {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the greatest first.
+        other.from.total_cmp(&self.from).then(other.op.cmp(&self.op))
+    }
+}
+
+impl PartialOrd for Ready {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The schedule as it is made.
+struct Scheduler<'s> {
+    step: &'s StepOps,
+    order: Vec<usize>,
+    placed: Vec<bool>,
+    /// How many of the ops that each needs are not placed.
+    missing: Vec<usize>,
+    /// When the results of each are there.
+    ends: Vec<f64>,
+    /// When the device and its link are free.
+    device: f64,
+    link: f64,
+    /// For each op, the device's seconds until a transfer that others wait for, infinite where none follows; and those from now on.
+    until_wait: Vec<f64>,
+    left: f64,
+    /// Whether no transfer was launched since the device waited for one.
+    is_new_gap: bool,
+    /// Sums that may be placed.
+    sums: VecDeque<usize>,
+    /// Updates that may be placed, those that a transfer needs apart.
+    to_send: BinaryHeap<Ready>,
+    others: BinaryHeap<Ready>,
+    /// The early gathers that are not placed, the last one first, and the bytes of those that are placed and not read.
+    early: Vec<usize>,
+    unread: Vec<(usize, f64)>,
+}
+
+impl<'s> Scheduler<'s> {
+    fn new(step: &'s StepOps) -> Self {
+        let count = step.ops.len();
+        // Early gathers in the order of their first readers.
+        let reader = |op: usize| step.followers[op].first().copied().unwrap_or(count);
+        let mut early: Vec<usize> = (0..count).filter(|op| step.roles[*op] == Role::Early).collect();
+        early.sort_by_key(|op| std::cmp::Reverse((reader(*op), *op)));
+        Scheduler {
+            step,
+            order: Vec::with_capacity(count),
+            placed: vec![false; count],
+            missing: step
+                .needs
+                .iter()
+                .map(|needs| needs.iter().filter(|from| !step.is_on_demand(**from)).count())
+                .collect(),
+            ends: vec![0.0; count],
+            device: 0.0,
+            link: 0.0,
+            until_wait: step.until_wait(),
+            left: f64::INFINITY,
+            is_new_gap: true,
+            sums: VecDeque::new(),
+            to_send: BinaryHeap::new(),
+            others: BinaryHeap::new(),
+            early,
+            unread: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Vec<usize> {
+        let step = self.step;
+        for op in (0..step.ops.len()).filter(|op| step.roles[*op] == Role::Main) {
+            if self.placed[op] {
+                continue;
+            }
+            step.needs[op].iter().for_each(|from| self.place_with_needs(*from));
+            self.left = self.until_wait[op];
+            self.fill_link(self.device.max(self.ready(op)));
+            // Updates fill the time until the operands come.
+            while let Some(ready) = self.next_update().filter(|ready| ready.from <= self.device)
+                && self.ready(op) > self.device + step.seconds[ready.op] / 2.0
+            {
+                self.place_with_needs(ready.op);
+            }
+            self.place_with_needs(op);
+        }
+        self.left = f64::INFINITY;
+        self.fill_link(self.device);
+        while let Some(ready) = self.next_update() {
+            self.place_with_needs(ready.op);
+        }
+        // Whatever is left serves nothing.
+        (0..step.ops.len()).for_each(|op| self.place_with_needs(op));
+        self.order
+    }
+
+    /// Gives the link work where it has none at some time: updates whose results are sent, and early gathers.
+    fn fill_link(&mut self, now: f64) {
+        let placed = &self.placed;
+        let step = self.step;
+        self.unread.retain(|(op, _)| !step.followers[*op].iter().any(|reader| placed[*reader]));
+        while self.link <= now || self.left == f64::INFINITY && !self.sums.is_empty() {
+            self.forget_placed();
+            let placed = &self.placed;
+            self.sums.retain(|op| !placed[*op]);
+            let fits = |op: usize| step.seconds[op] * CAUTION <= self.left;
+            // Sums that fit into no gap take a whole one.
+            let sum = self.sums.iter().copied().find(|op| fits(*op));
+            let sum = sum.or(self.sums.front().copied().filter(|_| self.is_new_gap));
+            if let Some(op) = sum {
+                self.is_new_gap = false;
+                self.place_with_needs(op);
+                continue;
+            }
+            let update = self.to_send.peek().copied().filter(|ready| ready.from <= self.device);
+            if let Some(ready) = update.filter(|ready| !step.is_transfer[ready.op] || fits(ready.op)) {
+                self.place_with_needs(ready.op);
+                continue;
+            }
+            let held: f64 = self.unread.iter().map(|(_, bytes)| bytes).sum();
+            match self.early.last().copied() {
+                Some(op) if self.placed[op] => _ = self.early.pop(),
+                Some(op) if (fits(op) || self.is_new_gap) && (held == 0.0 || held + step.bytes[op] <= step.room) => {
+                    self.early.pop();
+                    self.is_new_gap = false;
+                    self.place_with_needs(op);
+                    self.unread.push((op, step.bytes[op]));
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn forget_placed(&mut self) {
+        for heap in [&mut self.to_send, &mut self.others] {
+            while heap.peek().is_some_and(|ready| self.placed[ready.op]) {
+                heap.pop();
+            }
+        }
+    }
+
+    /// The update that may run first.
+    fn next_update(&mut self) -> Option<Ready> {
+        self.forget_placed();
+        match (self.to_send.peek(), self.others.peek()) {
+            (Some(a), Some(b)) if b.from < a.from && a.from > self.device => Some(*b),
+            (Some(a), _) => Some(*a),
+            (None, other) => other.copied(),
+        }
+    }
+
+    /// When the operands of an op are there.
+    fn ready(&self, op: usize) -> f64 {
+        self.step.needs[op].iter().map(|from| self.ends[*from]).fold(0.0, f64::max)
+    }
+
+    /// Places an op behind those that it needs.
+    fn place_with_needs(&mut self, op: usize) {
+        let mut stack = vec![op];
+        while let Some(op) = stack.last().copied() {
+            let open = self.step.needs[op].iter().copied().find(|from| !self.placed[*from]);
+            match open {
+                _ if self.placed[op] => _ = stack.pop(),
+                Some(from) => stack.push(from),
+                None => {
+                    self.place(op);
+                    stack.pop();
+                }
+            }
+        }
+    }
+
+    /// Places an op, all of whose operands are placed, and the reductions of its results.
+    fn place(&mut self, op: usize) {
+        if std::mem::replace(&mut self.placed[op], true) {
+            return;
+        }
+        let ready = self.ready(op);
+        self.order.push(op);
+        self.ends[op] = if self.step.is_transfer[op] {
+            self.link = self.link.max(self.device).max(ready) + self.step.seconds[op];
+            // An update that comes too early stops the backward pass, so it allows for ranks and links that are late.
+            self.link + if self.step.roles[op] == Role::Sum { self.step.slack + self.step.seconds[op] } else { 0.0 }
+        } else {
+            self.device = self.device.max(ready) + self.step.seconds[op];
+            self.device
+        };
+        match self.step.roles[op] {
+            _ if self.step.waits(op) => self.is_new_gap = true,
+            Role::Main if self.step.seconds[op] > 0.0 => self.is_new_gap = false,
+            _ => {}
+        }
+        if self.step.is_on_demand(op) {
+            return;
+        }
+        let followers = &self.step.followers[op];
+        followers.iter().for_each(|follower| self.missing[*follower] -= 1);
+        let free: Vec<usize> = followers.iter().copied().filter(|follower| self.missing[*follower] == 0).collect();
+        for follower in free {
+            match self.step.roles[follower] {
+                Role::Reduction | Role::ForSum => self.place_with_needs(follower),
+                // Nothing waits for transfers any more, so the link takes them in this order.
+                Role::Sum if self.left == f64::INFINITY => self.place_with_needs(follower),
+                Role::Sum => self.sums.push_back(follower),
+                _ => self.offer(follower),
+            }
+        }
+    }
+
+    /// Notes an update all of whose operands are placed.
+    fn offer(&mut self, op: usize) {
+        if self.step.roles[op] == Role::Update {
+            let ready = Ready { from: self.ready(op), op };
+            if self.step.leads_to_transfer[op] { self.to_send.push(ready) } else { self.others.push(ready) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::{Attr, DType, NdSbp, PartialKind, Sbp, TensorType, Type};
+    use of_ops::boxing::{AllGather, AllReduce, ReduceScatter};
+    use of_ops::contraction::MatMul;
+    use of_ops::elementwise::{Exp, Mul, Sub};
+    use of_ops::structural::Return;
+
+    use super::*;
+    use crate::MeshSpec;
+
+    const SUM: Sbp = Sbp::Partial(PartialKind::Sum);
+
+    /// A function under construction. Ops have names.
+    struct Maker {
+        graph: Graph,
+        names: HashMap<OpId, &'static str>,
+    }
+
+    fn on_mesh(sbp: Sbp) -> NdSbp {
+        NdSbp { mesh: "m".into(), axes: [sbp].into_iter().collect() }
+    }
+
+    impl Maker {
+        fn new() -> Self {
+            Maker { graph: Graph::new(), names: HashMap::new() }
+        }
+
+        fn input(&mut self, sbp: Sbp) -> ValueId {
+            let entry = self.graph.entry();
+            let Type::Tensor(ty) = Type::fixed(DType::F32, &[1024, 1024]) else { unreachable!() };
+            let ty = Type::Tensor(TensorType { sbp: Some(on_mesh(sbp)), ..ty });
+            Rewriter::new(&mut self.graph, "test").add_arg(entry, ty, None)
+        }
+
+        fn op(&mut self, name: &'static str, op: impl of_ir::NewOp, operands: &[ValueId], sbp: Sbp) -> ValueId {
+            let mut rw = Rewriter::new(&mut self.graph, "test");
+            let value = rw.create_one(op, operands).unwrap();
+            let mut ty = rw.graph().ty(value).clone();
+            if let Type::Tensor(t) = &mut ty {
+                t.sbp = Some(on_mesh(sbp));
+            }
+            rw.set_type(value, ty);
+            self.names.insert(self.graph.def_op(value).unwrap(), name);
+            value
+        }
+
+        fn product(&mut self, name: &'static str, operands: [ValueId; 2], sbp: Sbp) -> ValueId {
+            self.op(name, MatMul {}, &operands, sbp)
+        }
+
+        fn gather(&mut self, name: &'static str, from: ValueId) -> ValueId {
+            let sharding = on_mesh(Sbp::Broadcast);
+            self.op(name, AllGather { axes: vec![0], sharding }, &[from], Sbp::Broadcast)
+        }
+
+        fn reduce(&mut self, name: &'static str, from: ValueId) -> ValueId {
+            let sharding = on_mesh(Sbp::Broadcast);
+            self.op(name, AllReduce { axes: vec![0], sharding }, &[from], Sbp::Broadcast)
+        }
+
+        fn scatter(&mut self, name: &'static str, from: ValueId) -> ValueId {
+            let sharding = on_mesh(Sbp::Split(0));
+            self.op(name, ReduceScatter { axes: vec![0], sharding }, &[from], Sbp::Split(0))
+        }
+
+        /// The names of the ops in the order for a mesh whose devices send so many bytes a second.
+        fn ordered(self, outputs: &[ValueId], carried: &[i64], bandwidth: f64) -> String {
+            let Maker { mut graph, names } = self;
+            Rewriter::new(&mut graph, "test").create(Return {}, outputs).unwrap();
+            let mut func = Func::numbered(graph);
+            func.attrs.set(CARRIED, Attr::Ints(carried.to_vec()));
+            let mut mesh = MeshSpec::named("cpu[2]").unwrap();
+            mesh.axes[0].bandwidth = bandwidth;
+            let meshes = Meshes::from(&mesh);
+            overlap_transfers(&mut func, &meshes).unwrap();
+            let g = &func.graph;
+            let ops: Vec<OpId> = g.region_ops(g.entry()).collect();
+            for (place, op) in ops.iter().enumerate() {
+                let made = |v: &ValueId| g.def_op(*v).is_none_or(|from| ops[..place].contains(&from));
+                assert!(g.op(*op).operands.iter().all(made), "an op comes before its operands");
+            }
+            assert_eq!(overlap_transfers(&mut func, &meshes).unwrap(), 0, "the order is not final");
+            ops.iter().filter_map(|op| names.get(op).copied()).collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    #[test]
+    fn reductions_that_others_read_follow_what_makes_their_operands() {
+        let mut m = Maker::new();
+        let x = m.input(Sbp::Broadcast);
+        let a = m.op("a", Exp {}, &[x], SUM);
+        let b = m.op("b", Mul {}, &[a, x], SUM);
+        let last = m.op("last", Exp {}, &[x], Sbp::Broadcast);
+        // The sum of the second comes first, and both are at the end.
+        let of_b = m.reduce("+b", b);
+        let of_a = m.reduce("+a", a);
+        assert_eq!(m.ordered(&[last, of_a, of_b], &[-1, -1, -1], 8e9), "a +a b +b last");
+    }
+
+    /// A step of two layers whose parameters are split over the devices.
+    fn split_parameters(bandwidth: f64) -> String {
+        let mut m = Maker::new();
+        let (x, w1, w2) = (m.input(Sbp::Split(0)), m.input(Sbp::Split(0)), m.input(Sbp::Split(0)));
+        let whole1 = m.gather("get1", w1);
+        let y1 = m.product("y1", [x, whole1], Sbp::Split(0));
+        let whole2 = m.gather("get2", w2);
+        let y2 = m.product("y2", [y1, whole2], Sbp::Split(0));
+        let d2 = m.product("dw2", [y1, y2], SUM);
+        let dy1 = m.product("dy1", [y2, whole2], Sbp::Split(0));
+        let d1 = m.product("dw1", [x, dy1], SUM);
+        let g1 = m.scatter("+1", d1);
+        let next1 = m.op("next1", Sub {}, &[w1, g1], Sbp::Split(0));
+        let g2 = m.scatter("+2", d2);
+        let next2 = m.op("next2", Sub {}, &[w2, g2], Sbp::Split(0));
+        m.ordered(&[next1, next2], &[1, 2], bandwidth)
+    }
+
+    #[test]
+    fn gathers_come_a_layer_early_and_updates_in_the_order_of_their_sums() {
+        // The first sum is there before the second, and its update fills the time until then.
+        assert_eq!(
+            split_parameters(8e9),
+            "get1 y1 get2 y2 dw2 +2 dy1 dw1 +1 next2 next1".replace("y1 get2", "get2 y1")
+        );
+        assert_eq!(split_parameters(1e8), "get1 get2 y1 y2 dw2 +2 dy1 dw1 +1 next2 next1");
+    }
+
+    /// A step whose parameters are whole on all devices, and whose updates are split.
+    #[test]
+    fn new_parameters_are_sent_during_the_backward_pass() {
+        let mut m = Maker::new();
+        let (x, w1, w2) = (m.input(Sbp::Split(0)), m.input(Sbp::Broadcast), m.input(Sbp::Broadcast));
+        let y1 = m.product("y1", [x, w1], Sbp::Split(0));
+        let y2 = m.product("y2", [y1, w2], Sbp::Split(0));
+        let d2 = m.product("dw2", [y1, y2], SUM);
+        let dy1 = m.product("dy1", [y2, w2], Sbp::Split(0));
+        let more = m.product("more", [dy1, dy1], Sbp::Split(0));
+        let d1 = m.product("dw1", [x, more], SUM);
+        let g1 = m.scatter("+1", d1);
+        let next1 = m.op("next1", Exp {}, &[g1], Sbp::Split(0));
+        let new1 = m.gather("send1", next1);
+        let g2 = m.scatter("+2", d2);
+        let next2 = m.op("next2", Exp {}, &[g2], Sbp::Split(0));
+        let new2 = m.gather("send2", next2);
+        let (w3, whole) = (m.input(Sbp::Broadcast), m.gather("get", more));
+        let d3 = m.op("d3", Mul {}, &[whole, whole], Sbp::Broadcast);
+        let new3 = m.op("new3", Sub {}, &[w3, d3], Sbp::Broadcast);
+        // The next value of the second parameter may take its place when `dy1` has read it. A gradient that is the sum over gathered values
+        // comes as early as the others.
+        let want = "y1 y2 dw2 +2 dy1 next2 send2 more get dw1 +1 d3 new3 next1 send1";
+        assert_eq!(m.ordered(&[new1, new2, new3], &[1, 2, 3], 8e9), want);
+    }
+
+    #[test]
+    fn where_most_transfers_are_waited_for_gathers_stay() {
+        let mut m = Maker::new();
+        let (x, w) = (m.input(Sbp::Split(0)), m.input(Sbp::Split(0)));
+        let part = m.op("part", Exp {}, &[x], SUM);
+        let mean = m.reduce("mean", part);
+        let y = m.product("y", [x, mean], Sbp::Split(0));
+        let again = m.op("again", Exp {}, &[y], SUM);
+        let mean = m.reduce("mean2", again);
+        let whole = m.gather("get", w);
+        let z = m.product("z", [mean, whole], Sbp::Split(0));
+        let dw = m.product("dw", [x, z], SUM);
+        let late = m.op("late", Exp {}, &[z], Sbp::Split(0));
+        let g = m.scatter("+w", dw);
+        let next = m.op("next", Sub {}, &[w, g], Sbp::Split(0));
+        assert_eq!(m.ordered(&[late, next], &[-1, 1], 8e9), "part mean y again mean2 get z dw +w late next");
+    }
+
+    #[test]
+    fn sums_come_behind_a_reduction_that_others_wait_for() {
+        let mut m = Maker::new();
+        let (x, w) = (m.input(Sbp::Split(0)), m.input(Sbp::Broadcast));
+        let dw = m.product("dw", [x, w], SUM);
+        let part = m.op("part", Exp {}, &[x], SUM);
+        let mean = m.reduce("mean", part);
+        let dx = m.product("dx", [x, mean], Sbp::Split(0));
+        let y = m.product("y", [dx, mean], Sbp::Split(0));
+        let g = m.scatter("+w", dw);
+        let whole = m.gather("whole", g);
+        let next = m.op("next", Sub {}, &[w, whole], Sbp::Broadcast);
+        // It would be under way while `part` takes no time, and `mean` would wait for it.
+        assert_eq!(m.ordered(&[y, next], &[-1, 1], 1e8), "dw part mean +w dx y whole next");
+    }
+}
