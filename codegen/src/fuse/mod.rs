@@ -10,7 +10,7 @@ mod rematerialize;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use of_ir::{Graph, IdMap, IdSet, NdSbp, OpId, Sbp, ValueDef, ValueId};
+use of_ir::{Graph, IdMap, IdSet, OpId, ValueDef, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -654,20 +654,6 @@ impl Fuser<'_> {
         results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
     }
 
-    /// Whether the order of transfers was chosen to overlap with computation: that of a step whose ranks often wait for sums that all of
-    /// them need, as for statistics of batch normalizations, was not.
-    fn has_chosen_order(&self) -> bool {
-        let transfers = || self.written.keys().filter(|op| roles::is_rendezvous(self.graph, **op));
-        let is_awaited = |op: &&OpId| {
-            let axes =
-                |name: &str| self.graph.op(**op).attrs.typed::<NdSbp>(name).map(|sbp| sbp.axes).unwrap_or_default();
-            let partial = axes("from").iter().any(|sbp| matches!(sbp, Sbp::Partial(_)));
-            partial && axes("to").iter().all(|sbp| *sbp == Sbp::Broadcast)
-        };
-        let (all, awaited) = (transfers().count(), transfers().filter(is_awaited).count());
-        all > 0 && awaited * 5 <= all * 2
-    }
-
     /// Groups in the order in which their ops are written, as far as dependences permit. A group counts as its last op, or as the first
     /// group that needs it.
     fn as_written(&self) -> Vec<usize> {
@@ -705,8 +691,8 @@ impl Fuser<'_> {
     /// Groups in dependency order. The order of transfers between ranks and of what overlaps with them is chosen before; otherwise depth
     /// first.
     fn sorted(self) -> Vec<Group> {
-        let chosen = match std::env::var("OF_ORDER").as_deref() { Ok("written") => true, Ok("depth") => false, _ => self.has_chosen_order() };
-        let out = if chosen { self.as_written() } else { self.depth_first() };
+        let has_transfers = self.written.keys().any(|op| roles::is_rendezvous(self.graph, *op));
+        let out = if has_transfers { self.as_written() } else { self.depth_first() };
         let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
         let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
         sorted.retain(|g| !g.ops.is_empty());
