@@ -688,6 +688,9 @@ fn convolutions_by_computed_filters_agree_with_the_interpreter() {
         ("2x5x17", "6x5x4", attributes("3", "2, 1", "1", 1)),
         // By Winograd's algorithm, in both directions.
         ("1x16x17x16", "16x16x3x3", attributes("1, 1", "1, 2, 2, 0", "1, 1", 1)),
+        // A filter for each channel, whose rows are whole vectors or not.
+        ("2x6x9x8", "6x1x3x3", attributes("1, 1", "1, 1, 1, 1", "1, 1", 6)),
+        ("1x32x11x9", "32x1x5x5", attributes("2, 2", "2, 2, 2, 2", "1, 1", 32)),
     ];
     for (seed, (x, w, attributes)) in cases.into_iter().enumerate() {
         let rank = x.split('x').count();

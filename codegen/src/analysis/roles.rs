@@ -438,8 +438,11 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     if g.constant(data.operands[1]).is_some() {
         return Ok(Role::Anchor);
     }
-    if is_depthwise(g, op) {
-        return Err("the weights of a depthwise convolution are not known before the run".into());
+    if is_depthwise(g, op) && x.dtype != DType::F32 {
+        return Err(
+            "only depthwise convolutions of f32 have native code where their weights are not known before the run"
+                .into(),
+        );
     }
     if g.ty(data.operands[1]).as_tensor().is_none_or(|t| t.fixed_dims().is_none()) {
         return Err("the extents of its weights are not known before the run".into());

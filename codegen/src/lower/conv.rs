@@ -368,8 +368,15 @@ impl Lowering<'_, '_> {
         b: &Body,
     ) -> Outcome {
         let source = Nest::Window { spec: spec.clone(), body: b.clone() }.print(self.isa)?;
-        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
+        let Some(tensor) = self.constants.tensor(w) else {
+            let flops = Flops::products(2 * taps as u64 * points(&group.space));
+            return Ok((|| {
+                let weights = self.rows_of_taps(op, w, spec)?;
+                let a = self.bordered(op, x, border)?;
+                self.finish(group, source, b, vec![a, weights], flops)
+            })());
+        };
         let values = tensor.as_slice::<f32>().unwrap_or_default();
         let rows: Vec<f32> = match spec.kind {
             WindowKind::Grouped(groups) => window::pack_groups(&values, spec, groups, self.isa.lanes),
@@ -391,6 +398,25 @@ impl Lowering<'_, '_> {
             let a = self.bordered(op, x, border)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())
+    }
+}
+
+impl Lowering<'_, '_> {
+    /// Filters of a depthwise convolution that are computed: a row of channels for each tap, whose end is a multiple of a vector.
+    fn rows_of_taps(&mut self, op: OpId, w: ValueId, spec: &Window) -> Result<Operand, Diagnostic> {
+        let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
+        let rows = self.rearranged(op, w, &[taps.into(), c.into()], vec![1usize.into(), taps.into()])?;
+        let padded = c.next_multiple_of(self.isa.lanes);
+        if padded == c {
+            return Ok(rows);
+        }
+        let dims = [Extent::from(taps), padded.into()];
+        let slot = self.scratch_slot(format!("{} in whole vectors", self.constants.name(w)), self.dtype(w), &dims);
+        let whole = |n: usize, padded: usize| (padded.into(), n.into(), Extent::from(0usize));
+        let pad = Nest::Pad { axes: vec![whole(taps, taps), whole(c, padded)], bytes: 4, fill: Fill::Bits(0) };
+        let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
+        self.kernel(&[op], source, vec![rows], vec![slot], Flops::default());
+        Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 }
 
