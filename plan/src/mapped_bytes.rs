@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
+use std::ops::Deref;
 use std::path::Path;
 
 #[cfg(not(target_family = "wasm"))]
@@ -45,6 +46,18 @@ enum Map {
     Memory(Mmap),
     #[cfg(not(target_family = "wasm"))]
     File(MappedFile),
+}
+
+impl Deref for Map {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Map::Memory(map) => map,
+            #[cfg(not(target_family = "wasm"))]
+            Map::File(map) => map,
+        }
+    }
 }
 
 impl From<Mmap> for MappedBytes {
@@ -128,12 +141,7 @@ impl MappedBytes {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        let map: &[u8] = match &self.map {
-            Map::Memory(map) => map,
-            #[cfg(not(target_family = "wasm"))]
-            Map::File(map) => map,
-        };
-        &map[..self.len]
+        &self.map[..self.len]
     }
 
     /// Whether the bytes are mapped from a file.
