@@ -20,7 +20,7 @@ pub fn anonymous_bytes() -> Option<u64> {
 /// Source: proc(5), `clear_refs`.
 pub fn restart_peak() -> Option<u64> {
     std::fs::write("/proc/self/clear_refs", "5").ok()?;
-    Some(status_kib("VmRSS:")? * 1024)
+    resident_bytes()
 }
 
 /// Resident memory of this process, in bytes; `None` where the system does not report it.

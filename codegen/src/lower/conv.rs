@@ -2,7 +2,7 @@
 
 use half::bf16;
 use of_diag::Diagnostic;
-use of_ir::{DType, Dim, OpId, ValueId};
+use of_ir::{DType, Dim, OpId, Tensor, ValueId};
 
 use crate::analysis::roles;
 use crate::fuse::Group;
@@ -368,40 +368,35 @@ impl Lowering<'_, '_> {
         b: &Body,
     ) -> Outcome {
         let source = Nest::Window { spec: spec.clone(), body: b.clone() }.print(self.isa)?;
-        let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
-        let Some(tensor) = self.constants.tensor(w) else {
-            let flops = Flops::products(2 * taps as u64 * points(&group.space));
-            return Ok((|| {
-                let weights = self.rows_of_taps(op, w, spec)?;
-                let a = self.bordered(op, x, border)?;
-                self.finish(group, source, b, vec![a, weights], flops)
-            })());
-        };
-        let values = tensor.as_slice::<f32>().unwrap_or_default();
-        let rows: Vec<f32> = match spec.kind {
-            WindowKind::Grouped(groups) => window::pack_groups(&values, spec, groups, self.isa.lanes),
-            _ => {
-                let padded = c.next_multiple_of(self.isa.lanes);
-                let mut rows = vec![0f32; taps * padded];
-                values.iter().enumerate().for_each(|(i, v)| rows[i % taps * padded + i / taps] = *v);
-                rows
-            }
-        };
-        let packed = tensor.as_slice::<i8>().map(|v| window::pack_depthwise_vnni(&v, spec, self.isa));
+        let packed = self.constants.tensor(w).map(|tensor| self.packed_taps(tensor, spec));
+        let taps = spec.h.kernel * spec.w.kernel;
         let inputs = if let WindowKind::Grouped(groups) = spec.kind { groups.inputs } else { 1 };
         let flops = Flops::products(2 * (taps * inputs) as u64 * points(&group.space));
         Ok((|| {
             let weights = match packed {
-                Some(packed) => self.panels(w, Form::Taps, Panels::Words(packed))?,
-                None => self.panels(w, Form::Taps, Panels::Floats(rows.into()))?,
+                Some(packed) => self.panels(w, Form::Taps, packed)?,
+                None => self.rows_of_taps(op, w, spec)?,
             };
             let a = self.bordered(op, x, border)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())
     }
-}
 
-impl Lowering<'_, '_> {
+    /// Constant filters of a window, in the order in which its kernel reads them.
+    fn packed_taps(&self, tensor: &Tensor, spec: &Window) -> Panels {
+        if let Some(values) = tensor.as_slice::<i8>() {
+            return Panels::Words(window::pack_depthwise_vnni(&values, spec, self.isa));
+        }
+        let values = tensor.as_slice::<f32>().unwrap_or_default();
+        if let WindowKind::Grouped(groups) = spec.kind {
+            return Panels::Floats(window::pack_groups(&values, spec, groups, self.isa.lanes).into());
+        }
+        let (taps, padded) = (spec.h.kernel * spec.w.kernel, spec.c.next_multiple_of(self.isa.lanes));
+        let mut rows = vec![0f32; taps * padded];
+        values.iter().enumerate().for_each(|(i, v)| rows[i % taps * padded + i / taps] = *v);
+        Panels::Floats(rows.into())
+    }
+
     /// Filters of a depthwise convolution that are computed: a row of channels for each tap, whose end is a multiple of a vector.
     fn rows_of_taps(&mut self, op: OpId, w: ValueId, spec: &Window) -> Result<Operand, Diagnostic> {
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
