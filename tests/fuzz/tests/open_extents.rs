@@ -20,6 +20,7 @@ const SAMPLES: u64 = 12;
 /// composites have no parts where an extent that they split or repeat is open.
 const NEED_NUMBERS: &[(&str, &str)] = &[
     ("of.attention", "'of.attention' has no native code"),
+    ("of.causal_conv", "'of.causal_conv' has no native code"),
     ("of.constant_of_shape", "a rank is not known before the run"),
     ("of.conv", "a shape is data-dependent"),
     ("of.conv", "the extents of its weights are not known before the run"),
