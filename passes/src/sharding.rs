@@ -6,7 +6,7 @@ use of_ops::training::CARRIED;
 use of_sharding::cut_points::Phases;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, alternatives, explain, lower, microbatches, stages};
+use of_sharding::{MeshSpec, Meshes, Model, alternatives, explain, lower, microbatches, overlapped_step, stages};
 
 use crate::{Pass, PassContext, pass_options};
 
@@ -98,9 +98,8 @@ impl Pass for Shard {
             Ok(())
         })?;
         choose(module, &mesh, &mut |model| {
-            let mut d = decide::decide(model, model.mesh.memory, &effort)?;
-            // The bound over all alternatives holds too.
-            d.bound = d.bound.min(bound);
+            let mut d = overlapped_step::decide_overlapped(model, model.mesh.memory, &effort)?;
+            d.limit_bound(bound);
             lines.push(explain::summary(model, &d));
             Ok(d)
         })?;

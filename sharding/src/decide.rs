@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::liveness::{Device, WholeFunction};
 use crate::model::{Model, NodeKind, is_alias};
 use crate::search::{Effort, Limit, Problem, solve_within};
+use crate::weights::Weights;
 
 /// A solution of the layout problem.
 pub struct Decision {
@@ -31,6 +32,17 @@ pub struct Decision {
     pub price: f64,
     /// Nodes of the problem, and of the core that exact reduction leaves.
     pub nodes: (usize, usize),
+    /// What computation and transfers count, so that a change of labels changes the cost as their sum does.
+    pub weights: Weights,
+}
+
+impl Decision {
+    /// Lowers the bound to one over more solutions, of the sum of all times. What takes place at the same time takes at least half of
+    /// that.
+    pub fn limit_bound(&mut self, of_sum: f64) {
+        let least = if self.weights == Weights::ALL { 1.0 } else { 0.5 };
+        self.bound = self.bound.min(of_sum * least);
+    }
 }
 
 /// Rounds that add memory limits at the ops of peak memory.
@@ -102,6 +114,7 @@ pub(crate) fn decide_within(
                 price: found.prices.iter().sum(),
                 nodes: (model.node_kinds.len(), s.core),
                 labels: s.labels,
+                weights: Weights::ALL,
             });
         }
         for (device, (at, taken)) in peaks.into_iter().enumerate().filter(|(_, (_, taken))| *taken > memory) {
@@ -170,6 +183,7 @@ pub fn propagate(model: &Model<'_>) -> Decision {
         price: 0.0,
         nodes: (model.node_kinds.len(), 0),
         labels,
+        weights: Weights::ALL,
     }
 }
 

@@ -69,17 +69,20 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<ValueExplanation> {
                 let e = &model.problem.edges[*i];
                 let a = if e.a == node { x } else { d.labels[e.a] };
                 let b = if e.b == node { x } else { d.labels[e.b] };
-                model.problem.edge_cost(e, a, b)
+                let weight = if model.overlaps(*i) { d.weights.overlapped } else { 1.0 };
+                model.problem.edge_cost(e, a, b) * weight
             };
             edges[node].iter().map(edge).sum::<f64>()
         };
-        let total = |x: usize| choices.seconds[x] + d.price * memory[node][x] + moving(x);
+        let weight = if model.is_heavy(node) { d.weights.heavy } else { d.weights.light };
+        let computing = |x: usize| choices.seconds[x] * weight;
+        let total = |x: usize| computing(x) + d.price * memory[node][x] + moving(x);
         let others = (0..choices.candidates.len()).filter(|x| choices.candidates[*x].results[0] != layout);
         let best = others.min_by(|a, b| total(*a).total_cmp(&total(*b))).filter(|x| total(*x).is_finite());
         let runner_up = best.map(|x| RunnerUp {
             layout: choices.candidates[x].results[0].clone(),
             seconds: total(x) - total(own) - d.price * (memory[node][x] - memory[node][own]),
-            links: Some((moving(x) - moving(own)) / (choices.seconds[own] - choices.seconds[x]))
+            links: Some((moving(x) - moving(own)) / (computing(own) - computing(x)))
                 .filter(|f| f.is_finite() && *f > 0.0),
             sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
             memory: memory[node][x] - memory[node][own],

@@ -27,11 +27,14 @@ pub mod meshes;
 pub mod microbatches;
 pub mod model;
 pub mod overlap;
+mod overlappable;
+pub mod overlapped_step;
 pub mod search;
 pub mod simulate;
 pub mod spmd;
 pub mod stages;
 pub mod value_names;
+pub mod weights;
 
 pub use layout::Layout;
 pub use mesh::{CacheLevel, MeshAxis, MeshSpec, PRESETS};

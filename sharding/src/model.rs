@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 use crate::boxing::Router;
 use crate::candidates::{self, Candidate, Kinds};
 use crate::layout::{self, Layout};
+use crate::overlappable::{is_heavy, overlappable};
 use crate::search::{Edge, IndexId, Matrix, MatrixId, Problem};
+use crate::weights::Weights;
 use crate::{MeshSpec, cost};
 
 /// What a node of the problem decides.
@@ -75,6 +77,8 @@ pub struct Model<'a> {
     /// Ops that may be left out, by position in the arena.
     optional: Vec<bool>,
     edge_values: Vec<ValueId>,
+    /// Values whose transfers can overlap with computation, by position in the arena.
+    overlappable: Vec<bool>,
     kinds: Vec<Kinds>,
     routers: HashMap<(usize, Kinds), Rc<Router>>,
     transfers: HashMap<Size, Rc<Transfers>>,
@@ -143,6 +147,7 @@ impl<'a> Model<'a> {
             shared_by: vec![None; slots],
             optional: optional(g),
             edge_values: Vec::new(),
+            overlappable: overlappable(func),
             kinds: candidates::partial_kinds(g),
             routers: HashMap::new(),
             transfers: HashMap::new(),
@@ -196,6 +201,39 @@ impl<'a> Model<'a> {
     /// The transfers of the value of an edge.
     pub fn of_edge(&self, edge: usize) -> Option<&Rc<Transfers>> {
         self.transfers(*self.edge_values.get(edge)?)
+    }
+
+    /// Whether the transfers of an edge's value can overlap with computation.
+    pub(crate) fn overlaps(&self, edge: usize) -> bool {
+        self.edge_values.get(edge).is_some_and(|v| self.overlappable[v.index()])
+    }
+
+    /// Whether a node is an op that computes much, such as a product.
+    pub(crate) fn is_heavy(&self, node: usize) -> bool {
+        matches!(self.node_kinds[node], NodeKind::Op(op) if is_heavy(self.graph(), op))
+    }
+
+    /// The problem with weights, all greater than 0.
+    pub(crate) fn weighted(&self, weights: Weights) -> Problem {
+        let mut problem = self.problem.clone();
+        let Problem { interner, nodes, edges } = &mut problem;
+        for (i, node) in nodes.iter_mut().enumerate() {
+            let weight = if self.is_heavy(i) { weights.heavy } else { weights.light };
+            let costs = interner.costs(*node).iter().map(|cost| cost * weight).collect();
+            *node = interner.add_costs(costs);
+        }
+        let mut scaled: HashMap<MatrixId, MatrixId> = HashMap::new();
+        for (_, edge) in edges.iter_mut().enumerate().filter(|(edge, _)| self.overlaps(*edge)) {
+            edge.matrix = *scaled.entry(edge.matrix).or_insert_with(|| {
+                let Matrix { rows, cols, data } = interner.matrix(edge.matrix).clone();
+                interner.add_matrix(Matrix {
+                    rows,
+                    cols,
+                    data: data.iter().map(|cost| cost * weights.overlapped).collect(),
+                })
+            });
+        }
+        problem
     }
 
     /// The fully replicated layout.

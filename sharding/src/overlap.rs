@@ -7,9 +7,11 @@
 //!
 //! - A reduction that others wait for follows the op that makes its operand; so do the sums of gradients, as long as nothing else waits for
 //!   transfers. Where something does, they come when they fit into the time until then.
-//! - A gather of a value that is there at the beginning of the step comes when the link has nothing else to do, in the order of readers.
+//! - A gather of a value that is there at the beginning of the step comes when the link has nothing else to do, or soon has not, in the
+//!   order of readers.
 //! - Updates, which only the next step needs, run when the sums that they read are there and the link waits for their results, or when the
 //!   device has nothing else to do, and at the end in the order of these sums.
+//! - What computes a gradient runs as soon as its operands are there, so before the gradient of the layer's input.
 //! - Other ops keep their order.
 //!
 //! Where more ops wait for transfers than there are sums, as with the statistics of batch normalizations, only reductions move.
@@ -26,6 +28,7 @@ use of_ops::work::{bytes, is_view};
 use crate::boxing::CollectiveKind;
 use crate::layout::{self, Layout};
 use crate::lower::collective;
+use crate::overlappable::is_heavy;
 use crate::{Meshes, cost};
 
 /// The part of a device's memory that gathered values may take before they are read.
@@ -99,8 +102,10 @@ struct StepOps {
     bytes: Vec<f64>,
     /// Bytes of early gathers that may be there before they are read.
     room: f64,
-    /// By how many seconds a sum may be late.
+    /// By how many seconds a sum may be late, and early gathers may be launched before the link is free.
     slack: f64,
+    /// The ops of role `Main` in the order in which they are placed.
+    main: Vec<usize>,
 }
 
 impl StepOps {
@@ -165,6 +170,7 @@ impl StepOps {
         let bytes = ops.iter().map(held).collect();
         let slack = (0..ops.len()).filter(|op| !is_transfer[*op]).map(|op| seconds[op]).sum::<f64>() * SLACK;
         let room = meshes.ranks().memory * GATHERED_EARLY;
+        let main = gradients_first(&roles, &needs, &followers);
         let terminator = last.first().copied();
         StepOps {
             ops,
@@ -178,6 +184,7 @@ impl StepOps {
             bytes,
             room,
             slack,
+            main,
         }
     }
 
@@ -190,19 +197,24 @@ impl StepOps {
         self.is_transfer[op] && matches!(self.roles[op], Role::Reduction | Role::Main) && self.seconds[op] > 0.0
     }
 
-    /// For each op, the device's seconds from its beginning until the next transfer that others wait for.
-    fn until_wait(&self) -> Vec<f64> {
-        let mut left = f64::INFINITY;
-        let mut out = vec![left; self.ops.len()];
+    /// For each op, the next transfer that others wait for, and the device's seconds from the op's beginning until then.
+    fn until_wait(&self) -> Vec<(usize, f64)> {
+        let mut next = (self.ops.len(), f64::INFINITY);
+        let mut out = vec![next; self.ops.len()];
         for op in (0..self.ops.len()).rev() {
             match self.roles[op] {
-                _ if self.waits(op) => left = 0.0,
-                Role::Main => left += self.seconds[op],
+                _ if self.waits(op) => next = (op, 0.0),
+                Role::Main => next.1 += self.seconds[op],
                 _ => {}
             }
-            out[op] = left;
+            out[op] = next;
         }
         out
+    }
+
+    /// The first op that reads the results of another.
+    fn first_reader(&self, op: usize) -> usize {
+        self.followers[op].first().copied().unwrap_or(self.ops.len())
     }
 }
 
@@ -224,42 +236,45 @@ fn roles(
             needs[op].iter().for_each(|from| needed[*from] = true);
         }
     }
-    // What is there at the beginning: inputs and their views and slices.
-    let (mut there, mut is_sum) = (vec![false; ops.len()], vec![false; ops.len()]);
+    let is_constant = |op: usize| g.op(ops[op]).def.traits().constant;
+    let made: HashMap<ValueId, usize> =
+        (0..).zip(ops).flat_map(|(place, op)| g.op(*op).results.iter().map(move |v| (*v, place))).collect();
+    // The one operand that is no constant.
+    let only_operand = |op: usize| {
+        let mut operands =
+            g.op(ops[op]).operands.iter().filter(|v| !made.get(v).is_some_and(|from| is_constant(*from)));
+        operands.next().filter(|_| operands.next().is_none()).copied()
+    };
+    // What is there at the beginning: inputs, their views and slices, and what a little work makes of one, such as a transposed one.
+    let (mut given, mut there, mut is_sum) = (vec![false; ops.len()], vec![false; ops.len()], vec![false; ops.len()]);
     for op in 0..ops.len() {
         reduced[op] = needs[op].iter().any(|from| reduced[*from] || is_reduction(*from) || is_sum[*from]);
         let data = g.op(ops[op]);
-        let cheap = is_view(data.name()) || data.def.traits().constant || kinds[op] == Some(CollectiveKind::LocalSlice);
-        there[op] = cheap && data.regions.is_empty() && needs[op].iter().all(|from| there[*from]);
+        let is_slice = kinds[op] == Some(CollectiveKind::LocalSlice);
+        given[op] = (is_slice || is_constant(op) || is_view(data.name())) && needs[op].iter().all(|from| given[*from]);
+        let is_light = !is_transfer[op] && only_operand(op).is_some() && !is_heavy(g, ops[op]);
+        there[op] = (is_light || is_constant(op)) && needs[op].iter().all(|from| there[*from]);
         let early = needs[op].iter().all(|from| there[*from]);
         is_sum[op] = !needed[op] && !early && (is_reduction(op) || (is_transfer[op] && !reduced[op]));
     }
     let role = |op: usize| match () {
         () if is_sum[op] => Role::Sum,
-        () if is_reduction(op) && !needs[op].iter().all(|from| there[*from]) => Role::Reduction,
+        () if is_reduction(op) && !needs[op].iter().all(|from| given[*from]) => Role::Reduction,
         () if reduced[op] && !needed[op] => Role::Update,
         () if is_transfer[op] && !is_reduction(op) && needs[op].iter().all(|from| there[*from]) => Role::Early,
         () => Role::Main,
     };
     let mut roles: Vec<Role> = (0..ops.len()).map(role).collect();
-    let is_constant = |op: usize| g.op(ops[op]).def.traits().constant;
-    let made: HashMap<ValueId, usize> =
-        (0..).zip(ops).flat_map(|(place, op)| g.op(*op).results.iter().map(move |v| (*v, place))).collect();
-    // The op that makes the one operand that is no constant.
-    let only_operand = |op: usize| {
-        let mut operands =
-            g.op(ops[op]).operands.iter().filter(|v| !made.get(v).is_some_and(|from| is_constant(*from)));
-        operands.next().filter(|_| operands.next().is_none()).and_then(|v| made.get(v).copied())
-    };
+    let only_maker = |op: usize| only_operand(op).and_then(|v| made.get(&v).copied());
     let mut followers = vec![0u32; ops.len()];
     needs.iter().flatten().for_each(|from| followers[*from] += 1);
     for sum in (0..ops.len()).filter(|op| roles[*op] == Role::Sum).collect::<Vec<_>>() {
-        let mut at = only_operand(sum);
+        let mut at = only_maker(sum);
         while let Some(op) = at
             && roles[op] == Role::Main
             && followers[op] == 1
             && !is_transfer[op]
-            && let Some(from) = only_operand(op)
+            && let Some(from) = only_maker(op)
         {
             roles[op] = Role::ForSum;
             at = Some(from);
@@ -289,6 +304,32 @@ fn roles(
         });
     }
     roles
+}
+
+/// The ops of role `Main`: each keeps its place, but what only sums read, with what only that reads, comes when its operands are there.
+fn gradients_first(roles: &[Role], needs: &[Vec<usize>], followers: &[Vec<usize>]) -> Vec<usize> {
+    // The op that makes what sums read, for it and for what it alone reads.
+    let mut gradient: Vec<Option<usize>> = vec![None; roles.len()];
+    for op in (0..roles.len()).rev().filter(|op| roles[*op] == Role::Main && !followers[*op].is_empty()) {
+        let first = gradient[followers[op][0]];
+        gradient[op] = match () {
+            () if followers[op].iter().all(|reader| matches!(roles[*reader], Role::Sum | Role::ForSum)) => Some(op),
+            () if followers[op].iter().all(|reader| gradient[*reader] == first) => first,
+            () => None,
+        };
+    }
+    // The last op that each of them waits for.
+    let mut after = vec![0; roles.len()];
+    for op in (0..roles.len()).filter(|op| gradient[*op].is_some()) {
+        let of = gradient[op];
+        let others = needs[op].iter().copied().filter(|from| gradient[*from] != of && roles[*from] != Role::OnDemand);
+        if let (Some(of), Some(last)) = (of, others.max()) {
+            after[of] = last.max(after[of]);
+        }
+    }
+    let mut main: Vec<usize> = (0..roles.len()).filter(|op| roles[*op] == Role::Main).collect();
+    main.sort_by_key(|op| gradient[*op].map_or((*op, false, *op), |of| (after[of], true, *op)));
+    main
 }
 
 fn layout_of(g: &Graph, value: ValueId) -> Option<(&str, &Layout)> {
@@ -366,8 +407,10 @@ struct Scheduler<'s> {
     /// When the device and its link are free.
     device: f64,
     link: f64,
-    /// For each op, the device's seconds until a transfer that others wait for, infinite where none follows; and those from now on.
-    until_wait: Vec<f64>,
+    /// As [`StepOps::until_wait`]. Where no such transfer follows, the seconds are infinite.
+    until_wait: Vec<(usize, f64)>,
+    /// The next transfer that others wait for, and the seconds until then.
+    wait: usize,
     left: f64,
     /// Whether no transfer was launched since the device waited for one.
     is_new_gap: bool,
@@ -385,9 +428,8 @@ impl<'s> Scheduler<'s> {
     fn new(step: &'s StepOps) -> Self {
         let count = step.ops.len();
         // Early gathers in the order of their first readers.
-        let reader = |op: usize| step.followers[op].first().copied().unwrap_or(count);
         let mut early: Vec<usize> = (0..count).filter(|op| step.roles[*op] == Role::Early).collect();
-        early.sort_by_key(|op| std::cmp::Reverse((reader(*op), *op)));
+        early.sort_by_key(|op| std::cmp::Reverse((step.first_reader(*op), *op)));
         Scheduler {
             step,
             order: Vec::with_capacity(count),
@@ -401,6 +443,7 @@ impl<'s> Scheduler<'s> {
             device: 0.0,
             link: 0.0,
             until_wait: step.until_wait(),
+            wait: count,
             left: f64::INFINITY,
             is_new_gap: true,
             sums: VecDeque::new(),
@@ -413,12 +456,12 @@ impl<'s> Scheduler<'s> {
 
     fn run(mut self) -> Vec<usize> {
         let step = self.step;
-        for op in (0..step.ops.len()).filter(|op| step.roles[*op] == Role::Main) {
+        for op in step.main.iter().copied() {
             if self.placed[op] {
                 continue;
             }
             step.needs[op].iter().for_each(|from| self.place_with_needs(*from));
-            self.left = self.until_wait[op];
+            (self.wait, self.left) = self.until_wait[op];
             self.fill_link(self.device.max(self.ready(op)));
             // Updates fill the time until the operands come.
             while let Some(ready) = self.next_update().filter(|ready| ready.from <= self.device)
@@ -443,28 +486,32 @@ impl<'s> Scheduler<'s> {
         let placed = &self.placed;
         let step = self.step;
         self.unread.retain(|(op, _)| !step.followers[*op].iter().any(|reader| placed[*reader]));
-        while self.link <= now || self.left == f64::INFINITY && !self.sums.is_empty() {
+        while self.link <= now + step.slack || self.left == f64::INFINITY && !self.sums.is_empty() {
+            let is_free = self.link <= now || self.left == f64::INFINITY && !self.sums.is_empty();
+            let backlog = (self.link - now).max(0.0);
             self.forget_placed();
             let placed = &self.placed;
             self.sums.retain(|op| !placed[*op]);
-            let fits = |op: usize| step.seconds[op] * CAUTION <= self.left;
+            let fits = |op: usize| backlog + step.seconds[op] * CAUTION <= self.left;
             // Sums that fit into no gap take a whole one.
             let sum = self.sums.iter().copied().find(|op| fits(*op));
             let sum = sum.or(self.sums.front().copied().filter(|_| self.is_new_gap));
-            if let Some(op) = sum {
+            if let Some(op) = sum.filter(|_| is_free) {
                 self.is_new_gap = false;
                 self.place_with_needs(op);
                 continue;
             }
-            let update = self.to_send.peek().copied().filter(|ready| ready.from <= self.device);
+            let update = self.to_send.peek().copied().filter(|ready| is_free && ready.from <= self.device);
             if let Some(ready) = update.filter(|ready| !step.is_transfer[ready.op] || fits(ready.op)) {
                 self.place_with_needs(ready.op);
                 continue;
             }
             let held: f64 = self.unread.iter().map(|(_, bytes)| bytes).sum();
+            // One that is read before the next wait does not hold it up.
+            let may_begin = |op: usize| step.first_reader(op) < self.wait || fits(op) || self.is_new_gap;
             match self.early.last().copied() {
                 Some(op) if self.placed[op] => _ = self.early.pop(),
-                Some(op) if (fits(op) || self.is_new_gap) && (held == 0.0 || held + step.bytes[op] <= step.room) => {
+                Some(op) if may_begin(op) && (held == 0.0 || held + step.bytes[op] <= step.room) => {
                     self.early.pop();
                     self.is_new_gap = false;
                     self.place_with_needs(op);
@@ -686,6 +733,37 @@ mod tests {
             "get1 y1 get2 y2 dw2 +2 dy1 dw1 +1 next2 next1".replace("y1 get2", "get2 y1")
         );
         assert_eq!(split_parameters(1e8), "get1 get2 y1 y2 dw2 +2 dy1 dw1 +1 next2 next1");
+    }
+
+    #[test]
+    fn gradients_come_before_those_of_the_layers_input() {
+        let mut m = Maker::new();
+        let (x, w1, w2) = (m.input(Sbp::Split(0)), m.input(Sbp::Broadcast), m.input(Sbp::Broadcast));
+        let y1 = m.product("y1", [x, w1], Sbp::Split(0));
+        let y2 = m.product("y2", [y1, w2], Sbp::Split(0));
+        let dy1 = m.product("dy1", [y2, w2], Sbp::Split(0));
+        let dx = m.product("dx", [dy1, w1], Sbp::Split(0));
+        // What only the gradient reads does not come before its other operand is there.
+        let turned = m.op("turn", Exp {}, &[y1], Sbp::Split(1));
+        let d2 = m.product("dw2", [turned, y2], SUM);
+        let g2 = m.reduce("+2", d2);
+        let d1 = m.product("dw1", [x, dy1], SUM);
+        let g1 = m.reduce("+1", d1);
+        let new1 = m.op("new1", Sub {}, &[w1, g1], Sbp::Broadcast);
+        let new2 = m.op("new2", Sub {}, &[w2, g2], Sbp::Broadcast);
+        let want = "y1 y2 turn dw2 +2 dy1 dw1 +1 dx new2 new1";
+        assert_eq!(m.ordered(&[dx, new1, new2], &[-1, 1, 2], 8e9), want);
+    }
+
+    #[test]
+    fn parameters_that_are_turned_before_they_are_gathered_come_early() {
+        let mut m = Maker::new();
+        let (x, w1, w2) = (m.input(Sbp::Split(0)), m.input(Sbp::Broadcast), m.input(Sbp::Split(0)));
+        let y1 = m.product("y1", [x, w1], Sbp::Split(0));
+        let turned = m.op("turn", Exp {}, &[w2], Sbp::Split(0));
+        let whole = m.gather("get", turned);
+        let y2 = m.product("y2", [y1, whole], Sbp::Split(0));
+        assert_eq!(m.ordered(&[y2], &[-1], 8e9), "turn get y1 y2");
     }
 
     /// A step whose parameters are whole on all devices, and whose updates are split.

@@ -9,6 +9,7 @@ use of_ops::sample::Rng;
 use of_ops::structural::{Alternatives, Constant, Return};
 use of_ops::{OpSpec, Value, interpret};
 use of_sharding::decide::{Decision, decide, prepare, select_alternatives, write};
+use of_sharding::overlapped_step::{decide_overlapped, overlapped_seconds};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Meshes, Model, alternatives, execute, lower};
 
@@ -137,6 +138,60 @@ fn search_matches_brute_force() {
         ops += func.graph.op_slots();
     }
     assert!(ops > 1500);
+}
+
+/// A training step of one layer, whose parameter is read as it is or transposed.
+fn step(transposed: bool) -> Func {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let ty = Type::fixed(DType::F32, &[8, 8]);
+    let (x, v, w) =
+        (rw.add_arg(entry, ty.clone(), None), rw.add_arg(entry, ty.clone(), None), rw.add_arg(entry, ty, None));
+    let h = rw.create_one(MatMul {}, &[x, v]).unwrap();
+    let read = if transposed { rw.create_one(Transpose { perm: None }, &[w]).unwrap() } else { w };
+    let y = rw.create_one(MatMul {}, &[h, read]).unwrap();
+    let gradient = rw.create_one(MatMul {}, &[x, y]).unwrap();
+    let next = rw.create_one(Add {}, &[w, gradient]).unwrap();
+    rw.create(Return {}, &[y, next]).unwrap();
+    let mut func = Func::numbered(graph);
+    func.attrs.set(of_ops::training::CARRIED, of_ir::Attr::Ints(vec![-1, 2]));
+    func
+}
+
+#[test]
+fn the_bound_of_overlapped_steps_holds_for_all_layouts() {
+    let (mut gains, mut proven) = (0, 0);
+    for seed in 0..6u64 {
+        let func = step(seed % 2 == 1);
+        let mut mesh = mesh("2", seed);
+        // Cores would send themselves.
+        mesh.device = "cuda".into();
+        let model = Model::new(&func, &mesh).unwrap();
+        let d = decide_overlapped(&model, f64::INFINITY, &exact()).unwrap();
+        assert!((d.cost - overlapped_seconds(&model, &d.labels)).abs() <= 1e-12);
+        // All labels, one after another.
+        let counts: Vec<usize> = model.choices.iter().map(|c| c.candidates.len()).collect();
+        let (mut labels, mut least) = (vec![0; counts.len()], f64::INFINITY);
+        'all: loop {
+            least = least.min(overlapped_seconds(&model, &labels));
+            for (label, count) in labels.iter_mut().zip(&counts) {
+                *label += 1;
+                if *label < *count {
+                    continue 'all;
+                }
+                *label = 0;
+            }
+            break;
+        }
+        assert!(d.bound <= least * (1.0 + 1e-9), "seed {seed}: bound {} of {least}", d.bound);
+        assert!(d.cost >= least * (1.0 - 1e-9), "seed {seed}: {} and {least}", d.cost);
+        proven += usize::from(d.cost - d.bound <= 0.01 * d.cost);
+        let alone = decide(&model, f64::INFINITY, &exact()).unwrap();
+        gains += usize::from(d.cost < overlapped_seconds(&model, &alone.labels) * 0.999);
+    }
+    assert!(gains > 0, "{gains} steps are faster than with the layouts of blocking transfers");
+    assert!(proven > 2, "{proven} bounds are within 1 %");
 }
 
 #[test]

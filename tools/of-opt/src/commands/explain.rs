@@ -12,7 +12,7 @@ use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
 use of_sharding::layout::show;
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
+use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, overlapped_step, stages};
 use of_tensorrt::Ranges;
 use serde_json::json;
 
@@ -107,9 +107,9 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let mut func = func.clone();
     let settled = alternatives::choose(&mut func, &mesh, mesh.memory, &Effort::default())?;
     let model = Sharding::new(&func, &mesh)?;
-    let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    let mut decision = overlapped_step::decide_overlapped(&model, mesh.memory, &Effort::default())?;
     if let Some(s) = &settled {
-        decision.bound = decision.bound.min(s.bound);
+        decision.limit_bound(s.bound);
     }
     if let Some(path) = &c.html {
         // The timeline is that of the chosen alternatives.
