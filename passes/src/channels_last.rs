@@ -97,7 +97,12 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         Transpose::NAME => return compose(rw, op),
         _ => {}
     }
-    let Some(p) = data.operands.iter().find_map(|v| transposed(rw, *v).map(|(_, p)| p)) else { return Ok(false) };
+    let found = data.operands.iter().find_map(|v| transposed(rw, *v).map(|(_, p)| (*v, p)));
+    let Some((turned, p)) = found else { return Ok(false) };
+    // A matrix is no image: behind each of several readers there would be a transpose that nothing cancels.
+    if p.len() == 2 && g.uses(turned).len() > 1 {
+        return Ok(false);
+    }
     if of_ops::get(g, op).is_some_and(|o| o.scalar().is_some()) {
         return sink_elementwise(rw, op, &p);
     }

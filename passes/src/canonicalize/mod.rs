@@ -59,6 +59,7 @@ pub(crate) const RULES: &[LocalRule] = rules! {
     "cast-cast", Exact, cast_cast;
     "transpose-transpose", Exact, transpose_transpose;
     "transpose-of-ones", Exact, transpose_of_ones;
+    "transpose-of-product", Exact, transpose_of_product;
     "reshape-reshape", Exact, reshape_reshape;
     "shape-of-same", Exact, shape_of_same;
     "split-known", Exact, split_known;
@@ -276,6 +277,64 @@ fn transpose_of_ones(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic
     rw.rewrite(op, &[]);
     let new = reshape_to(rw, x, &to)?;
     replace(rw, op, new)
+}
+
+/// (aᵀ b)ᵀ = bᵀ a, also where such products are summed over batches, as in the gradient of a transposed weight: one transpose less. `b` is
+/// no larger than what is not transposed any more.
+fn transpose_of_product(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    // Whether an op swaps the last two axes, and what it reads.
+    let swapped = |op: OpId| {
+        let t = of_ops::list::as_op::<Transpose>(g, op)?;
+        let x = g.op(op).operands[0];
+        let rank = dims(g, x)?.len();
+        let p = permutation(&t, rank);
+        let (rest, last) = p.split_at_checked(rank.checked_sub(2)?)?;
+        (rest.iter().copied().eq(0..rank - 2) && last == [rank - 1, rank - 2]).then_some(x)
+    };
+    let Some(x) = swapped(op).filter(|x| single_use(g, *x)) else { return Ok(false) };
+    // A reshape of batches, such as `reduce-keepdims` makes, keeps the matrices.
+    let reshaped = def::<Reshape>(g, x).map(|(op, _)| g.op(op).operands[0]).filter(|from| {
+        let matrix = |v: ValueId| dims(g, v).and_then(|d| d.last_chunk::<2>().copied());
+        single_use(g, *from) && matrix(*from).is_some() && matrix(*from) == matrix(x)
+    });
+    let read = reshaped.unwrap_or(x);
+    let sum = def::<ReduceSum>(g, read).map(|(op, sum)| (g.op(op).operands.to_vec(), sum));
+    let y = match &sum {
+        None => read,
+        Some((operands, _)) => {
+            let [y, axes] = operands[..] else { return Ok(false) };
+            let (Some(from), Some(axes)) = (dims(g, y), ints(g, axes)) else { return Ok(false) };
+            let is_batch = |axis: &i64| of_ops::shape::axis(*axis, from.len()).is_ok_and(|axis| axis + 2 < from.len());
+            if axes.is_empty() || !axes.iter().all(is_batch) || !single_use(g, y) {
+                return Ok(false);
+            }
+            y
+        }
+    };
+    let Some((product, _)) = def::<MatMul>(g, y) else { return Ok(false) };
+    let [left, right] = g.op(product).operands[..] else { return Ok(false) };
+    let Some((turned, _)) = def::<Transpose>(g, left) else { return Ok(false) };
+    let Some(a) = swapped(turned) else { return Ok(false) };
+    let size = |v: ValueId| dims(g, v).filter(|d| d.len() >= 2).map(|d| d.iter().product::<usize>());
+    let (Some(of_a), Some(of_b), Some(of_y)) = (size(a), size(right), size(x)) else { return Ok(false) };
+    if of_b > of_a + of_y {
+        return Ok(false);
+    }
+    let rank = dims(g, right).map_or(0, |d| d.len());
+    let to = dims(g, result(rw, op));
+    rw.rewrite(op, &[product]);
+    let mut p: Vec<usize> = (0..rank).collect();
+    p.swap(rank - 2, rank - 1);
+    let b = rw.create_one(transpose_by(&p), &[right])?;
+    let mut y = rw.create_one(MatMul {}, &[b, a])?;
+    if let Some((operands, sum)) = sum {
+        y = rw.create_one(sum, &[y, operands[1]])?;
+    }
+    if let Some(to) = to.filter(|_| reshaped.is_some()) {
+        y = reshape_to(rw, y, &to)?;
+    }
+    replace(rw, op, y)
 }
 
 /// reshape(reshape(x)) = reshape(x), where the result's dimensions are fixed
