@@ -486,8 +486,11 @@ impl<'s> Scheduler<'s> {
         let placed = &self.placed;
         let step = self.step;
         self.unread.retain(|(op, _)| !step.followers[*op].iter().any(|reader| placed[*reader]));
-        while self.link <= now + step.slack || self.left == f64::INFINITY && !self.sums.is_empty() {
+        loop {
             let is_free = self.link <= now || self.left == f64::INFINITY && !self.sums.is_empty();
+            if !is_free && self.link > now + step.slack {
+                return;
+            }
             let backlog = (self.link - now).max(0.0);
             self.forget_placed();
             let placed = &self.placed;

@@ -13,7 +13,8 @@ use crate::weights::Weights;
 const EXPOSED: f64 = 1.0 / 8.0;
 
 /// The processor time of a byte that a rank sends and of one that it receives, over TCP, in passes over memory: copies to and from the
-/// system, its packets, checksums, and what this takes from the caches of kernels.
+/// system, its packets, checksums, and what this takes from the caches of kernels. On one core a rank, 9.4 MB more each way made a step 16 ms
+/// longer, on memory of 27 GB/s.
 const PASSES: f64 = 48.0;
 
 /// The part of a transfer that overlaps with computation which it adds to a step all the same; at 1 nothing is gained. Cores send and
