@@ -10,7 +10,7 @@ use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, ScatterNd, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, Resize, RoiAlign};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, MaxPoolGradient, Resize, RoiAlign};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -51,11 +51,16 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     macro_rules! wrap {
         ($($ty:ident),*) => {$(
             if let Some(o) = as_op::<$ty>(rw.graph(), op) && !o.channels_last {
-                return wrap(rw, op, $ty { channels_last: true, ..o });
+                return wrap(rw, op, 1, $ty { channels_last: true, ..o });
             }
         )*};
     }
     wrap!(Conv, ConvTranspose, AvgPool, RoiAlign);
+    if let Some(o) = as_op::<MaxPoolGradient>(rw.graph(), op)
+        && !o.channels_last
+    {
+        return wrap(rw, op, 2, MaxPoolGradient { channels_last: true, ..o });
+    }
     // A zero point of several numbers is aligned with the axes of the data as they are.
     let one = |z: &ValueId| dims(rw.graph(), *z).is_some_and(|d| d.iter().all(|n| *n == 1));
     if rw.graph().op(op).operands.get(2).is_none_or(|z| *rw.graph().ty(*z) == Type::None || one(z)) {
@@ -65,12 +70,13 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
         && !o.channels_last
         && rw.graph().op(op).results.len() == 1
     {
-        return wrap(rw, op, MaxPool { channels_last: true, ..o });
+        return wrap(rw, op, 1, MaxPool { channels_last: true, ..o });
     }
     Ok(())
 }
 
-fn wrap(rw: &mut Rewriter<'_>, op: OpId, new: impl of_ir::NewOp) -> Result<(), Diagnostic> {
+/// Replaces an op by `new`, whose first operands, so many, and result are channels-last.
+fn wrap(rw: &mut Rewriter<'_>, op: OpId, images: usize, new: impl of_ir::NewOp) -> Result<(), Diagnostic> {
     let mut operands = rw.graph().op(op).operands.to_vec();
     let Some(rank) = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.rank()).filter(|r| *r >= 3) else {
         return Ok(());
@@ -78,7 +84,9 @@ fn wrap(rw: &mut Rewriter<'_>, op: OpId, new: impl of_ir::NewOp) -> Result<(), D
     let to_last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
     let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     rw.rewrite(op, &[]);
-    operands[0] = rw.create_one(transpose_by(&to_last), &[operands[0]])?;
+    for image in operands.iter_mut().take(images) {
+        *image = rw.create_one(transpose_by(&to_last), &[*image])?;
+    }
     let y = rw.create_one(new, &operands)?;
     let y = rw.create_one(transpose_by(&to_first), &[y])?;
     rw.replace(op, &[y]);

@@ -2,10 +2,11 @@
 
 use of_ir::{DType, Dim, Graph, OpId};
 use of_ops::list::as_op;
-use of_ops::nn::{AvgPool, MaxPool, PoolGeometry, Windows};
+use of_ops::nn::{self, AvgPool, MaxPool, PoolGeometry, Windows};
 
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::Indexed;
+use crate::kernel::max_pool_gradient::MaxPoolGradient;
 use crate::kernel::nest::Nest;
 use crate::kernel::window::{Divisor, WindowAxis};
 
@@ -27,6 +28,22 @@ pub fn arg_max(g: &Graph, op: OpId) -> Result<Nest, String> {
     let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
     let input = shape.iter().cloned().map(Extent::from).collect();
     Ok(Nest::Indexed(Indexed::PoolArgMax { input, dims: extent::of_value(g, y), windows }))
+}
+
+/// The kernel of the gradient of a max pool.
+///
+/// # Errors
+/// The reason why there is none.
+pub fn max_pool_gradient(g: &Graph, op: OpId) -> Result<Nest, String> {
+    let pool: nn::MaxPoolGradient = as_op(g, op).ok_or("its attributes do not decode")?;
+    let ty = g.ty(g.op(op).operands[0]).as_tensor().ok_or("no tensor")?;
+    let shape = ty.shape.as_ref().ok_or("the rank of its input is not known")?;
+    if !pool.channels_last || ty.dtype != DType::F32 || shape.len() < 3 {
+        return Err("gradients of max pools have native code only for f32, channels-last images".into());
+    }
+    let PoolGeometry { n, c, windows } = pool.geometry(shape).map_err(|e| e.message)?;
+    let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
+    Ok(Nest::MaxPoolGradient(MaxPoolGradient { n: n.into(), windows, c: c.into() }))
 }
 
 /// Sizes of everything, for an input of shape `shape`.

@@ -15,6 +15,7 @@ pub mod few_columns;
 pub mod float;
 pub mod indexed;
 pub mod matrix_tiles;
+pub mod max_pool_gradient;
 pub mod nest;
 pub mod panels;
 pub mod prologue;

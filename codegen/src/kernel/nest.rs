@@ -12,6 +12,7 @@ use crate::kernel::contraction::{Contraction, RowAxes, Tile};
 use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
+use crate::kernel::max_pool_gradient::MaxPoolGradient;
 use crate::kernel::recurrence::Recurrence;
 use crate::kernel::roi_align::RoiAlign;
 use crate::kernel::score_matrix::ScoreMatrix;
@@ -120,6 +121,8 @@ pub enum Nest {
     Scatter(Scatter),
     /// Regions of images, pooled (`RoiAlign`).
     RoiAlign(RoiAlign),
+    /// The gradient of a max pool.
+    MaxPoolGradient(MaxPoolGradient),
     /// A scan along an axis.
     AxisScan(AxisScan),
     /// Values computed from extents, written to the only argument.
@@ -156,6 +159,7 @@ impl Nest {
             Nest::Indexed(_) => "indexed",
             Nest::Scatter(_) => "scatter",
             Nest::RoiAlign(_) => "roi_align",
+            Nest::MaxPoolGradient(_) => "max_pool_gradient",
             Nest::AxisScan(_) => "axis_scan",
             Nest::ShapeValues { .. } => "shape_values",
             Nest::CopyScalar(_) => "copy_scalar",

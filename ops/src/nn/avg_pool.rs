@@ -130,7 +130,7 @@ impl Op for AvgPool {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        layout::channels_first(rw, operands, AvgPool { channels_last: false, ..self.clone() })
+        layout::channels_first(rw, operands, 1, AvgPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

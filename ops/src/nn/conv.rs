@@ -317,7 +317,7 @@ impl Op for Conv {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        layout::channels_first(rw, operands, Conv { channels_last: false, ..self.clone() })
+        layout::channels_first(rw, operands, 1, Conv { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

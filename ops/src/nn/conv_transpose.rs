@@ -226,7 +226,7 @@ impl Op for ConvTranspose {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        layout::channels_first(rw, operands, ConvTranspose { channels_last: false, ..self.clone() })
+        layout::channels_first(rw, operands, 1, ConvTranspose { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

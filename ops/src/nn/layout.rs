@@ -65,14 +65,17 @@ pub(super) fn transpose_samples<T: Copy>(x: &[T], n: usize, rows: usize, cols: u
     out
 }
 
-/// An op on `[N, spatial…, C]` as `op`, the same on `[N, C, spatial…]`: for derivatives, which know that layout alone.
-pub(super) fn channels_first(rw: &mut Rewriter<'_>, operands: &[ValueId], op: impl NewOp) -> Expanded {
+/// An op whose first operands, so many, and results are `[N, spatial…, C]`, as `op`, the same on `[N, C, spatial…]`: for
+/// derivatives, which know that layout alone.
+pub(super) fn channels_first(rw: &mut Rewriter<'_>, operands: &[ValueId], images: usize, op: impl NewOp) -> Expanded {
     let b = &mut Build::new(rw);
     let rank = b.rank(operands[0])?;
     let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     let to_last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
     let mut operands = operands.to_vec();
-    operands[0] = b.transpose(operands[0], &to_first)?;
+    for image in operands.iter_mut().take(images) {
+        *image = b.transpose(*image, &to_first)?;
+    }
     let op = b.rw.create(op, &operands)?;
     let results = b.rw.graph().op(op).results.to_vec();
     results.into_iter().map(|v| b.transpose(v, &to_last)).collect()

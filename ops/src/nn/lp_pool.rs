@@ -104,7 +104,7 @@ impl Op for LpPool {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        layout::channels_first(rw, operands, LpPool { channels_last: false, ..self.clone() })
+        layout::channels_first(rw, operands, 1, LpPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

@@ -88,6 +88,26 @@ impl MaxPool {
     }
 }
 
+/// Where in `[N, C, spatial…]` the first maximum of each window is; `None` for windows of padding alone. NaN wins, as in the
+/// elementwise maximum.
+pub(super) fn maxima(x: &[f64], g: &PoolGeometry<usize>) -> Vec<Option<usize>> {
+    let (area_in, area_out) = g.windows.areas();
+    let (runs, step) = (g.windows.runs(), g.windows.step());
+    let mut maxima: Vec<Option<usize>> = vec![None; g.n * g.c * area_out];
+    for (plane, maxima) in maxima.chunks_exact_mut(area_out.max(1)).enumerate() {
+        for r in runs.iter().flat_map(|(_, list)| list) {
+            for i in 0..r.len {
+                let (best, at) = (&mut maxima[r.output + i], plane * area_in + r.input + i * step);
+                let larger = |best: usize| x[at] > x[best] || x[at].is_nan() && !x[best].is_nan();
+                if best.is_none_or(larger) {
+                    *best = Some(at);
+                }
+            }
+        }
+    }
+    maxima
+}
+
 impl Op for MaxPool {
     op_basics!(MaxPool);
 
@@ -108,37 +128,19 @@ impl Op for MaxPool {
         let x = inputs.tensor(0)?;
         let g = self.geometry(&symbolic(x.dims()))?.fixed()?;
         let v = pool::planes(x, &g, self.channels_last)?;
-        let (area_in, area_out) = g.windows.areas();
-        let (runs, step) = (g.windows.runs(), g.windows.step());
         // A window entirely within the padding yields the smallest value of the type.
         let least = x.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
-        let mut best = vec![least; g.n * g.c * area_out];
-        let mut at = vec![0i64; best.len()];
-        let mut seen = vec![false; area_out];
-        for plane in 0..g.n * g.c {
-            let from = &v[plane * area_in..][..area_in];
-            let to = &mut best[plane * area_out..][..area_out];
-            let at = &mut at[plane * area_out..][..area_out];
-            seen.fill(false);
-            for r in runs.iter().flat_map(|(_, list)| list) {
-                for i in 0..r.len {
-                    let (o, p) = (r.output + i, r.input + i * step);
-                    // NaN wins, as in the elementwise maximum.
-                    if !seen[o] || from[p] > to[o] || (from[p].is_nan() && !to[o].is_nan()) {
-                        (seen[o], to[o]) = (true, from[p]);
-                        at[o] = p as i64;
-                    }
-                }
-            }
-            if self.return_indices {
-                for a in at.iter_mut() {
-                    *a = (plane * area_in + self.position(*a as usize, &g.windows.input)) as i64;
-                }
-            }
-        }
+        let maxima = maxima(&v, &g);
+        let best: Vec<f64> = maxima.iter().map(|at| at.map_or(least, |at| v[at])).collect();
         let (y, dims) = conv::finish(best, g.n, g.c, &g.windows.output, self.channels_last);
         let mut out = vec![Tensor::from_elements(x.dtype(), dims.clone(), Elements::Float(y))?.into()];
         if self.return_indices {
+            let (area_in, area_out) = g.windows.areas();
+            let position = |(o, at): (usize, &Option<usize>)| {
+                let first = o / area_out * area_in;
+                (first + self.position(at.map_or(0, |at| at - first), &g.windows.input)) as i64
+            };
+            let at: Vec<i64> = maxima.iter().enumerate().map(position).collect();
             let (at, _) = conv::finish(at, g.n, g.c, &g.windows.output, self.channels_last);
             out.push(Tensor::from_slice(&dims, &at)?.into());
         }
@@ -160,12 +162,11 @@ impl Op for MaxPool {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        layout::channels_first(rw, operands, MaxPool { channels_last: false, ..self.clone() })
+        layout::channels_first(rw, operands, 1, MaxPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
-        // Layouts are chosen after differentiation.
-        let g = cx.grads[0].filter(|_| !self.channels_last)?;
+        let g = cx.grads[0]?;
         Some(cx.rw.create_one(MaxPoolGradient::of(self), &[cx.operands[0], g]).map(|dx| vec![Some(dx)]))
     }
 }

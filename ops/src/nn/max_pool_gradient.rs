@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use of_ir::{DType, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, TensorType, Type, ValueId};
+use of_ir::{
+    DType, Dim, Elements, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId,
+};
 
-use super::MaxPool;
-use super::pool::PoolSample;
+use super::conv::{self, symbolic};
+use super::pool::{self, PoolGeometry, PoolSample};
+use super::{MaxPool, layout, max_pool};
 use crate::build::{Build, BuildResult};
 use crate::elementwise::{Gt, Select};
 use crate::movement::{Concat, ScatterElements, Slice, zeros_like};
 use crate::sample::Rng;
 use crate::structural::{Constant, ShapeOf};
-use crate::{Expanded, Inferred, Op, op, op_basics, shape};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The gradient of `of.max_pool` for its operand `x`: `g` is added at the first maximum of each window; others are zero. A
-    /// window of padding alone has no maximum, and its `g` is added nowhere.
-    pub struct MaxPoolGradient = "of.max_pool_gradient" [Composite] {
+    /// window of padding alone has no maximum, and its `g` is added nowhere. `[N, C, spatial…]` operands and result.
+    pub struct MaxPoolGradient = "of.max_pool_gradient" [Primitive] {
         operands: (x, g),
         results: (dx),
         attrs: {
@@ -29,46 +32,41 @@ op! {
             ceil_mode: bool,
             /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`; anything but `NOTSET` overrides `pads`.
             auto_pad: Arc<str>,
+            /// Operands and result are `[N, spatial…, C]`.
+            channels_last: bool,
         }
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
         let s = PoolSample::new(&mut r);
         let (kernel, strides, pads, dilations) = (s.kernel, s.strides, s.pads, s.dilations);
-        let op = MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode: s.ceil_mode, auto_pad: s.auto_pad };
-        let mut dims = s.dims;
-        if s.channels_last {
-            let channels = dims.pop()?;
-            dims.insert(1, channels);
-        }
-        let x: Vec<of_ir::Dim> = dims.iter().map(|d| of_ir::Dim::from(*d)).collect();
-        let g = super::window::fixed(&op.pool().geometry(&x).ok()?.result(false))?;
-        Some((vec![r.f32s(&dims), r.f32s(&g)], op))
+        let (ceil_mode, auto_pad, channels_last) = (s.ceil_mode, s.auto_pad, s.channels_last);
+        let op = MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad, channels_last };
+        let g = super::window::fixed(&op.geometry(&symbolic(&s.dims)).ok()?.result(channels_last))?;
+        Some((vec![r.f32s(&s.dims), r.f32s(&g)], op))
     };
 }
 
 impl MaxPoolGradient {
-    /// The gradient of `pool`, whose channels come second.
+    /// The gradient of `pool`.
     pub(super) fn of(pool: &MaxPool) -> MaxPoolGradient {
-        let MaxPool { kernel, strides, pads, dilations, ceil_mode, auto_pad, .. } = pool.clone();
-        MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad }
+        let MaxPool { kernel, strides, pads, dilations, ceil_mode, auto_pad, channels_last, .. } = pool.clone();
+        MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad, channels_last }
     }
 
     /// The max pool with the positions of its maxima.
     fn pool(&self) -> MaxPool {
-        let MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad } = self.clone();
-        let (storage_order, indices, channels_last) = (0, true, false);
-        MaxPool {
-            kernel,
-            strides,
-            pads,
-            dilations,
-            ceil_mode,
-            storage_order,
-            return_indices: indices,
-            auto_pad,
-            channels_last,
-        }
+        let MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad, channels_last } = self.clone();
+        let (storage_order, return_indices) = (0, true);
+        MaxPool { kernel, strides, pads, dilations, ceil_mode, storage_order, return_indices, auto_pad, channels_last }
+    }
+
+    /// Sizes of everything, for an input of the given dimensions.
+    ///
+    /// # Errors
+    /// When attributes do not fit.
+    pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
+        self.pool().geometry(x)
     }
 
     fn windows_reach(&self, b: &Build<'_, '_>, x: ValueId) -> bool {
@@ -94,10 +92,15 @@ impl MaxPoolGradient {
 impl Op for MaxPoolGradient {
     op_basics!(MaxPoolGradient);
 
+    fn flops(&self, cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        // A comparison and a sum for each element of a window.
+        Some(2.0 * crate::estimate::elements(cx.graph.ty(cx.operands[1])) * self.kernel.iter().product::<i64>() as f64)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (x, g) = (cx.tensor(0)?, cx.tensor(1)?);
         if let (Some(s), Some(given)) = (&x.shape, &g.shape) {
-            let y = self.pool().geometry(s)?.result(false);
+            let y = self.geometry(s)?.result(self.channels_last);
             if y.len() != given.len() || y.iter().zip(given).any(|(a, b)| a.provably_ne(b)) {
                 let (given, y) = (shape::show(given), shape::show(&y));
                 return Err(OpError::shape(format!("the gradient is {given}, the result of the pool {y}")));
@@ -106,17 +109,43 @@ impl Op for MaxPoolGradient {
         Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })])
     }
 
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let (x, g) = (inputs.tensor(0)?, inputs.tensor(1)?);
+        let geometry = self.geometry(&symbolic(x.dims()))?.fixed()?;
+        let (area_in, area_out) = geometry.windows.areas();
+        let (n, c) = (geometry.n, geometry.c);
+        let values = pool::planes(x, &geometry, self.channels_last)?;
+        let added = g.to_f64s().ok_or_else(|| OpError::eval("the gradient must be numbers"))?;
+        let added = if self.channels_last { layout::transpose_samples(&added, n, area_out, c) } else { added };
+        let mut dx = vec![0.0; n * c * area_in];
+        for (at, added) in max_pool::maxima(&values, &geometry).into_iter().zip(added) {
+            if let Some(at) = at {
+                dx[at] += added;
+            }
+        }
+        let (dx, dims) = conv::finish(dx, n, c, &geometry.windows.input, self.channels_last);
+        Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(dx))?.into()])
+    }
+
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         let sum = Sbp::Partial(PartialKind::Sum);
         let mut out = vec![SbpSignature::new(&[Sbp::Broadcast, sum], &[sum])];
         // Windows never cross samples and channels.
-        if cx.tensor(0).is_ok_and(|t| t.rank().is_some_and(|r| r >= 2)) {
-            out.extend([0, 1].map(Sbp::Split).map(|s| SbpSignature::new(&[s, s], &[s])));
+        if let Some(rank) = cx.tensor(0).ok().and_then(TensorType::rank).filter(|rank| *rank >= 2) {
+            let axes = [0, layout::channel_axis(rank, self.channels_last) as u8];
+            out.extend(axes.map(Sbp::Split).map(|s| SbpSignature::new(&[s, s], &[s])));
         }
         out
     }
 
+    fn expands(&self) -> bool {
+        true
+    }
+
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        if self.channels_last {
+            return layout::channels_first(rw, operands, 2, MaxPoolGradient { channels_last: false, ..self.clone() });
+        }
         let &[x, g] = operands else { return Ok(vec![]) };
         let found = rw.create(self.pool(), &[x])?;
         let at = rw.graph().op(found).results[1];

@@ -257,6 +257,7 @@ pub(super) fn select_and_scatter(cx: &mut Importer<'_, '_>, c: &Call<'_>) -> Imp
         dilations: vec![1; spatial.len()],
         ceil_mode: false,
         auto_pad: "NOTSET".into(),
+        channels_last: false,
     };
     let dx = cx.one(op, &[x, g])?;
     let dx = planes.leave(cx, dx)?;

@@ -5,6 +5,7 @@ mod contraction;
 mod copy;
 mod elementwise;
 mod indexed;
+mod max_pool_gradient;
 mod panels;
 mod recurrence;
 mod reduce;
@@ -52,6 +53,7 @@ impl Printer for C {
             Nest::Indexed(kernel) => indexed::indexed(kernel),
             Nest::Scatter(scatter) => indexed::scatter(scatter),
             Nest::RoiAlign(r) => roi_align::roi_align(r),
+            Nest::MaxPoolGradient(spec) => max_pool_gradient::max_pool_gradient(spec, isa),
             Nest::AxisScan(w) => {
                 let text = format!(
                     "{}  for (i64 it = begin; it < end; it++) {{\n{}{}  }}\n",

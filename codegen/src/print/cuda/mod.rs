@@ -13,6 +13,7 @@ pub mod emulator;
 mod epilogue;
 mod launch;
 mod matrix_tile;
+mod max_pool_gradient;
 mod node_printer;
 mod operands;
 mod reduce;
@@ -130,6 +131,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Indexed(kernel) => copy::elements(&indexed::element_text(kernel)),
         Nest::Scatter(scatter) => copy::scatter(scatter),
         Nest::RoiAlign(r) => copy::elements(&roi_align::element_text(r)),
+        Nest::MaxPoolGradient(spec) => copy::elements(&max_pool_gradient::element_text(spec)),
         Nest::AxisScan(w) => {
             let text = axis_scan::position(w) + &axis_scan::body(w);
             thread_per_index(&(&w.axis.outer * &w.axis.inner), "it", &axis_scan::head(w), &text)
