@@ -425,7 +425,7 @@ mod tests {
     /// Elementwise and row-wise groups of a function, as nests.
     fn nests(g: &Graph) -> Vec<Nest> {
         let roles = Roles::of(g, g.entry(), g.args());
-        let groups = fuse::fuse(g, g.region_ops(g.entry()), &roles, Vec::new());
+        let groups = fuse::fuse(g, g.region_ops(g.entry()), &roles, Vec::new(), false);
         let nest = |group: &fuse::Group| match group.kind {
             GroupKind::Elementwise => Some(Nest::Elementwise {
                 body: body::body(g, group, &roles, 0, &Special::default()),

@@ -26,6 +26,9 @@ use crate::kernel::extent::Extent;
 use crate::kernel::prologue::Check;
 use crate::kernel::{expr, extent, float};
 
+/// The fewest columns whose reductions are computed in vectors of columns.
+const MIN_COLUMNS: usize = 8;
+
 /// The role of an op in fusion.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
@@ -37,6 +40,8 @@ pub enum Role {
     Map(ScalarOp),
     /// A reduction over the last `.0` axes that keeps them as 1.
     RowReduce(usize),
+    /// A reduction of f32 over the first `.0` axes that keeps them as 1; the others are columns.
+    ColumnReduce(usize),
     /// A kernel with an epilogue: contraction, pooling.
     Anchor,
     /// A separate kernel: data movement, other reductions.
@@ -204,7 +209,7 @@ impl Roles {
         match self.get(op) {
             Role::Nothing => Vec::new(),
             _ if self.is_shape(graph, op) => Vec::new(),
-            Role::Alias => vec![data.operands[0]],
+            Role::Alias | Role::ColumnReduce(_) => vec![data.operands[0]],
             Role::Single => match data.name() {
                 Concat::NAME => data.operands.to_vec(),
                 Gather::NAME => data.operands[..2].to_vec(),
@@ -381,7 +386,13 @@ fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
     if axes.is_empty() {
         return Err("a reduction over no axis".into());
     }
-    Ok(if trailing { Role::RowReduce(inner) } else { Role::Single })
+    if trailing {
+        return Ok(Role::RowReduce(inner));
+    }
+    let leading = axes.iter().enumerate().all(|(i, a)| *a == i);
+    let columns: Extent = from[inner..].iter().product();
+    let f32s = g.ty(data.operands[0]).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+    Ok(if leading && f32s && columns.size_hint() >= MIN_COLUMNS { Role::ColumnReduce(inner) } else { Role::Single })
 }
 
 /// The convolution that `op` is, of floats or of bytes.

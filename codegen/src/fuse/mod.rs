@@ -6,6 +6,7 @@
 //!
 //! This is the fusion pass (loop fusion of producers and consumers); a group is what IREE calls a dispatch region.
 
+mod columns;
 mod rematerialize;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -30,6 +31,8 @@ pub enum GroupKind {
     Elementwise,
     /// Rows with reductions over the last `.0` axes of the space.
     Rowwise(usize),
+    /// Columns with reductions over the first `.0` axes of the space, which nothing in the group reads.
+    Columnwise(usize),
     /// An anchor with elementwise ops as its epilogue.
     Anchor,
     /// Two contractions and the row-wise ops between them: separate groups, in [`Group::parts`].
@@ -90,13 +93,14 @@ pub(crate) const MAX_FUSED_ELEMENTWISE_OPS: usize = 48;
 /// linear in its length.
 const MAX_GROUP_OPS: usize = 256;
 
-/// Partitions `ops` of a region, in their order; each of `matrices`, which share no op with others, becomes a group. Groups are in
-/// execution order.
+/// Partitions `ops` of a region, in their order; each of `matrices`, which share no op with others, becomes a group. Reductions of columns
+/// fuse with elementwise ops if `columns` says so. Groups are in execution order.
 pub fn fuse(
     graph: &Graph,
     ops: impl IntoIterator<Item = OpId>,
     roles: &Roles,
     matrices: Vec<ScoreMatrixMatch>,
+    columns: bool,
 ) -> Vec<Group> {
     let mut order: Vec<OpId> = ops.into_iter().collect();
     let written = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
@@ -119,6 +123,7 @@ pub fn fuse(
     let mut f = Fuser {
         graph,
         roles,
+        columns,
         written,
         position,
         groups: Vec::new(),
@@ -144,6 +149,7 @@ pub fn fuse(
             None => f.add(*op),
         }
     }
+    f.merge_columns();
     f.merge_elementwise();
     f.fuse_widening();
     f.fuse_attention();
@@ -192,6 +198,8 @@ fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]
 pub(crate) struct Fuser<'a> {
     graph: &'a Graph,
     roles: &'a Roles,
+    /// Whether reductions of columns fuse with elementwise ops.
+    columns: bool,
     /// The places of ops as they are written.
     written: IdMap<OpId, usize>,
     position: IdMap<OpId, usize>,
@@ -237,6 +245,8 @@ impl Fuser<'_> {
             Role::Reference(_) => self.start(op, GroupKind::Reference),
             Role::Control => self.start(op, GroupKind::Control),
             Role::Single => self.start(op, GroupKind::Single),
+            Role::ColumnReduce(_) if !self.columns => self.start(op, GroupKind::Single),
+            Role::ColumnReduce(outer) => self.add_column_reduction(op, outer),
             Role::Transfer => self.start(op, GroupKind::Transfer),
             Role::Anchor => {
                 self.start(op, GroupKind::Anchor);
@@ -256,6 +266,7 @@ impl Fuser<'_> {
                 let dims = self.dims(op);
                 let join = self.joinable(op, |g| match g.kind {
                     GroupKind::Elementwise => g.space == dims,
+                    GroupKind::Columnwise(_) => g.space == dims && !self.reads_reductions(op, g),
                     GroupKind::Rowwise(inner) => {
                         g.space == dims || (row_dims(&g.space, inner) == dims && self.reads_rows(op, inner))
                     }
@@ -562,7 +573,7 @@ impl Fuser<'_> {
         let (from, to) = (&self.groups[p], &self.groups[reader?]);
         let fits = from.space == to.space && from.ops.len() + to.ops.len() <= MAX_FUSED_ELEMENTWISE_OPS;
         let takes = match to.kind {
-            GroupKind::Elementwise | GroupKind::Rowwise(_) => true,
+            GroupKind::Elementwise | GroupKind::Rowwise(_) | GroupKind::Columnwise(_) => true,
             GroupKind::Anchor => !fetched,
             _ => false,
         };

@@ -1,7 +1,8 @@
 //! Rematerialization: a group recomputes cheap values from its other operands instead of reading them.
 //!
 //! A backward group that reads x, 0.5 x and x^2 of the forward pass recomputes the latter two. That costs an instruction each,
-//! and saves a store, a load and the memory in between.
+//! and saves a store, a load and the memory in between. Where nobody stores a value then, groups read other operands instead of it: the
+//! gradient of a batch normalization reads x and its mean instead of their difference.
 
 use std::cmp::Reverse;
 
@@ -15,20 +16,36 @@ use crate::fuse::{Fuser, GroupKind, MAX_FUSED_ELEMENTWISE_OPS};
 impl Fuser<'_> {
     /// Lets groups recompute values that cost one instruction, and drops results without remaining readers.
     pub(super) fn rematerialize(&mut self) {
-        let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
+        let mut readers: IdMap<ValueId, Vec<Reader>> = IdMap::default();
         for g in 0..self.groups.len() {
-            let recomputed = self.computable(g);
-            recomputed.iter().for_each(|op| readers.entry(self.graph.op(*op).results[0]).or_default().push(g));
-            self.groups[g].recomputed = recomputed;
-        }
-        for (v, readers) in readers {
-            let Some(maker) = self.graph.def_op(v).and_then(|op| self.group_of.get(&op).copied()) else { continue };
-            // In ascending order.
-            let reads = |g: &usize| readers.binary_search(g).is_ok();
-            let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || reads(g));
-            if self.prints_body(maker) && self.graph.uses(v).iter().all(|u| computes(u.op)) {
-                self.groups[maker].unstored.insert(v);
+            for (op, reads) in self.computable(g) {
+                readers.entry(self.graph.op(op).results[0]).or_default().push(Reader { group: g, reads });
             }
+        }
+        let mut recomputed: Vec<Vec<OpId>> = vec![Vec::new(); self.groups.len()];
+        for (v, list) in &readers {
+            let Some(op) = self.graph.def_op(*v) else { continue };
+            let Some(maker) = self.group_of.get(&op).copied() else { continue };
+            // In ascending order.
+            let reads = |g: &usize| list.binary_search_by_key(g, |reader| reader.group).is_ok();
+            let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || reads(g));
+            let all = self.prints_body(maker) && self.graph.uses(*v).iter().all(|u| computes(u.op));
+            // Other operands are read instead of the value where nobody stores it then.
+            let instead = all && self.has_operands_in_memory(op, maker, &readers);
+            let taken: Vec<usize> =
+                list.iter().filter(|reader| reader.reads == Reads::Nothing || instead).map(|r| r.group).collect();
+            if all && taken.len() == list.len() {
+                self.groups[maker].unstored.insert(*v);
+            }
+            taken.into_iter().for_each(|g| recomputed[g].push(op));
+        }
+        for (g, mut ops) in recomputed.into_iter().enumerate() {
+            of_ir::sort::by_key(&mut ops, |op| self.position[op]);
+            ops.iter().for_each(|op| {
+                let deps = self.producer_groups(*op);
+                self.add_deps(g, deps.into_iter().filter(|d| *d != g));
+            });
+            self.groups[g].recomputed = ops;
         }
         for g in 0..self.groups.len() {
             let kept = |v: &ValueId| !self.groups[g].unstored.contains(v);
@@ -38,13 +55,22 @@ impl Fuser<'_> {
         }
     }
 
-    /// Whether the kernel of a group is printed from the body of its ops.
-    fn prints_body(&self, g: usize) -> bool {
-        matches!(self.groups[g].kind, GroupKind::Elementwise | GroupKind::Rowwise(_) | GroupKind::Anchor)
+    /// Whether the operands of an op in group `maker` are in memory: no group computes them only for itself, or recomputes them.
+    fn has_operands_in_memory(&self, op: OpId, maker: usize, recomputed: &IdMap<ValueId, Vec<Reader>>) -> bool {
+        self.graph.op(op).operands.iter().all(|v| {
+            let own = self.graph.def_op(self.alias_root(*v)).and_then(|op| self.group_of.get(&op)) == Some(&maker);
+            !own && !recomputed.contains_key(v)
+        })
     }
 
-    /// Ops of other groups, in order, whose results group `g` reads and can compute from its other operands.
-    fn computable(&self, g: usize) -> Vec<OpId> {
+    /// Whether the kernel of a group is printed from the body of its ops.
+    fn prints_body(&self, g: usize) -> bool {
+        use GroupKind::*;
+        matches!(self.groups[g].kind, Elementwise | Rowwise(_) | Columnwise(_) | Anchor)
+    }
+
+    /// Ops of other groups whose results group `g` reads and can compute, and what it reads for that beyond its own operands.
+    fn computable(&self, g: usize) -> Vec<(OpId, Reads)> {
         if !self.prints_body(g) {
             return Vec::new();
         }
@@ -55,22 +81,53 @@ impl Fuser<'_> {
         };
         // An anchor's operands are not read pointwise.
         let (read, whole) = (operands(false), operands(true));
-        let short = |v: &ValueId| self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_some_and(|b| b <= 32);
-        let computable = |op: &OpId| {
-            let data = self.graph.op(*op);
+        let bits = |v: &ValueId| self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits());
+        let short = |v: &ValueId| bits(v).is_some_and(|b| b <= 32);
+        let computable = |op: OpId| {
+            let data = self.graph.op(op);
+            let y = data.results[0];
+            let fits = matches!(self.roles.get(op), Role::Map(scalar) if scalar_flops(*scalar) <= 1.0)
+                && self.group_of.get(&op).is_some_and(|maker| *maker != g)
+                && self.dims(op) == group.space
+                && !whole.contains(&y)
+                && data.operands.iter().chain(&data.results).all(short);
             let is_read = |v: &ValueId| read.contains(v) && !whole.contains(v);
-            matches!(self.roles.get(*op), Role::Map(scalar) if scalar_flops(*scalar) <= 1.0)
-                && self.group_of.get(op).is_some_and(|maker| *maker != g)
-                && self.dims(*op) == group.space
-                && !whole.contains(&data.results[0])
-                && data.operands.iter().chain(&data.results).all(short)
-                && data.operands.iter().any(is_read)
-                && data.operands.iter().all(|v| is_read(v) || number(self.graph, *v).is_some())
+            let other = |v: &&ValueId| !is_read(v) && number(self.graph, **v).is_none();
+            let others: Vec<&ValueId> = data.operands.iter().filter(other).collect();
+            if !fits || others.is_empty() && !data.operands.iter().any(is_read) {
+                return None;
+            }
+            if others.is_empty() {
+                return Some((op, Reads::Nothing));
+            }
+            // About as many bytes as the value has, and values of a part of the axes.
+            let full = others.iter().filter(|v| self.value_dims(***v) == group.space);
+            let instead: usize = full.filter_map(|v| bits(v)).sum();
+            let as_many = bits(&y).is_some_and(|own| instead <= own + MASK_BITS);
+            (as_many && !others.iter().any(|v| whole.contains(*v))).then_some((op, Reads::Instead))
         };
-        let mut recomputed: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
-        of_ir::sort::by_key(&mut recomputed, |op| Reverse(self.position[op]));
-        recomputed.truncate(MAX_FUSED_ELEMENTWISE_OPS.saturating_sub(group.ops.len()));
-        recomputed.reverse();
-        recomputed
+        let mut ops: Vec<(OpId, Reads)> =
+            read.iter().filter_map(|v| self.graph.def_op(*v)).filter_map(computable).collect();
+        of_ir::sort::by_key(&mut ops, |(op, _)| Reverse(self.position[op]));
+        ops.truncate(MAX_FUSED_ELEMENTWISE_OPS.saturating_sub(group.ops.len()));
+        ops
     }
+}
+
+/// Bits of an element of a mask.
+const MASK_BITS: usize = 8;
+
+/// A group that can recompute a value.
+struct Reader {
+    group: usize,
+    reads: Reads,
+}
+
+/// What a group reads to recompute a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// Nothing beyond its own operands.
+    Nothing,
+    /// Other values instead of it.
+    Instead,
 }

@@ -6,6 +6,7 @@
 pub mod attention;
 pub mod axis_scan;
 pub mod body;
+pub mod columnwise;
 pub mod contraction;
 pub mod copy;
 pub mod corrected;

@@ -8,6 +8,7 @@ use of_ir::DType;
 use crate::kernel::attention::Attention;
 use crate::kernel::axis_scan::AxisScan;
 use crate::kernel::body::{Body, ReduceKind};
+use crate::kernel::columnwise::ColumnWise;
 use crate::kernel::contraction::{Contraction, RowAxes, Tile};
 use crate::kernel::copy::{CopyBox, Fill, Gather};
 use crate::kernel::extent::Extent;
@@ -39,6 +40,8 @@ pub enum Nest {
         /// How many trailing axes form a row.
         inner: usize,
     },
+    /// A body with reductions along columns.
+    ColumnWise(ColumnWise),
     /// A product or convolution with an epilogue.
     Contraction {
         /// The contraction.
@@ -144,6 +147,7 @@ impl Nest {
         match self {
             Nest::Elementwise { .. } => "elementwise",
             Nest::RowWise { .. } => "row_wise",
+            Nest::ColumnWise(_) => "column_wise",
             Nest::Contraction { .. } => "contraction",
             Nest::Attention(_) => "attention",
             Nest::Recurrence(_) => "recurrence",

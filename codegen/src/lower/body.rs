@@ -67,7 +67,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize, special: &Spe
                 };
                 if sum == dtype { exact } else { b.body.op(ScalarOp::Cast(dtype), &[exact], dtype, false) }
             }
-            Role::RowReduce(_) => {
+            Role::RowReduce(_) | Role::ColumnReduce(_) => {
                 let x = b.operand(data.operands[0]);
                 b.body.push(Node::Reduce(reduce_kind(data.name()), x), dtype, true)
             }

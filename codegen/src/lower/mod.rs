@@ -6,6 +6,7 @@ mod anchor;
 mod attention;
 pub mod body;
 mod call;
+mod columns;
 mod constants;
 mod control;
 mod conv;
@@ -188,8 +189,9 @@ impl<'g> Lowering<'g, '_> {
             |t: &crate::analysis::score_matrix::ScoreMatrixMatch| self.caps.recomputed_scores && t.shared.is_empty();
         let mut matrices: Vec<_> =
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
+        let columns = self.caps.column_reductions;
         let Some(phases) = Phases::of(self.g, region, self.pipeline)? else {
-            for group in &fuse::fuse(self.g, self.g.region_ops(region), &self.roles, matrices) {
+            for group in &fuse::fuse(self.g, self.g.region_ops(region), &self.roles, matrices, columns) {
                 self.group(group)?;
             }
             return self.fetch(self.g.yields(region), outputs);
@@ -204,7 +206,7 @@ impl<'g> Lowering<'g, '_> {
             let first = if i == 0 { 0 } else { self.out.physical.steps.len() };
             self.out.physical.time.phases.push(PhaseRange { first, part, times });
             let own = matrices.extract_if(.., |m| m.ops().iter().all(|op| ops.contains(op))).collect();
-            for group in &fuse::fuse(self.g, ops, &self.roles, own) {
+            for group in &fuse::fuse(self.g, ops, &self.roles, own, columns) {
                 self.group(group)?;
             }
         }
@@ -611,6 +613,7 @@ impl<'g> Lowering<'g, '_> {
             GroupKind::Transfer => return self.transfer(group.ops[0]),
             GroupKind::Elementwise => self.elementwise(group),
             GroupKind::Rowwise(inner) => self.rowwise(group, inner),
+            GroupKind::Columnwise(outer) => self.columnwise(group, outer),
             GroupKind::Anchor => self.anchor(group),
             GroupKind::Attention => self.attention(group),
             GroupKind::ScoreMatrix => self.score_matrix(group),
@@ -627,6 +630,9 @@ impl<'g> Lowering<'g, '_> {
         if !group.parts.is_empty() {
             tracing::debug!(reason = why, "products and what is between them are kernels of their own");
             return group.parts.iter().try_for_each(|part| self.group(part));
+        }
+        if let GroupKind::Columnwise(_) = group.kind {
+            return self.apart(group);
         }
         // A group without a kernel is lowered op by op; a single op without a kernel goes to a backend.
         if let ([op], []) = (&group.ops[..], &group.recomputed[..]) {
@@ -646,6 +652,7 @@ impl<'g> Lowering<'g, '_> {
             let (kind, space) = match role {
                 Role::Anchor => (GroupKind::Anchor, self.dims(v)),
                 Role::RowReduce(inner) => (GroupKind::Rowwise(inner), self.dims(self.g.op(*op).operands[0])),
+                Role::ColumnReduce(_) => (GroupKind::Single, self.dims(v)),
                 _ => (GroupKind::Elementwise, self.dims(v)),
             };
             self.group(&Group::of(vec![*op], kind, space))?;

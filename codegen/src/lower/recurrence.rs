@@ -59,7 +59,7 @@ impl Lowering<'_, '_> {
         if self.g.region_ops(region).any(|op| acts(op) || *roles.get(op) == Role::Transfer) {
             return Err("an iteration does more than compute".into());
         }
-        let groups = fuse::fuse(self.g, self.g.region_ops(region), &roles, Vec::new());
+        let groups = fuse::fuse(self.g, self.g.region_ops(region), &roles, Vec::new(), false);
         if groups.len() > MAX_GROUPS {
             return Err("an iteration is too long for one kernel".into());
         }

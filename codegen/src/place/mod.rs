@@ -275,7 +275,7 @@ fn fusion_units(g: &Graph, at: RegionId, roles: &Roles, phases: Option<&Phases>)
     };
     let mut out: Vec<Vec<OpId>> = lists
         .into_iter()
-        .flat_map(|ops| fuse::fuse(g, ops, roles, Vec::new()))
+        .flat_map(|ops| fuse::fuse(g, ops, roles, Vec::new(), false))
         .flat_map(parts)
         .map(|g| g.ops)
         .collect();

@@ -44,6 +44,8 @@ pub struct Capabilities {
     pub winograd: bool,
     /// Whether loops may be kernels.
     pub recurrences: bool,
+    /// Whether reductions of columns fuse with elementwise ops.
+    pub column_reductions: bool,
     /// Whether gradients of attention may recompute the score matrix instead of reading it.
     pub recomputed_scores: bool,
     /// Whether contractions may be library calls.

@@ -14,7 +14,7 @@ pub(super) fn groups(func: &Func) -> Vec<Vec<OpId>> {
     let roles = Roles::of(graph, graph.entry(), graph.args());
     let order = computing(graph);
     let in_order = |set: &BTreeSet<OpId>| order.iter().copied().filter(|op| set.contains(op)).collect::<Vec<_>>();
-    let groups = fuse(graph, graph.region_ops(graph.entry()), &roles, Vec::new());
+    let groups = fuse(graph, graph.region_ops(graph.entry()), &roles, Vec::new(), true);
     groups
         .iter()
         .map(|group| {

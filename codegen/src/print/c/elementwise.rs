@@ -119,8 +119,8 @@ pub fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
                 let stride = &s.strides[*l][s.dims.len() - 1];
                 match lanes {
                     Lanes::One => expr::widened(t.dtype, &format!("p{l}[i * {stride}]")),
-                    Lanes::All => load_vector(*l, t.dtype, stride, None),
-                    Lanes::Some(n) => load_vector(*l, t.dtype, stride, Some(n)),
+                    Lanes::All => load_vector(&format!("p{l}"), t.dtype, stride, None),
+                    Lanes::Some(n) => load_vector(&format!("p{l}"), t.dtype, stride, Some(n)),
                 }
             }
             Node::Op(op, args) => match lanes {
@@ -143,12 +143,13 @@ pub fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
     }
 }
 
-/// Loads a vector of an access with element stride `stride`; all lanes, or the first `part` (a C expression).
-pub fn load_vector(l: usize, dtype: DType, stride: &Extent, part: Option<&str>) -> String {
+/// Loads a vector of elements from `i` on at the pointer `p` with element stride `stride`; all lanes, or the first `part` (a C
+/// expression).
+pub fn load_vector(p: &str, dtype: DType, stride: &Extent, part: Option<&str>) -> String {
     let at = match stride.number() {
-        Some(0) => format!("p{l}"),
-        Some(1) => format!("p{l} + i"),
-        _ => format!("p{l} + i * {stride}"),
+        Some(0) => p.to_string(),
+        Some(1) => format!("{p} + i"),
+        _ => format!("{p} + i * {stride}"),
     };
     vector::load(dtype, &at, stride, part)
 }

@@ -1,6 +1,7 @@
 //! Kernels for CPUs: C on vectors, in GNU C with vector extensions.
 
 mod attention;
+mod columnwise;
 mod contraction;
 mod copy;
 mod elementwise;
@@ -36,6 +37,7 @@ impl Printer for C {
         Ok(match nest {
             Nest::Elementwise { body, dims } => bounded(body, elementwise::elementwise(body, dims, isa)),
             Nest::RowWise { body, dims, inner } => bounded(body, rowwise::rowwise(body, dims, *inner, isa)?),
+            Nest::ColumnWise(columns) => bounded(&columns.body, columnwise::columnwise(columns, isa)?),
             Nest::Contraction { spec, tile, body, axes, out } => {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
@@ -83,7 +85,13 @@ impl Printer for C {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { packed_weights: true, winograd: true, recurrences: true, ..Capabilities::default() }
+        Capabilities {
+            packed_weights: true,
+            winograd: true,
+            recurrences: true,
+            column_reductions: true,
+            ..Capabilities::default()
+        }
     }
 
     fn environment(&self, isa: &Isa, threads: u32) -> Environment {

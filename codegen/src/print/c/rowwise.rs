@@ -214,7 +214,7 @@ impl<'a> RowPrinter<'a> {
                 format!("load(s{i} + i)")
             } else {
                 match &t.node {
-                    Node::Load(l) => load_vector(*l, t.dtype, &self.steps[*l], part),
+                    Node::Load(l) => load_vector(&format!("p{l}"), t.dtype, &self.steps[*l], part),
                     Node::Op(op, args) => vector::vector(self.body, *op, args, &name),
                     _ => continue,
                 }

@@ -117,6 +117,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
     Ok(match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
         Nest::RowWise { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
+        Nest::ColumnWise(_) => return Err("reductions of columns with elementwise ops are for CPUs".into()),
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Attention(a) => attention::attention(a, isa)?,
         Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
