@@ -193,6 +193,7 @@ list! {
     crate::nn::MatMulInteger,
     crate::nn::MaxPool,
     crate::nn::MaxPoolGradient,
+    crate::nn::DepthwiseWeightGradient,
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
     crate::nn::MelWeightMatrix,

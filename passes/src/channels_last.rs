@@ -10,7 +10,9 @@ use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, ScatterNd, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, MaxPoolGradient, Resize, RoiAlign};
+use of_ops::nn::{
+    AvgPool, Conv, ConvInteger, ConvTranspose, DepthwiseWeightGradient, MaxPool, MaxPoolGradient, Resize, RoiAlign,
+};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -61,6 +63,16 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     {
         return wrap(rw, op, 2, MaxPoolGradient { channels_last: true, ..o });
     }
+    if let Some(o) = as_op::<DepthwiseWeightGradient>(rw.graph(), op)
+        && !o.channels_last
+        && rank(rw, op).is_some_and(|rank| rank >= 3)
+    {
+        // Its result is no image.
+        let operands = images_last(rw, op, 2)?;
+        let y = rw.create_one(DepthwiseWeightGradient { channels_last: true, ..o }, &operands)?;
+        rw.replace(op, &[y]);
+        return Ok(());
+    }
     // A zero point of several numbers is aligned with the axes of the data as they are.
     let one = |z: &ValueId| dims(rw.graph(), *z).is_some_and(|d| d.iter().all(|n| *n == 1));
     if rw.graph().op(op).operands.get(2).is_none_or(|z| *rw.graph().ty(*z) == Type::None || one(z)) {
@@ -77,20 +89,29 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
 
 /// Replaces an op by `new`, whose first operands, so many, and result are channels-last.
 fn wrap(rw: &mut Rewriter<'_>, op: OpId, images: usize, new: impl of_ir::NewOp) -> Result<(), Diagnostic> {
-    let mut operands = rw.graph().op(op).operands.to_vec();
-    let Some(rank) = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.rank()).filter(|r| *r >= 3) else {
-        return Ok(());
-    };
-    let to_last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
+    let Some(rank) = rank(rw, op).filter(|r| *r >= 3) else { return Ok(()) };
     let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-    rw.rewrite(op, &[]);
-    for image in operands.iter_mut().take(images) {
-        *image = rw.create_one(transpose_by(&to_last), &[*image])?;
-    }
+    let operands = images_last(rw, op, images)?;
     let y = rw.create_one(new, &operands)?;
     let y = rw.create_one(transpose_by(&to_first), &[y])?;
     rw.replace(op, &[y]);
     Ok(())
+}
+
+/// The rank of an op's first operand.
+fn rank(rw: &Rewriter<'_>, op: OpId) -> Option<usize> {
+    rw.graph().ty(rw.graph().op(op).operands[0]).as_tensor().and_then(|t| t.rank())
+}
+
+/// The operands of an op before it, of which the first ones, so many, become channels-last.
+fn images_last(rw: &mut Rewriter<'_>, op: OpId, images: usize) -> Result<Vec<ValueId>, Diagnostic> {
+    let mut operands = rw.graph().op(op).operands.to_vec();
+    let to_last: Vec<usize> = std::iter::once(0).chain(2..rank(rw, op).unwrap_or(0)).chain([1]).collect();
+    rw.rewrite(op, &[]);
+    for image in operands.iter_mut().take(images) {
+        *image = rw.create_one(transpose_by(&to_last), &[*image])?;
+    }
+    Ok(operands)
 }
 
 /// f(transpose_p(x), …) = transpose_p(f(x, …))

@@ -8,7 +8,7 @@ use of_ir::{DType, Func, OpId, Rewriter, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::Cast;
-use of_ops::nn::{AvgPool, Conv, ConvTranspose, MaxPool, Resize};
+use of_ops::nn::{AvgPool, Conv, ConvTranspose, DepthwiseWeightGradient, MaxPool, MaxPoolGradient, Resize};
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 
 /// Ops with f32 kernels only.
@@ -16,8 +16,10 @@ const WIDENED: &[&str] = &[
     MatMul::NAME,
     Conv::NAME,
     ConvTranspose::NAME,
+    DepthwiseWeightGradient::NAME,
     AvgPool::NAME,
     MaxPool::NAME,
+    MaxPoolGradient::NAME,
     Resize::NAME,
     ReduceSum::NAME,
     ReduceMax::NAME,

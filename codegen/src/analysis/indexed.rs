@@ -8,7 +8,7 @@ use of_ops::list::as_op;
 use of_ops::movement::{
     GatherElements, GatherNd, OneHot, Pad, Range, ReverseSequence, ScatterElements, ScatterNd, Tile, Trilu,
 };
-use of_ops::nn::{AvgPool, MaxPool, MaxPoolGradient, Resize, RoiAlign};
+use of_ops::nn::{AvgPool, DepthwiseWeightGradient, MaxPool, MaxPoolGradient, Resize, RoiAlign};
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 use of_ops::shape::axis;
 
@@ -44,7 +44,7 @@ pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
         GatherElements::NAME | GatherNd::NAME | ReverseSequence::NAME | Trilu::NAME => given(&[0, 1]),
         ScatterElements::NAME | ScatterNd::NAME | RoiAlign::NAME => given(&[0, 1, 2]),
         OneHot::NAME | Range::NAME => given(&[0, 2]),
-        MaxPoolGradient::NAME => given(&[0, 1]),
+        MaxPoolGradient::NAME | DepthwiseWeightGradient::NAME => given(&[0, 1]),
         // A constant value is part of the kernel, and other modes read none.
         Pad::NAME if fills(g, op) => given(&[0, 2]),
         _ => given(&[0]),
@@ -85,6 +85,7 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
         CumSum::NAME => cumulative_sum(&o),
         ReduceSum::NAME | ReduceProd::NAME | ReduceMax::NAME | ReduceMin::NAME => reduce(&o),
         TopK::NAME => top_k(&o),
+        DepthwiseWeightGradient::NAME => pool::depthwise_weight_gradient(g, op).map(Nest::DepthwiseWeightGradient),
         MaxPoolGradient::NAME => pool::max_pool_gradient(g, op),
         MaxPool::NAME if g.op(op).results.len() > 1 => pool::arg_max(g, op),
         MaxPool::NAME | AvgPool::NAME => pool::elementwise(g, op),

@@ -4,11 +4,12 @@ use of_ir::{DType, Dim, Graph, OpId};
 use of_ops::list::as_op;
 use of_ops::nn::{self, AvgPool, MaxPool, PoolGeometry, Windows};
 
+use crate::kernel::depthwise_weight_gradient::DepthwiseWeightGradient;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::Indexed;
 use crate::kernel::max_pool_gradient::MaxPoolGradient;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Divisor, WindowAxis};
+use crate::kernel::window::{Divisor, WindowAxis, image_axes};
 
 /// The kernel of a max pool with positions: samples and channels are the outer axes.
 ///
@@ -44,6 +45,22 @@ pub fn max_pool_gradient(g: &Graph, op: OpId) -> Result<Nest, String> {
     let PoolGeometry { n, c, windows } = pool.geometry(shape).map_err(|e| e.message)?;
     let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
     Ok(Nest::MaxPoolGradient(MaxPoolGradient { n: n.into(), windows, c: c.into() }))
+}
+
+/// The kernel of the gradient of a depthwise convolution for its weights, in one part.
+///
+/// # Errors
+/// The reason why there is none.
+pub fn depthwise_weight_gradient(g: &Graph, op: OpId) -> Result<DepthwiseWeightGradient, String> {
+    let conv: nn::DepthwiseWeightGradient = as_op(g, op).ok_or("its attributes do not decode")?;
+    let ty = g.ty(g.op(op).operands[0]).as_tensor().ok_or("no tensor")?;
+    let shape = ty.shape.as_ref().ok_or("the rank of its input is not known")?;
+    if !conv.channels_last || ty.dtype != DType::F32 {
+        return Err("gradients of depthwise weights have native code only for f32, channels-last images".into());
+    }
+    let PoolGeometry { n, c, windows } = conv.geometry(shape).map_err(|e| e.message)?;
+    let (h, w) = image_axes(&windows)?;
+    Ok(DepthwiseWeightGradient { n: n.into(), h, w, c: c.into(), parts: 1 })
 }
 
 /// Sizes of everything, for an input of shape `shape`.

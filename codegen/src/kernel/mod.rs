@@ -10,6 +10,7 @@ pub mod columnwise;
 pub mod contraction;
 pub mod copy;
 pub mod corrected;
+pub mod depthwise_weight_gradient;
 pub mod expr;
 pub mod extent;
 pub mod few_columns;

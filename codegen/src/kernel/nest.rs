@@ -11,6 +11,7 @@ use crate::kernel::body::{Body, ReduceKind};
 use crate::kernel::columnwise::ColumnWise;
 use crate::kernel::contraction::{Contraction, RowAxes, Tile};
 use crate::kernel::copy::{CopyBox, Fill, Gather};
+use crate::kernel::depthwise_weight_gradient::DepthwiseWeightGradient;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::{Indexed, Scatter};
 use crate::kernel::max_pool_gradient::MaxPoolGradient;
@@ -124,6 +125,8 @@ pub enum Nest {
     Scatter(Scatter),
     /// Regions of images, pooled (`RoiAlign`).
     RoiAlign(RoiAlign),
+    /// The gradient of a depthwise convolution for its weights.
+    DepthwiseWeightGradient(DepthwiseWeightGradient),
     /// The gradient of a max pool.
     MaxPoolGradient(MaxPoolGradient),
     /// A scan along an axis.
@@ -163,6 +166,7 @@ impl Nest {
             Nest::Indexed(_) => "indexed",
             Nest::Scatter(_) => "scatter",
             Nest::RoiAlign(_) => "roi_align",
+            Nest::DepthwiseWeightGradient(_) => "depthwise_weight_gradient",
             Nest::MaxPoolGradient(_) => "max_pool_gradient",
             Nest::AxisScan(_) => "axis_scan",
             Nest::ShapeValues { .. } => "shape_values",

@@ -29,7 +29,7 @@ use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
-use of_ops::nn::MatMulInteger;
+use of_ops::nn::{DepthwiseWeightGradient, MatMulInteger};
 use of_ops::time::is_in_microbatches;
 use of_ops::training::{VariableInput, variables};
 use of_ops::{OpSpec, work};
@@ -43,7 +43,7 @@ use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, GroupKind};
 use crate::isa::{CpuCode, Isa};
-use crate::kernel::body::Body;
+use crate::kernel::body::{Body, ReduceKind};
 use crate::kernel::expr::unsupported_reason;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Indexed;
@@ -740,15 +740,28 @@ impl<'g> Lowering<'g, '_> {
         parts: usize,
     ) -> Result<Result<(), Diagnostic>, String> {
         let kind = reduce_kind(self.g.op(op).name());
-        let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
         let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
         let between = vec![count, parts.into()];
         let first = Nest::SplitReduction { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
-        let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
+        self.in_parts(op, first, Flops::pointwise(points(dims)), kind, between, 1)
+    }
+
+    /// Emits the kernel `first`, which writes partial results of these extents, and one that reduces axis `axis` of them.
+    fn in_parts(
+        &mut self,
+        op: OpId,
+        first: Source,
+        flops: Flops,
+        kind: ReduceKind,
+        between: Vec<Extent>,
+        axis: usize,
+    ) -> Result<Result<(), Diagnostic>, String> {
+        let (reads, y) = (self.roles.reads(self.g, op), self.g.op(op).results[0]);
+        let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![axis] }.print(self.isa)?;
         let run = |l: &mut Self| {
-            let read = l.operand(x)?;
+            let reads = reads.iter().map(|v| l.operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
-            l.kernel(&[op], first, vec![read], vec![slot], Flops::pointwise(points(dims)));
+            l.kernel(&[op], first, reads, vec![slot], flops);
             let whole = l.new_value(y);
             let flops = Flops::pointwise(points(&between));
             l.kernel(&[op], second, vec![Operand::whole(BufferRef::Slot(slot))], vec![whole], flops);
@@ -771,6 +784,7 @@ impl<'g> Lowering<'g, '_> {
                 }
                 Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
+            DepthwiseWeightGradient::NAME => return self.depthwise_weight_gradient(op),
             _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
             name if is_in_time(name) => return Ok(self.in_time(op)),
             _ => movement::movement(self.g, op)?,

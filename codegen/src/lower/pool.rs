@@ -1,14 +1,15 @@
-//! Pools: windows over image axes, vectorised over channels.
+//! Pools and gradients of depthwise convolutions: windows over image axes, vectorised over channels.
 
 use std::ops::Range;
 
 use of_ir::{Dim, OpId};
 use of_ops::list::as_op;
 use of_ops::nn::{AvgPool, Windows};
+use of_ops::work;
 
 use crate::analysis::pool;
 use crate::fuse::Group;
-use crate::kernel::body::Body;
+use crate::kernel::body::{Body, ReduceKind};
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
 use crate::kernel::window::{Window, WindowKind, image_axes};
@@ -32,6 +33,16 @@ impl Lowering<'_, '_> {
             let first = vec![self.operand(x)?];
             self.finish(group, source, &image.body, first, flops)
         })())
+    }
+
+    /// The gradient of depthwise weights: the sums of several parts of the lines, where they exceed the cache.
+    pub(super) fn depthwise_weight_gradient(&mut self, op: OpId) -> Outcome {
+        let mut spec = pool::depthwise_weight_gradient(self.g, op)?;
+        spec.parts = spec.best_parts();
+        let flops = Flops::products(work::of(self.g, op).flops as u64);
+        let between = vec![Extent::from(spec.parts), &spec.c * spec.taps()];
+        let source = Nest::DepthwiseWeightGradient(spec).print(self.isa)?;
+        self.in_parts(op, source, flops, ReduceKind::Sum, between, 0)
     }
 }
 

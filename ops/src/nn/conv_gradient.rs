@@ -1,10 +1,11 @@
 //! Gradients of convolutions and of the average pool, as convolutions.
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, Tensor, ValueId};
+use of_ir::{Dim, Elements, OpError, Tensor, ValueId};
 
 use super::conv::{Conv, ConvGeometry};
 use super::conv_transpose::ConvTranspose;
+use super::depthwise_weight_gradient::DepthwiseWeightGradient;
 use super::pool::PoolGeometry;
 use super::window::{Windows, fixed, notset};
 use crate::GradCx;
@@ -75,10 +76,30 @@ fn backward(w: &Windows<usize>, group: usize) -> ConvTranspose {
 fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> BuildResult {
     let w = &f.windows;
     let rank = w.input.len();
-    let rest: Vec<usize> = (2..rank + 2).collect();
     if f.group == 1 && w.kernel.iter().all(|k| *k == 1) && w.pads_begin.iter().chain(&w.pads_end).all(|p| *p == 0) {
         return pointwise_kernel(b, f, big, small);
     }
+    if f.group > 1 && f.cin == f.group && f.cout == f.group && rank <= 2 {
+        let op = DepthwiseWeightGradient {
+            kernel: ints(&w.kernel),
+            strides: ints(&w.strides),
+            pads: ints(&[w.pads_begin.as_slice(), &w.pads_end].concat()),
+            dilations: ints(&w.dilations),
+            channels_last: false,
+        };
+        // `[kernel…, C]` becomes `[C, 1, kernel…]`.
+        let y = b.op(op, &[big, small])?;
+        let y = b.transpose(y, &[&[rank], (0..rank).collect::<Vec<_>>().as_slice()].concat())?;
+        return b.reshape(y, &[&[0, 1], ints(&w.kernel).as_slice()].concat());
+    }
+    convolved_kernel(b, f, big, small)
+}
+
+/// [`kernel`] as a convolution.
+fn convolved_kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> BuildResult {
+    let w = &f.windows;
+    let rank = w.input.len();
+    let rest: Vec<usize> = (2..rank + 2).collect();
     let swap = [&[1, 0], rest.as_slice()].concat();
     let swapped = if f.group == 1 {
         b.transpose(big, &swap)?
@@ -105,6 +126,24 @@ fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Bui
     // Input behind the last window gives positions behind the last kernel element.
     let y = b.head(y, &rest, &w.kernel)?;
     b.transpose(y, &swap)
+}
+
+/// `of.depthwise_weight_gradient` of channels-first operands as a convolution.
+pub(super) fn depthwise_kernel(
+    b: &mut Build<'_, '_>,
+    op: &DepthwiseWeightGradient,
+    x: ValueId,
+    g: ValueId,
+) -> BuildResult {
+    let unknown = || diagnostic(OpError::shape("its image and channels must be numbers"));
+    let shape = b.shape(x).ok_or_else(unknown)?;
+    let geometry = op.geometry(&shape).map_err(diagnostic)?;
+    let windows = geometry.windows.fixed().ok_or_else(unknown)?;
+    let c = geometry.c.as_const().and_then(|c| usize::try_from(c).ok()).ok_or_else(unknown)?;
+    let y = convolved_kernel(b, &Fixed { windows, cin: c, cout: c, group: c }, x, g)?;
+    let y = b.reshape(y, &[&[c as i64], op.kernel.as_slice()].concat())?;
+    let rank = op.kernel.len();
+    b.transpose(y, &[(1..=rank).collect::<Vec<_>>().as_slice(), &[0]].concat())
 }
 
 /// [`kernel`] of a convolution by single elements without padding: a product over all positions of all samples.

@@ -115,7 +115,12 @@ impl<'a> Columns<'a> {
             // Rows that are the same have one pointer.
             let own = if load.strides[..outer].iter().all(|s| s.is(0)) { 1 } else { count };
             for k in 0..own {
-                let at = index::flat_offset(&self.spec.dims[..outer], &load.strides[..outer], &format!("(r + {k})"));
+                let row = format!("(r + {k})");
+                let (dims, strides) = (&self.spec.dims[..outer], &load.strides[..outer]);
+                let at = match single_stride(dims, strides) {
+                    Some(step) => format!("{row} * {step}"),
+                    None => index::flat_offset(dims, strides, &row),
+                };
                 let _ = writeln!(c, "      const {t} *const p{l}_{k} = (const {t} *)args[{l}] + ({at});");
             }
         }

@@ -4,6 +4,7 @@ mod attention;
 mod columnwise;
 mod contraction;
 mod copy;
+mod depthwise_weight_gradient;
 mod elementwise;
 mod indexed;
 mod max_pool_gradient;
@@ -55,6 +56,7 @@ impl Printer for C {
             Nest::Indexed(kernel) => indexed::indexed(kernel),
             Nest::Scatter(scatter) => indexed::scatter(scatter),
             Nest::RoiAlign(r) => roi_align::roi_align(r),
+            Nest::DepthwiseWeightGradient(spec) => depthwise_weight_gradient::depthwise_weight_gradient(spec, isa),
             Nest::MaxPoolGradient(spec) => max_pool_gradient::max_pool_gradient(spec, isa),
             Nest::AxisScan(w) => {
                 let text = format!(

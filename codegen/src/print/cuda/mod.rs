@@ -8,6 +8,7 @@
 mod attention;
 mod contraction;
 mod copy;
+mod depthwise_weight_gradient;
 mod elementwise;
 pub mod emulator;
 mod epilogue;
@@ -132,6 +133,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Indexed(kernel) => copy::elements(&indexed::element_text(kernel)),
         Nest::Scatter(scatter) => copy::scatter(scatter),
         Nest::RoiAlign(r) => copy::elements(&roi_align::element_text(r)),
+        Nest::DepthwiseWeightGradient(spec) => copy::elements(&depthwise_weight_gradient::element_text(spec)),
         Nest::MaxPoolGradient(spec) => copy::elements(&max_pool_gradient::element_text(spec)),
         Nest::AxisScan(w) => {
             let text = axis_scan::position(w) + &axis_scan::body(w);
