@@ -201,6 +201,11 @@ impl Isa {
         self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has_feature(f))
     }
 
+    /// Whether one instruction loads or stores the first lanes of a vector.
+    pub fn has_masks(&self) -> bool {
+        self.features.contains(&"avx512f")
+    }
+
     /// Whether one instruction multiplies four pairs of bytes and adds the products exactly.
     pub fn has_byte_dot_product(&self) -> bool {
         self.features.contains(&"avx512vnni")

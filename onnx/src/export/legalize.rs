@@ -53,7 +53,7 @@ pub(super) fn legalize(func: &mut Func, newest: i64) -> Result<(), Diagnostics> 
 fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnostic> {
     let data = rw.graph().op(op);
     if data.attrs.get("channels_last") == Some(&Attr::Bool(true)) {
-        return channels_first(rw, op);
+        return if operator(data).is_some() { channels_first(rw, op) } else { expand(rw, op) };
     }
     if matches!(data.name(), RandomUniform::NAME | RandomNormal::NAME) {
         return random(rw, op);
@@ -131,7 +131,9 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
                 }
                 return if is_composite(name) { expand(b.rw, op) } else { Ok(false) };
             }
-            if (young || written.is_none()) && is_composite(name) { expand(b.rw, op) } else { Ok(false) }
+            let has_parts = || of_ops::get(g, op).is_some_and(|o| o.expands() && o.scalar().is_none());
+            let expands = is_composite(name) && young || written.is_none() && has_parts();
+            if expands { expand(b.rw, op) } else { Ok(false) }
         }
     }
 }

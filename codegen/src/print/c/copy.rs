@@ -2,11 +2,14 @@
 
 use std::fmt::Write;
 
-use crate::isa::Isa;
+use of_ir::DType;
+
+use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::copy::{CopyBox, Fill, Gather, merge_unpadded_axes};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
+use crate::print::c::vector;
 use crate::print::expr::ctype;
 use crate::print::extent::LongExtents;
 use crate::print::index::word;
@@ -21,14 +24,17 @@ pub fn copy(boxes: &[CopyBox], element_bytes: usize, out: usize, isa: &Isa) -> S
     let mut pieces = Vec::with_capacity(boxes.len());
     for p in boxes {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
-        let plan = CopyLoop::of(&s, element_bytes);
+        let plan = CopyLoop::of(&s, element_bytes).in_whole_vectors(isa);
         let end = &base + &plan.rows();
         largest = largest.max(plan.inner());
         let plan = plan.shortened(&mut long);
-        let blocks = plan.blocks();
         let first = long.short(&base);
+        let (row, block) = match plan.outer_rows() {
+            Some(rows) => (format!("% {rows}"), format!("/ {rows}")),
+            None => (format!("/ {}", plan.blocks()), format!("% {}", plan.blocks())),
+        };
         let mut c = format!(
-            "    if (it >= {first} && it < {}) {{ const i64 row = (it - {first}) / {blocks}, block = (it - {first}) % {blocks};\n",
+            "    if (it >= {first} && it < {}) {{ const i64 row = (it - {first}) {row}, block = (it - {first}) {block};\n",
             long.short(&end)
         );
         let _ = writeln!(
@@ -82,6 +88,8 @@ struct CopyLoop {
     /// (extent, source stride, destination stride) of the inner axes; two where reads and writes are contiguous along different
     /// axes.
     inner: Vec<(Extent, Extent, Extent)>,
+    /// Where the last inner axis is merged with the last outer one: the extent of the former, and the source strides of both.
+    merged: Option<(usize, Extent, Extent)>,
     /// Bytes of an element.
     bytes: usize,
 }
@@ -101,8 +109,30 @@ impl CopyLoop {
             from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
             to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),
             inner,
+            merged: None,
             bytes,
         }
+    }
+
+    /// The same, where the columns of a transpose of words are a part of a vector, and several rows fill it.
+    fn in_whole_vectors(mut self, isa: &Isa) -> CopyLoop {
+        let [(n, ..), (m, fb, _)] = &self.inner[..] else { return self };
+        let (Some(_), Some(m), true) = (n.number(), m.number(), self.in_vectors() && isa.has_masks()) else {
+            return self;
+        };
+        let fb = fb.clone();
+        if let (Some(rows), Some(from), Some(to)) = (self.outer.last_mut(), self.from.last_mut(), self.to.last_mut())
+            && m < isa.lanes
+            && isa.lanes.is_multiple_of(m)
+            && rows.is_multiple_of(isa.lanes / m)
+            && to.is(m as i64)
+        {
+            let several = Extent::from(isa.lanes / m);
+            self.merged = Some((m, from.clone(), fb));
+            (*rows, *from, *to) = (rows.div_floor(&several), &*from * &several, &*to * &several);
+            self.inner[1].0 = isa.lanes.into();
+        }
+        self
     }
 
     /// The same with variables for long extents.
@@ -140,12 +170,57 @@ impl CopyLoop {
         self.outer.iter().product::<Extent>() * self.blocks()
     }
 
+    /// The outer rows, where a block of all of them comes before the next: rows then fill cache lines of the destination one after
+    /// another, which the columns of a row do not.
+    fn outer_rows(&self) -> Option<Extent> {
+        let [_, (m, _, _)] = &self.inner[..] else { return None };
+        let short = m.number().is_some_and(|m| m * self.bytes < CACHE_LINE_BYTES);
+        (short && self.to.last() == Some(m)).then(|| self.outer.iter().product())
+    }
+
     fn blocks(&self) -> Extent {
         if self.inner.len() == 2 { self.inner[0].0.div_ceil(&self.block().into()) } else { 1usize.into() }
     }
 
     fn inner(&self) -> usize {
         self.inner.iter().map(|a| a.0.size_hint()).product()
+    }
+
+    /// A block of a transpose of words, tile by tile: `n` columns of the source, whose lines are `from` apart, become lines `to` apart of
+    /// `m` columns. The last tiles may be narrower.
+    fn tiles(&self, [(n, from), (m, to)]: [(usize, &Extent); 2], lanes: usize, c: &mut String) {
+        let _ = writeln!(c, "      const i64 i2 = i0 + (i1 - i0) / {lanes} * {lanes};");
+        let tile = |lines: usize, columns: usize, c: &mut String| {
+            let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {from};");
+            let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {to} + b;");
+            let line = |l: usize| match &self.merged {
+                Some((m, outer, inner)) => outer * (l / m) + inner * (l % m),
+                None => from * l,
+            };
+            transpose_part(&line, to, (lines, columns), lanes, c);
+        };
+        let lines = |lines: usize, c: &mut String| {
+            if n >= lanes {
+                let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += {lanes}) {{");
+                tile(lines, lanes, c);
+                c.push_str("        }\n");
+            }
+            if n % lanes > 0 {
+                c.push_str("        if (i2 < i1) { const i64 i = i2;\n");
+                tile(lines, n % lanes, c);
+                c.push_str("        }\n");
+            }
+        };
+        if m >= lanes {
+            let _ = writeln!(c, "      for (i64 b = 0; b + {lanes} <= {m}; b += {lanes}) {{");
+            lines(lanes, c);
+            c.push_str("      }\n");
+        }
+        if m % lanes > 0 {
+            let _ = writeln!(c, "      {{ const i64 b = {};", m / lanes * lanes);
+            lines(m % lanes, c);
+            c.push_str("      }\n");
+        }
     }
 
     fn body(&self, isa: &Isa, c: &mut String) {
@@ -162,6 +237,12 @@ impl CopyLoop {
             // Square blocks fit the L1 cache; inside, writes are contiguous.
             let side = self.block();
             let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
+            if self.in_vectors()
+                && isa.has_masks()
+                && let (Some(n), Some(m)) = (n.number(), m.number())
+            {
+                return self.tiles([(n, fb), (m, ta)], isa.lanes, c);
+            }
             if let Some(m) = m.number().filter(|m| *m <= MAX_UNROLLED_COLUMNS) {
                 c.push_str("      for (i64 i = i0; i < i1; i++) {");
                 for j in 0..m {
@@ -207,24 +288,49 @@ impl CopyLoop {
     }
 }
 
-/// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: swaps blocks of half a line, then of a
-/// quarter, and so on.
-pub fn transpose_tile(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
-    for i in 0..lanes {
-        let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
+/// Transposes a tile of words from `p`, whose lines are at the offsets `from`, to `q`, lines `to` apart: swaps blocks of half a line, then of a quarter, and
+/// so on. Lines of it that are no lanes, and lanes that are no lines, are neither read nor written.
+fn transpose_part(
+    from: &dyn Fn(usize) -> Extent,
+    to: &Extent,
+    (lines, columns): (usize, usize),
+    lanes: usize,
+    c: &mut String,
+) {
+    let one = Extent::from(1usize);
+    let part = |n: usize| (n < lanes).then(|| n.to_string());
+    for i in 0..lines {
+        let line = vector::load(DType::F32, &format!("p + {}", from(i)), &one, part(columns).as_deref());
+        let _ = writeln!(c, "          const vf r{i}_0 = {line};");
     }
+    // Whether there is a vector, or it would have zeros alone.
+    let mut there: Vec<bool> = (0..lanes).map(|i| i < lines).collect();
     let steps = lanes.trailing_zeros();
     for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
         let (low, high) = interleave_shuffle(lanes, s);
         for i in (0..lanes).filter(|i| i & s == 0) {
-            let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
-            let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
-            let _ = writeln!(c, "          const vf r{}_{} = SHUFFLE({a}, {b}, {high});", i + s, step + 1);
+            let some = there[i] || there[i + s];
+            if some {
+                let name = |i: usize| if there[i] { format!("r{i}_{step}") } else { "SPLAT(0)".into() };
+                let (a, b) = (name(i), name(i + s));
+                let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
+                let _ = writeln!(c, "          const vf r{}_{} = SHUFFLE({a}, {b}, {high});", i + s, step + 1);
+            }
+            (there[i], there[i + s]) = (some, some);
         }
     }
-    for i in 0..lanes {
-        let _ = writeln!(c, "          store(q + {}, r{i}_{steps});", to * i);
+    for i in 0..columns {
+        let at = format!("q + {}", to * i);
+        let _ = match part(lines) {
+            None => writeln!(c, "          store({at}, r{i}_{steps});"),
+            Some(n) => writeln!(c, "          store_part({at}, r{i}_{steps}, {n});"),
+        };
     }
+}
+
+/// As [`transpose_part`], of a whole square.
+pub fn transpose_tile(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+    transpose_part(&|line| from * line, to, (lanes, lanes), lanes, c);
 }
 
 /// Transposes a square of elements of one or two bytes, each line of which is a word of 64 bits: swaps the two 32-bit parts of words, then
