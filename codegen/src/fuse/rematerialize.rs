@@ -1,7 +1,7 @@
 //! Rematerialization: a group recomputes cheap values from its other operands instead of reading them.
 //!
 //! A backward group that reads x, 0.5 x and x^2 of the forward pass recomputes the latter two. That costs an instruction each,
-//! and saves a store, a load and the memory in between. Where nobody stores a value then, groups read other operands instead of it: the
+//! and saves a store, a load and the memory in between. Where a value is not stored then, groups read other operands instead of it: the
 //! gradient of a batch normalization reads x and its mean instead of their difference.
 
 use std::cmp::Reverse;
@@ -30,7 +30,7 @@ impl Fuser<'_> {
             let reads = |g: &usize| list.binary_search_by_key(g, |reader| reader.group).is_ok();
             let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || reads(g));
             let all = self.prints_body(maker) && self.graph.uses(*v).iter().all(|u| computes(u.op));
-            // Other operands are read instead of the value where nobody stores it then.
+            // Other operands are read instead of the value where it is not stored then.
             let instead = all && self.has_operands_in_memory(op, maker, &readers);
             let taken: Vec<usize> =
                 list.iter().filter(|reader| reader.reads == Reads::Nothing || instead).map(|r| r.group).collect();
@@ -100,10 +100,12 @@ impl Fuser<'_> {
             if others.is_empty() {
                 return Some((op, Reads::Nothing));
             }
-            // About as many bytes as the value has, and values of a part of the axes.
-            let full = others.iter().filter(|v| self.value_dims(***v) == group.space);
-            let instead: usize = full.filter_map(|v| bits(v)).sum();
-            let as_many = bits(&y).is_some_and(|own| instead <= own + MASK_BITS);
+            // About as many bytes as the value has, and lines of it, which every kernel can read.
+            let (full, parts): (Vec<&ValueId>, Vec<&ValueId>) =
+                others.iter().copied().partition(|v| self.value_dims(**v) == group.space);
+            let is_line = |v: &ValueId| self.value_dims(*v).iter().rev().skip(1).all(|d| d.is(1));
+            let instead: usize = full.into_iter().filter_map(bits).sum();
+            let as_many = bits(&y).is_some_and(|own| instead <= own + MASK_BITS) && parts.into_iter().all(is_line);
             (as_many && !others.iter().any(|v| whole.contains(*v))).then_some((op, Reads::Instead))
         };
         let mut ops: Vec<(OpId, Reads)> =

@@ -6,13 +6,13 @@ mod anchor;
 mod attention;
 pub mod body;
 mod call;
-mod columns;
 mod constants;
 mod control;
 mod conv;
 mod not_native;
 mod pool;
 mod recurrence;
+mod reductions;
 mod score_matrix;
 mod time;
 mod transfer;
@@ -43,7 +43,7 @@ use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, GroupKind};
 use crate::isa::{CpuCode, Isa};
-use crate::kernel::body::{Body, ReduceKind};
+use crate::kernel::body::Body;
 use crate::kernel::expr::unsupported_reason;
 use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Indexed;
@@ -724,50 +724,6 @@ impl<'g> Lowering<'g, '_> {
         let flops = Flops { pointwise: anchor.pointwise + self.pointwise(group), ..anchor };
         self.kernel(&group.ops, source, first.into_iter().chain(reads).collect(), writes, flops);
         Ok(())
-    }
-
-    /// The number of parts of a reduction that is split into two steps.
-    fn parts(&self, dims: &[Extent], axes: &[usize]) -> Option<usize> {
-        Some(printer(self.isa.language).reduction_parts(dims, axes)).filter(|parts| *parts > 1)
-    }
-
-    /// Emits a reduction in two steps: partial results, then their reduction.
-    fn split_reduction(
-        &mut self,
-        op: OpId,
-        dims: &[Extent],
-        axes: &[usize],
-        parts: usize,
-    ) -> Result<Result<(), Diagnostic>, String> {
-        let kind = reduce_kind(self.g.op(op).name());
-        let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
-        let between = vec![count, parts.into()];
-        let first = Nest::SplitReduction { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
-        self.in_parts(op, first, Flops::pointwise(points(dims)), kind, between, 1)
-    }
-
-    /// Emits the kernel `first`, which writes partial results of these extents, and one that reduces axis `axis` of them.
-    fn in_parts(
-        &mut self,
-        op: OpId,
-        first: Source,
-        flops: Flops,
-        kind: ReduceKind,
-        between: Vec<Extent>,
-        axis: usize,
-    ) -> Result<Result<(), Diagnostic>, String> {
-        let (reads, y) = (self.roles.reads(self.g, op), self.g.op(op).results[0]);
-        let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![axis] }.print(self.isa)?;
-        let run = |l: &mut Self| {
-            let reads = reads.iter().map(|v| l.operand(*v)).collect::<Result<Vec<_>, _>>()?;
-            let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
-            l.kernel(&[op], first, reads, vec![slot], flops);
-            let whole = l.new_value(y);
-            let flops = Flops::pointwise(points(&between));
-            l.kernel(&[op], second, vec![Operand::whole(BufferRef::Slot(slot))], vec![whole], flops);
-            Ok(())
-        };
-        Ok(run(self))
     }
 
     /// Lowers an op that has a separate kernel.

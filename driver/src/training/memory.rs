@@ -21,12 +21,14 @@ pub struct PlannedMemory {
     pub variables: u64,
     /// Constants that tasks read.
     pub constants: u64,
+    /// Scratch memory of kernels, of all workers.
+    pub scratch: u64,
 }
 
 impl PlannedMemory {
     /// All of it.
     pub fn bytes(&self) -> u64 {
-        self.values + self.evaluation + self.variables + self.constants
+        self.values + self.evaluation + self.variables + self.constants + self.scratch
     }
 }
 
@@ -35,8 +37,8 @@ impl PlannedMemory {
 pub struct ExpectedMemory {
     /// What the compiler says.
     pub planned: PlannedMemory,
-    /// The process with all of that, in bytes: what is resident when the first step begins, the values, whose pages come when they are
-    /// written, and batches of data. `None` where the system does not report what is resident.
+    /// The process with all of that, in bytes: what is resident when the first step begins, values and scratch memory, whose pages come when
+    /// they are written, and batches of data. `None` where the system does not report what is resident.
     pub resident: Option<u64>,
     /// The most that the process had before the first step.
     peak_before: Option<u64>,
@@ -56,7 +58,7 @@ impl Trainer {
     pub fn expected_memory(&self, evaluates: bool) -> ExpectedMemory {
         let planned = self.planned_memory(evaluates);
         // The variables have their first values, and are resident.
-        let coming = planned.values + planned.evaluation + BATCHES * self.batch_bytes();
+        let coming = planned.values + planned.evaluation + planned.scratch + BATCHES * self.batch_bytes();
         let resident = process::resident_bytes().map(|resident| resident + coming);
         ExpectedMemory { planned, resident, peak_before: process::peak_bytes() }
     }
@@ -88,10 +90,12 @@ impl Trainer {
         for program in &programs {
             memory.values += values(plan, program);
             memory.variables += variables(program);
+            memory.scratch += scratch(plan, program);
         }
         if evaluates {
             let (plan, programs) = self.sessions.evaluation_programs();
             memory.evaluation = programs.iter().map(|program| values(plan, program)).sum();
+            memory.scratch += programs.iter().map(|program| scratch(plan, program)).sum::<u64>();
             // On one rank they share those of the steps.
             memory.variables += programs.first().filter(|_| is_on_mesh).map_or(0, variables);
         }
@@ -104,6 +108,16 @@ impl Trainer {
 fn values(plan: &Plan, program: &Program) -> u64 {
     let own = program.peak_bytes.saturating_sub(variables(program));
     own + inner(plan, program).map(|inner| values(plan, inner)).sum::<u64>()
+}
+
+/// Bytes of the scratch memory of a session: each worker has that of the kernel that needs the most.
+fn scratch(plan: &Plan, program: &Program) -> u64 {
+    let of_task = |task: &of_plan::Task| match &task.exec {
+        Some(Exec::Kernel(exec)) => exec.scratch_bytes,
+        _ => 0,
+    };
+    let most = program.tasks.iter().map(of_task).max().unwrap_or(0);
+    most * u64::from(plan.environment.threads.max(1))
 }
 
 /// Bytes of the variables of a program.

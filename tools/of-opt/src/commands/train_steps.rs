@@ -523,12 +523,13 @@ fn check_same_data(place: &str, snapshot: Progress, own: Progress) -> Result<(),
 
 /// What the compiler says about the memory of a training.
 fn expected(memory: &ExpectedMemory) -> String {
-    let PlannedMemory { values, evaluation, variables, constants } = memory.planned;
+    let PlannedMemory { values, evaluation, variables, constants, scratch } = memory.planned;
     let mut parts = vec![format!("{} of values", mib(values)), format!("{} of variables", mib(variables))];
     if evaluation > 0 {
         parts.push(format!("{} for evaluations", mib(evaluation)));
     }
     parts.push(format!("{} of constants", mib(constants)));
+    parts.push(format!("{} of scratch", mib(scratch)));
     let whole = memory.resident.map_or_else(String::new, |bytes| format!("; {} with the program", mib(bytes)));
     format!("memory as compiled: {}{whole}", parts.join(", "))
 }
