@@ -30,7 +30,9 @@ fn load(address: SocketAddr, clients: usize, stop: &AtomicBool, answered: &Atomi
                     let len = len.to_string();
                     let mut connection = None;
                     while !stop.load(Relaxed) {
-                        let mut open = match connection.take() {
+                        let kept = connection.take();
+                        let is_new = kept.is_none();
+                        let mut open = match kept {
                             Some(open) => open,
                             // A server that has ended takes no connection, and so no request is lost.
                             None => match Client::try_to(address) {
@@ -46,6 +48,14 @@ fn load(address: SocketAddr, clients: usize, stop: &AtomicBool, answered: &Atomi
                                 }
                             }
                             Ok(answer) => return Some(format!("status {}: {}", answer.status, answer.text())),
+                            // The system took the connection as the listener closed: the server has not accepted it.
+                            Err(e)
+                                if is_new
+                                    && e.kind() == std::io::ErrorKind::ConnectionReset
+                                    && Client::try_to(address).is_err() =>
+                            {
+                                return None;
+                            }
                             Err(e) => return Some(format!("no answer: {e}")),
                         }
                     }
