@@ -42,7 +42,9 @@ pub fn max_pool_gradient(g: &Graph, op: OpId) -> Result<Nest, String> {
     if !pool.channels_last || ty.dtype != DType::F32 || shape.len() < 3 {
         return Err("gradients of max pools have native code only for f32, channels-last images".into());
     }
-    let PoolGeometry { n, c, windows } = pool.geometry(shape).map_err(|e| e.message)?;
+    let geometry = pool.geometry(shape).map_err(|e| e.message)?;
+    check_gradient(g, op, &geometry)?;
+    let PoolGeometry { n, c, windows } = geometry;
     let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
     Ok(Nest::MaxPoolGradient(MaxPoolGradient { n: n.into(), windows, c: c.into() }))
 }
@@ -58,9 +60,20 @@ pub fn depthwise_weight_gradient(g: &Graph, op: OpId) -> Result<DepthwiseWeightG
     if !conv.channels_last || ty.dtype != DType::F32 {
         return Err("gradients of depthwise weights have native code only for f32, channels-last images".into());
     }
-    let PoolGeometry { n, c, windows } = conv.geometry(shape).map_err(|e| e.message)?;
+    let geometry = conv.geometry(shape).map_err(|e| e.message)?;
+    check_gradient(g, op, &geometry)?;
+    let PoolGeometry { n, c, windows } = geometry;
     let (h, w) = image_axes(&windows)?;
     Ok(DepthwiseWeightGradient { n: n.into(), h, w, c: c.into(), parts: 1 })
+}
+
+/// Checks that operand 1 has the extents of a channels-last result: kernels read it by these.
+fn check_gradient(g: &Graph, op: OpId, geometry: &PoolGeometry<Dim>) -> Result<(), String> {
+    let result: Vec<Extent> = geometry.result(true).into_iter().map(Extent::from).collect();
+    if extent::of_value(g, g.op(op).operands[1]) == result {
+        return Ok(());
+    }
+    Err("whether the gradient has the extents of the result is not known before the run".into())
 }
 
 /// Sizes of everything, for an input of shape `shape`.

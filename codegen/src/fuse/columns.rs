@@ -18,6 +18,10 @@ impl Fuser<'_> {
     pub(super) fn add_column_reduction(&mut self, op: OpId, outer: usize) {
         let space = self.value_dims(self.graph.op(op).operands[0]);
         let join = self.joinable(op, |g| {
+            // Where the first axes have one element, a reduction has the dimensions of what it reduces.
+            if self.reads_reductions(op, g) {
+                return false;
+            }
             let kind = g.kind == GroupKind::Columnwise(outer)
                 || g.kind == GroupKind::Elementwise && g.ops.iter().all(|op| self.has_lanes(*op));
             kind && g.space == space && self.reductions(g) < MAX_REDUCTIONS

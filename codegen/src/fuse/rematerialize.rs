@@ -106,6 +106,9 @@ impl Fuser<'_> {
             let is_line = |v: &ValueId| self.value_dims(*v).iter().rev().skip(1).all(|d| d.is(1));
             let instead: usize = full.into_iter().filter_map(bits).sum();
             let as_many = bits(&y).is_some_and(|own| instead <= own + MASK_BITS) && parts.into_iter().all(is_line);
+            // The kernel of the group knows the symbols of its own ops.
+            let fixed = |v: &ValueId| self.value_dims(*v).iter().all(|d| d.number().is_some());
+            let as_many = as_many && others.iter().all(|v| fixed(v));
             (as_many && !others.iter().any(|v| whole.contains(*v))).then_some((op, Reads::Instead))
         };
         let mut ops: Vec<(OpId, Reads)> =

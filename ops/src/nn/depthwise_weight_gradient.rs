@@ -87,8 +87,7 @@ impl Op for DepthwiseWeightGradient {
         let (n, c, windows) = (geometry.n, geometry.c, &geometry.windows);
         let (area_in, area_out) = windows.areas();
         let values = pool::planes(x, &geometry, self.channels_last)?;
-        let gradient = g.to_f64s().ok_or_else(|| OpError::eval("the gradient must be numbers"))?;
-        let gradient = if self.channels_last { layout::transpose_samples(&gradient, n, area_out, c) } else { gradient };
+        let gradient = pool::result_planes(g, &geometry, self.channels_last)?;
         let step = windows.step();
         let taps: usize = windows.kernel.iter().product();
         let mut dw = vec![0.0; taps * c];

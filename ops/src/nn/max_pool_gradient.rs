@@ -112,11 +112,10 @@ impl Op for MaxPoolGradient {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (x, g) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let geometry = self.geometry(&symbolic(x.dims()))?.fixed()?;
-        let (area_in, area_out) = geometry.windows.areas();
+        let (area_in, _) = geometry.windows.areas();
         let (n, c) = (geometry.n, geometry.c);
         let values = pool::planes(x, &geometry, self.channels_last)?;
-        let added = g.to_f64s().ok_or_else(|| OpError::eval("the gradient must be numbers"))?;
-        let added = if self.channels_last { layout::transpose_samples(&added, n, area_out, c) } else { added };
+        let added = pool::result_planes(g, &geometry, self.channels_last)?;
         let mut dx = vec![0.0; n * c * area_in];
         for (at, added) in max_pool::maxima(&values, &geometry).into_iter().zip(added) {
             if let Some(at) = at {

@@ -83,6 +83,16 @@ pub(super) fn planes(x: &Tensor, g: &PoolGeometry<usize>, channels_last: bool) -
     Ok(if channels_last { layout::transpose_samples(&v, g.n, g.windows.areas().0, g.c) } else { v })
 }
 
+/// The gradient `g` of a result of these windows as `f64` in `[N, C, spatial…]`.
+pub(super) fn result_planes(g: &Tensor, of: &PoolGeometry<usize>, channels_last: bool) -> Result<Vec<f64>, OpError> {
+    let dims = layout::dims(of.n, of.c, &of.windows.output, channels_last);
+    if g.dims() != dims {
+        return Err(OpError::eval(format!("the gradient is {:?}, the result {dims:?}", g.dims())));
+    }
+    let v = g.to_f64s().ok_or_else(|| OpError::eval("the gradient must be numbers"))?;
+    Ok(if channels_last { layout::transpose_samples(&v, of.n, of.windows.areas().1, of.c) } else { v })
+}
+
 /// Attribute values and an input for the list-wide tests.
 pub(super) struct PoolSample {
     pub dims: Vec<usize>,
