@@ -43,10 +43,10 @@ pub fn max_pool_gradient(g: &Graph, op: OpId) -> Result<Nest, String> {
         return Err("gradients of max pools have native code only for f32, channels-last images".into());
     }
     let geometry = pool.geometry(shape).map_err(|e| e.message)?;
-    check_gradient(g, op, &geometry)?;
+    let gradient = gradient(g, op, &geometry)?;
     let PoolGeometry { n, c, windows } = geometry;
     let windows = (0..windows.input.len()).map(|a| WindowAxis::of(&windows, a)).collect();
-    Ok(Nest::MaxPoolGradient(MaxPoolGradient { n: n.into(), windows, c: c.into() }))
+    Ok(Nest::MaxPoolGradient(MaxPoolGradient { n: n.into(), windows, c: c.into(), gradient }))
 }
 
 /// The kernel of the gradient of a depthwise convolution for its weights, in one part.
@@ -61,19 +61,20 @@ pub fn depthwise_weight_gradient(g: &Graph, op: OpId) -> Result<DepthwiseWeightG
         return Err("gradients of depthwise weights have native code only for f32, channels-last images".into());
     }
     let geometry = conv.geometry(shape).map_err(|e| e.message)?;
-    check_gradient(g, op, &geometry)?;
+    let gradient = gradient(g, op, &geometry)?;
     let PoolGeometry { n, c, windows } = geometry;
     let (h, w) = image_axes(&windows)?;
-    Ok(DepthwiseWeightGradient { n: n.into(), h, w, c: c.into(), parts: 1 })
+    Ok(DepthwiseWeightGradient { n: n.into(), h, w, c: c.into(), gradient, parts: 1 })
 }
 
-/// Checks that operand 1 has the extents of a channels-last result: kernels read it by these.
-fn check_gradient(g: &Graph, op: OpId, geometry: &PoolGeometry<Dim>) -> Result<(), String> {
+/// The extents of operand 1, and those of a channels-last result, by which kernels read it.
+fn gradient(g: &Graph, op: OpId, geometry: &PoolGeometry<Dim>) -> Result<Vec<(Extent, Extent)>, String> {
+    let own = extent::of_value(g, g.op(op).operands[1]);
     let result: Vec<Extent> = geometry.result(true).into_iter().map(Extent::from).collect();
-    if extent::of_value(g, g.op(op).operands[1]) == result {
-        return Ok(());
+    if own.len() != result.len() {
+        return Err("the rank of the gradient is not known".into());
     }
-    Err("whether the gradient has the extents of the result is not known before the run".into())
+    Ok(own.into_iter().zip(result).collect())
 }
 
 /// Sizes of everything, for an input of shape `shape`.

@@ -16,6 +16,8 @@ pub struct DepthwiseWeightGradient {
     pub w: WindowAxis,
     /// C.
     pub c: Extent,
+    /// The extents of the gradient, and those of the result, which must be the same.
+    pub gradient: Vec<(Extent, Extent)>,
     /// The lines of all gradients are divided into so many parts.
     pub parts: usize,
 }

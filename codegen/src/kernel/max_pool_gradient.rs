@@ -13,6 +13,8 @@ pub struct MaxPoolGradient {
     pub windows: Vec<WindowAxis>,
     /// C.
     pub c: Extent,
+    /// The extents of the gradient, and those of the result, which must be the same.
+    pub gradient: Vec<(Extent, Extent)>,
 }
 
 impl MaxPoolGradient {

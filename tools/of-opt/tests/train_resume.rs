@@ -98,7 +98,8 @@ impl Training {
     fn kill(&self, ranks: &[&str]) {
         let is_within = |step: usize| step >= self.total / 3 && step < self.total && !step.is_multiple_of(self.steps);
         // Where the machine is busy, the training may end before it is killed, or at the end of an epoch.
-        for _ in 0..20 {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
             for entry in fs::read_dir(self.dir.path()).unwrap().map(Result::unwrap) {
                 if entry.file_name().to_string_lossy().starts_with("s.") {
                     fs::remove_file(entry.path()).unwrap();

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::isa::Isa;
 use crate::kernel::depthwise_weight_gradient::DepthwiseWeightGradient;
+use crate::print::index::equal;
 use crate::print::source::Source;
 
 /// The kernel: an iteration is a vector of channels of a part of the lines.
@@ -14,7 +15,8 @@ pub fn depthwise_weight_gradient(spec: &DepthwiseWeightGradient, isa: &Isa) -> S
     let vectors = channels.div_ceil(&isa.lanes.into());
     let lines = spec.lines();
     let each = lines.div_ceil(&spec.parts.into());
-    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
+    let mut c: String = spec.gradient.iter().map(|(own, result)| equal(own, result)).collect();
+    c.push_str("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 part = it / {vectors}, i = it % {vectors} * LANES;");
     let _ = writeln!(c, "    const i64 l1 = dim_min((part + 1) * {each}, {lines});");
     // The points whose taps are all inside the line.

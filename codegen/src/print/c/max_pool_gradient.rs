@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
 use crate::kernel::max_pool_gradient::MaxPoolGradient;
-use crate::print::index::{offset, window_range};
+use crate::print::index::{equal, offset, window_range};
 use crate::print::source::Source;
 
 /// The most elements of a window whose loop is unrolled.
@@ -22,7 +22,8 @@ pub fn max_pool_gradient(spec: &MaxPoolGradient, isa: &Isa) -> Source {
     let groups = MIN_ITERATIONS.div_ceil(spec.n.size_hint().max(1)).min(vectors);
     let width = vectors.div_ceil(groups) * isa.lanes;
     let groups = channels.div_ceil(&width.into());
-    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
+    let mut c: String = spec.gradient.iter().map(|(own, result)| equal(own, result)).collect();
+    c.push_str("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 n = it / {groups}, i0 = it % {groups} * {width};");
     let _ = writeln!(c, "    const i64 i1 = dim_min(i0 + {width}, {channels});");
     let _ = writeln!(c, "    const f32 *const X = (const f32 *)args[0] + n * {};", spec.sample());

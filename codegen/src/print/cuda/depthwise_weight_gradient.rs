@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use crate::kernel::depthwise_weight_gradient::DepthwiseWeightGradient;
+use crate::print::index::equal;
 use crate::print::indexed::ElementText;
 
 /// The kernel, as a result whose elements are computed one by one.
@@ -24,6 +25,8 @@ pub fn element_text(spec: &DepthwiseWeightGradient) -> ElementText {
         h.input, w.input, w.output
     );
     let dims = vec![spec.parts.into(), spec.taps().into(), channels.clone()];
-    let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(const f32) grads = ARG(const f32, 1);\n".into();
+    let checks: String = spec.gradient.iter().map(|(own, result)| equal(own, result)).collect();
+    let head =
+        format!("{checks}  PTR(const f32) from = ARG(const f32, 0);\n  PTR(const f32) grads = ARG(const f32, 1);\n");
     ElementText { dims, element: "f32", out: 2, head, row: String::new(), point: p, value: "sum".into() }
 }

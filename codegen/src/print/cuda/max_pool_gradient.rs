@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::kernel::extent::Extent;
 use crate::kernel::max_pool_gradient::MaxPoolGradient;
-use crate::print::index::offset;
+use crate::print::index::{equal, offset};
 use crate::print::indexed::ElementText;
 
 /// The kernel, as a result whose elements are computed one by one.
@@ -45,6 +45,7 @@ pub fn element_text(spec: &MaxPoolGradient) -> ElementText {
     let _ = writeln!(p, "      {}", "}".repeat(axes.len()));
     let inputs = spec.windows.iter().map(|w| w.input.clone());
     let dims: Vec<Extent> = std::iter::once(spec.n.clone()).chain(inputs).chain([spec.c.clone()]).collect();
-    let head = "  PTR(const f32) from = ARG(const f32, 0);\n".into();
+    let checks: String = spec.gradient.iter().map(|(own, result)| equal(own, result)).collect();
+    let head = format!("{checks}  PTR(const f32) from = ARG(const f32, 0);\n");
     ElementText { dims, element: "f32", out: 2, head, row: String::new(), point: p, value: "sum".into() }
 }
