@@ -10,7 +10,7 @@
 //! - A gather of a value that is there at the beginning of the step comes when the link has nothing else to do, or soon has not, in the
 //!   order of readers.
 //! - Updates, which only the next step needs, run when the sums that they read are there and the link waits for their results, or when the
-//!   device has nothing else to do, and at the end in the order of these sums.
+//!   device has nothing else to do, and at the end: first those whose results are sent, as soon as their sums are there.
 //! - What computes a gradient runs as soon as its operands are there, so before the gradient of the layer's input.
 //! - Other ops keep their order.
 //!
@@ -402,8 +402,9 @@ struct Scheduler<'s> {
     placed: Vec<bool>,
     /// How many of the ops that each needs are not placed.
     missing: Vec<usize>,
-    /// When the results of each are there.
+    /// When the results of each are there, and when they are if ranks and links are late.
     ends: Vec<f64>,
+    late_ends: Vec<f64>,
     /// When the device and its link are free.
     device: f64,
     link: f64,
@@ -440,6 +441,7 @@ impl<'s> Scheduler<'s> {
                 .map(|needs| needs.iter().filter(|from| !step.is_on_demand(**from)).count())
                 .collect(),
             ends: vec![0.0; count],
+            late_ends: vec![0.0; count],
             device: 0.0,
             link: 0.0,
             until_wait: step.until_wait(),
@@ -473,8 +475,8 @@ impl<'s> Scheduler<'s> {
         }
         self.left = f64::INFINITY;
         self.fill_link(self.device);
-        while let Some(ready) = self.next_update() {
-            self.place_with_needs(ready.op);
+        while let Some(op) = self.next_last_update() {
+            self.place_with_needs(op);
         }
         // Whatever is left serves nothing.
         (0..step.ops.len()).for_each(|op| self.place_with_needs(op));
@@ -543,6 +545,19 @@ impl<'s> Scheduler<'s> {
         }
     }
 
+    /// The same, of those that are left at the end: only updates wait for one that comes too early there.
+    fn next_last_update(&mut self) -> Option<usize> {
+        self.forget_placed();
+        let open = self.to_send.iter().filter(|ready| !self.placed[ready.op]);
+        let sent = open.map(|ready| (self.ready(ready.op), ready.op));
+        let sent = sent.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        match (sent, self.others.peek()) {
+            (Some((from, _)), Some(other)) if from > self.device => Some(other.op),
+            (Some((_, op)), _) => Some(op),
+            (None, other) => other.map(|ready| ready.op),
+        }
+    }
+
     /// When the operands of an op are there.
     fn ready(&self, op: usize) -> f64 {
         self.step.needs[op].iter().map(|from| self.ends[*from]).fold(0.0, f64::max)
@@ -571,14 +586,12 @@ impl<'s> Scheduler<'s> {
         }
         let ready = self.ready(op);
         self.order.push(op);
-        self.ends[op] = if self.step.is_transfer[op] {
-            self.link = self.link.max(self.device).max(ready) + self.step.seconds[op];
-            // An update that comes too early stops the backward pass, so it allows for ranks and links that are late.
-            self.link + if self.step.roles[op] == Role::Sum { self.step.slack + self.step.seconds[op] } else { 0.0 }
-        } else {
-            self.device = self.device.max(ready) + self.step.seconds[op];
-            self.device
-        };
+        let begin = ready.max(self.device);
+        let at = if self.step.is_transfer[op] { &mut self.link } else { &mut self.device };
+        *at = at.max(begin) + self.step.seconds[op];
+        self.ends[op] = *at;
+        let is_sum = self.step.roles[op] == Role::Sum;
+        self.late_ends[op] = *at + if is_sum { self.step.slack + self.step.seconds[op] } else { 0.0 };
         match self.step.roles[op] {
             _ if self.step.waits(op) => self.is_new_gap = true,
             Role::Main if self.step.seconds[op] > 0.0 => self.is_new_gap = false,
@@ -604,7 +617,9 @@ impl<'s> Scheduler<'s> {
     /// Notes an update all of whose operands are placed.
     fn offer(&mut self, op: usize) {
         if self.step.roles[op] == Role::Update {
-            let ready = Ready { from: self.ready(op), op };
+            // An update that comes too early stops the backward pass, so it allows for ranks and links that are late.
+            let needs = self.step.needs[op].iter();
+            let ready = Ready { from: needs.map(|from| self.late_ends[*from]).fold(0.0, f64::max), op };
             if self.step.leads_to_transfer[op] { self.to_send.push(ready) } else { self.others.push(ready) }
         }
     }
@@ -790,8 +805,8 @@ mod tests {
         let d3 = m.op("d3", Mul {}, &[whole, whole], Sbp::Broadcast);
         let new3 = m.op("new3", Sub {}, &[w3, d3], Sbp::Broadcast);
         // The next value of the second parameter may take its place when `dy1` has read it. A gradient that is the sum over gathered values
-        // comes as early as the others.
-        let want = "y1 y2 dw2 +2 dy1 next2 send2 more get dw1 +1 d3 new3 next1 send1";
+        // comes as early as the others. At the end, what is sent precedes what is not: `new3` takes place during the last transfer.
+        let want = "y1 y2 dw2 +2 dy1 next2 send2 more get dw1 +1 d3 next1 send1 new3";
         assert_eq!(m.ordered(&[new1, new2, new3], &[1, 2, 3], 8e9), want);
     }
 

@@ -4,6 +4,7 @@ use crate::isa::{Isa, L2_BYTES};
 use crate::kernel::contraction::{
     Contraction, RhsLayout, Tile, covers_whole_lines, k_extent, known_outer_rows, row_tile_cycles,
 };
+use crate::kernel::extent::Extent;
 use crate::kernel::{few_columns, matrix_tiles};
 
 /// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
@@ -11,13 +12,33 @@ pub fn choose_tile(c: &Contraction, isa: &Isa) -> Tile {
     if c.rhs == RhsLayout::FewColumns {
         return few_columns::tile(c, isa);
     }
-    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
-    for (cycles, tile) in modelled_tiles(c, isa) {
-        if cycles < best.0 * 0.995 {
-            best = (cycles, tile);
+    fewest_cycles(modelled_tiles(c, isa)).unwrap_or(Tile { rows: 1, vectors: 1 })
+}
+
+/// As [`choose_tile`], of the tiles whose panels the columns fill; `None` if there is none.
+pub fn choose_filled_tile(c: &Contraction, isa: &Isa) -> Option<Tile> {
+    let mut tiles = modelled_tiles(c, isa);
+    tiles.retain(|(_, tile)| c.columns.is_multiple_of(tile.vectors * isa.lanes));
+    fewest_cycles(tiles)
+}
+
+/// Modelled cycles of a contraction whose extents are numbers, with the best tile; `None` where they are not.
+pub fn modelled_cycles(c: &Contraction, isa: &Isa) -> Option<f64> {
+    let outer_rows = (c.batch.iter().product::<Extent>() * &c.outer.0).number()?;
+    let terms = k_extent(c).number()?;
+    c.inner.0.number()?;
+    let best = modelled_tiles(c, isa).into_iter().map(|(cycles, _)| cycles).min_by(f64::total_cmp)?;
+    Some(best * (outer_rows * terms) as f64)
+}
+
+fn fewest_cycles(tiles: Vec<(f64, Tile)>) -> Option<Tile> {
+    let mut best: Option<(f64, Tile)> = None;
+    for (cycles, tile) in tiles {
+        if best.is_none_or(|best| cycles < best.0 * 0.995) {
+            best = Some((cycles, tile));
         }
     }
-    best.1
+    best.map(|best| best.1)
 }
 
 /// Candidate tiles: [`choose_tile`] first, then those with few more modelled cycles.
@@ -78,7 +99,7 @@ pub(crate) fn modelled_tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
 }
 
 /// Bytes that a core reads from memory in a cycle.
-const MEMORY_BYTES_PER_CYCLE: f64 = 5.0;
+pub const MEMORY_BYTES_PER_CYCLE: f64 = 5.0;
 
 /// Usable ways of an L1 cache set, leaving some to the right operand. Addresses 4096 bytes apart share a set.
 const MAX_L1_SET_CONFLICTS: usize = 8;

@@ -146,7 +146,10 @@ impl Lowering<'_, '_> {
         if packs && matches!(spec.rhs, contraction::RhsLayout::RowMajor(_)) {
             let packed = Contraction { rhs: contraction::RhsLayout::Packed, ..spec.clone() };
             let (key, tile) = self.schedule(&packed);
-            if spec.columns.is_multiple_of(tile.vectors * self.isa.lanes) {
+            let is_filled = spec.columns.is_multiple_of(tile.vectors * self.isa.lanes);
+            // A narrower tile reads panels, the best one might read rows that are far apart.
+            let filled = if is_filled { Some(tile) } else { tile_choice::choose_filled_tile(&packed, self.isa) };
+            if let Some(tile) = filled {
                 *spec = packed;
                 return (key, tile);
             }

@@ -14,6 +14,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::few_columns;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
+use crate::kernel::tile_choice;
 use crate::kernel::window;
 use crate::kernel::window::{ChannelGroups, Window, WindowAxis, WindowKind, image_axes};
 use crate::kernel::winograd::Winograd;
@@ -133,6 +134,17 @@ impl Image {
         (window, self.border().filter(|_| bytes))
     }
 
+    /// The same convolution of the points that its windows read, where these are single points of an image without border.
+    fn sampled(&self) -> Option<Image> {
+        let strided = self.axes().any(|a| a.stride > 1);
+        if self.groups > 1 || self.area() > 1 || !strided || self.border().is_some() {
+            return None;
+        }
+        let axis = |a: &WindowAxis| WindowAxis { input: a.output.clone(), stride: 1, ..a.clone() };
+        let (depth, h, w) = (self.depth.as_ref().map(axis), axis(&self.h), axis(&self.w));
+        Some(Image { samples: self.samples.clone(), depth, h, w, ..*self })
+    }
+
     /// The axes of the contraction's rows, the epilogue along them, and the strides of the result.
     fn rows(&self, b: &Body) -> (RowAxes, Body, Vec<Extent>) {
         let (space, cout_group) = (self.space(), self.cout_group());
@@ -244,9 +256,22 @@ impl Lowering<'_, '_> {
         self.conv_contraction(group, op, &image, &b)
     }
 
-    /// A convolution as a contraction of the input, with a border of zeros, and the filters.
-    fn conv_contraction(&mut self, group: &Group, op: OpId, image: &Image, b: &Body) -> Outcome {
+    /// A convolution as a contraction of the input, with a border of zeros, and the filters. Of an image of which it reads some points, it
+    /// reads a copy of these where that takes less time: their rows are then those of one matrix, and not far apart.
+    fn conv_contraction(&mut self, group: &Group, op: OpId, whole: &Image, b: &Body) -> Outcome {
         let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
+        let cycles = |image: &Image| {
+            let (axes, ..) = image.rows(b);
+            tile_choice::modelled_cycles(&image.contraction(&axes), self.isa)
+        };
+        let sampled = whole.sampled().filter(|sampled| {
+            let copied = 2 * element(whole.dtype).size() as u64 * points(&sampled.space()) / whole.cout as u64
+                * whole.cin as u64;
+            let copy = copied as f64 / tile_choice::MEMORY_BYTES_PER_CYCLE;
+            let (before, after) = (cycles(whole), cycles(sampled));
+            self.caps.packed_weights && before.zip(after).is_some_and(|(before, after)| after + copy < before)
+        });
+        let image = sampled.as_ref().unwrap_or(whole);
         let (row_axes, body, out) = image.rows(b);
         let mut spec = image.contraction(&row_axes);
         let known = self.constants.tensor(w).is_some();
@@ -282,7 +307,10 @@ impl Lowering<'_, '_> {
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
         let source = nest.print(self.isa)?;
         Ok((|| {
-            let a = self.bordered(op, x, border)?;
+            let a = match &sampled {
+                Some(_) => self.sampled(op, x, whole)?,
+                None => self.bordered(op, x, border)?,
+            };
             let right = self.filters(op, w, packed, filters)?;
             self.finish(group, source, &body, vec![a, right], flops)?;
             self.add_tunable(key, &spec, tile);
@@ -356,6 +384,19 @@ impl Lowering<'_, '_> {
         let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))
+    }
+
+    /// The points of `x` that windows of one element read.
+    fn sampled(&mut self, op: OpId, x: ValueId, image: &Image) -> Result<Operand, Diagnostic> {
+        let all = |extent: &dyn Fn(&WindowAxis) -> Extent| {
+            let points = image.axes().map(extent);
+            std::iter::once(image.samples.clone()).chain(points).chain([image.cin.into()]).collect::<Vec<Extent>>()
+        };
+        let steps = all(&|a| a.stride.into());
+        let mut from = row_major(&all(&|a| a.input.clone()));
+        let inner = from.len() - 1;
+        from[1..inner].iter_mut().zip(&steps[1..inner]).for_each(|(stride, step)| *stride = &*stride * step);
+        self.rearranged(op, x, &all(&|a| a.output.clone()), from)
     }
 
     /// A convolution with few channels in a group, as a window.

@@ -88,11 +88,20 @@ struct CopyLoop {
     /// (extent, source stride, destination stride) of the inner axes; two where reads and writes are contiguous along different
     /// axes.
     inner: Vec<(Extent, Extent, Extent)>,
+    /// Adjacent elements that are moved at once. More than one where runs are contiguous on both sides, and the inner axes are those along
+    /// which they follow each other in the source and in the destination.
+    run: usize,
     /// Where the last inner axis is merged with the last outer one: the extent of the former, and the source strides of both.
     merged: Option<(usize, Extent, Extent)>,
     /// Bytes of an element.
     bytes: usize,
 }
+
+/// Bytes of the source that a block of runs reads at once: short pieces of lines that are far apart take three times as long.
+const READ_BYTES: usize = 512;
+
+/// Runs of a block along the destination.
+const BLOCK_RUNS: usize = 64;
 
 impl CopyLoop {
     fn of(s: &Space, bytes: usize) -> CopyLoop {
@@ -102,13 +111,18 @@ impl CopyLoop {
         // A transpose: another axis of the source is contiguous.
         let scattered = !last.1.is(1) && !last.1.is(0);
         let other = if scattered { (0..n - 1).find(|i| s.strides[0][*i].is(1)) } else { None };
-        let keep: Vec<usize> = (0..n - 1).filter(|i| Some(*i) != other).collect();
-        let inner = other.map(axis).into_iter().chain([last]).collect();
+        let (run, inner) = match (other, transposed_runs(s, bytes)) {
+            (Some(other), _) => (1, vec![other, n - 1]),
+            (None, Some((run, other))) => (run, vec![other, n - 2]),
+            (None, None) => (1, vec![n - 1]),
+        };
+        let keep: Vec<usize> = (0..if run > 1 { n - 1 } else { n }).filter(|i| !inner.contains(i)).collect();
         CopyLoop {
             outer: keep.iter().map(|i| s.dims[*i].clone()).collect(),
             from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
             to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),
-            inner,
+            inner: inner.into_iter().map(axis).collect(),
+            run,
             merged: None,
             bytes,
         }
@@ -160,6 +174,7 @@ impl CopyLoop {
     fn block(&self) -> usize {
         match self.in_words() {
             Some(_) => 64,
+            None if self.run > 1 => READ_BYTES / (self.run * self.bytes),
             None if self.in_vectors() => 32,
             None => 16,
         }
@@ -174,16 +189,56 @@ impl CopyLoop {
     /// another, which the columns of a row do not.
     fn outer_rows(&self) -> Option<Extent> {
         let [_, (m, _, _)] = &self.inner[..] else { return None };
+        if self.run > 1 {
+            return None;
+        }
         let short = m.number().is_some_and(|m| m * self.bytes < CACHE_LINE_BYTES);
         (short && self.to.last() == Some(m)).then(|| self.outer.iter().product())
     }
 
+    /// Blocks of the inner axes.
     fn blocks(&self) -> Extent {
-        if self.inner.len() == 2 { self.inner[0].0.div_ceil(&self.block().into()) } else { 1usize.into() }
+        if self.inner.len() == 2 {
+            self.inner[0].0.div_ceil(&self.block().into()) * self.chunks()
+        } else {
+            1usize.into()
+        }
+    }
+
+    /// Blocks of the last inner axis.
+    fn chunks(&self) -> Extent {
+        if self.run > 1 { self.inner[1].0.div_ceil(&BLOCK_RUNS.into()) } else { 1usize.into() }
     }
 
     fn inner(&self) -> usize {
-        self.inner.iter().map(|a| a.0.size_hint()).product()
+        match self.run {
+            1 => self.inner.iter().map(|a| a.0.size_hint()).product(),
+            run => run * self.block() * BLOCK_RUNS,
+        }
+    }
+
+    /// A block of runs: a few that are adjacent in the source, for each of those that are in the destination.
+    fn runs(&self, isa: &Isa, c: &mut String) {
+        let [(n, fa, ta), (m, fb, tb)] = &self.inner[..] else { return };
+        let (side, chunks, bytes) = (self.block(), self.chunks(), self.run * self.bytes);
+        let end = |first: &str, size: usize, all: &Extent| format!("dim_min({first} + {size}, {all})");
+        let _ = writeln!(
+            c,
+            "      const i64 i0 = block / {chunks} * {side}, i1 = {}, b0 = block % {chunks} * {BLOCK_RUNS}, b1 = {};",
+            end("i0", side, n),
+            end("b0", BLOCK_RUNS, m)
+        );
+        c.push_str("      for (i64 b = b0; b < b1; b++) for (i64 i = i0; i < i1; i++) {\n");
+        let (p, q) = (format!("from + i * {fa} + b * {fb}"), format!("to + i * {ta} + b * {tb}"));
+        if bytes.is_multiple_of(4 * isa.lanes) {
+            let _ = writeln!(c, "        const f32 *p = (const f32 *)({p}); f32 *q = (f32 *)({q});");
+            for at in (0..bytes / 4).step_by(isa.lanes) {
+                let _ = writeln!(c, "        store(q + {at}, load(p + {at}));");
+            }
+        } else {
+            let _ = writeln!(c, "        move({q}, {p}, {bytes});");
+        }
+        c.push_str("      }\n");
     }
 
     /// A block of a transpose of words, tile by tile: `n` columns of the source, whose lines are `from` apart, become lines `to` apart of
@@ -226,6 +281,9 @@ impl CopyLoop {
     fn body(&self, isa: &Isa, c: &mut String) {
         /// Columns that are copied without blocking.
         const MAX_UNROLLED_COLUMNS: usize = 4;
+        if self.run > 1 {
+            return self.runs(isa, c);
+        }
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
                 let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
@@ -286,6 +344,19 @@ impl CopyLoop {
             );
         }
     }
+}
+
+/// Elements of a run and the axis along which runs are adjacent in the source, where the axis before the last is the one along which they
+/// are in the destination, and runs are short.
+fn transposed_runs(s: &Space, bytes: usize) -> Option<(usize, usize)> {
+    let n = s.dims.len();
+    let run = s.dims.last()?.number().filter(|_| n > 2)?;
+    let follows = |i: usize, side: usize| s.strides[side][i].is(run as i64);
+    let contiguous = s.strides.iter().all(|strides| strides[n - 1].is(1));
+    if run < 2 || 2 * run * bytes > READ_BYTES || !contiguous || !follows(n - 2, 1) {
+        return None;
+    }
+    (0..n - 2).find(|i| follows(*i, 0)).map(|other| (run, other))
 }
 
 /// Transposes a tile of words from `p`, whose lines are at the offsets `from`, to `q`, lines `to` apart: swaps blocks of half a line, then of a quarter, and
