@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
+use of_plan::{Chunk, ElementType, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
 
 use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
@@ -468,10 +468,13 @@ impl Session {
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);
         let result = failure.map_or(result, Err);
-        if let (Some(run), Some(own)) = (run, &variables) {
+        let fatal = matches!(result, Err(RunError::Panic { .. } | RunError::Internal(_)));
+        if let (Some(mut run), Some(own)) = (run, &variables) {
+            if fatal {
+                run.interrupted();
+            }
             run.end(&own.writes, result.is_ok(), self.shared.updating.swap(false, Ordering::AcqRel));
         }
-        let fatal = matches!(result, Err(RunError::Panic { .. } | RunError::Internal(_)));
         self.poison = result.as_ref().err().filter(|_| fatal).map(RunError::to_string);
         result
     }
@@ -571,11 +574,11 @@ fn arena(
     variables: Option<&Variables>,
     rank: Option<&RankContext>,
 ) -> Result<Arena, SessionError> {
-    let shared = variables.and_then(Variables::memory);
-    let arena = Arena::with(Arc::clone(plan), &program.chunks, &|chunk, len| match (&shared, rank) {
-        (Some(shared), _) if chunk.is_of_variables() => Ok(Arc::clone(shared)),
-        (_, Some(rank)) => rank.transport.memory(len),
-        (_, None) => Ok(Arc::new(of_plan::zeroed_pages(len)?.into())),
+    let shared = |chunk: &Chunk, len| variables.and_then(|variables| variables.memory(chunk, len));
+    let arena = Arena::with(Arc::clone(plan), &program.chunks, &|chunk, len| match (shared(chunk, len), rank) {
+        (Some(shared), _) => Ok(shared),
+        (None, Some(rank)) => rank.transport.memory(len),
+        (None, None) => Ok(Arc::new(of_plan::zeroed_pages(len)?.into())),
     });
     arena.map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
 }

@@ -1,5 +1,6 @@
 //! The values of variables, which sessions of one plan may share.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -18,6 +19,9 @@ pub struct Variables {
     list: Arc<[Variable]>,
     arena: Arc<Arena>,
     buffers: Arc<[Buffer]>,
+    /// Memory for values of runs, by chunk. Runs follow one another, so all sessions use it, and the largest program takes all of it.
+    /// None where the memory is a transport's.
+    values: Vec<Option<Arc<MmapRaw>>>,
     /// What [`Variables::reset`] restores.
     initial: Vec<Option<Buffer>>,
     /// The order in which a run updates them; those that it does not update come last.
@@ -42,6 +46,8 @@ struct State {
     lent: usize,
     /// Variables that a run began to update and did not end; their values may be mixed from two steps.
     torn: Vec<bool>,
+    /// Whether a run was interrupted, so that some thread may still be writing to the memory of values.
+    interrupted: bool,
 }
 
 impl Variables {
@@ -72,18 +78,23 @@ impl Variables {
         // A plan that was verified never fails here.
         let (buffers, initial) = bound.ok_or_else(|| SessionError::Variables("they do not fit their memory".into()))?;
         let count = buffers.len();
-        let state = Mutex::new(State { set: vec![false; count], lent: 0, torn: vec![false; count] });
+        let state = State { set: vec![false; count], lent: 0, torn: vec![false; count], interrupted: false };
         let mut update_order: Vec<usize> =
             program.tasks.iter().flat_map(|task| program.variables_written(task)).collect();
         let fixed: Vec<usize> = (0..count).filter(|index| !update_order.contains(index)).collect();
         update_order.extend(fixed);
+        let values = match rank {
+            Some(_) => Vec::new(),
+            None => value_memory(plan, program)?,
+        };
         let variables = Self {
             list: program.variables.as_slice().into(),
             arena,
             buffers: buffers.into(),
+            values,
             initial,
             update_order: update_order.into(),
-            state,
+            state: Mutex::new(state),
             returned: Condvar::new(),
             frozen: Mutex::default(),
             any_frozen: AtomicBool::new(false),
@@ -264,12 +275,21 @@ impl Variables {
     /// Begins a run that reads some variables; the lock is the run's.
     pub(crate) fn begin(&self, reads: &[usize]) -> Result<Run<'_>, RunError> {
         let state = self.lock_for_update();
+        if state.interrupted {
+            return Err(RunError::Poisoned(
+                "a run of it, or of a session that has its variables, was interrupted".into(),
+            ));
+        }
         reads.iter().try_for_each(|&index| self.check(&state, index))?;
         Ok(Run(state))
     }
 
-    pub(crate) fn memory(&self) -> Option<Arc<MmapRaw>> {
-        self.arena.memory(0)
+    /// The memory of a chunk of a program that has these variables: their own, or that of values, if it has so many bytes.
+    pub(crate) fn memory(&self, chunk: &Chunk, len: usize) -> Option<Arc<MmapRaw>> {
+        if chunk.is_of_variables() {
+            return self.arena.memory(0);
+        }
+        self.values.get(chunk.id as usize)?.clone().filter(|memory| memory.len() >= len)
     }
 
     fn index(&self, name: &str) -> Result<usize, RunError> {
@@ -320,6 +340,11 @@ impl Drop for Lent {
 pub(crate) struct Run<'a>(MutexGuard<'a, State>);
 
 impl Run<'_> {
+    /// Notes that threads may go on with what the run began.
+    pub fn interrupted(&mut self) {
+        self.0.interrupted = true;
+    }
+
     /// Ends the run. `writes` are the variables that it updates; `begun` says whether it had begun to do so if it failed.
     pub fn end(mut self, writes: &[usize], succeeded: bool, begun: bool) {
         for &index in writes {
@@ -330,4 +355,18 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Memory for the values of each program that has the variables of this one, by chunk. Its pages come when they are written.
+fn value_memory(plan: &PlanFile, program: &Program) -> Result<Vec<Option<Arc<MmapRaw>>>, SessionError> {
+    let alike = || plan.plan().programs.iter().filter(|other| other.variables == program.variables);
+    let chunks = alike().map(|other| other.chunks.len()).max().unwrap_or(0);
+    let reserve = |id: usize| {
+        let own = alike().filter_map(|other| other.chunks.get(id)).filter(|chunk| !chunk.is_of_variables());
+        let Some(bytes) = own.map(|chunk| chunk.bytes).max() else { return Ok(None) };
+        let pages = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory));
+        let pages = pages.and_then(of_plan::zeroed_pages).map(|pages| Some(Arc::new(pages.into())));
+        pages.map_err(|source| SessionError::Memory { what: format!("chunk {id}"), bytes, source })
+    };
+    (0..chunks).map(reserve).collect()
 }

@@ -15,7 +15,7 @@ const BATCHES: u64 = 3;
 pub struct PlannedMemory {
     /// Values of a step: activations, gradients, and what is between them.
     pub values: u64,
-    /// Values of an evaluation, which have memory of their own.
+    /// Values of evaluations, as far as they have memory of their own and not that of a step.
     pub evaluation: u64,
     /// Variables: parameters, and the state of the optimizer.
     pub variables: u64,
@@ -94,7 +94,11 @@ impl Trainer {
         }
         if evaluates {
             let (plan, programs) = self.sessions.evaluation_programs();
-            memory.evaluation = programs.iter().map(|program| values(plan, program)).sum();
+            // They follow one another in the memory of the largest; on one rank, steps do so, too.
+            let most = programs.iter().map(own_values).max().unwrap_or(0);
+            let steps = if is_on_mesh { 0 } else { own_values(&self.plan.plan().programs[0]) };
+            memory.evaluation = most.saturating_sub(steps)
+                + programs.iter().map(|program| values(plan, program) - own_values(program)).sum::<u64>();
             memory.scratch += programs.iter().map(|program| scratch(plan, program)).sum::<u64>();
             // On one rank they share those of the steps.
             memory.variables += programs.first().filter(|_| is_on_mesh).map_or(0, variables);
@@ -104,10 +108,14 @@ impl Trainer {
     }
 }
 
+/// Bytes of the values of a program.
+fn own_values(program: &Program) -> u64 {
+    program.peak_bytes.saturating_sub(variables(program))
+}
+
 /// Bytes of the values of a program and of those that its tasks run.
 fn values(plan: &Plan, program: &Program) -> u64 {
-    let own = program.peak_bytes.saturating_sub(variables(program));
-    own + inner(plan, program).map(|inner| values(plan, inner)).sum::<u64>()
+    own_values(program) + inner(plan, program).map(|inner| values(plan, inner)).sum::<u64>()
 }
 
 /// Bytes of the scratch memory of a session: each worker has that of the kernel that needs the most.
