@@ -2,6 +2,7 @@
 
 mod aarch64;
 mod bench;
+mod benchmark;
 mod bless;
 mod book;
 mod cargo_deny;
@@ -44,6 +45,8 @@ cargo xtask prose FILE …                              how long the sentences o
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times against other tools, as ratios; [--threads 1,2] [--sets b1,b8]
                                                    [--rounds N] [--json FILE] [--markdown FILE] [MODEL …]
+cargo xtask benchmark --python P [MODEL …] …           training on 1 to 32 devices, real and simulated, next to PyTorch: samples a
+                                                   second, speed-up; [--devices 1,4,8,16,32] [--rounds N] [--json FILE]
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntime, as they are and as 'of-opt export ARG …'
                                                    writes them: do results agree?
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         ["loom", rest @ ..] => loom::loom(rest),
         ["simulate-faults", rest @ ..] => simulate_faults::simulate_faults(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
+        ["benchmark", rest @ ..] => benchmark::benchmark(rest),
         ["nnsmith", rest @ ..] => model_comparison::nnsmith(rest),
         ["sklearn", rest @ ..] => model_comparison::sklearn(rest),
         ["gpu", rest @ ..] => gpu::gpu(rest),

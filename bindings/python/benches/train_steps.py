@@ -2,14 +2,15 @@
 
     cargo build --release
     python3 bindings/python/benches/train_steps.py [digits] [transformer] [resnet50] [bert_base] [--of-opt target/release/of-opt]
-        [--with of-opt,eager,channels-last,compile,jax] [--steps 8] [--threads 1]
+        [--with of-opt,eager,channels-last,compile,jax] [--steps 8] [--threads 1] [--ranks 1] [--mesh FILE.toml]
 
 All train one model from the same weights on the same batch: cross entropy, Adam (SGD with momentum for resnet50), constant rate. Each runs in a
 process of its own, on as many cores as threads. JAX computes the same functions in jax.numpy, jitted with donated state, images in its
 layout (NHWC). The first step compiles and is not measured; the time is the median of the others. The last column is the largest
 difference from PyTorch's eager losses, of the first step and of all: above 1e-4 in the first step it is an error. Later losses of resnet50 part by
-rounding alone, 100 times as far with each step; in f64 PyTorch and JAX are equal in 9 digits after four. It needs torch, torchvision for resnet50,
-transformers for bert_base, and jax, without which JAX is left out with a line that says so.
+rounding alone, 100 times as far with each step; in f64 PyTorch and JAX are equal in 9 digits after four. With several ranks each has the
+batch: of-opt's are processes on the mesh of FILE, PyTorch's are those of DistributedDataParallel over Gloo, and JAX is left out. It needs
+torch, torchvision for resnet50, transformers for bert_base, and jax, without which JAX is left out with a line that says so.
 """
 
 import argparse
@@ -138,7 +139,12 @@ def train_torch(name, variant, options):
         optimizer = torch.optim.SGD(model.parameters(), lr=SGD_RATE, momentum=MOMENTUM)
     else:
         optimizer = torch.optim.Adam(model.parameters(), lr=ADAM_RATE, betas=BETAS, eps=EPSILON)
-    forward = torch.compile(model) if variant == "compile" else model
+    forward = model
+    if options.ranks > 1:
+        torch.distributed.init_process_group("gloo", f"file://{options.store}", rank=options.rank, world_size=options.ranks)
+        forward = torch.nn.parallel.DistributedDataParallel(model)
+    if variant == "compile":
+        forward = torch.compile(forward)
 
     def step():
         optimizer.zero_grad()
@@ -148,7 +154,10 @@ def train_torch(name, variant, options):
         optimizer.step()
         return loss.item()
 
-    return measured(step, options.steps)
+    result = measured(step, options.steps)
+    if options.ranks > 1:
+        torch.distributed.destroy_process_group()
+    return result
 
 
 def measured(step, steps):
@@ -334,43 +343,58 @@ def train_jax(name, options):
     return measured(step, options.steps)
 
 
-def train_ours(name, options):
-    """`of-opt train` on the exported model, and on a file of copies of the batch."""
+def write_training(name, folder, threads, batches, is_open=False):
+    """Writes the exported model, with an open number of samples if asked for, and a file of so many copies of the batch.
+
+    Gives the samples of the batch, and the arguments of `of-opt train` that do not depend on the number of ranks.
+    """
     import torch
 
+    model, x, labels = build(name, threads)
+    axes = {"dynamic_axes": {"x": {0: "samples"}, "scores": {0: "samples"}}} if is_open else {}
+    torch.onnx.export(
+        model, (x,), os.path.join(folder, "model.onnx"), dynamo=False, do_constant_folding=False,
+        training=torch.onnx.TrainingMode.TRAINING, input_names=["x"], output_names=["scores"], **axes,
+    )  # fmt: skip
+    copies = {"x": x.numpy(), "labels": labels.numpy()}
+    copies = {key: numpy.concatenate([values] * batches) for key, values in copies.items()}
+    numpy.savez(os.path.join(folder, "data.npz"), **copies)
+    arguments = ["train", "model.onnx", "--data", "data.npz", "--schedule", "constant", "--no-shuffle", "--threads", str(threads)]
+    arguments += [] if labels.dim() == 1 else ["--class-axis", "-1"]
+    if is_sgd(name):
+        arguments += ["--optimizer", "sgd", "--momentum", str(MOMENTUM), "--learning-rate", str(SGD_RATE)]
+    else:
+        arguments += ["--optimizer", "adam", "--learning-rate", str(ADAM_RATE)]
+    return len(x), arguments
+
+
+def train_ours(name, options):
+    """`of-opt train` on the exported model, and on a file of copies of the batch."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from train_curves import losses_of
 
-    model, x, labels = build(name, options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        torch.onnx.export(
-            model, (x,), os.path.join(folder, "model.onnx"), dynamo=False, do_constant_folding=False,
-            training=torch.onnx.TrainingMode.TRAINING, input_names=["x"], output_names=["scores"],
-        )  # fmt: skip
-        del model
-        copies = {"x": x.numpy(), "labels": labels.numpy()}
-        copies = {key: numpy.concatenate([values] * COPIES) for key, values in copies.items()}
-        numpy.savez(os.path.join(folder, "data.npz"), **copies)
+        ranks = options.ranks
+        samples, arguments = write_training(name, folder, options.threads, COPIES * ranks, ranks > 1)
         # Lines of losses are of an epoch, and the first one has the first step.
         epochs = 1 + -(-options.steps // COPIES)
-        command = [options.of_opt, "train", "model.onnx", "--data", "data.npz", "--batch", str(len(x)), "--epochs", str(epochs)]
-        command += ["--schedule", "constant", "--no-shuffle", "--json", "--threads", str(options.threads)]
-        command += ["--log-dir", "logs", "-o", "out.onnx", *([] if labels.dim() == 1 else ["--class-axis", "-1"])]
-        if is_sgd(name):
-            command += ["--optimizer", "sgd", "--momentum", str(MOMENTUM), "--learning-rate", str(SGD_RATE)]
-        else:
-            command += ["--optimizer", "adam", "--learning-rate", str(ADAM_RATE)]
+        command = [options.of_opt, *arguments, "--batch", str(samples * ranks), "--epochs", str(epochs), "--json"]
+        command += ["--log-dir", "logs", "-o", "out.onnx"]
+        if ranks > 1:
+            command += ["--mesh", options.mesh or f"cpu[{ranks}]", "--ranks", str(ranks)]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(done.stderr)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        times = [len(x) / line["samples_per_second"] for line in lines if "samples_per_second" in line]
+        times = [samples * ranks / line["samples_per_second"] for line in lines if "samples_per_second" in line]
         return {"losses": losses_of(os.path.join(folder, "logs"))[: options.steps], "times": times[1:]}
 
 
 def child(name, variant, options):
-    # Threads of libraries that are started later inherit it.
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+    # Threads of libraries that are started later inherit it. Ranks share cores where there are not enough.
+    cores, threads = sorted(os.sched_getaffinity(0), reverse=True), options.threads
+    first, count = (0, threads * options.ranks) if variant == "of-opt" else (threads * options.rank, threads)
+    os.sched_setaffinity(0, {cores[i % len(cores)] for i in range(first, first + count)})
     if variant == "of-opt":
         result = train_ours(name, options)
     elif variant == "jax":
@@ -381,12 +405,24 @@ def child(name, variant, options):
 
 
 def run(name, variant, options):
+    """The losses and times of a variant, in a process of its own; ranks of PyTorch are several. Times are those of the first rank."""
     command = [sys.executable, os.path.abspath(__file__), name, "--child", variant, "--of-opt", options.of_opt]
-    command += ["--steps", str(options.steps), "--threads", str(options.threads)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip()[-2000:])
-    return json.loads(done.stdout.splitlines()[-1])
+    command += ["--steps", str(options.steps), "--threads", str(options.threads), "--ranks", str(options.ranks)]
+    command += ["--mesh", options.mesh] if options.mesh else []
+    processes = 1 if variant == "of-opt" else options.ranks
+    with tempfile.TemporaryDirectory() as folder:
+        store = ["--store", os.path.join(folder, "store")]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        ranks = [subprocess.Popen([*command, *store, "--rank", str(rank)], **pipes) for rank in range(processes)]
+        printed = None
+        for rank in ranks:
+            out, errors = rank.communicate()
+            if rank.returncode != 0:
+                for other in ranks:
+                    other.kill()
+                raise RuntimeError(errors.strip()[-2000:])
+            printed = printed or out
+    return json.loads(printed.splitlines()[-1])
 
 
 def difference(losses, wanted):
@@ -400,7 +436,11 @@ def main():
     parser.add_argument("--of-opt", default="target/release/of-opt", type=os.path.abspath)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--mesh", type=os.path.abspath)
+    for internal in ("--child", "--store"):
+        parser.add_argument(internal, help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names, variants = options.names or MODELS, options.variants.split(",")
     for known, given in [(MODELS, names), (VARIANTS, variants)]:
@@ -412,6 +452,8 @@ def main():
         return child(names[0], options.child, options)
     if "jax" in variants and importlib.util.find_spec("jax") is None:
         print("jax is not installed (pip install 'jax[cpu]'): JAX is left out")
+        variants.remove("jax")
+    if options.ranks > 1 and "jax" in variants:
         variants.remove("jax")
     # Losses are compared with those of eager PyTorch, which comes first.
     variants = ["eager", *(v for v in variants if v != "eager")]

@@ -71,6 +71,20 @@ fn one_rank_compiles_for_all() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The plan of a training on more devices than there are here, which the simulator executes.
+#[test]
+fn a_step_is_compiled_without_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = command(dir.path(), &["--mesh", "cpu[8]", "--plan", "step.plan", "--compile-only"]).output().unwrap();
+    assert!(out.status.success() && out.stdout.is_empty(), "{}{}", text(&out.stdout), text(&out.stderr));
+    let mut simulate = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    simulate.args(["simulate", "step.plan", "--mesh", "cpu[8]", "--json"]).current_dir(dir.path());
+    let report: Value = serde_json::from_slice(&simulate.output().unwrap().stdout).unwrap();
+    assert!(report["step_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    let out = command(dir.path(), &["--compile-only"]).output().unwrap();
+    assert!(!out.status.success() && text(&out.stderr).contains("--plan"), "{}", text(&out.stderr));
+}
+
 #[test]
 fn meshes_train_as_one_rank_does() {
     let dir = tempfile::tempdir().unwrap();

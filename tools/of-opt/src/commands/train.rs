@@ -203,6 +203,9 @@ pub struct Train {
     /// Write the plan of the training, for inspect and profile; its programs are 'train' and 'eval'
     #[arg(long, value_name = "FILE.plan")]
     pub plan: Option<PathBuf>,
+    /// Write the plan, and train nothing: 'of-opt simulate' predicts the time of a step on the mesh
+    #[arg(long, requires = "plan")]
+    pub compile_only: bool,
     /// Write loss, learning rate, throughput and validation here, as events of TensorBoard
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
@@ -286,7 +289,7 @@ pub fn train(c: &Train, console: &Console) -> Result<(), Diagnostics> {
 }
 
 fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diagnostics> {
-    for (flag, given) in [("--data", !c.data.is_empty()), ("--output", !c.output.is_empty())] {
+    for (flag, given) in [("--data", !c.data.is_empty()), ("--output", c.compile_only || !c.output.is_empty())] {
         if !given {
             return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
         }
@@ -345,6 +348,10 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let reports = trainer.reports();
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
+    }
+    if c.compile_only {
+        drop(trainer);
+        return connection.done();
     }
     if reports {
         let is_synthetic = c.data.iter().any(|file| file.to_string_lossy().starts_with(zoo::SYNTHETIC));
