@@ -212,7 +212,8 @@ impl Builder {
     }
 }
 
-fn location(caller: &Caller<'_>) -> Location {
+/// Where in the source of the program a builder was called.
+pub(crate) fn location(caller: &Caller<'_>) -> Location {
     Location::source(caller.file(), caller.line(), caller.column())
 }
 

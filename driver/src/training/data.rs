@@ -13,7 +13,7 @@ use super::lazy::LazyColumn;
 use super::mixup::{self, Probabilities};
 use super::order::{random_of, sample_order};
 use super::text::{self, TextOptions};
-use super::{columns, example, idx, webdataset};
+use super::{columns, example, idx, ofrecord, webdataset};
 use crate::error::{error, io_error};
 use crate::images::{self, ImageOptions};
 use crate::{npy, tensor_files};
@@ -143,6 +143,7 @@ impl Dataset {
     /// - `FILE.csv`: a table with a header; the column of the labels by its name, all others are the only input;
     /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
+    /// - `FILE.ofrecord`, `part-00000`: the same of OneFlow's `OFRecord`;
     /// - `FILE.tar`: a WebDataset;
     /// - `FILE.parquet`, `FILE.arrow`, `FILE.feather`: columns by the names of inputs, read as needed;
     /// - `DIR`: a folder of images for each class, in the order of their names.
@@ -185,7 +186,8 @@ impl Dataset {
                 }
                 Source::Records(path) => {
                     let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
-                    for (name, values) in example::read(&path, &names)? {
+                    let read = if ofrecord::is_ofrecord(&path) { ofrecord::read } else { example::read };
+                    for (name, values) in read(&path, &names)? {
                         join(&mut found, &name, Values::Numbers(values))?;
                     }
                 }
@@ -511,7 +513,9 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
         Ok(Source::Table(path))
     } else if path.is_file() && idx::is_cifar(&path) {
         Ok(Source::Cifar(path))
-    } else if path.is_file() && (has_extension(&path, "tfrecord") || has_extension(&path, "tfrecords")) {
+    } else if path.is_file()
+        && (has_extension(&path, "tfrecord") || has_extension(&path, "tfrecords") || ofrecord::is_ofrecord(&path))
+    {
         Ok(Source::Records(path))
     } else if path.is_file() && webdataset::is_webdataset(&path) {
         Ok(Source::WebDataset(path))
@@ -522,7 +526,7 @@ fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
     } else if path.is_dir() {
         Ok(Source::Images(path))
     } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, FILE.arrow, FILE.feather, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
+        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.ofrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, FILE.arrow, FILE.feather, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
         Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
     } else {
         Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Elements, Tensor};
+use of_diag::Diagnostics;
+use of_ir::{DType, Tensor};
 use prost::Message;
 
+use super::features::{self, Values};
 use super::tfrecord;
-use crate::error::{error, io_error};
+use crate::error::io_error;
 
 /// Source: TensorFlow, `tensorflow/core/example/example.proto` and `feature.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -57,60 +58,27 @@ struct Int64List {
     value: Vec<i64>,
 }
 
-/// Reads the features of these names from a file: `[samples, numbers of a sample]` each. Bytes are one string of values of u8.
+/// Reads the features of these names from a file, as [`features::columns`].
 ///
 /// # Errors
-/// When the file cannot be read or is damaged, or a sample lacks a feature or has it in another length or type than the first.
+/// When the file cannot be read or is damaged, or as [`features::columns`].
 pub fn read(path: &Path, names: &[&str]) -> Result<Vec<(String, Tensor)>, Diagnostics> {
-    let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
     let bytes = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    let records = tfrecord::read(&bytes).map_err(wrong)?;
-    let mut columns: Vec<(Option<DType>, usize, Elements)> =
-        names.iter().map(|_| (None, 0, Elements::Int(Vec::new()))).collect();
-    for (number, record) in records.iter().enumerate() {
-        let example =
-            Example::decode(*record).map_err(|e| wrong(format!("record {number} is no tf.train.Example: {e}")))?;
-        let features = example.features.unwrap_or_default().feature;
-        for (name, (dtype, length, all)) in names.iter().zip(&mut columns) {
-            let Some(kind) = features.get(*name).and_then(|feature| feature.kind.clone()) else {
-                let mut known: Vec<&str> = features.keys().map(String::as_str).collect();
-                known.sort_unstable();
-                return Err(wrong(format!("record {number} has no feature '{name}', only {}", known.join(", "))));
-            };
-            let (own, values) = match kind {
-                Kind::Floats(list) => (DType::F32, Elements::Float(list.value.into_iter().map(f64::from).collect())),
-                Kind::Ints(list) => (DType::I64, Elements::Int(list.value.into_iter().map(i128::from).collect())),
-                Kind::Bytes(list) => {
-                    (DType::U8, Elements::Int(list.value.concat().into_iter().map(i128::from).collect()))
-                }
-            };
-            let count = match &values {
-                Elements::Float(v) => v.len(),
-                Elements::Int(v) => v.len(),
-                _ => 0,
-            };
-            if number == 0 {
-                (*dtype, *length, *all) = (Some(own), count, values);
-                continue;
-            }
-            if *dtype != Some(own) || *length != count {
-                let what = format!("feature '{name}' of record {number} has {count} values of {own}");
-                let first =
-                    dtype.map_or_else(String::new, |first| format!(", and that of record 0 {length} of {first}"));
-                return Err(wrong(what + &first));
-            }
-            match (all, values) {
-                (Elements::Float(all), Elements::Float(more)) => all.extend(more),
-                (Elements::Int(all), Elements::Int(more)) => all.extend(more),
-                _ => {}
-            }
-        }
+    let records = tfrecord::read(&bytes).map_err(|what| features::wrong(path, &what))?;
+    features::columns(path, names, &records, |record| {
+        let example = Example::decode(record).map_err(|e| format!("is no tf.train.Example: {e}"))?;
+        Ok(example.features.unwrap_or_default().feature)
+    })
+}
+
+impl From<Feature> for Option<Values> {
+    fn from(feature: Feature) -> Option<Values> {
+        Some(match feature.kind? {
+            Kind::Floats(list) => Values::floats(DType::F32, list.value),
+            Kind::Ints(list) => Values::ints(DType::I64, list.value),
+            Kind::Bytes(list) => Values::bytes(&list.value),
+        })
     }
-    let column = |(name, (dtype, length, values)): (&&str, (Option<DType>, usize, Elements))| {
-        let tensor = Tensor::from_elements(dtype.unwrap_or(DType::F32), vec![records.len(), length], values);
-        tensor.map(|tensor| ((*name).to_owned(), tensor)).map_err(|e| wrong(format!("feature '{name}': {e}")))
-    };
-    names.iter().zip(columns).map(column).collect()
 }
 
 #[cfg(test)]

@@ -16,8 +16,11 @@ pub struct Schedule {
 pub enum ScheduleKind {
     /// It stays.
     Constant,
-    /// It falls linearly to 0.
-    Linear,
+    /// It falls to 0 as this power of the part of the training that is left; linearly, where that is 1.
+    Polynomial {
+        /// The power, above 0.
+        power: f64,
+    },
     /// It falls to 0 as half a cosine. Source: Loshchilov and Hutter, "SGDR" (2017).
     Cosine,
     /// It is multiplied by `factor` after every `period` of the training.
@@ -44,7 +47,7 @@ impl Schedule {
             |from: f64, to: f64, part: f64| to + (from - to) * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0;
         match self.kind {
             ScheduleKind::Constant => self.rate,
-            ScheduleKind::Linear => self.rate * (1.0 - part),
+            ScheduleKind::Polynomial { power } => self.rate * (1.0 - part).powf(power),
             ScheduleKind::Cosine => half_cosine(self.rate, 0.0, part),
             ScheduleKind::Step { period, factor } => self.rate * factor.powi((part / period.max(1e-9)) as i32),
             ScheduleKind::OneCycle => {
@@ -71,8 +74,10 @@ mod tests {
             (0..=100).map(|step| schedule.rate(step, 100)).collect::<Vec<f64>>()
         };
         assert!(rates(ScheduleKind::Constant, 0).iter().all(|r| *r == 1.0));
-        let warm = rates(ScheduleKind::Linear, 10);
+        let warm = rates(ScheduleKind::Polynomial { power: 1.0 }, 10);
         assert_eq!((warm[0], warm[9], warm[10], warm[55], warm[100]), (0.1, 1.0, 1.0, 0.5, 0.0));
+        let squared = rates(ScheduleKind::Polynomial { power: 2.0 }, 0);
+        assert_eq!((squared[0], squared[50], squared[100]), (1.0, 0.25, 0.0));
         let cosine = rates(ScheduleKind::Cosine, 0);
         assert!((cosine[0], cosine[100]) == (1.0, 0.0) && (cosine[50] - 0.5).abs() < 1e-12);
         let step = rates(ScheduleKind::Step { period: 0.25, factor: 0.5 }, 0);

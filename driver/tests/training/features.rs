@@ -341,6 +341,25 @@ fn dropout_is_random_in_steps_alone() {
 }
 
 #[test]
+fn stochastic_depth_keeps_samples_whole() {
+    const SAMPLES: i64 = 64;
+    let mut b = Builder::new("depth");
+    let input = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(4i64)]));
+    let w = b.parameter("w", Tensor::from_slice(&[4], &[1f32; 4]).unwrap()).unwrap();
+    let y = b.op(of_ops::elementwise::Mul {}, &[input, w]).unwrap();
+    let y = nn::StochasticDepth(0.5).apply(&mut b, y).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    let with = TrainOptions { batch: SAMPLES as usize, ..options("sgd", &Hyperparameters::default(), Loss::L1) };
+    let mut t = trainer(module, &with, &[]);
+    let tensor = |value: f32| of_runtime::Tensor::from_elements(vec![SAMPLES, 4], &[value; 4 * 64]).unwrap();
+    // A sample that is kept counts twice in the gradient of each of the four elements.
+    let loss = t.step(vec![tensor(1.0).into(), tensor(0.0).into()], 2.0).unwrap();
+    let kept: Vec<f64> = numbers(&t, "w").iter().map(|w| 1.0 - w).collect();
+    assert!(kept.iter().all(|part| (part - kept[0]).abs() < 1e-6), "{kept:?}");
+    assert!((0.2..0.8).contains(&kept[0]) && (loss - 2.0 * kept[0]).abs() < 1e-5, "{kept:?}, {loss}");
+}
+
+#[test]
 fn running_statistics_are_those_of_torch() {
     let mut b = Builder::new("norm");
     let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(2i64)]));

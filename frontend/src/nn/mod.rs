@@ -4,7 +4,7 @@
 //! the path of [`Builder::within`] and the name in the layer, such as `features.0.weight`. Layers of a [`Sequential`] are within their
 //! names, so the names are those of PyTorch's modules of the same structure.
 //!
-//! Dropout does nothing until [`crate::training`] makes a training step, in which it is random.
+//! Dropout and stochastic depth do nothing until [`crate::training`] makes a training step, in which they are random.
 
 mod attention;
 mod conv;
@@ -22,7 +22,7 @@ pub use linear::{Embedding, Linear};
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
 pub use pool::{AvgPool, GlobalAvgPool, MaxPool};
 pub use recurrent::{Gru, Lstm};
-pub use sequential::{Activation, Dropout, Flatten, Sequential};
+pub use sequential::{Activation, Dropout, Flatten, Sequential, StochasticDepth};
 
 use of_diag::Diagnostic;
 use of_ir::ValueId;

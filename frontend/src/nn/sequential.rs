@@ -1,11 +1,16 @@
 //! Layers one after the other, and layers without parameters.
 
-use of_diag::Diagnostic;
-use of_ir::{Tensor, ValueId};
-use of_ops::elementwise::{Elu, Gelu, HardSwish, LeakyRelu, Mish, Relu, Sigmoid, Softplus, Swish, Tanh};
+use std::panic::Location as Caller;
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{Elements, Tensor, ValueId};
+use of_ops::elementwise::{Elu, Gelu, HardSwish, LeakyRelu, Mish, Mul, Relu, Sigmoid, Softplus, Swish, Tanh};
+use of_ops::movement::{Concat, Expand};
+use of_ops::structural::ShapeOf;
 
 use super::Layer;
 use crate::Builder;
+use crate::builder::location;
 
 /// Layers one after the other, each within its name.
 #[derive(Default)]
@@ -94,6 +99,35 @@ impl Layer for Dropout {
     fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
         let ratio = b.constant(Tensor::scalar(self.0 as f32))?;
         b.op(of_ops::nn::Dropout { return_mask: false, seed: 0 }, &[x, ratio])
+    }
+}
+
+/// Sets all of a sample to zero with this probability in a training step, and scales the other samples so that their mean stays; otherwise
+/// nothing. For the branch of a residual connection. Source: Huang et al., "Deep Networks with Stochastic Depth" (2016).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StochasticDepth(pub f64);
+
+impl Layer for StochasticDepth {
+    /// # Errors
+    /// When `x` is no tensor of floats with an axis of samples.
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        let ty = b.ty(x).as_tensor().and_then(|t| Some((t.dtype, t.rank().filter(|rank| *rank > 0)?)));
+        let loc = location(Caller::caller());
+        let wrong = |what: String| Diagnostic::error(Code::TYPE, loc.clone(), what);
+        let Some((dtype, rank)) = ty else {
+            return Err(wrong(format!("{} has no axis of samples", b.ty(x))));
+        };
+        let one = Tensor::from_elements(dtype, vec![1; rank], Elements::Float(vec![1.0]));
+        let one = one.map_err(|e| wrong(e.to_string()))?;
+        let one = b.constant(one)?;
+        let samples = b.op(ShapeOf { start: None, end: Some(1) }, &[x])?;
+        let rest =
+            b.constant(Tensor::from_slice(&[rank - 1], &vec![1i64; rank - 1]).map_err(|e| wrong(e.to_string()))?)?;
+        let shape = b.op(Concat { axis: 0 }, &[samples, rest])?;
+        let ones = b.op(Expand {}, &[one, shape])?;
+        let kept = Dropout(self.0).apply(b, ones)?;
+        b.op(Mul {}, &[x, kept])
     }
 }
 

@@ -94,6 +94,7 @@ fn layers_have_the_shapes_of_torch() {
         (Box::new(AvgPool::new(&[2])), vec![3, 4], vec![2, 3, 2]),
         (Box::new(GlobalAvgPool), vec![3, 4, 4], vec![2, 3, 1, 1]),
         (Box::new(Flatten), vec![3, 4, 4], vec![2, 48]),
+        (Box::new(StochasticDepth(0.5)), vec![3, 4], vec![2, 3, 4]),
     ];
     for (i, (layer, dims, expected)) in cases.iter().enumerate() {
         let (_, values, got) = run(&**layer, dims);

@@ -122,6 +122,9 @@ pub struct Train {
     /// How the learning rate changes
     #[arg(long, value_enum, value_name = "COURSE", default_value = "cosine")]
     pub schedule: ScheduleArg,
+    /// The power of the part of the training that is left, for --schedule polynomial [default: 2]
+    #[arg(long, value_name = "P", value_parser = positive)]
+    pub schedule_power: Option<f64>,
     /// Steps during which the learning rate rises from 0
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub warmup: usize,
@@ -233,6 +236,8 @@ pub enum ScheduleArg {
     Constant,
     /// It falls linearly to 0.
     Linear,
+    /// It falls to 0 as a power of the part that is left.
+    Polynomial,
     /// It falls to 0 as half a cosine.
     Cosine,
     /// A tenth after each third of the training.
@@ -357,7 +362,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         let is_synthetic = c.data.iter().any(|file| file.to_string_lossy().starts_with(zoo::SYNTHETIC));
         describe(&trainer, &data, is_synthetic, console);
     }
-    let schedule = Schedule { kind: c.schedule.kind(), rate: c.learning_rate, warmup: c.warmup };
+    let schedule = Schedule { kind: c.schedule.kind(c.schedule_power)?, rate: c.learning_rate, warmup: c.warmup };
     let again = match &c.snapshot {
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
@@ -372,14 +377,18 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
 }
 
 impl ScheduleArg {
-    fn kind(self) -> ScheduleKind {
-        match self {
+    fn kind(self, power: Option<f64>) -> Result<ScheduleKind, Diagnostics> {
+        if power.is_some() && self != ScheduleArg::Polynomial {
+            return Err(exit::usage("--schedule-power needs --schedule polynomial").into());
+        }
+        Ok(match self {
             ScheduleArg::Constant => ScheduleKind::Constant,
-            ScheduleArg::Linear => ScheduleKind::Linear,
+            ScheduleArg::Linear => ScheduleKind::Polynomial { power: 1.0 },
+            ScheduleArg::Polynomial => ScheduleKind::Polynomial { power: power.unwrap_or(2.0) },
             ScheduleArg::Cosine => ScheduleKind::Cosine,
             ScheduleArg::Step => ScheduleKind::Step { period: 1.0 / 3.0, factor: 0.1 },
             ScheduleArg::OneCycle => ScheduleKind::OneCycle,
-        }
+        })
     }
 }
 
