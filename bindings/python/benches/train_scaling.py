@@ -8,7 +8,7 @@ for each device, on this machine. A device is a core. Up to --real devices are r
 variants anew, one after another, and the median of the runs is shown. Where the machine has fewer cores than devices, ranks share them, and
 the speed-up is limited by the cores.
 
-All numbers of devices are also simulated from the plan that `of-opt train --compile-only` writes: with a core for each device, and links as fast
+Several devices are also simulated from the plan that `of-opt train --compile-only` writes: with a core for each device, and links as fast
 as `of-opt measure` found that of two processes here, or as --mesh FILE says, whose only axis gets the number of devices. A simulated figure
 is a prediction, and is marked as such. Losses of the first step differ by 1e-4 at most, or the exit code is 1.
 """
@@ -41,16 +41,15 @@ def mesh_of(text, devices):
 
 
 def simulated(name, devices, mesh, options):
-    """Predicted seconds of a step, and the samples of a batch."""
+    """Predicted seconds of a step, for several devices, and the samples of a batch."""
     with tempfile.TemporaryDirectory() as folder:
         samples, arguments = train_steps.write_training(name, folder, 1, devices, is_open=True)
+        if devices == 1:
+            return None, samples
         flags = ["--batch", str(samples * devices), "--plan", "step.plan", "--compile-only", "--memory", ANY_MEMORY]
-        on_mesh = ["--mesh", mesh] if devices > 1 else []
-        said(options, folder, [*arguments, *flags, *on_mesh])
-        if devices > 1:
-            report = json.loads(said(options, folder, ["simulate", "step.plan", "--mesh", mesh, "--json"]))
-            return report["step_ms"] / 1e3, samples
-        return None, samples
+        said(options, folder, [*arguments, *flags, "--mesh", mesh])
+        report = json.loads(said(options, folder, ["simulate", "step.plan", "--mesh", mesh, "--json"]))
+        return report["step_ms"] / 1e3, samples
 
 
 def said(options, folder, arguments):

@@ -7,7 +7,7 @@ use of_diag::Diagnostics;
 use of_ir::{DType, Tensor};
 use prost::Message;
 
-use super::features::{self, Values};
+use super::features::{self, BytesList, FloatList, Int64List, Values};
 use super::tfrecord;
 use crate::error::io_error;
 
@@ -38,24 +38,6 @@ enum Kind {
     Floats(FloatList),
     #[prost(message, tag = "3")]
     Ints(Int64List),
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct BytesList {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    value: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct FloatList {
-    #[prost(float, repeated, tag = "1")]
-    value: Vec<f32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Int64List {
-    #[prost(int64, repeated, tag = "1")]
-    value: Vec<i64>,
 }
 
 /// Reads the features of these names from a file, as [`features::columns`].

@@ -5,8 +5,30 @@ use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor};
+use prost::Message;
 
 use crate::error::error;
+
+/// Strings, as both formats store them.
+#[derive(Clone, PartialEq, Message)]
+pub struct BytesList {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub value: Vec<Vec<u8>>,
+}
+
+/// Numbers of f32, as both formats store them.
+#[derive(Clone, PartialEq, Message)]
+pub struct FloatList {
+    #[prost(float, repeated, tag = "1")]
+    pub value: Vec<f32>,
+}
+
+/// Numbers of i64, as both formats store them.
+#[derive(Clone, PartialEq, Message)]
+pub struct Int64List {
+    #[prost(int64, repeated, tag = "1")]
+    pub value: Vec<i64>,
+}
 
 /// The numbers of a feature.
 pub struct Values {

@@ -9,7 +9,7 @@ use of_diag::Diagnostics;
 use of_ir::{DType, Tensor};
 use prost::Message;
 
-use super::features::{self, Values};
+use super::features::{self, BytesList, FloatList, Int64List, Values};
 use crate::error::io_error;
 
 #[derive(Clone, PartialEq, Message)]
@@ -39,18 +39,6 @@ enum Kind {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct BytesList {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    value: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct FloatList {
-    #[prost(float, repeated, tag = "1")]
-    value: Vec<f32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
 struct DoubleList {
     #[prost(double, repeated, tag = "1")]
     value: Vec<f64>,
@@ -60,12 +48,6 @@ struct DoubleList {
 struct Int32List {
     #[prost(int32, repeated, tag = "1")]
     value: Vec<i32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Int64List {
-    #[prost(int64, repeated, tag = "1")]
-    value: Vec<i64>,
 }
 
 impl From<Feature> for Option<Values> {

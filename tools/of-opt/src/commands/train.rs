@@ -313,6 +313,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Role::Launcher(job) => return ranks::launch(job, &c.ranks, c.max_restarts),
         Role::Rank(_) => {}
     }
+    let schedule = Schedule { kind: c.schedule.kind(c.schedule_power)?, rate: c.learning_rate, warmup: c.warmup };
     let mut options = options(c)?;
     let zoo = zoo::named(&c.model.model)?;
     if let Some(zoo) = &zoo {
@@ -362,7 +363,6 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         let is_synthetic = c.data.iter().any(|file| file.to_string_lossy().starts_with(zoo::SYNTHETIC));
         describe(&trainer, &data, is_synthetic, console);
     }
-    let schedule = Schedule { kind: c.schedule.kind(c.schedule_power)?, rate: c.learning_rate, warmup: c.warmup };
     let again = match &c.snapshot {
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
