@@ -52,8 +52,13 @@ pub fn fix_layouts(module: &mut Module, spec: &MeshSpec, layouts: &[String]) -> 
     if layouts.is_empty() {
         return Ok(());
     }
-    let name = match module.meshes.keys().next() {
-        Some(name) => name.clone(),
+    let name = match module.meshes.iter().next() {
+        Some((name, mesh)) if mesh.part.is_some() => {
+            let what =
+                format!("the model places values on parts of the mesh, such as @{name}: no layout of the whole fits");
+            return Err(error(Code::SBP, what).hint("give layouts in the model, and leave out --layout").into());
+        }
+        Some((name, _)) => name.clone(),
         None => {
             module.meshes.insert(FIXED_MESH.into(), spec.ir());
             FIXED_MESH.to_string()
@@ -175,6 +180,9 @@ fn shard(
     let func = main_func(module)?;
     let mut sharded = module_of(func.clone(), module);
     fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?;
+    if let Some(func) = sharded.main_mut() {
+        constrain_constants(func)?;
+    }
     let devices = MeshSpec::named(&mesh.mesh)?.devices();
     if mesh.stages.is_none() && devices > 1 {
         let symbols = split_symbols(main_func(&sharded)?, bindings);
@@ -187,12 +195,14 @@ fn shard(
     let activity = observer.begin("sharding");
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings.clone());
-    if !results_have_layouts(&func.graph) {
+    if !results_have_layouts(&main_func(&sharded)?.graph) {
         manager.append(SHARDING_PIPELINE)?;
         add_alternatives(&mut manager, &mesh.search, &mesh.mesh)?;
     } else if !mesh.search.is_empty() {
         let what = "the types of results fix the layouts already: --joint-search has nothing to choose";
         return Err(error(Code::SBP, what).hint("leave out --joint-search, or the layouts").into());
+    } else {
+        manager.append("differentiate")?;
     }
     let (stages, microbatches) = mesh.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     let name = &mesh.mesh;
@@ -275,6 +285,32 @@ pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled,
         ranks: funcs.ranks.clone(),
     };
     generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
+}
+
+/// Makes the layout in the type of a constant that of an `of.sharding_constraint`, which passes keep.
+fn constrain_constants(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "layout");
+    let ops: Vec<of_ir::OpId> = rw.graph().region_ops(rw.graph().entry()).collect();
+    for (op, next) in ops.iter().copied().zip(ops.iter().skip(1)) {
+        let data = rw.graph().op(op);
+        let [constant] = data.results.as_slice() else { continue };
+        let (constant, is_constant) = (*constant, data.def.traits().constant);
+        let Some(t) = rw.graph().ty(constant).as_tensor().filter(|_| is_constant).cloned() else { continue };
+        let Some(sharding) = t.sbp.clone() else { continue };
+        if rw.graph().uses(constant).is_empty() {
+            rw.erase(op);
+            continue;
+        }
+        let (uses, loc) = (rw.graph().uses(constant).to_vec(), rw.graph().op(op).loc.clone());
+        rw.set_location(loc);
+        rw.set_type(constant, Type::Tensor(TensorType { sbp: None, ..t }));
+        rw.before(*next);
+        let placed = rw.create_one(ShardingConstraint { sharding }, &[constant])?;
+        for u in uses {
+            rw.set_operand(u.op, u.operand as usize, placed);
+        }
+    }
+    Ok(())
 }
 
 /// Whether the types of results of ops have layouts. Results of `of.sharding_constraint` do not count: their layouts stay in any case.

@@ -34,6 +34,19 @@ fn a_model_is_compiled_and_its_plan_deployed() {
 }
 
 #[test]
+fn products_on_two_placements_are_those_of_one_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = run("placements", dir.path());
+    let got: Vec<f32> = said.trim().trim_matches(['[', ']']).split(", ").map(|x| x.parse().unwrap()).collect();
+    let ramp = |i: usize| (i % 7) as f32 - 3.0;
+    let product = |a: &dyn Fn(usize) -> f32, b: &dyn Fn(usize) -> f32, [m, k, n]: [usize; 3]| -> Vec<f32> {
+        (0..m * n).map(|at| (0..k).map(|i| a(at / n * k + i) * b(i * n + at % n)).sum()).collect()
+    };
+    let first = product(&ramp, &ramp, [4, 5, 8]);
+    assert_eq!(got, product(&|i| first[i], &ramp, [4, 8, 6]), "{said}");
+}
+
+#[test]
 fn a_network_is_built_and_learns_digits() {
     let dir = tempfile::tempdir().unwrap();
     let said = run("train_digits", dir.path());

@@ -2,7 +2,7 @@
 //!
 //! A [`Builder`] makes one function of `of-ops` ops. Each op is verified when it is added; an error has the location
 //! of the calling line. [`nn`] has layers with named parameters, [`zoo`] has models of them for training and inference, [`training`]
-//! makes a training step of a model. [`gpt`] and [`measuring`] have graphs for measuring.
+//! makes a training step of a model, [`placement`] says which devices hold a tensor and how. [`gpt`] and [`measuring`] have graphs for measuring.
 //!
 //! ```
 //! use of_frontend::Builder;
@@ -26,6 +26,7 @@ mod builder;
 pub mod gpt;
 pub mod measuring;
 pub mod nn;
+pub mod placement;
 pub mod training;
 pub mod zoo;
 

@@ -51,12 +51,13 @@ impl fmt::Display for Sbp {
     }
 }
 
-/// The placement of a tensor: a mesh and one [`Sbp`] for each of its axes.
+/// The placement of a tensor: a mesh and one [`Sbp`] for each of its axes. Without entries the tensor is on the mesh, and `shard`
+/// searches its layout.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NdSbp {
     /// Name of the mesh, a symbol of the module.
     pub mesh: Arc<str>,
-    /// One entry a mesh axis.
+    /// One entry a mesh axis, or none where the layout is left to the search.
     pub axes: SmallVec<[Sbp; 4]>,
 }
 
@@ -83,6 +84,20 @@ pub struct Mesh {
     pub shape: Vec<usize>,
     /// The part of a larger mesh that this is; `None` if it is a whole mesh.
     pub part: Option<MeshPart>,
+}
+
+impl Mesh {
+    /// Part `index` of `of` equal parts along an axis; `None` where there is none. An axis of one device is dropped, unless it is the
+    /// only one.
+    pub fn part(&self, axis: usize, index: usize, of: usize) -> Option<Mesh> {
+        let mut shape = self.shape.clone();
+        let along = shape.get_mut(axis).filter(|n| self.part.is_none() && index < of && n.is_multiple_of(of))?;
+        *along /= of;
+        if *along == 1 && shape.len() > 1 {
+            shape.remove(axis);
+        }
+        Some(Mesh { devices: self.devices.clone(), shape, part: Some(MeshPart { axis, index, of }) })
+    }
 }
 
 /// A part of a mesh: a stage of a pipeline. The mesh has one more axis, which indexes the parts.

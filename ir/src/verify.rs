@@ -171,7 +171,8 @@ impl Verifier<'_> {
                     );
                     return;
                 };
-                if mesh.shape.len() != sbp.axes.len() {
+                // Without entries the tensor is on the mesh, in any layout.
+                if !sbp.axes.is_empty() && mesh.shape.len() != sbp.axes.len() {
                     let what = format!(
                         "{ty} has {} SBP entries, mesh @{} has {} axes",
                         sbp.axes.len(),

@@ -140,7 +140,10 @@ fn fold(rw: &mut Rewriter<'_>, op: OpId, limits: &Limits) -> Result<(), Diagnost
 fn foldable(rw: &Rewriter<'_>, op: OpId) -> bool {
     let data = rw.graph().op(op);
     let t = data.def.traits();
-    !t.constant && !t.effect && !t.terminator && data.regions.is_empty() && !data.results.is_empty()
+    // A constant would not keep the layout.
+    let placed = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_some_and(|t| t.sbp.is_some());
+    let computes = !t.constant && !t.effect && !t.terminator && data.regions.is_empty() && !data.results.is_empty();
+    computes && !data.results.iter().any(placed)
 }
 
 /// An integer tensor that follows from shapes, e.g. the result of `of.shape`.

@@ -6,6 +6,7 @@ use of_ops::training::CARRIED;
 use of_sharding::cut_points::Phases;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
+use of_sharding::stages::Parts;
 use of_sharding::{MeshSpec, Meshes, Model, alternatives, explain, lower, microbatches, overlapped_step, stages};
 
 use crate::{Pass, PassContext, pass_options};
@@ -84,9 +85,10 @@ impl Pass for Shard {
         };
         let (count, microbatch_count) =
             (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
-        if count > 1 || microbatch_count > 1 {
+        let parts = placed_parts(module)?;
+        if parts.is_some() || count > 1 || microbatch_count > 1 {
             module.funcs.values().filter_map(warn_no_backward_ops).for_each(|d| cx.warn(d));
-            let lines = cut(module, &mesh, (count, microbatch_count), &effort)?;
+            let lines = cut(module, &mesh, parts, (count, microbatch_count), &effort)?;
             lines.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
             return Ok(());
         }
@@ -167,9 +169,44 @@ fn warn_no_backward_ops(func: &Func) -> Option<Diagnostic> {
 }
 
 /// Cuts every function into stages and microbatches. Returns a summary of each.
+/// The parts of a mesh that the module names: annotations place values on them.
+fn placed_parts(module: &Module) -> Result<Option<Parts>, Diagnostic> {
+    let wrong = |what: String| Err(Diagnostic::error(Code::SBP, Location::Unknown, what));
+    let mut found: Option<(Parts, usize)> = None;
+    let mut whole = None;
+    for (name, mesh) in &module.meshes {
+        let Some(part) = mesh.part else {
+            whole = Some(name);
+            continue;
+        };
+        let empty = || (Parts { axis: part.axis, names: vec![String::new(); part.of] }, part.of);
+        let (parts, of) = found.get_or_insert_with(empty);
+        if (parts.axis, *of) != (part.axis, part.of) {
+            return wrong(format!("mesh @{name} is a part along another axis, or of another number, than the others"));
+        }
+        match parts.names.get_mut(part.index) {
+            Some(own) if own.is_empty() => own.clone_from(name),
+            Some(own) => return wrong(format!("meshes @{own} and @{name} are the same part")),
+            None => return wrong(format!("mesh @{name} is part {} of {}", part.index, part.of)),
+        }
+    }
+    let Some((mut parts, _)) = found else { return Ok(None) };
+    if let Some(name) = whole {
+        return wrong(format!("mesh @{name} is whole, but other meshes are parts: use one kind"));
+    }
+    for (index, name) in parts.names.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
+        *name = format!("{STAGE}{index}");
+        while module.meshes.contains_key(name.as_str()) {
+            name.push('_');
+        }
+    }
+    Ok(Some(parts))
+}
+
 fn cut(
     module: &mut Module,
     mesh: &MeshSpec,
+    parts: Option<Parts>,
     (count, microbatches): (usize, usize),
     effort: &Effort,
 ) -> Result<Vec<String>, Diagnostics> {
@@ -178,26 +215,41 @@ fn cut(
         let d = Diagnostic::error(Code::SBP, second.loc.clone(), what);
         return Err(d.hint("move the other functions to another file").into());
     }
-    if let Some(mesh) = module.meshes.keys().next() {
+    let count = match &parts {
+        None => count,
+        Some(parts) if [1, parts.names.len()].contains(&count) => parts.names.len(),
+        Some(parts) => {
+            let what = format!("{count} stages were requested, but the module places values on {}", parts.names.len());
+            let d = Diagnostic::error(Code::SBP, Location::Unknown, what);
+            return Err(d.hint("leave out the number of stages").into());
+        }
+    };
+    if let (None, Some(mesh)) = (&parts, module.meshes.keys().next()) {
         let what = format!("stages have their own meshes, but the module already has mesh @{mesh}");
         let d = Diagnostic::error(Code::SBP, Location::Unknown, what);
         return Err(d.hint("cut into stages before adding layout annotations, or shard without stages").into());
     }
+    // Before anything is written: each part has the shape that the mesh gives it.
+    Meshes::of(module, mesh)?;
+    let names: Vec<String> = match (&parts, count) {
+        (Some(parts), _) => parts.names.clone(),
+        (None, 1) => vec![MESH.into()],
+        (None, n) => (0..n).map(|i| format!("{STAGE}{i}")).collect(),
+    };
     let mut lines = Vec::new();
     let mut found = None;
     crate::each_func(module, |f| {
-        let staged = stages::choose(f, mesh, count, microbatches, effort)?;
-        let own = microbatches::Microbatches::of(f, microbatches)?;
-        let names: Vec<String> = match count {
-            1 => vec![MESH.into()],
-            n => (0..n).map(|i| format!("{STAGE}{i}")).collect(),
+        let staged = match &parts {
+            Some(parts) => stages::choose_placed(f, mesh, parts, microbatches, effort)?,
+            None => stages::choose(f, mesh, count, microbatches, effort)?,
         };
+        let own = microbatches::Microbatches::of(f, microbatches)?;
         stages::write(f, &staged, &own, &names)?;
         lines.push(explain::pipeline_summary(&staged.pipeline));
-        found = Some((staged.pipeline, names));
+        found = Some(staged.pipeline);
         Ok(())
     })?;
-    if let Some((pipeline, names)) = found {
+    if let Some(pipeline) = found {
         for (index, name) in names.iter().enumerate() {
             let part = (count > 1).then_some(of_ir::MeshPart { axis: pipeline.axis, index, of: count });
             module.meshes.insert(name.clone(), of_ir::Mesh { part, ..pipeline.mesh.ir() });
@@ -206,7 +258,6 @@ fn cut(
     Ok(lines)
 }
 
-/// The name of the module's mesh, which must match the given one.
 fn symbol(module: &mut Module, mesh: &MeshSpec) -> Result<String, Diagnostic> {
     let ir = mesh.ir();
     let wrong = |what: String| Err(Diagnostic::error(Code::SBP, Location::Unknown, what));

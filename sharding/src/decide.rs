@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, IdMap, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
+use of_ir::{Attr, Func, IdMap, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::ShardingConstraint;
 use of_ops::structural::Alternatives;
@@ -292,6 +292,12 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
                 continue;
             }
             rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp(l)), ..t }));
+            // A constraint that named a mesh alone has a layout now.
+            let constraint =
+                |op: &OpId| rw.graph().is_live(*op) && rw.graph().op(*op).name() == ShardingConstraint::NAME;
+            if let Some(op) = rw.graph().def_op(v).filter(constraint) {
+                rw.set_attr(op, "sharding", Attr::Sbp(sbp(l)));
+            }
         }
     }
     // A shared transfer is placed once, and all its readers use the result.

@@ -8,7 +8,7 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
-use of_ops::training::CARRIED;
+use of_ops::training::{CARRIED, Gradient};
 use smallvec::SmallVec;
 
 use crate::boxing::Router;
@@ -53,6 +53,13 @@ pub struct Transfers {
     optional: MatrixId,
     /// An alias requires the layout of its result for its operand.
     alias: MatrixId,
+}
+
+impl Transfers {
+    /// The layouts that give every device an element.
+    fn usable_layouts(&self) -> impl Iterator<Item = &Layout> {
+        self.router.layouts.iter().zip(&self.usable).filter(|(_, usable)| **usable).map(|(layout, _)| layout)
+    }
 }
 
 /// The problem of one function on one mesh.
@@ -241,9 +248,9 @@ impl<'a> Model<'a> {
         self.shape.iter().map(|_| of_ir::Sbp::Broadcast).collect()
     }
 
-    /// The annotated layout of a value.
+    /// The annotated layout of a value. A placement without entries names a mesh, and leaves the layout free.
     fn annotation(&self, v: ValueId) -> Option<&'a Layout> {
-        Some(&self.graph().ty(v).as_tensor()?.sbp.as_ref()?.axes)
+        Some(&self.graph().ty(v).as_tensor()?.sbp.as_ref()?.axes).filter(|axes| !axes.is_empty())
     }
 
     fn find_transfers(&mut self, allowed: &dyn Fn(&Layout, &Layout) -> bool) {
@@ -352,6 +359,10 @@ impl<'a> Model<'a> {
             }
             return Ok(());
         }
+        if data.name() == Gradient::NAME {
+            let what = "'of.gradient' has no layouts: transfers would come between it and what it differentiates";
+            return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what).hint("run 'differentiate' first"));
+        }
         let choices = self.op_choices(op)?;
         let node = self.add_node(NodeKind::Op(op), choices.clone());
         for (i, v) in data.operands.iter().enumerate() {
@@ -427,21 +438,25 @@ impl<'a> Model<'a> {
         Ok(choices)
     }
 
-    /// An annotated `of.sharding_constraint`: operand and result have its layout.
+    /// An annotated `of.sharding_constraint`: operand and result have its layout, or any one where it names a mesh alone.
     fn place_candidates(&self, op: OpId) -> Vec<Candidate> {
-        let asked = self.graph().op(op).results.first().and_then(|v| self.annotation(*v));
+        let result = self.graph().op(op).results.first();
         let one = |l: &Layout| Candidate {
             operands: [l.clone()].into_iter().collect(),
             results: [l.clone()].into_iter().collect(),
         };
-        asked.map(one).into_iter().collect()
+        match (result.and_then(|v| self.annotation(*v)), result.and_then(|v| self.transfers(*v))) {
+            (Some(asked), _) => vec![one(asked)],
+            (None, Some(t)) => t.usable_layouts().map(one).collect(),
+            (None, None) => Vec::new(),
+        }
     }
 
     /// An `of.alternatives` selects one operand, in any layout; so does an `of.optimization_barrier`.
     fn alias_candidates(&self, op: OpId) -> Vec<Candidate> {
         let data = self.graph().op(op);
         let Some(t) = data.results.first().and_then(|v| self.transfers(*v)) else { return Vec::new() };
-        let usable: Vec<&Layout> = t.router.layouts.iter().zip(&t.usable).filter(|(_, u)| **u).map(|x| x.0).collect();
+        let usable: Vec<&Layout> = t.usable_layouts().collect();
         let n = data.operands.len();
         let one = |k: usize, l: &Layout| Candidate {
             operands: (0..n).map(|i| if i == k { l.clone() } else { Layout::new() }).collect(),

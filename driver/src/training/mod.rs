@@ -46,7 +46,7 @@ use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, TrainingSpec, prune, training};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
-    Pruning, Role, named,
+    Pruning, Role, Rule, named,
 };
 use of_ir::{Attr, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;

@@ -2,7 +2,9 @@
 
 mod features;
 mod losses;
+mod placements;
 mod ranks;
+mod rules;
 mod zoo;
 
 use std::collections::HashMap;

@@ -35,12 +35,12 @@ fn case(dir: &std::path::Path, seed: u64) -> (Module, TrainOptions, Dataset) {
     (module, options, data)
 }
 
-fn steps(t: &mut Trainer, data: &Dataset, range: std::ops::Range<usize>) -> Vec<f64> {
+pub(super) fn steps(t: &mut Trainer, data: &Dataset, range: std::ops::Range<usize>) -> Vec<f64> {
     let all: Vec<usize> = (0..SAMPLES).collect();
     range.map(|_| t.step(data.batch(&all).unwrap(), 0.02).unwrap()).collect()
 }
 
-fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+pub(super) fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (got, want) in got.iter().zip(want) {
         assert!((got - want).abs() <= tolerance * want.abs().max(0.05), "{what}: {got}, not {want}");

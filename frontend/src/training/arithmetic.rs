@@ -1,7 +1,7 @@
 //! Short names for the arithmetic of losses and optimizers.
 
 use of_diag::Diagnostic;
-use of_ir::{DType, Elements, NewOp, Tensor, ValueId};
+use of_ir::{DType, Elements, NewOp, Tensor, Type, ValueId};
 use of_ops::elementwise::{Abs, Add, Cast, Div, Mul, Pow, Sqrt, Sub};
 use of_ops::reduction::{ReduceMean, ReduceSum};
 use of_ops::structural::Constant;
@@ -28,6 +28,16 @@ impl<'b> Arithmetic<'b> {
     #[track_caller]
     pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> ValueResult {
         self.b.op(op, operands)
+    }
+
+    /// Any op, with all its results.
+    #[track_caller]
+    pub(super) fn op_all(&mut self, op: impl NewOp, operands: &[ValueId]) -> Result<Vec<ValueId>, Diagnostic> {
+        self.b.op_all(op, operands)
+    }
+
+    pub(super) fn ty(&self, v: ValueId) -> &Type {
+        self.b.ty(v)
     }
 
     pub(super) fn dtype(&self, v: ValueId) -> DType {

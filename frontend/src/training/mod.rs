@@ -12,6 +12,7 @@ mod loss;
 mod optimizer;
 mod parameters;
 mod pruning;
+mod rule;
 mod step;
 mod update;
 mod weights;
@@ -23,6 +24,7 @@ pub use optimizer::{
     Adadelta, Adagrad, Adam, Ftrl, Hyperparameters, Lamb, Lars, OPTIMIZERS, Optimizer, RmsProp, Sgd, StepNumbers, named,
 };
 pub use pruning::{Pruning, prune};
+pub use rule::Rule;
 
 use std::collections::HashMap;
 

@@ -19,13 +19,13 @@ pub struct StepNumbers {
     pub count: ValueId,
 }
 
-/// A rule that changes a parameter by its gradient. Implement it for a rule of your own.
+/// A rule that changes a parameter by its gradient. Implement it for a rule of your own, or write the rule as IR ([`Rule`](super::Rule)).
 pub trait Optimizer: Debug {
     /// Its name.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Names of the state of each parameter; each is a tensor like the parameter, of zeros at first.
-    fn states(&self) -> &'static [&'static str];
+    fn states(&self) -> Vec<&str>;
 
     /// The same rule without weight decay, for parameters such as biases; it has the same states. `None` where the rule has no
     /// such form.
@@ -119,7 +119,7 @@ pub struct Sgd {
 }
 
 impl Optimizer for Sgd {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "sgd"
     }
 
@@ -127,8 +127,8 @@ impl Optimizer for Sgd {
         Some(Box::new(Sgd { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        if self.momentum == 0.0 { &[] } else { &["momentum"] }
+    fn states(&self) -> Vec<&str> {
+        if self.momentum == 0.0 { vec![] } else { vec!["momentum"] }
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -191,7 +191,7 @@ fn adaptive(
 }
 
 impl Optimizer for Adam {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         if self.decoupled { "adamw" } else { "adam" }
     }
 
@@ -199,8 +199,8 @@ impl Optimizer for Adam {
         Some(Box::new(Adam { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["mean", "square"]
+    fn states(&self) -> Vec<&str> {
+        vec!["mean", "square"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -225,7 +225,7 @@ pub struct RmsProp {
 }
 
 impl Optimizer for RmsProp {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "rmsprop"
     }
 
@@ -233,8 +233,8 @@ impl Optimizer for RmsProp {
         Some(Box::new(RmsProp { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        if self.momentum == 0.0 { &["square"] } else { &["square", "momentum"] }
+    fn states(&self) -> Vec<&str> {
+        if self.momentum == 0.0 { vec!["square"] } else { vec!["square", "momentum"] }
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -261,7 +261,7 @@ pub struct Adagrad {
 }
 
 impl Optimizer for Adagrad {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "adagrad"
     }
 
@@ -269,8 +269,8 @@ impl Optimizer for Adagrad {
         Some(Box::new(Adagrad { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["squares"]
+    fn states(&self) -> Vec<&str> {
+        vec!["squares"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -296,7 +296,7 @@ pub struct Adadelta {
 }
 
 impl Optimizer for Adadelta {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "adadelta"
     }
 
@@ -304,8 +304,8 @@ impl Optimizer for Adadelta {
         Some(Box::new(Adadelta { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["square", "change"]
+    fn states(&self) -> Vec<&str> {
+        vec!["square", "change"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -349,7 +349,7 @@ pub struct Lamb {
 }
 
 impl Optimizer for Lamb {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "lamb"
     }
 
@@ -357,8 +357,8 @@ impl Optimizer for Lamb {
         Some(Box::new(Lamb { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["mean", "square"]
+    fn states(&self) -> Vec<&str> {
+        vec!["mean", "square"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -385,7 +385,7 @@ pub struct Lars {
 }
 
 impl Optimizer for Lars {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "lars"
     }
 
@@ -393,8 +393,8 @@ impl Optimizer for Lars {
         Some(Box::new(Lars { decay: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["momentum"]
+    fn states(&self) -> Vec<&str> {
+        vec!["momentum"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {
@@ -425,7 +425,7 @@ pub struct Ftrl {
 }
 
 impl Optimizer for Ftrl {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "ftrl"
     }
 
@@ -433,8 +433,8 @@ impl Optimizer for Ftrl {
         Some(Box::new(Ftrl { l2: 0.0, ..*self }))
     }
 
-    fn states(&self) -> &'static [&'static str] {
-        &["squares", "linear"]
+    fn states(&self) -> Vec<&str> {
+        vec!["squares", "linear"]
     }
 
     fn update(&self, b: &mut Arithmetic<'_>, step: StepNumbers, p: ValueId, g: ValueId, states: &[ValueId]) -> Updated {

@@ -1,7 +1,7 @@
 //! Parameters: which constants of a model are parameters, and how they become variables.
 
 use of_diag::Location;
-use of_ir::{Attr, Graph, OpId, Tensor, Type, ValueId};
+use of_ir::{Attr, Graph, OpId, Tensor, ValueId};
 use of_ops::list::as_op;
 use of_ops::nn::BatchNorm;
 use of_ops::structural::Constant;
@@ -57,7 +57,7 @@ pub(super) fn parameter_inputs(b: &mut Builder, variable: impl Fn(&str) -> Strin
     let mut out = Vec::new();
     for (name, op, value) in parameters(b.graph()) {
         let old = b.graph().op(op).results[0];
-        let input = b.input(&variable(&name), Type::fixed(value.dtype(), value.dims()));
+        let input = b.input(&variable(&name), b.ty(old).clone());
         b.replace_uses(old, input);
         out.push((name, Variable { value: input, next: None, initial: Attr::Tensor(value.clone()) }, value));
     }

@@ -37,7 +37,7 @@ pub(super) fn train_func(
     index: usize,
     spec: &TrainingSpec<'_>,
 ) -> Result<(Func, Vec<Parameter>), Diagnostics> {
-    let (mut b, mut outputs) = Builder::reopen(&module.name, func.clone());
+    let (mut b, mut outputs) = Builder::reopen(module, func.clone());
     let statistics = statistics(&b);
     let inputs = parameter_inputs(&mut b, str::to_owned);
     let (mut variables, mut described, mut trained) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,7 +83,7 @@ pub(super) fn eval_func(
     index: usize,
     spec: &TrainingSpec<'_>,
 ) -> Result<Func, Diagnostics> {
-    let (mut b, values) = Builder::reopen(&module.name, func.clone());
+    let (mut b, values) = Builder::reopen(module, func.clone());
     let statistics = statistics(&b);
     let inputs = parameter_inputs(&mut b, |name| evaluated(name, role(name, &statistics, spec), spec));
     let variables: Vec<Variable> = inputs.into_iter().map(|(_, variable, _)| variable).collect();

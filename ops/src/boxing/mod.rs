@@ -8,9 +8,10 @@ mod transfer;
 
 pub use transfer::Transfer;
 
-use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type, ValueId};
 
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 /// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
 /// input was cut, a pair for each. Such an input is the stack of its slices, along a new first axis.
@@ -19,7 +20,8 @@ pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
-    /// User sharding constraint: reshards the tensor to `sharding`.
+    /// User sharding constraint: reshards the tensor to `sharding`. On another mesh than that of the operand, it moves the tensor
+    /// there. A `sharding` without entries names the mesh alone.
     ///
     /// The pass `insert-boxing` replaces it by transfers.
     pub struct ShardingConstraint = "of.sharding_constraint" [Structural] {
@@ -39,6 +41,11 @@ impl Op for ShardingConstraint {
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         Ok(vec![inputs.tensor(0)?.clone().into()])
+    }
+
+    /// The gradient itself: its layout is free, and its readers say on which mesh it is.
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        Some(Ok(vec![Some(cx.grads[0]?)]))
     }
 }
 

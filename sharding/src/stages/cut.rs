@@ -330,12 +330,13 @@ impl<'a> CutSearch<'a> {
         }
     }
 
-    /// Seconds to send the value at a cut point to the next stage, and its gradient back, where a device has this share
-    /// of it.
-    pub(super) fn send_seconds(&self, model: &Model<'_>, v: ValueId, share: f64) -> f64 {
+    /// Seconds to send the values at a cut point to the next stage, and their gradients back, where a device has this share
+    /// of each.
+    pub(super) fn send_seconds(&self, model: &Model<'_>, values: &[ValueId], share: &dyn Fn(ValueId) -> f64) -> f64 {
         let directions = if self.layers.training { 2.0 } else { 1.0 };
-        let bytes = model.transfers(v).map_or(0.0, |t| t.bytes * share);
-        directions * (bytes / self.bandwidth + self.latency * self.microbatches as f64)
+        let bytes = |v: &ValueId| model.transfers(*v).map_or(0.0, |t| t.bytes * share(*v));
+        let one = |v: &ValueId| bytes(v) / self.bandwidth + self.latency * self.microbatches as f64;
+        directions * values.iter().map(one).sum::<f64>()
     }
 
     /// Lower bounds of stages for all ranges of layers, each within the memory of its devices. `None` where there are
@@ -349,7 +350,7 @@ impl<'a> CutSearch<'a> {
         for from in 0..n {
             for to in from + 1..=n {
                 let crossing = self.layers.cuts.get(to - 1).filter(|_| to < n);
-                let sent = crossing.map_or(0.0, |(_, v)| self.send_seconds(model, *v, smallest));
+                let sent = crossing.map_or(0.0, |(_, sent)| self.send_seconds(model, sent, &|_| smallest));
                 // If the largest number in flight fits, smaller ones do too.
                 let mut free = None;
                 let mut least = f64::INFINITY;
@@ -483,7 +484,7 @@ impl<'a> CutSearch<'a> {
         }
         let assignment = Assignment::from_labels(model, labels);
         let share = |v: ValueId| assignment.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
-        let mut sent: Vec<f64> = layers.cuts.iter().map(|(_, v)| self.send_seconds(model, *v, share(*v))).collect();
+        let mut sent: Vec<f64> = layers.cuts.iter().map(|(_, v)| self.send_seconds(model, v, &share)).collect();
         sent.push(0.0);
         let mut sums = vec![0.0];
         own.iter().for_each(|x| sums.push(sums[sums.len() - 1] + x));

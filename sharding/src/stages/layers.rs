@@ -1,4 +1,5 @@
-//! Layers: assigns each op and value to the interval between two cut points that it belongs to.
+//! Layers: assigns each op and value to the interval between two cut points that it belongs to, or to the stage that layout
+//! annotations choose for it.
 
 use std::collections::HashMap;
 
@@ -6,14 +7,15 @@ use of_ir::{Func, Graph, IdSet, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
 
+use super::Parts;
 use crate::cut_points::{self, Phases};
 
 /// The layers of a function.
 pub(super) struct Layers {
     /// The ops before the first backward one.
     pub(super) forward: Vec<OpId>,
-    /// For each cut point the position of the op before it, and the value that crosses it.
-    pub(super) cuts: Vec<(usize, ValueId)>,
+    /// For each cut point the position of the op before it, and the values that cross it.
+    pub(super) cuts: Vec<(usize, Vec<ValueId>)>,
     /// The layer of each op, by position in the arena.
     pub(super) ops: Vec<usize>,
     /// The layer of each value, by position in the arena.
@@ -23,17 +25,62 @@ pub(super) struct Layers {
 }
 
 impl Layers {
+    /// The layers between the cut points of a function.
     pub(super) fn of(func: &Func) -> Layers {
         let g = &func.graph;
-        let Phases { forward, backward } = Phases::of(func);
-        let cuts = cut_points::cut_points(g, &forward);
+        let phases = Phases::of(func);
+        let cuts = cut_points::cut_points(g, &phases.forward);
         let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
-        for (i, op) in forward.iter().enumerate() {
+        for (i, op) in phases.forward.iter().enumerate() {
             ops[op.index()] = Some(cuts.partition_point(|(at, _)| *at < i));
         }
+        let cuts = cuts.into_iter().map(|(at, v)| (at, vec![v])).collect();
+        Layers::assign(func, phases, cuts, ops, &|_| None)
+    }
+
+    /// The stages that annotations choose, as layers. A forward op without one is on the last stage of its operands.
+    pub(super) fn placed(func: &Func, parts: &Parts) -> Layers {
+        let g = &func.graph;
+        let phases = Phases::of(func);
+        let fixed = |v: ValueId| parts.stage(&g.ty(v).as_tensor()?.sbp.as_ref()?.mesh);
+        let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
+        for op in &phases.forward {
+            let data = g.op(*op);
+            let captured = g.captured(*op);
+            let read = data.operands.iter().chain(&captured);
+            let known = |v: &ValueId| fixed(*v).or_else(|| ops[g.def_op(*v)?.index()]);
+            ops[op.index()] = data.results.iter().find_map(|v| fixed(*v)).or_else(|| read.filter_map(known).max());
+        }
+        for op in phases.forward.iter().rev() {
+            let readers = g.op(*op).results.iter().flat_map(|v| g.uses(*v)).filter_map(|u| ops[u.op.index()]);
+            ops[op.index()] = ops[op.index()].or_else(|| readers.min());
+        }
+        let last = |stage: usize| phases.forward.iter().rposition(|op| ops[op.index()] == Some(stage)).unwrap_or(0);
+        let stage_of = |op: OpId| ops[op.index()].unwrap_or(0);
+        // A value is sent at the first cut between the stage that makes it and one that reads it.
+        let sent = |stage: usize| {
+            let made = phases.forward.iter().filter(|op| stage_of(**op) == stage && !g.op(**op).def.traits().constant);
+            let crosses = |v: &ValueId| g.uses(*v).iter().any(|u| ops[u.op.index()].is_some_and(|s| s > stage));
+            made.flat_map(|op| g.op(*op).results.iter().copied()).filter(crosses).collect()
+        };
+        let cuts = (1..parts.names.len()).map(|next| (last(next - 1), sent(next - 1))).collect();
+        Layers::assign(func, phases, cuts, ops.clone(), &fixed)
+    }
+
+    /// The layers, where those of forward ops are known. `fixed` gives the layers that are chosen for values.
+    fn assign(
+        func: &Func,
+        Phases { forward, backward }: Phases,
+        cuts: Vec<(usize, Vec<ValueId>)>,
+        mut ops: Vec<Option<usize>>,
+        fixed: &dyn Fn(ValueId) -> Option<usize>,
+    ) -> Layers {
+        let g = &func.graph;
         // Inputs and constants belong to the layer of their first reader.
         let source = |v: ValueId| g.def_op(v).is_none_or(|op| g.op(op).def.traits().constant);
-        let first = |v: ValueId, ops: &[Option<usize>]| g.uses(v).iter().filter_map(|u| ops[u.op.index()]).min();
+        let first = |v: ValueId, ops: &[Option<usize>]| {
+            fixed(v).or_else(|| g.uses(v).iter().filter_map(|u| ops[u.op.index()]).min())
+        };
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         // The terminator carries no information about layers.
         let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
@@ -51,7 +98,8 @@ impl Layers {
             let held = (data.name() == OptimizationBarrier::NAME)
                 .then(|| first(recomputed.original_value(data.operands[0]), &ops))
                 .flatten();
-            if let Some(layer) = first_time.or(held) {
+            let chosen = data.results.iter().find_map(|v| fixed(*v));
+            if let Some(layer) = chosen.or(first_time).or(held) {
                 (ops[op.index()], certain[op.index()]) = (Some(layer), true);
                 continue;
             }
@@ -77,7 +125,9 @@ impl Layers {
         let values = (0..g.value_slots())
             .map(|i| match g.value_at(i).filter(live) {
                 None => 0,
-                Some(v) if source(v) => g.uses(v).iter().map(|u| ops[u.op.index()]).min().unwrap_or(0),
+                Some(v) if source(v) => {
+                    fixed(v).or_else(|| g.uses(v).iter().map(|u| ops[u.op.index()]).min()).unwrap_or(0)
+                }
                 Some(v) => g.def_op(v).map_or(0, |op| ops[op.index()]),
             })
             .collect();

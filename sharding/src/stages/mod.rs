@@ -92,7 +92,7 @@ pub fn pipelines(
     for (axis, a) in mesh.axes.iter().enumerate() {
         for stages in (2..=a.devices).filter(|s| a.devices % s == 0) {
             for m in microbatches {
-                match along(&mut func.clone(), mesh, axis..axis + 1, (stages, *m), effort) {
+                match along(&mut func.clone(), mesh, axis..axis + 1, None, (stages, *m), effort) {
                     Ok(s) => all.feasible.push(s.pipeline),
                     Err(why) => all.infeasible.push((stages, *m, first(why))),
                 }
@@ -102,6 +102,22 @@ pub fn pipelines(
     match all.infeasible.first() {
         Some((.., why)) if all.feasible.is_empty() => Err(why.clone().into()),
         _ => Ok(all),
+    }
+}
+
+/// The parts of a mesh that layout annotations place values on: the stages are chosen by hand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// The mesh axis that is cut.
+    pub axis: usize,
+    /// The name of the mesh of each stage.
+    pub names: Vec<String>,
+}
+
+impl Parts {
+    /// The stage whose mesh has this name.
+    fn stage(&self, mesh: &str) -> Option<usize> {
+        self.names.iter().position(|name| name == mesh)
     }
 }
 
@@ -147,14 +163,30 @@ pub fn choose(
     effort: &Effort,
 ) -> Result<StagedFunction, Diagnostics> {
     let axes = 0..if stages > 1 { mesh.axes.len() } else { 1 };
-    along(func, mesh, axes, (stages, microbatches), effort)
+    along(func, mesh, axes, None, (stages, microbatches), effort)
 }
 
-/// [`choose`] along some axes only.
+/// The layouts where annotations choose the stage of each op. Annotated layouts are kept. An op without a placement is on the
+/// last stage of its operands; one that reads nothing placed, on the first stage of its readers.
+///
+/// # Errors
+/// When nothing fits, or an annotation is impossible.
+pub fn choose_placed(
+    func: &mut Func,
+    mesh: &MeshSpec,
+    parts: &Parts,
+    microbatches: usize,
+    effort: &Effort,
+) -> Result<StagedFunction, Diagnostics> {
+    along(func, mesh, parts.axis..parts.axis + 1, Some(parts), (parts.names.len(), microbatches), effort)
+}
+
+/// [`choose`] along some axes only, or [`choose_placed`].
 fn along(
     func: &mut Func,
     mesh: &MeshSpec,
     axes: Range<usize>,
+    parts: Option<&Parts>,
     sizes: (usize, usize),
     effort: &Effort,
 ) -> Result<StagedFunction, Diagnostics> {
@@ -162,7 +194,7 @@ fn along(
     let bounds: Vec<StageBoundCache> = axes.clone().map(|_| StageBoundCache::default()).collect();
     let search = |func: &Func, cutoff: f64| {
         let axes: Vec<(usize, &StageBoundCache)> = axes.clone().zip(&bounds).collect();
-        fastest(func, mesh, &axes, sizes, effort, cutoff)
+        fastest(func, mesh, &axes, parts, sizes, effort, cutoff)
     };
     let chosen = alternatives::choose_with(func, &|func, cutoff| {
         let StagedFunction { pipeline: p, written, .. } =
@@ -177,23 +209,25 @@ fn along(
     Ok(staged)
 }
 
-/// The fastest cut along some axes, if a step takes less than `cutoff` seconds. An error has a lower bound too.
+/// The fastest cut along some axes, if a step takes less than `cutoff` seconds; the one into `parts`, where they are given. An
+/// error has a lower bound too.
 fn fastest(
     func: &Func,
     mesh: &MeshSpec,
     axes: &[(usize, &StageBoundCache)],
+    parts: Option<&Parts>,
     (stages, microbatches): (usize, usize),
     effort: &Effort,
     cutoff: f64,
 ) -> Result<StagedFunction, (Diagnostic, f64)> {
     let error = |what: String| Diagnostic::error(Code::SBP, func.loc.clone(), what);
-    if placed(&func.graph) {
+    if parts.is_none() && placed(&func.graph) {
         return Err((
             error("the function has layout annotations: a function is cut into stages as a whole".into()),
             0.0,
         ));
     }
-    let layers = Layers::of(func);
+    let layers = parts.map_or_else(|| Layers::of(func), |parts| Layers::placed(func, parts));
     if stages > layers.cuts.len() + 1 {
         let what = format!("{stages} stages were requested, but there are only {} cut points", layers.cuts.len());
         return Err((error(what).note("a cut point is where one value alone is live"), 0.0));

@@ -119,9 +119,9 @@ impl Brute<'_> {
         if node == self.labels.len() {
             let assignment = Assignment::from_labels(model, &self.labels);
             for at in cuts {
-                let v = cut.layers.cuts[at].1;
-                let share = assignment.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
-                let slowest = at_best(at, cut.send_seconds(model, v, share));
+                let share =
+                    |v: ValueId| assignment.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
+                let slowest = at_best(at, cut.send_seconds(model, &cut.layers.cuts[at].1, &share));
                 let peak = |k: usize| model.peak(&assignment, &cut.stage(model, &[at], k)).1;
                 if slowest < self.best && (0..2).all(|k| peak(k) <= memory) {
                     self.best = slowest;

@@ -353,9 +353,12 @@ impl<'a> Writer<'a> {
         rw.set_location(data.loc.clone());
         let mut operands = Vec::with_capacity(data.operands.len());
         for (i, v) in data.operands.iter().enumerate() {
+            // A constraint is itself the transfer from another stage.
+            let moves = data.name() == ShardingConstraint::NAME && !self.is_constant(*v);
+            let at = if moves { self.stage(*v) } else { stage };
             operands.push(match self.read_layout(op, i, self.layout(*v)) {
                 Sbp::Split(axis) if self.is_constant(*v) => self.slice(rw, *v, axis, stage)?,
-                _ => self.value(rw, (*v, self.instance(op, i, *v), stage))?,
+                _ => self.value(rw, (*v, self.instance(op, i, *v), at))?,
             });
         }
         let results = if !data.regions.is_empty() {

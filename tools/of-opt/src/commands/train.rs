@@ -4,17 +4,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::builder::PossibleValuesParser;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
     Augmentation, BaseStorage, Clipping, DataOptions, Dataset, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS,
-    Pruning, Ranks, Role as ParameterRole, Schedule, ScheduleKind, TextOptions, TextSamples, TrainOptions, Trainer,
-    columns, named,
+    Optimizer, Pruning, Ranks, Role as ParameterRole, Rule, Schedule, ScheduleKind, TextOptions, TextSamples,
+    TrainOptions, Trainer, columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
-use of_driver::{Observer, SessionOptions, count, error};
+use of_driver::{Model, Observer, SessionOptions, count, error};
 use of_plan::PlanFile;
 
 use super::train_steps::{Connection, Rejoin, Training};
@@ -113,8 +112,9 @@ pub struct Train {
     /// The name of the labels in the data
     #[arg(long, value_name = "NAME", default_value = "labels")]
     pub labels: String,
-    /// How parameters change
-    #[arg(long, value_name = "NAME", default_value = "adamw", value_parser = PossibleValuesParser::new(OPTIMIZERS))]
+    /// How parameters change: an optimizer, or a file of the IR with a function of parameter, gradient, rate, count, decay
+    /// and states that returns the next parameter and states (RULE.of)
+    #[arg(long, value_name = "NAME|FILE", default_value = "adamw", value_parser = OptimizerParser)]
     pub optimizer: String,
     /// The learning rate
     #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
@@ -404,6 +404,44 @@ fn check_outputs(paths: &[PathBuf]) -> Result<(), Diagnostics> {
     }
 }
 
+/// Names of optimizers, and files of rules.
+#[derive(Clone)]
+struct OptimizerParser;
+
+impl TypedValueParser for OptimizerParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        match value.to_str().filter(|text| is_rule(text)) {
+            Some(path) => Ok(path.to_owned()),
+            None => PossibleValuesParser::new(OPTIMIZERS).parse_ref(command, arg, value),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(OPTIMIZERS.into_iter().map(PossibleValue::new)))
+    }
+}
+
+fn is_rule(optimizer: &str) -> bool {
+    Path::new(optimizer).extension().is_some_and(|extension| extension == "of")
+}
+
+/// The optimizer that a file of the IR has.
+fn rule(c: &Train) -> Result<Box<dyn Optimizer>, Diagnostics> {
+    if c.momentum.is_some() {
+        let what = format!("--momentum is of sgd, rmsprop and lars, not of the rule '{}'", c.optimizer);
+        return Err(error(Code::INPUT, what).hint("write it as a constant of the rule").into());
+    }
+    let model = Model::open(&c.optimizer)?;
+    Ok(Box::new(Rule::new(&model.module, c.weight_decay)?))
+}
+
 fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
     let hyperparameters = Hyperparameters {
         momentum: c.momentum,
@@ -412,7 +450,10 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         ..Hyperparameters::default()
     };
     let unknown = |what: &str| Diagnostics::from(error(Code::INPUT, format!("unknown {what}")));
-    let optimizer = named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?;
+    let optimizer = match is_rule(&c.optimizer) {
+        true => rule(c)?,
+        false => named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?,
+    };
     let mut loss = Loss::named(&c.loss).ok_or_else(|| unknown("loss"))?;
     match &mut loss {
         Loss::Focal { alpha, gamma } => (*alpha, *gamma) = (Some(c.focal_alpha), c.focal_gamma),
