@@ -7,14 +7,16 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{
-    Attrs, DType, Func, Graph, IdMap, Mesh, Module, NewOp, OpId, RegionId, Rewriter, Sbp, Tensor, TensorType, Type,
-    ValueId,
+    Attr, Attrs, DType, Func, Graph, IdMap, Mesh, Module, NewOp, OpId, RegionId, Rewriter, Sbp, Tensor, TensorType,
+    Type, ValueId,
 };
-use of_ops::boxing::ShardingConstraint;
 use of_ops::control::Scan;
 use of_ops::structural::{Constant, Return, Yield};
+use of_ops::training::{CARRIED, INITIAL_VALUES, InitialValue, VARIABLES};
 
-use crate::placement::{AUTO, Placement};
+use crate::placement::Placement;
+
+mod placing;
 
 /// Builds the function `main` of a module.
 pub struct Builder {
@@ -25,8 +27,9 @@ pub struct Builder {
     region: RegionId,
     /// Names of what is being built, from the outside: the path of parameters.
     path: Vec<String>,
-    /// Names of parameters.
-    parameters: HashSet<String>,
+    /// Names of parameters and variables.
+    named: HashSet<String>,
+    variables: Vec<Variable>,
     /// The meshes of all placements.
     meshes: IndexMap<String, Mesh>,
     /// The mesh of each value that has a placement.
@@ -37,14 +40,23 @@ pub struct Builder {
     scopes: Vec<(Placement, Vec<Sbp>)>,
 }
 
+/// An input whose value a session keeps from run to run.
+struct Variable {
+    input: ValueId,
+    /// Its value in the next run; `None` where it stays.
+    next: Option<ValueId>,
+    /// An element of [`INITIAL_VALUES`].
+    initial: Attr,
+}
+
 impl Builder {
     /// An empty function in a module called `name`.
     pub fn new(name: impl Into<String>) -> Builder {
         Builder::continuing(name.into(), Graph::new(), Vec::new(), IndexMap::new())
     }
 
-    /// Continues a finished function of a module: returns a builder at its end, and the values of its outputs. Placements are kept;
-    /// new ops run where the compiler puts them.
+    /// Continues a finished function of a module: returns a builder at its end, and the values of its outputs. Its variables are plain
+    /// inputs, and their next values are outputs. Placements are kept; new ops run where the compiler puts them.
     pub fn reopen(module: &Module, func: Func) -> (Builder, Vec<ValueId>) {
         let Func { mut graph, inputs, .. } = func;
         let outputs = graph.outputs().to_vec();
@@ -62,7 +74,8 @@ impl Builder {
             graph,
             inputs,
             path: Vec::new(),
-            parameters: HashSet::new(),
+            named: HashSet::new(),
+            variables: Vec::new(),
             meshes,
             placed: IdMap::default(),
             moved: HashMap::new(),
@@ -103,42 +116,6 @@ impl Builder {
         Rewriter::new(&mut self.graph, "build").add_arg(entry, ty, Some(name.into()))
     }
 
-    /// Adds an input on a placement, in a layout or in [`AUTO`].
-    ///
-    /// # Errors
-    /// When the layout does not fit the mesh or the tensor, or another mesh has the name of the placement's.
-    #[track_caller]
-    pub fn global_input(
-        &mut self,
-        name: &str,
-        ty: Type,
-        placement: &Placement,
-        layout: &[Sbp],
-    ) -> Result<ValueId, Diagnostic> {
-        let ty = self.global(Caller::caller(), &ty, placement, layout)?;
-        let input = self.input(name, ty);
-        self.placed.insert(input, placement.name().clone());
-        Ok(input)
-    }
-
-    /// Moves a tensor to a placement, in a layout or in [`AUTO`]; on its own placement, it changes the layout.
-    ///
-    /// # Errors
-    /// As [`Builder::global_input`].
-    #[track_caller]
-    pub fn to_global(&mut self, x: ValueId, placement: &Placement, layout: &[Sbp]) -> Result<ValueId, Diagnostic> {
-        self.move_to(Caller::caller(), x, placement, layout)
-    }
-
-    /// Builds a part on a placement: its ops run there, and their operands are moved there where they are elsewhere. Its parameters
-    /// have this layout, or any one where it is [`AUTO`] or splits an axis that they do not have, as of a bias.
-    pub fn on<R>(&mut self, placement: &Placement, layout: &[Sbp], build: impl FnOnce(&mut Builder) -> R) -> R {
-        self.scopes.push((placement.clone(), layout.to_vec()));
-        let out = build(self);
-        self.scopes.pop();
-        out
-    }
-
     /// Adds a constant, such as a weight or a shape.
     ///
     /// # Errors
@@ -164,25 +141,67 @@ impl Builder {
     #[track_caller]
     pub fn parameter(&mut self, name: &str, value: Tensor) -> Result<ValueId, Diagnostic> {
         let v = self.constant(value)?;
-        if let Some((placement, layout)) = self.scopes.last().cloned() {
-            let ty = self.ty(v).clone();
-            let rank = ty.as_tensor().and_then(TensorType::rank).unwrap_or(0);
-            let fits = layout.iter().all(|s| !matches!(s, Sbp::Split(axis) if usize::from(*axis) >= rank));
-            let ty = self.global(Caller::caller(), &ty, &placement, if fits { &layout } else { AUTO })?;
-            Rewriter::new(&mut self.graph, "build").set_type(v, ty);
-            self.placed.insert(v, placement.name().clone());
-        }
+        self.place_parameter(Caller::caller(), v)?;
+        let own = self.name_in_path(name);
+        Rewriter::new(&mut self.graph, "build").set_name(v, own);
+        Ok(v)
+    }
+
+    /// The path and a name, with a number if a parameter or variable has that name.
+    fn name_in_path(&mut self, name: &str) -> String {
         let whole = self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".");
-        let taken = |name: &String| self.parameters.contains(name);
         let mut own = whole.clone();
         let mut number = 1;
-        while taken(&own) {
+        while !self.named.insert(own.clone()) {
             own = format!("{whole}_{number}");
             number += 1;
         }
-        self.parameters.insert(own.clone());
-        Rewriter::new(&mut self.graph, "build").set_name(v, own);
-        Ok(v)
+        own
+    }
+
+    /// Adds a variable: an input whose value a session keeps from run to run. `initial` is its value in a new session; without one it
+    /// must be set before the first run. It keeps its value until [`Builder::set_next`]. Its name is made as that of a parameter.
+    pub fn variable(&mut self, name: &str, ty: Type, initial: Option<InitialValue>) -> ValueId {
+        let name = self.name_in_path(name);
+        let input = self.input(&name, ty);
+        let initial = match initial {
+            None => Attr::Unit,
+            Some(InitialValue::Zeros) => Attr::Int(0),
+            Some(InitialValue::Tensor(tensor)) => Attr::Tensor(tensor),
+        };
+        self.declare(input, initial, None);
+        input
+    }
+
+    /// Declares that an input is a variable, with an element of [`INITIAL_VALUES`] and its value in the next run.
+    pub(crate) fn declare(&mut self, input: ValueId, initial: Attr, next: Option<ValueId>) {
+        self.variables.push(Variable { input, next, initial });
+    }
+
+    /// Gives a variable its value in the next run, which becomes an output: the name of the variable and `.next`.
+    ///
+    /// # Errors
+    /// When it is no variable, it has a next value, or the types differ.
+    #[track_caller]
+    pub fn set_next(&mut self, variable: ValueId, next: ValueId) -> Result<(), Diagnostic> {
+        let wrong = |what: String| Diagnostic::error(Code::TYPE, location(Caller::caller()), what);
+        let name = self.graph.name(variable).map_or_else(String::new, |name| name.to_string());
+        let plain = |v: ValueId| match self.ty(v) {
+            Type::Tensor(t) => Type::Tensor(TensorType { sbp: None, ..t.clone() }),
+            other => other.clone(),
+        };
+        if plain(variable) != plain(next) {
+            let (own, new) = (self.ty(variable), self.ty(next));
+            return Err(wrong(format!("the next value of variable '{name}' of type {own} is {new}"))
+                .hint("a variable keeps its element type and its extents"));
+        }
+        let found = self.variables.iter_mut().find(|known| known.input == variable);
+        let found = found.ok_or_else(|| wrong(format!("'{name}' is no variable")).hint("make it by `variable`"))?;
+        if found.next.is_some() {
+            return Err(wrong(format!("variable '{name}' has a next value")).hint("set it once"));
+        }
+        found.next = Some(next);
+        Ok(())
     }
 
     /// Adds an op and returns its first result.
@@ -253,124 +272,45 @@ impl Builder {
         self.graph.ty(value)
     }
 
-    /// The module, with these outputs.
+    /// The module, with these outputs, followed by the next values of variables.
     ///
     /// # Errors
     /// When the module does not verify, e.g. because two inputs have one name.
     #[track_caller]
     pub fn finish(mut self, outputs: &[(&str, ValueId)]) -> Result<Module, Diagnostics> {
         let caller = Caller::caller();
-        let values: Vec<ValueId> = outputs.iter().map(|(_, v)| *v).collect();
+        let (mut names, mut values): (Vec<String>, Vec<ValueId>) =
+            outputs.iter().map(|(name, v)| ((*name).to_owned(), *v)).unzip();
+        let attrs = self.variable_attrs(&mut names, &mut values);
         self.at(caller).create(Return {}, &values)?;
-        let outputs = outputs.iter().map(|(n, _)| (*n).to_owned()).collect();
-        let func = Func { graph: self.graph, inputs: self.inputs, outputs, attrs: Attrs::new(), loc: location(caller) };
+        let func = Func { graph: self.graph, inputs: self.inputs, outputs: names, attrs, loc: location(caller) };
         let mut module = Module { name: self.name, meshes: self.meshes, ..Module::default() };
         module.funcs.insert("main".into(), func);
         of_ir::verify_module(&module)?;
         Ok(module)
     }
 
-    /// Adds an op on the placement of its operands, and returns its results.
-    fn add(
-        &mut self,
-        caller: &Caller<'_>,
-        op: impl NewOp,
-        operands: &[ValueId],
-        regions: &[RegionId],
-    ) -> Result<Vec<ValueId>, Diagnostic> {
-        let (operands, mesh) = self.on_one_mesh(caller, operands)?;
-        let mut rw = self.at(caller);
-        let id = rw.create_with_regions(op, &operands, regions)?;
-        let results = rw.graph().op(id).results.to_vec();
-        // A constant is wherever it is read.
-        let constant = rw.graph().op(id).def.traits().constant;
-        if let Some(mesh) = mesh.filter(|_| !constant) {
-            self.placed.extend(results.iter().map(|v| (*v, mesh.clone())));
+    /// The attributes that declare the variables, whose next values become outputs.
+    fn variable_attrs(&self, names: &mut Vec<String>, values: &mut Vec<ValueId>) -> Attrs {
+        let mut attrs = Attrs::new();
+        if self.variables.is_empty() {
+            return attrs;
         }
-        Ok(results)
-    }
-
-    /// The operands of an op on one mesh, and the name of that: the innermost of [`Builder::on`], else that of the operands.
-    fn on_one_mesh(
-        &mut self,
-        caller: &Caller<'_>,
-        operands: &[ValueId],
-    ) -> Result<(Vec<ValueId>, Option<Arc<str>>), Diagnostic> {
-        if let Some((placement, _)) = self.scopes.last().cloned() {
-            let moved = operands.iter().map(|v| self.operand_on(caller, *v, &placement));
-            return Ok((moved.collect::<Result<_, _>>()?, Some(placement.name().clone())));
+        let position = |v: ValueId| self.graph.args().iter().position(|arg| *arg == v).map_or(-1, |i| i as i64);
+        let mut carried: Vec<i64> = vec![-1; names.len()];
+        for Variable { input, next, .. } in &self.variables {
+            let Some(next) = next else { continue };
+            let name = self.graph.name(*input).map_or_else(String::new, |name| name.to_string());
+            names.push(format!("{name}.next"));
+            values.push(*next);
+            carried.push(position(*input));
         }
-        let mut known: Option<(usize, &Arc<str>)> = None;
-        for (i, v) in operands.iter().enumerate() {
-            match (self.placed.get(v), known) {
-                (Some(mesh), Some((first, own))) if mesh != own => {
-                    let what =
-                        format!("operand {first} is on @{own}, and operand {i} on @{mesh}: an op has one placement");
-                    let hint = "move one of them with Builder::to_global, or build the op within Builder::on";
-                    return Err(Diagnostic::error(Code::SBP, location(caller), what).hint(hint));
-                }
-                (Some(mesh), None) => known = Some((i, mesh)),
-                _ => {}
-            }
-        }
-        Ok((operands.to_vec(), known.map(|(_, mesh)| mesh.clone())))
-    }
-
-    /// An operand on a placement: moved there, unless it is a constant, which every device can have.
-    fn operand_on(&mut self, caller: &Caller<'_>, v: ValueId, placement: &Placement) -> Result<ValueId, Diagnostic> {
-        let own = self.placed.get(&v);
-        let is_constant = self.graph.def_op(v).is_some_and(|op| self.graph.op(op).def.traits().constant);
-        // Values of a region are where the op with the region is.
-        let inner = own.is_none() && self.region != self.graph.entry();
-        if own == Some(placement.name()) || (own.is_none() && is_constant) || inner || self.ty(v).as_tensor().is_none()
-        {
-            return Ok(v);
-        }
-        let key = (v, placement.name().clone());
-        if let Some(moved) = self.moved.get(&key) {
-            return Ok(*moved);
-        }
-        let moved = self.move_to(caller, v, placement, AUTO)?;
-        if self.region == self.graph.entry() {
-            self.moved.insert(key, moved);
-        }
-        Ok(moved)
-    }
-
-    fn move_to(
-        &mut self,
-        caller: &Caller<'_>,
-        x: ValueId,
-        placement: &Placement,
-        layout: &[Sbp],
-    ) -> Result<ValueId, Diagnostic> {
-        let ty = self.global(caller, &self.ty(x).clone(), placement, layout)?;
-        if self.region != self.graph.entry() {
-            let what = "a tensor is moved to another placement within a loop";
-            return Err(Diagnostic::error(Code::SBP, location(caller), what).hint("move it before the loop"));
-        }
-        let Type::Tensor(TensorType { sbp: Some(sharding), .. }) = ty else { return Ok(x) };
-        let moved = self.at(caller).create_one(ShardingConstraint { sharding }, &[x])?;
-        self.placed.insert(moved, placement.name().clone());
-        Ok(moved)
-    }
-
-    /// The type on a placement, whose mesh becomes one of the module's.
-    fn global(
-        &mut self,
-        caller: &Caller<'_>,
-        ty: &Type,
-        placement: &Placement,
-        layout: &[Sbp],
-    ) -> Result<Type, Diagnostic> {
-        let at = |d: Diagnostic| Diagnostic { location: location(caller), ..d };
-        let ty = placement.global(ty, layout).map_err(at)?;
-        let known = self.meshes.entry(placement.name().to_string()).or_insert_with(|| placement.ir().clone());
-        if known != placement.ir() {
-            let what = format!("two meshes are called '{}'", placement.name());
-            return Err(Diagnostic::error(Code::SBP, location(caller), what).hint("give each its own name"));
-        }
-        Ok(ty)
+        let listed = self.variables.iter().map(|variable| position(variable.input)).collect();
+        let initial = self.variables.iter().map(|variable| variable.initial.clone()).collect();
+        attrs.set(CARRIED, Attr::Ints(carried));
+        attrs.set(VARIABLES, Attr::Ints(listed));
+        attrs.set(INITIAL_VALUES, Attr::Array(initial));
+        attrs
     }
 
     fn at(&mut self, caller: &Caller<'_>) -> Rewriter<'_> {

@@ -746,12 +746,16 @@ impl<'g> Lowering<'g, '_> {
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;
+        let is_scatter = matches!(nest, Nest::Scatter(_));
         let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
             let reads = reads.iter().map(|v| l.operand(*v)).collect::<Result<Vec<_>, _>>()?;
             let slots = l.g.op(op).results.iter().map(|v| l.new_value(*v)).collect();
             let flops = if data.name().starts_with("of.reduce_") { points(&l.dims(data.operands[0])) } else { 0 };
             l.kernel(&[op], source, reads, slots, Flops::pointwise(flops));
+            if is_scatter {
+                l.note_scatter_in_place();
+            }
             Ok(())
         };
         Ok(run(self))

@@ -91,4 +91,18 @@ impl Lowering<'_, '_> {
             step.in_place = pairs;
         }
     }
+
+    /// Notes for the last step, a scatter, that it may write into the memory of its data, which it then does not copy.
+    pub(super) fn note_scatter_in_place(&mut self) {
+        if self.variables.is_empty() {
+            return;
+        }
+        let Some(step) = self.out.physical.steps.last_mut() else { return };
+        let StepKind::Kernel { args, writes, .. } = &step.kind else { return };
+        let ([data, indices, updates, ..], [to]) = (&args[..], &writes[..]) else { return };
+        let BufferRef::Slot(from) = data.buffer else { return };
+        if data.offset == 0 && [indices, updates].iter().all(|other| other.buffer != data.buffer) {
+            step.in_place = vec![(from, *to)];
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! Dropout and stochastic depth do nothing until [`crate::training`] makes a training step, in which they are random.
 
 mod attention;
+mod cache;
 mod conv;
 mod init;
 mod linear;
@@ -16,6 +17,7 @@ mod recurrent;
 mod sequential;
 
 pub use attention::MultiHeadAttention;
+pub use cache::KeyValueCache;
 pub use conv::{Conv, ConvTranspose};
 pub use init::{Init, Initializer};
 pub use linear::{Embedding, Linear};

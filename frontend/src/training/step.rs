@@ -1,12 +1,12 @@
 //! The functions of a training: the step and the evaluation.
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Attr, DType, Elements, Func, Module, OpId, Tensor, Type, ValueId};
+use of_ir::{DType, Elements, Func, Module, OpId, Tensor, Type, ValueId};
 use of_ops::elementwise::{Add, Cast, Div, Max, Mul, Sub};
 use of_ops::list::as_op;
 use of_ops::nn::{BatchNorm, BatchNormTraining};
 use of_ops::structural::{Constant, Size};
-use of_ops::training::{CARRIED, Gradient, INITIAL_VALUES, VARIABLES};
+use of_ops::training::Gradient;
 
 use super::dropout::{randomize, replace};
 use super::parameters::{Variable, parameter_inputs, statistics};
@@ -74,7 +74,7 @@ pub(super) fn train_func(
     for (parameter, gradient) in trained.iter().zip(gradients) {
         updates.update(&mut b, parameter, gradient, &mut variables)?;
     }
-    Ok((finish(b, &variables, &[("loss", loss)])?, described))
+    Ok((finish(b, variables, &[("loss", loss)])?, described))
 }
 
 pub(super) fn eval_func(
@@ -97,29 +97,16 @@ pub(super) fn eval_func(
     }
     let names = func.outputs.iter().zip(values).filter(|(name, _)| !matches!(name.as_str(), "loss" | "correct"));
     outputs.extend(names.map(|(name, value)| (name.as_str(), value)));
-    finish(b, &variables, &outputs)
+    finish(b, variables, &outputs)
 }
 
 /// The function, with its variables.
-fn finish(b: Builder, variables: &[Variable], outputs: &[(&str, ValueId)]) -> Result<Func, Diagnostics> {
-    let position = |v: ValueId| b.graph().args().iter().position(|arg| *arg == v).map_or(-1, |i| i as i64);
-    let listed: Vec<i64> = variables.iter().map(|variable| position(variable.value)).collect();
-    let initial: Vec<Attr> = variables.iter().map(|variable| variable.initial.clone()).collect();
-    let mut carried: Vec<i64> = vec![-1; outputs.len()];
-    let mut all: Vec<(String, ValueId)> = outputs.iter().map(|(name, v)| ((*name).to_string(), *v)).collect();
-    for (variable, input) in variables.iter().zip(&listed) {
-        let Some(next) = variable.next else { continue };
-        let name = b.graph().name(variable.value).map_or_else(String::new, |name| name.to_string());
-        all.push((format!("{name}.next"), next));
-        carried.push(*input);
+fn finish(mut b: Builder, variables: Vec<Variable>, outputs: &[(&str, ValueId)]) -> Result<Func, Diagnostics> {
+    for Variable { value, next, initial } in variables {
+        b.declare(value, initial, next);
     }
-    let all: Vec<(&str, ValueId)> = all.iter().map(|(name, v)| (name.as_str(), *v)).collect();
-    let mut module = b.finish(&all)?;
-    let mut func = module.funcs.swap_remove("main").ok_or_else(|| plain(Code::NAME, "no function was built".into()))?;
-    func.attrs.set(CARRIED, Attr::Ints(carried));
-    func.attrs.set(VARIABLES, Attr::Ints(listed));
-    func.attrs.set(INITIAL_VALUES, Attr::Array(initial));
-    Ok(func)
+    let mut module = b.finish(outputs)?;
+    Ok(module.funcs.swap_remove("main").ok_or_else(|| plain(Code::NAME, "no function was built".into()))?)
 }
 
 /// The part of running statistics that a step keeps: PyTorch's default.

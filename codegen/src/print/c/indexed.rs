@@ -31,14 +31,14 @@ fn rows(mut p: ElementText) -> Source {
     Source::new(c, outer.iter().product(), grain)
 }
 
-/// Copies the first argument to the fourth, then writes the slices of the third into it, in their order.
+/// Copies the first argument to the fourth, unless they are one, then writes the slices of the third into it, in their order.
 pub fn scatter(s: &Scatter) -> Source {
     let text = indexed::scatter(s);
     let (t, inner) = (text.element, s.inner());
     let mut c = text.head;
     let _ = writeln!(c, "  PTR(const {t}) x = ARG(const {t}, 0);");
     let _ = writeln!(c, "  PTR(const {t}) u = ARG(const {t}, 2);\n  PTR({t}) y = ARG({t}, 3);");
-    let _ = writeln!(c, "  for (i64 i = 0; i < {}; i++) y[i] = x[i];", s.total());
+    let _ = writeln!(c, "  if ((u64)x != (u64)y) for (i64 i = 0; i < {}; i++) y[i] = x[i];", s.total());
     let _ = writeln!(c, "  for (i64 i = 0; i < {}; i++) {{\n{}", s.slices(), text.slice);
     let _ = writeln!(c, "    for (i64 j = 0; j < {n}; j++) {{", n = inner);
     let _ = writeln!(c, "      const {t} a = y[at + j], b = u[i * {} + j];", inner);
