@@ -229,6 +229,15 @@ impl CompiledModel {
     pub fn session(&self, options: &SessionOptions) -> Result<Session, Diagnostics> {
         Session::first(Arc::new(self.open()?), options, &self.backends)
     }
+
+    /// Opens a session on each program of the plan, in their order: that of [`Compiler::shape`], if any, then those of
+    /// [`Compiler::variants`]. They share weights, code, the values of variables, and memory for the values of runs, which follow one another.
+    ///
+    /// # Errors
+    /// When this machine cannot execute the plan, or it is for a mesh.
+    pub fn sessions(&self, options: &SessionOptions) -> Result<Vec<Session>, Diagnostics> {
+        Session::all(&Arc::new(self.open()?), options, &self.backends)
+    }
 }
 
 /// What code generation made.

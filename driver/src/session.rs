@@ -241,6 +241,34 @@ impl Session {
         Ok(Session { executor: Executor::Mesh(Box::new(session)) })
     }
 
+    /// Opens every program of a plan, in their order. The sessions share weights, code, and the values of variables.
+    ///
+    /// # Errors
+    /// When this machine cannot execute the plan, it is for a mesh, or its programs have different variables.
+    pub fn all(
+        plan: &Arc<PlanFile>,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Vec<Session>, Diagnostics> {
+        if !plan.plan().meshes.is_empty() {
+            let what = "a plan for a mesh holds one program, whose ranks are opened together";
+            return Err(error(Code::PLAN, what).hint("open it by `Session::first`").into());
+        }
+        let mut sessions: Vec<Session> = Vec::with_capacity(plan.plan().programs.len());
+        for (program, of) in plan.plan().programs.iter().enumerate().filter(|(_, program)| !program.inner) {
+            let shared = match sessions.first().and_then(Session::variables) {
+                Some(SessionVariables::One(variables)) if !of.variables.is_empty() => Some(Arc::clone(variables)),
+                _ => None,
+            };
+            let session = match shared {
+                None => program_session(Arc::clone(plan), program, options, backends)?,
+                Some(variables) => sharing_session(plan, program, options, backends, &variables)?,
+            };
+            sessions.push(Session { executor: Executor::Single(Box::new(session)) });
+        }
+        Ok(sessions)
+    }
+
     /// Opens a program of a plan.
     pub(crate) fn for_program(
         plan: Arc<PlanFile>,

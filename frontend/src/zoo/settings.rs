@@ -56,6 +56,12 @@ impl Settings {
         self.parsed(name, value, "an integer from 1 to 2^30")
     }
 
+    /// An integer, which may be 0.
+    pub(super) fn count(&self, name: &str) -> Result<usize, Diagnostic> {
+        let value = self.text(name).parse().ok().filter(|n| *n <= LARGEST);
+        self.parsed(name, value, "an integer from 0 to 2^30")
+    }
+
     /// Positive integers, written `3-4-6-3`.
     pub(super) fn list(&self, name: &str) -> Result<Vec<usize>, Diagnostic> {
         let one = |text: &str| text.parse().ok().filter(|n| (1..=LARGEST).contains(n));

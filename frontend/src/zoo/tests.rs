@@ -71,11 +71,29 @@ fn settings_are_checked() {
         ("dlrm:small,bottom=8-5", "the last number of 'bottom' is not 'size', 4"),
         ("mask_rcnn:small,size=100", "setting 'size' is '100'; it takes a multiple of 32"),
         ("mask_rcnn:small,classes=1", "no objects without a second class"),
+        ("gpt2:small,cache=-1", "setting 'cache' is '-1'; it takes an integer from 0"),
+        ("gpt2:small,cache=16", "a model with a cache of keys and values cannot be trained"),
         ("ncf:users=1000000000,factors=1000000000", "has more than 8589934592 elements"),
     ] {
         assert!(error(text).contains(words), "{text}: {}", error(text));
     }
+    let long: Spec = "gpt2:small,cache=64".parse().unwrap();
+    let error = long.build(Mode::Inference, 1).unwrap_err().to_string();
+    assert!(error.contains("a cache of 64 tokens is longer than 'positions', 32"), "{error}");
     let spec: Spec = "resnet50:small,width=64,size=224".parse().unwrap();
     assert_eq!(spec.to_string(), "resnet50:layers=1-1-1-1,classes=10");
     assert_eq!(spec.to_string().parse::<Spec>().unwrap().settings, spec.settings);
+}
+
+#[test]
+fn gpt2_keeps_keys_and_values_of_each_layer() {
+    let cached = built("gpt2:small,cache=24", Mode::Inference);
+    assert_eq!(parameters(&cached), parameters(&built("gpt2:small", Mode::Inference)));
+    let f = cached.main().unwrap();
+    assert_eq!(f.inputs[..3], ["input_ids", "position", "transformer.h.0.attn.keys"]);
+    let variables = of_ops::training::variables(f).unwrap();
+    assert_eq!(variables.len(), 4);
+    assert!(variables.iter().all(|v| v.next.is_some() && v.initial.is_some()));
+    let shape = f.graph.ty(f.graph.args()[variables[0].input]).to_string();
+    assert_eq!(shape, "tensor<?(N)x2x24x16xf32>");
 }
