@@ -8,6 +8,7 @@
 
 mod columns;
 mod rematerialize;
+mod updates;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -23,6 +24,7 @@ use crate::analysis::score_matrix::ScoreMatrixMatch;
 use crate::analysis::view::OperandView;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
+pub use updates::merge_updates;
 
 /// How a group is lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

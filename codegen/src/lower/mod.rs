@@ -191,7 +191,8 @@ impl<'g> Lowering<'g, '_> {
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
         let columns = self.caps.column_reductions;
         let Some(phases) = Phases::of(self.g, region, self.pipeline)? else {
-            for group in &fuse::fuse(self.g, self.g.region_ops(region), &self.roles, matrices, columns) {
+            let groups = fuse::fuse(self.g, self.g.region_ops(region), &self.roles, matrices, columns);
+            for group in &self.merge_updates(region, groups) {
                 self.group(group)?;
             }
             return self.fetch(self.g.yields(region), outputs);
@@ -206,7 +207,8 @@ impl<'g> Lowering<'g, '_> {
             let first = if i == 0 { 0 } else { self.out.physical.steps.len() };
             self.out.physical.time.phases.push(PhaseRange { first, part, times });
             let own = matrices.extract_if(.., |m| m.ops().iter().all(|op| ops.contains(op))).collect();
-            for group in &fuse::fuse(self.g, ops, &self.roles, own, columns) {
+            let groups = fuse::fuse(self.g, ops, &self.roles, own, columns);
+            for group in &self.merge_updates(region, groups) {
                 self.group(group)?;
             }
         }

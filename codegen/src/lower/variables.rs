@@ -1,10 +1,12 @@
 //! Variables: their slots, their next values, and which kernels may update them in place.
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::ValueId;
+use of_ir::{RegionId, ValueId};
 use of_ops::training::InitialValue;
 use of_plan::{Initial, Zeros};
 
+use crate::analysis::roles::is_rendezvous;
+use crate::fuse::{Group, merge_updates};
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::space::{collapse, row_major};
@@ -38,6 +40,18 @@ impl Lowering<'_, '_> {
         self.out.physical.variables.push(VariableSpec { name: name.to_string(), slot, next: None, initial });
         self.step(format!("variable {name}"), Vec::new(), StepKind::Variable { dst: slot }, Flops::default(), 0);
         Ok(())
+    }
+
+    /// Groups of a region, in which updates of small variables share kernels. Where ranks exchange values, the order of groups was chosen
+    /// before, and stays.
+    pub(super) fn merge_updates(&self, region: RegionId, groups: Vec<Group>) -> Vec<Group> {
+        let is_exchange = |group: &Group| group.ops.iter().any(|op| is_rendezvous(self.g, *op));
+        if self.variables.is_empty() || groups.iter().any(is_exchange) {
+            return groups;
+        }
+        let outputs = self.g.yields(region);
+        let updates = self.variables.iter().filter_map(|variable| outputs.get(variable.next?).copied());
+        merge_updates(self.g, region, groups, &updates.collect())
     }
 
     /// Notes the next value of variable `k` of the function, which is `v`.
