@@ -78,8 +78,8 @@ fn part(x: &Tensor, from: usize, to: usize) -> Tensor {
     Tensor::from_slice(&[BATCH, to - from, SIZE], &samples.flatten().copied().collect::<Vec<f32>>()).unwrap()
 }
 
-fn run(session: &mut Session, x: &Tensor, position: usize) -> Result<Tensor, of_runtime::RunError> {
-    let inputs = [x.clone().into(), Tensor::scalar(position as i64).into()];
+fn run(session: &mut Session, x: &Tensor, position: i64) -> Result<Tensor, of_runtime::RunError> {
+    let inputs = [x.clone().into(), Tensor::scalar(position).into()];
     let out = session.run(inputs.iter().map(|v| to_runtime(v).unwrap()).collect())?;
     match from_runtime(&out[0]).unwrap() {
         Value::Tensor(y) => Ok(y),
@@ -97,20 +97,20 @@ fn prefill_and_decode_equal_the_attention_of_all_positions() {
         assert_close(what, &[got.into()], &[part(&want, from, to).into()], Tolerance::elementwise(1e-5));
     };
     for position in 0..LENGTH {
-        let y = run(&mut sessions[0], &part(&x, position, position + 1), position).unwrap();
+        let y = run(&mut sessions[0], &part(&x, position, position + 1), position as i64).unwrap();
         close(&format!("token {position}"), y, position, position + 1);
     }
     // What earlier runs left behind the position is not seen.
     let y = run(&mut sessions[1], &part(&x, 0, 5), 0).unwrap();
     close("the first five", y, 0, 5);
     for position in 5..LENGTH {
-        let y = run(&mut sessions[0], &part(&x, position, position + 1), position).unwrap();
+        let y = run(&mut sessions[0], &part(&x, position, position + 1), position as i64).unwrap();
         close(&format!("token {position} after the first five"), y, position, position + 1);
     }
     // Three and then five.
     variables.reset();
     for position in 0..3 {
-        run(&mut sessions[0], &part(&x, position, position + 1), position).unwrap();
+        run(&mut sessions[0], &part(&x, position, position + 1), position as i64).unwrap();
     }
     let y = run(&mut sessions[1], &part(&x, 3, 8), 3).unwrap();
     close("the last five", y, 3, 8);
@@ -143,12 +143,14 @@ fn a_run_writes_the_new_tokens_alone() {
 }
 
 #[test]
-fn a_full_cache_is_an_error() {
+fn positions_outside_of_the_cache_are_errors() {
     let (mut sessions, variables) = sessions(&plan(&[1, 5]));
     let x = Rng::new(4).tensor(DType::F32, &[BATCH, 5, SIZE], -1.0, 1.0);
-    let error = run(&mut sessions[1], &x, 4).unwrap_err().to_string();
-    assert!(error.contains("index"), "{error}");
-    // A reset gives the cache a value again.
-    variables.reset();
-    run(&mut sessions[1], &x, 3).unwrap();
+    for position in [4, -1] {
+        let error = run(&mut sessions[1], &x, position).unwrap_err().to_string();
+        assert!(error.contains("index"), "{error}");
+        // A reset gives the cache a value again.
+        variables.reset();
+        run(&mut sessions[1], &x, 3).unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use std::panic::Location as Caller;
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Dim, Elements, Tensor, TensorType, Type, ValueId};
-use of_ops::elementwise::{Add, Mul};
+use of_ops::elementwise::{Add, Lt, Mul, Select};
 use of_ops::movement::{Expand, Reshape, TensorScatter, Transpose};
 use of_ops::nn::Attention;
 use of_ops::structural::{NoneValue, ShapeOf};
@@ -48,7 +48,7 @@ impl KeyValueCache {
     /// queries as of keys. Returns what is attended to, `[batch, tokens, heads * size]`, and the cache with the new tokens.
     ///
     /// The number of tokens may be open, but must be a number when the function is compiled. A run fails where
-    /// `position + tokens` exceeds `length`. Where the cache is variables, a run writes the new tokens alone.
+    /// `position` is negative or `position + tokens` exceeds `length`. Where the cache is variables, a run writes the new tokens alone.
     ///
     /// Sources: Vaswani et al., "Attention Is All You Need" (2017); Shazeer, "Fast Transformer Decoding" (2019); ONNX
     /// TensorScatter.
@@ -146,14 +146,20 @@ fn wrong(caller: &Caller<'_>, what: String) -> Diagnostic {
     Diagnostic::error(Code::TYPE, location(caller), what)
 }
 
-/// A position of all samples of `x` as `[batch]`.
+/// Added to by the number of tokens, still no position of any cache.
+const NOWHERE: i64 = 1 << 62;
+
+/// A position of all samples of `x` as `[batch]`. A negative one is a place that no cache has: a scatter would count it from the end.
 #[track_caller]
 fn for_each_sample(b: &mut Builder, position: ValueId, x: ValueId) -> Result<ValueId, Diagnostic> {
+    let (zero, nowhere) = (b.constant(Tensor::scalar(0i64))?, b.constant(Tensor::scalar(NOWHERE))?);
+    let is_negative = b.op(Lt {}, &[position, zero])?;
+    let at = b.op(Select {}, &[is_negative, nowhere, position])?;
     if b.ty(position).as_tensor().and_then(TensorType::rank) == Some(1) {
-        return Ok(position);
+        return Ok(at);
     }
     let batch = b.op(ShapeOf { start: Some(0), end: Some(1) }, &[x])?;
-    b.op(Expand {}, &[position, batch])
+    b.op(Expand {}, &[at, batch])
 }
 
 /// `cache` with `new`, `[batch, tokens, heads * size]`, from the positions `at` on.
