@@ -1,7 +1,7 @@
 //! Pipeline stages against brute force over cuts, layouts and alternatives.
 
 use of_diag::Location;
-use of_ir::{DType, Rewriter, Tensor, Type};
+use of_ir::{DType, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Mul, Tanh};
