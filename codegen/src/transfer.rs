@@ -39,6 +39,7 @@ pub fn rendezvous(g: &Graph, op: OpId) -> Result<(BackendTransfer, Vec<usize>), 
         dims: own.dims.clone(),
         from: layout(&own.from, 1),
         to: layout(&own.to, 2),
+        factors: Vec::new(),
     };
     Ok((BackendTransfer { transfer, dtype: element_type(dtype) as i32 }, mesh))
 }

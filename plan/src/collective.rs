@@ -398,6 +398,7 @@ mod tests {
                         dims: extents,
                         from: from.clone(),
                         to,
+                        ..Transfer::default()
                     };
                     let count: u32 = mesh.iter().product::<usize>() as u32;
                     let shares: Vec<_> = (0..count).map(|rank| Collective::of(&t, &mesh, rank)).collect();
@@ -457,7 +458,14 @@ mod tests {
     #[test]
     fn contiguous_parts_need_no_packing() {
         let of = |dims: &[i64], from, to| {
-            let t = Transfer { id: 1, axes: vec![0], dims: dims.to_vec(), from: vec![from], to: vec![to] };
+            let t = Transfer {
+                id: 1,
+                axes: vec![0],
+                dims: dims.to_vec(),
+                from: vec![from],
+                to: vec![to],
+                ..Transfer::default()
+            };
             Collective::of(&t, &[4], 1).unwrap()
         };
         let (whole, sum) = (AxisLayout::of(LayoutKind::Broadcast), AxisLayout::of(LayoutKind::Sum));
@@ -493,6 +501,7 @@ mod tests {
             dims: vec![4, 2],
             from: vec![AxisLayout::at(0), AxisLayout::split(0)],
             to: vec![AxisLayout::at(1), AxisLayout::of(LayoutKind::Broadcast)],
+            ..Transfer::default()
         };
         let of = |rank| Collective::of(&t, &[3, 2], rank).unwrap();
         assert_eq!((of(1).ranks, of(1).me), (vec![0, 1, 2, 3], 1));

@@ -432,9 +432,10 @@ fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
     }
 }
 
-/// A transfer for people: its number, its layouts before and after, and the axes of the mesh.
+/// A transfer for people: its number, its layouts before and after, the axes of the mesh, and the factors of a round.
 pub fn transfer_text(t: &Transfer) -> String {
-    format!("transfer {} {} -> {} along {:?}", t.id, layout_text(&t.from), layout_text(&t.to), t.axes)
+    let factors = if t.factors.is_empty() { String::new() } else { format!(" by factors {:?}", t.factors) };
+    format!("transfer {} {} -> {} along {:?}{factors}", t.id, layout_text(&t.from), layout_text(&t.to), t.axes)
 }
 
 /// A layout for people, such as `[S(0), B]`.

@@ -21,6 +21,7 @@
 
 #![deny(unsafe_code)]
 
+mod all_reduce;
 mod blobs;
 mod builder;
 mod checksum;
@@ -62,6 +63,7 @@ mod verify;
 mod write;
 
 pub use builder::PlanBuilder;
+pub use all_reduce::AllReduce;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
 pub use control_edges::{chain_around_transfers, chain_threads, order_reuse};
 pub use declared_call::{DeclaredArg, DeclaredCall};

@@ -26,12 +26,16 @@ pub struct Transfer {
     /// The layout after, along each of `axes`.
     #[prost(message, repeated, tag = "5")]
     pub to: Vec<AxisLayout>,
+    /// Where it is one round of several ([`crate::AllReduce`]): factors of the number of ranks along its only axis. The rank's number along
+    /// that axis has a digit for each factor, the first varying fastest, and `from` and `to` have a layout for each digit.
+    #[prost(uint32, repeated, tag = "6")]
+    pub factors: Vec<u32>,
 }
 
 /// The group of ranks that exchange data in a transfer, as one of them sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Ranks along each of the transfer's axes.
+    /// Ranks along each of the transfer's axes, or its factors.
     pub shape: Vec<usize>,
     /// The ranks, the last axis varying fastest.
     pub ranks: Vec<u32>,
@@ -144,7 +148,15 @@ impl Transfer {
         if !ascending || self.axes.iter().any(|a| *a as usize >= mesh.len()) {
             return Err(format!("its axes {:?} are not those of a mesh of {}", self.axes, mesh.len()));
         }
-        if self.from.len() != self.axes.len() || self.to.len() != self.axes.len() {
+        if !self.factors.is_empty() {
+            let product = self.factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f as usize));
+            let [axis] = self.axes[..] else { return Err("it has factors of several axes".into()) };
+            if product != Some(mesh[axis as usize]) {
+                return Err(format!("{:?} are not factors of {} ranks", self.factors, mesh[axis as usize]));
+            }
+        }
+        let shape = self.shape(mesh);
+        if self.from.len() != shape.len() || self.to.len() != shape.len() {
             return Err("it has no layout for each of its axes".into());
         }
         let all = || self.from.iter().chain(&self.to);
@@ -154,8 +166,8 @@ impl Transfer {
         if all().any(|l| l.kind() == LayoutKind::Split && l.dim as usize >= self.dims.len()) {
             return Err("an axis is split that the tensor does not have".into());
         }
-        let outside = |(l, a): (&AxisLayout, &u32)| l.kind() == LayoutKind::At && l.dim as usize >= mesh[*a as usize];
-        if self.from.iter().zip(&self.axes).chain(self.to.iter().zip(&self.axes)).any(outside) {
+        let outside = |(l, n): (&AxisLayout, &usize)| l.kind() == LayoutKind::At && l.dim as usize >= *n;
+        if self.from.iter().zip(&shape).chain(self.to.iter().zip(&shape)).any(outside) {
             return Err("it is on a rank that the mesh does not have".into());
         }
         let mut kinds = all().map(AxisLayout::kind).filter(|k| k.is_partial());
@@ -197,15 +209,30 @@ impl Transfer {
         self.from.iter().all(|layout| layout.kind() == LayoutKind::Broadcast)
     }
 
+    /// Ranks along each of its axes, or its factors.
+    fn shape(&self, mesh: &[usize]) -> Vec<usize> {
+        match self.factors.is_empty() {
+            true => self.axes.iter().map(|a| mesh[*a as usize]).collect(),
+            false => self.factors.iter().map(|f| *f as usize).collect(),
+        }
+    }
+
     /// The group of `rank` on a mesh of this shape.
     pub fn group(&self, mesh: &[usize], rank: u32) -> Group {
         let own = coords(mesh, rank as usize);
-        let shape: Vec<usize> = self.axes.iter().map(|a| mesh[*a as usize]).collect();
+        let shape = self.shape(mesh);
         let count: usize = shape.iter().product();
         let mut me = 0;
         let ranks = (0..count).map(|i| {
             let mut at = own.clone();
-            self.axes.iter().zip(coords(&shape, i)).for_each(|(a, c)| at[*a as usize] = c);
+            let position = coords(&shape, i);
+            match (self.factors.is_empty(), &self.axes[..]) {
+                (false, [axis]) => {
+                    let digits = shape.iter().zip(&position).rev();
+                    at[*axis as usize] = digits.fold(0, |number, (n, digit)| number * n + digit);
+                }
+                _ => self.axes.iter().zip(position).for_each(|(a, c)| at[*a as usize] = c),
+            }
             if at == own {
                 me = i;
             }
@@ -322,7 +349,7 @@ mod tests {
 
     fn transfer(dims: &[i64], from: &[AxisLayout], to: &[AxisLayout]) -> Transfer {
         let axes = (0..from.len() as u32).collect();
-        Transfer { id: 0, axes, dims: dims.to_vec(), from: from.to_vec(), to: to.to_vec() }
+        Transfer { axes, dims: dims.to_vec(), from: from.to_vec(), to: to.to_vec(), ..Transfer::default() }
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn gather(id: u32, rows: i64) -> Transfer {
         dims: vec![rows, 4],
         from: vec![AxisLayout::split(0)],
         to: vec![AxisLayout::of(LayoutKind::Broadcast)],
+        ..Transfer::default()
     }
 }
 

@@ -14,7 +14,7 @@ const ELEMENTS: i64 = 8;
 fn sum(id: u32) -> Transfer {
     let layout = |kind| vec![AxisLayout::of(kind)];
     let (from, to) = (layout(LayoutKind::Sum), layout(LayoutKind::Broadcast));
-    Transfer { id, axes: vec![0], dims: vec![ELEMENTS], from, to }
+    Transfer { id, axes: vec![0], dims: vec![ELEMENTS], from, to, ..Transfer::default() }
 }
 
 fn copy(from: u32, to: u32) -> Option<Exec> {

@@ -20,6 +20,7 @@ fn sum(id: u32, axes: &[u32], elements: i64) -> Transfer {
         dims: vec![elements],
         from: vec![AxisLayout::of(LayoutKind::Sum); axes.len()],
         to: vec![AxisLayout::of(LayoutKind::Broadcast); axes.len()],
+        ..Transfer::default()
     }
 }
 
@@ -208,6 +209,7 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
         dims: vec![8],
         from: vec![AxisLayout::at(from)],
         to: vec![AxisLayout::at(from + 1)],
+        ..Transfer::default()
     };
     for microbatch in 0..microbatches {
         if number > 0 {

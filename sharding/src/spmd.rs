@@ -22,9 +22,6 @@ use crate::layout::{self, Layout};
 use crate::lower::collective;
 use crate::{Meshes, cost};
 
-/// Transfer ids per collective, since a collective may take two steps.
-const IDS_PER_TRANSFER: i64 = 2;
-
 /// The function that rank `rank` runs.
 ///
 /// # Errors
@@ -45,7 +42,8 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         pipeline.push(meshes.stage(&coords) as i64);
         out.attrs.set(PIPELINE, Attr::Ints(pipeline));
     }
-    let mut builder = RankBuilder { whole: &func.graph, meshes, coords, time, values: HashMap::default() };
+    let numbers = Transfer::numbers(meshes.ranks().devices());
+    let mut builder = RankBuilder { whole: &func.graph, meshes, coords, time, numbers, values: HashMap::default() };
     let here = |builder: &RankBuilder<'_>, values: &[ValueId], names: &[String]| {
         values.iter().zip(names).filter(|(v, _)| builder.is_here(**v)).map(|(_, n)| n.clone()).collect()
     };
@@ -59,7 +57,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         let arg = rw.add_arg(entry, builder.ty(*v), func.graph.name(*v).cloned());
         builder.values.insert(*v, arg);
     }
-    let mut next = IDS_PER_TRANSFER;
+    let mut next = builder.numbers;
     for op in func.graph.region_ops(func.graph.entry()) {
         builder.op(&mut rw, op, &mut next)?;
     }
@@ -155,6 +153,8 @@ struct RankBuilder<'a> {
     /// When the ops run, where there are microbatches.
     time: Option<TimeShape>,
     values: IdMap<ValueId, ValueId>,
+    /// Numbers of each transfer.
+    numbers: i64,
 }
 
 impl RankBuilder<'_> {
@@ -222,8 +222,8 @@ impl RankBuilder<'_> {
         let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
         data.results.iter().try_for_each(|v| self.check_part(*v, &data.loc))?;
         if data.name() == Send::NAME {
-            *next += IDS_PER_TRANSFER;
-            return self.send(rw, op, *next - IDS_PER_TRANSFER);
+            *next += self.numbers;
+            return self.send(rw, op, *next - self.numbers);
         }
         if data.def.traits().terminator {
             let here = data.operands.iter().filter(|v| self.is_here(**v));
@@ -233,7 +233,7 @@ impl RankBuilder<'_> {
             return Ok(());
         }
         if !data.results.iter().all(|v| self.is_here(*v)) {
-            *next += if collective(data.name()).is_some() { IDS_PER_TRANSFER } else { 0 };
+            *next += if collective(data.name()).is_some() { self.numbers } else { 0 };
             return Ok(());
         }
         if let ([v], true) = (data.results.as_slice(), data.def.traits().constant) {
@@ -256,7 +256,7 @@ impl RankBuilder<'_> {
         }
         if collective(data.name()).is_some() {
             let transfer = self.transfer(op, *next).ok_or_else(|| error("an operand or result has no layout"))?;
-            *next += IDS_PER_TRANSFER;
+            *next += self.numbers;
             let y = rw.create_one(transfer, &operands)?;
             return self.bind_results(rw, op, &[y]);
         }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_plan::{AxisLayout, ElementType, LayoutKind, Runs, Transfer};
+use of_plan::{AllReduce, AxisLayout, ElementType, LayoutKind, Runs, Transfer};
 use of_runtime::{Chunk, RankContext, RankTransfer, SharedMemory, Stopped, TransferBlock, Transport};
 use of_transport::{Identity, JoinError, JoinOptions, LinkChoice, ProcessTransport, RendezvousServer};
 
@@ -174,7 +174,7 @@ fn all_transfers(me: u32, transport: &Arc<dyn Transport>) -> Vec<Vec<f32>> {
     for (from, to) in both().flat_map(|from| both().map(move |to| (from.clone(), to))) {
         // Parts of different sizes; the larger ones do not fit into a ring, and come in several chunks.
         let dims = [[7, 5], [140, 101], [600, 301]][parts.len() % 3].to_vec();
-        let transfer = Transfer { id: parts.len() as u32, axes: vec![0, 1], dims, from, to };
+        let transfer = Transfer { id: parts.len() as u32, axes: vec![0, 1], dims, from, to, ..Transfer::default() };
         let transfer = RankTransfer::new(&transfer, &context, ElementType::F32).unwrap();
         let (before, after) = transfer.bytes();
         let source: Vec<u8> = (0..before / 4).flat_map(|i| ((i + 10_000 * me as usize) as f32).to_ne_bytes()).collect();
@@ -202,6 +202,74 @@ fn transfers_give_what_they_give_between_threads() {
             all_transfers(me, &transport)
         });
         assert!(got == want, "{link:?}");
+    }
+}
+
+/// The sums of vectors of random lengths over so many ranks, by each algorithm.
+fn all_sums(me: u32, ranks: u32, transport: &Arc<dyn Transport>) -> Vec<Vec<f64>> {
+    // All ranks have the same lengths, shorter and longer than the number of ranks, and values of their own.
+    let mut lengths = fastrand::Rng::with_seed(u64::from(ranks));
+    let context = RankContext::new(me, vec![ranks as usize], Arc::clone(transport));
+    let mut sums = Vec::new();
+    for n in [1, ranks as usize - 1, lengths.usize(10..100), lengths.usize(1000..40_000)] {
+        for how in [AllReduce::Exchange, AllReduce::ReduceScatter, AllReduce::HalvingDoubling] {
+            let (from, to) = (vec![AxisLayout::of(LayoutKind::Sum)], vec![AxisLayout::of(LayoutKind::Broadcast)]);
+            let (id, dims) = (100 * sums.len() as u32, vec![n as i64]);
+            let whole = Transfer { id, axes: vec![0], dims, from, to, ..Transfer::default() };
+            let mut part: Vec<u8> = values(me, n).iter().flat_map(|x| x.to_ne_bytes()).collect();
+            for round in how.transfers(&whole, ranks) {
+                let round = RankTransfer::new(&round, &context, ElementType::F64).unwrap();
+                let mut next = vec![255; round.bytes().1];
+                round
+                    .run(&part[..round.bytes().0], &mut next)
+                    .unwrap_or_else(|Stopped| panic!("{:?}", transport.reason()));
+                part = next;
+            }
+            sums.push(part.as_chunks::<8>().0.iter().map(|x| f64::from_ne_bytes(*x)).collect());
+        }
+    }
+    sums
+}
+
+/// The values of a rank: of different sizes, so that another order of sums has other bits.
+fn values(rank: u32, n: usize) -> Vec<f64> {
+    let mut rng = fastrand::Rng::with_seed(1000 + u64::from(rank));
+    (0..n).map(|_| (rng.f64() - 0.5) * f64::from(1u32 << rng.u32(0..20))).collect()
+}
+
+#[test]
+fn every_algorithm_gives_all_ranks_the_same_sums() {
+    for count in 2..=9u32 {
+        let threads: Arc<dyn Transport> = Arc::new(SharedMemory::new(count as usize));
+        let of_threads: Vec<Vec<Vec<f64>>> = std::thread::scope(|scope| {
+            let threads = &threads;
+            let ranks: Vec<_> = (0..count).map(|me| scope.spawn(move || all_sums(me, count, threads))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        for (case, first) in of_threads[0].iter().enumerate() {
+            assert!(of_threads.iter().all(|of_rank| of_rank[case] == *first), "case {case} of {count} ranks");
+            let all: Vec<Vec<f64>> = (0..count).map(|rank| values(rank, first.len())).collect();
+            for (i, got) in first.iter().enumerate() {
+                let (sum, most) = all.iter().fold((0.0, 0.0), |(sum, most), x| (sum + x[i], most + x[i].abs()));
+                assert!((got - sum).abs() <= most * 1e-14, "element {i} of case {case} of {count} ranks: {got} {sum}");
+                // The first two add in the order of the ranks.
+                assert!(case % 3 == 2 || *got == sum, "element {i} of case {case} of {count} ranks: {got} {sum}");
+                // The third adds neighbours first.
+                if let [a, b, c, d] = &all[..] {
+                    assert!(
+                        case % 3 != 2 || *got == (a[i] + b[i]) + (c[i] + d[i]),
+                        "element {i} of case {case}: {got}"
+                    );
+                }
+            }
+        }
+        for link in LINKS {
+            let got = ranks(&vec![link; count as usize], |me, transport| {
+                let transport: Arc<dyn Transport> = Arc::new(transport);
+                all_sums(me, count, &transport)
+            });
+            assert!(got == of_threads, "{link:?} {count}");
+        }
     }
 }
 

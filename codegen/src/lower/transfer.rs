@@ -1,20 +1,15 @@
-//! Transfers between ranks: one step, or two where that moves fewer bytes.
+//! Transfers between ranks: one step, or several where that takes less time.
 
 use of_diag::{Code, Diagnostic};
 use of_ir::OpId;
 use of_ops::boxing::Transfer;
 use of_ops::list::as_op;
-use of_plan::{AxisLayout, LayoutKind};
+use of_plan::{AllReduce, LayoutKind};
 
 use crate::lower::Lowering;
 use crate::mesh::{EXCHANGED, EXCHANGED_HINT};
 use crate::physical::{BufferRef, Flops, Operand, StepKind};
 use crate::transfer::rendezvous;
-
-/// From this many bytes on, more than two ranks use a reduce-scatter and an all-gather, as Thakur, Rabenseifner and Gropp do for
-/// long messages ("Optimization of Collective Communication Operations in MPICH", 2005). Each rank then reads twice its data,
-/// instead of the data of all ranks.
-const MIN_SPLIT_ELEMENTS: u64 = 16384;
 
 impl Lowering<'_, '_> {
     /// Emits the steps of a rank's share of a transfer.
@@ -39,24 +34,24 @@ impl Lowering<'_, '_> {
         let bytes = self.out.physical.slots[dst].bytes.ok_or_else(|| error("the part of a rank has no known size"))?;
         let sums = matches!((&whole.from[..], &whole.to[..]), ([a], [b])
             if a.kind().is_partial() && b.kind() == LayoutKind::Broadcast);
-        let ranks = as_op::<Transfer>(self.g, op).and_then(|own| own.ranks.first().copied()).unwrap_or(1).max(1);
+        let ranks = as_op::<Transfer>(self.g, op).and_then(|own| u32::try_from(*own.ranks.first()?).ok()).unwrap_or(1);
         // A library of collectives selects its algorithms itself.
-        if !sums || ranks <= 2 || bytes < MIN_SPLIT_ELEMENTS || self.caps.collectives {
-            self.boxing(op, whole, src, dst);
-            return Ok(());
+        let algorithm = if sums && !self.caps.collectives { AllReduce::of(ranks, bytes) } else { AllReduce::Exchange };
+        let rounds = algorithm.transfers(&whole, ranks);
+        let (last, before) = rounds.split_last().ok_or_else(|| error("a transfer has no rounds"))?;
+        let mut src = src;
+        for (i, round) in before.iter().enumerate() {
+            // The largest part that a rank has: slices of slices.
+            let group = round.group(&[vec![1; whole.axes[0] as usize], vec![ranks as usize]].concat(), 0);
+            let part = self.scratch_slot(
+                format!("v{}/round{i}", y.index()),
+                dtype,
+                &[round.elements(&group, group.me, true).into()],
+            );
+            self.boxing(op, round.clone(), src, part);
+            src = Operand::whole(BufferRef::Slot(part));
         }
-        // A flat list of elements, of which each rank sums a slice.
-        let count: i64 = whole.dims.iter().product();
-        let slice = self.scratch_slot(
-            format!("v{}/slice", y.index()),
-            dtype,
-            &[(count as usize).div_ceil(ranks as usize).into()],
-        );
-        let middle = vec![AxisLayout::split(0)];
-        let first = of_plan::Transfer { dims: vec![count], to: middle.clone(), ..whole.clone() };
-        let second = of_plan::Transfer { id: whole.id + 1, dims: vec![count], from: middle, ..whole };
-        self.boxing(op, first, src, slice);
-        self.boxing(op, second, Operand::whole(BufferRef::Slot(slice)), dst);
+        self.boxing(op, last.clone(), src, dst);
         Ok(())
     }
 
@@ -65,5 +60,30 @@ impl Lowering<'_, '_> {
         let locations = self.locations(&[op]);
         let name = format!("transfer {}", transfer.id);
         self.step(name, locations, StepKind::Boxing { transfer, src, dst, is_async: false }, Flops::default(), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use of_plan::AxisLayout;
+
+    use super::*;
+
+    #[test]
+    fn every_transfer_has_numbers_for_its_rounds() {
+        let (from, to) = (vec![AxisLayout::of(LayoutKind::Sum)], vec![AxisLayout::of(LayoutKind::Broadcast)]);
+        for ranks in 2..=4096u32 {
+            let whole = of_plan::Transfer {
+                axes: vec![0],
+                dims: vec![1 << 14],
+                from: from.clone(),
+                to: to.clone(),
+                ..of_plan::Transfer::default()
+            };
+            for bytes in [8, 1 << 14, 1 << 16, 1 << 20] {
+                let rounds = AllReduce::of(ranks, bytes).transfers(&whole, ranks).len();
+                assert!(rounds as i64 <= Transfer::numbers(ranks as usize), "{rounds} rounds of {ranks} ranks");
+            }
+        }
     }
 }

@@ -146,8 +146,14 @@ mod tests {
 
     fn transfer(id: u32, src: usize, dst: usize, from: LayoutKind) -> Step {
         let layout = |kind| vec![AxisLayout::of(kind)];
-        let transfer =
-            Transfer { id, axes: vec![0], dims: vec![16], from: layout(from), to: layout(LayoutKind::Broadcast) };
+        let transfer = Transfer {
+            id,
+            axes: vec![0],
+            dims: vec![16],
+            from: layout(from),
+            to: layout(LayoutKind::Broadcast),
+            ..Transfer::default()
+        };
         let src = Operand::whole(BufferRef::Slot(src));
         step(StepKind::Boxing { transfer, src, dst, is_async: false }, Flops::default())
     }

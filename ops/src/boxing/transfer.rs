@@ -14,7 +14,7 @@ op! {
         results: (y),
         traits: { effect: true },
         attrs: {
-            /// The number of the rendezvous, ascending on each rank. The next number is reserved for a second step.
+            /// The number of the rendezvous, ascending on each rank. The next ones are reserved for further rounds ([`Transfer::numbers`]).
             id: i64,
             /// The mesh axes along which ranks take part.
             axes: Vec<i64>,
@@ -43,6 +43,15 @@ op! {
 impl Transfer {
     /// An extent that the values of symbols decide.
     pub const OPEN: i64 = -1;
+
+    /// From so many ranks on, a transfer may have more rounds than a reduction and a gather.
+    pub const ROUNDS_FROM: usize = 16;
+
+    /// The numbers that each transfer has on a mesh of so many ranks: for a reduction and a gather, of a round for each prime factor of the
+    /// ranks along an axis where these are many.
+    pub fn numbers(ranks: usize) -> i64 {
+        if ranks < Self::ROUNDS_FROM { 2 } else { 2 * i64::from(ranks.ilog2()) }
+    }
 
     /// The slices of an axis of the tensor among the ranks that take part.
     fn slices(&self, layout: &NdSbp, axis: usize) -> i64 {

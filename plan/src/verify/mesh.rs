@@ -233,7 +233,7 @@ impl<'a> Checker<'a> {
         // A port's layout is well formed if the identity transfer of it is.
         let axes = (0..mesh.len() as u32).collect();
         let (from, to) = (whole.layout.clone(), whole.layout.clone());
-        let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(&mesh).is_ok();
+        let sound = Transfer { axes, dims: whole.dims.clone(), from, to, ..Transfer::default() }.check(&mesh).is_ok();
         let cut = |t: crate::Microbatches| {
             let extent = whole.dims.get(t.axis as usize);
             t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)

@@ -113,6 +113,59 @@ fn transfers_between_processes_give_the_same_bits() {
 }
 
 /// Variables of ranks that are processes are set, kept and written as those of threads, whatever parts of them the ranks have.
+/// A sum of 32 KiB over 16 ranks, in rounds of halving and doubling. Its values are integers, so it is the same in any order.
+#[test]
+fn many_ranks_sum_in_rounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let body = |layout: &str, whole: &str, result: &str| {
+        format!(
+            "func @main(%x: tensor<32x8192xf32{layout}>) -> (tensor<1x8192xi32{whole}>) {{
+  %thousand = of.constant {{value = dense<1000.0> : tensor<f32>}}
+  %large = of.mul %x, %thousand
+  %i = of.cast %large {{to = #of.dtype<i32>}}
+  %axes = of.constant {{value = dense<[0]> : tensor<1xi64>}}
+  %y = of.reduce_sum %i, %axes {{keepdims = true}}
+  {result}
+}}
+"
+        )
+    };
+    fs::write(path("whole.of"), body("", "", "%z = of.optimization_barrier %y\n  of.return %z")).unwrap();
+    let split = body(
+        ", #of.sbp<@m, [S(0)]>",
+        ", #of.sbp<@m, [B]>",
+        "%z = of.sharding_constraint %y {sharding = #of.sbp<@m, [B]>}\n  of.return %z",
+    );
+    fs::write(path("ranks.of"), format!("of.mesh @m {{devices = \"cpu\", shape = [16]}}\n{split}")).unwrap();
+    let ok = |c: &mut Command| {
+        let out = c.output().unwrap();
+        assert!(out.status.success(), "{}", text(&out).1);
+        text(&out).0
+    };
+    ok(of_opt().arg("compile").arg(path("ranks.of")).args(["--mesh", "cpu[16]", "-q", "-o"]).arg(path("ranks.plan")));
+    let inspected = ok(of_opt().arg("inspect").arg(path("ranks.plan")));
+    let rounds: Vec<&str> = inspected.lines().filter(|line| line.contains(" by factors [2, 2, 2, 2]")).collect();
+    assert_eq!(rounds.len(), 8, "{inspected}");
+    assert!(rounds[0].contains("[P(sum), P(sum), P(sum), P(sum)] -> [S(0), P(sum), P(sum), P(sum)]"), "{rounds:#?}");
+    ok(of_opt().arg("verify").arg(path("ranks.plan")));
+    let run = |model: &str, args: &[&str]| {
+        ok(of_opt()
+            .arg("run")
+            .arg(path(model))
+            .args(["--shape", "x=32x8192", "--outputs"])
+            .arg(path("out"))
+            .args(args));
+        fs::read(path("out/output_0.pb")).unwrap()
+    };
+    let want = run("whole.of", &[]);
+    assert!(want.len() > 32768 && run("ranks.plan", &[]) == want);
+    for transport in ["shared-memory", "tcp"] {
+        let ranks = ["--ranks", "16", "--transport", transport, "--iterations", "3", "--peer-timeout", "30s"];
+        assert!(run("ranks.plan", &ranks) == want, "{transport}");
+    }
+}
+
 #[test]
 fn variables_of_processes_are_those_of_threads() {
     let source = |layout: &str| {

@@ -406,7 +406,10 @@ mod tests {
 
     fn of(from: &[AxisLayout], to: &[AxisLayout]) -> Result<Vec<Step>, String> {
         let axes = (0..from.len() as u32).collect();
-        steps(&Transfer { id: 1, axes, dims: vec![12, 8], from: from.to_vec(), to: to.to_vec() }, &[2, 4])
+        steps(
+            &Transfer { id: 1, axes, dims: vec![12, 8], from: from.to_vec(), to: to.to_vec(), ..Transfer::default() },
+            &[2, 4],
+        )
     }
 
     #[test]
