@@ -374,6 +374,40 @@ fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
 }
 
 #[test]
+fn each_rank_has_a_log_file() {
+    let dir = compiled("cpu[2]");
+    let logs = dir.path().join("all/logs");
+    let log = |rank: u32| fs::read_to_string(logs.join(format!("rank{rank}.log"))).unwrap();
+    let want = text(&run(&dir).output().unwrap()).0;
+    let logged = |args: &[&str]| {
+        let out = run(&dir).args(["--peer-timeout", "30s", "--rank-logs"]).arg(&logs).args(args).output().unwrap();
+        (out.status.success(), text(&out))
+    };
+    let (succeeded, (results, console)) = logged(&["--ranks", "2", "-vv"]);
+    assert!(succeeded && results == want, "{results} {console}");
+    for rank in [0, 1] {
+        assert!(log(rank).contains(&format!("joined rank={rank} ranks=2")), "{}", log(rank));
+    }
+    assert!(console.contains("[rank 0]") && console.contains("joined rank=0"), "{console}");
+    assert!(!console.contains("[rank 1]") && !console.contains("joined rank=1"), "{console}");
+    // Errors are there as well, those of the last run alone, and the launcher says where.
+    let (succeeded, (_, console)) = logged(&["--ranks", "3"]);
+    assert!(!succeeded && console.contains(&logs.join("rank*.log").display().to_string()), "{console}");
+    for rank in [0, 1, 2] {
+        assert!(log(rank).contains("the plan's mesh has 2 ranks") && !log(rank).contains("joined"), "{}", log(rank));
+    }
+    assert!(!console.contains("[rank 2]"), "{console}");
+    let (succeeded, (_, console)) = logged(&[]);
+    assert!(!succeeded && console.contains("--rank-logs is for ranks that are processes"), "{console}");
+    let of_launcher =
+        of_opt().env("RANK", "0").env("WORLD_SIZE", "2").args(["run", "ranks.plan", "--rank-logs", "logs"]).output();
+    let console = text(&of_launcher.unwrap()).1;
+    assert!(console.contains("torchrun starts these") && console.contains("--log-dir"), "{console}");
+    let is_file = run(&dir).args(["--ranks", "2", "--rank-logs"]).arg(dir.path().join("ranks.plan")).output().unwrap();
+    assert!(text(&is_file).1.contains("ranks.plan' cannot be created"), "{is_file:?}");
+}
+
+#[test]
 fn a_killed_rank_ends_the_others() {
     let (errors, took) = failing("-KILL", "30s");
     assert!(errors.contains("[rank 0] error") && errors.contains("rank 1 (process "), "{errors}");

@@ -14,6 +14,7 @@ use of_driver::error;
 use of_driver::training::RankPlans;
 use of_transport::{Attempts, JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
 
+use super::logs::{RankLog, RankLogs};
 use super::restart::{self, Restarts};
 use super::{Hosts, Job, RankOptions, Role, join_error, mpi, recording};
 use crate::progress;
@@ -64,7 +65,7 @@ pub(super) struct Rank {
 }
 
 /// Starts the ranks of this machine and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed
-/// with their numbers.
+/// with their numbers. With `--rank-logs` it goes to a file of each rank, and that of rank 0 is printed as well.
 ///
 /// Ranks that a signal ended are started again, `restarts` of them at most.
 ///
@@ -92,6 +93,7 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
     let plans = PlanFolder::new(&address, &token).map_err(|e| failed("there is no folder for plans", &e))?;
     let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
     let begun = restart::now();
+    let logs = options.rank_logs.as_deref().map(|folder| RankLogs::create(folder, job.own.clone())).transpose()?;
     let mut readers = Vec::new();
     let mut start = |rank: u32| -> std::io::Result<Child> {
         let mut command = Command::new(&program);
@@ -109,10 +111,11 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
         }
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+        let log = logs.as_ref().map_or(Ok(None), |logs| logs.of_rank(rank))?;
         let mut child = command.spawn()?;
         PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child.id());
         let stderr = child.stderr.take();
-        readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr)))));
+        readers.extend(stderr.map(|stderr| std::thread::spawn(move || forward(rank, BufReader::new(stderr), log))));
         Ok(child)
     };
     let mut started = Ranks(Vec::with_capacity(job.own.len()));
@@ -128,7 +131,10 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
     }
     match started.failure() {
         Some(what) => {
-            let failure = error(Code::RUN, what);
+            let mut failure = error(Code::RUN, what);
+            if let Some(folder) = &options.rank_logs {
+                failure = failure.note(format!("what each rank wrote: {}", folder.join("rank*.log").display()));
+            }
             let recordings = recording::folder(options, &address.to_string(), &token).filter(|dir| dir.exists());
             Err(match recordings {
                 Some(dir) => failure.hint(format!("what each rank did last: of-opt why-stuck {}", dir.display())),
@@ -211,14 +217,19 @@ fn serve(
     Ok(address)
 }
 
-/// Prints what a rank writes, line by line.
-fn forward(rank: u32, from: impl BufRead) {
+/// Prints what a rank writes, line by line, or writes it to its log file.
+fn forward(rank: u32, from: impl BufRead, mut log: Option<RankLog>) {
     for line in from.split(b'\n') {
         let Ok(line) = line else { return };
-        let line = format!("[rank {rank}] {}\n", escaped_lines(&String::from_utf8_lossy(&line)));
+        let line = format!("{}\n", escaped_lines(&String::from_utf8_lossy(&line)));
+        let (is_printed, failed) = log.as_mut().map_or((true, None), |log| log.write(&line));
+        let failed =
+            failed.map(|e| format!("[rank {rank}] the log file cannot be written, so all lines are here: {e}\n"));
+        let printed =
+            failed.unwrap_or_default() + &if is_printed { format!("[rank {rank}] {line}") } else { String::new() };
         progress::suspend(|| {
             // Where stderr is closed, there is no one to tell.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), printed.as_bytes());
         });
     }
 }

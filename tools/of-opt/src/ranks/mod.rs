@@ -2,6 +2,7 @@
 
 mod hosts;
 mod launch;
+mod logs;
 mod mpi;
 mod reason;
 mod recording;
@@ -68,6 +69,10 @@ pub struct RankOptions {
     /// for temporary files, which is removed when the job ends in order]
     #[arg(long, value_name = "DIR", help_heading = "Ranks")]
     pub flight_recorder: Option<PathBuf>,
+    /// Write what each rank of this machine logs to a file of its own in this folder, rank0.log and so on; rank 0 is also logged here. Other launchers have
+    /// flags of their own: torchrun --log-dir, mpirun --output-filename, srun --error
+    #[arg(long, value_name = "DIR", help_heading = "Ranks")]
+    pub rank_logs: Option<PathBuf>,
     /// How ranks exchange data
     #[arg(long, value_name = "TRANSPORT", help_heading = "Ranks", value_enum, default_value_t)]
     pub transport: TransportChoice,
@@ -135,6 +140,9 @@ pub struct Job {
 pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
     let variable = |name: &str| std::env::var(name).ok();
     let placement = Placement::of_environment(&variable).map_err(exit::usage)?;
+    if options.rank_logs.is_some() {
+        logs::check(options, placement.as_ref())?;
+    }
     let Some(mut placement) = placement else {
         let local = |ranks: u32| Job { ranks, own: 0..ranks, rendezvous: None, devices: Vec::new(), supervises: false };
         let Some(file) = &options.hosts else {
