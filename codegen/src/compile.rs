@@ -252,7 +252,11 @@ fn programs(
             .collect::<Result<_, _>>()?;
         let inner = i >= funcs.len();
         let variables = if inner { &VariableLayout::default() } else { &layouts[if shared_variables { 0 } else { i }] };
-        programs.push(program(&name, inner, l, &codes, variables, &mut summary));
+        let mut program = program(&name, inner, l, &codes, variables, &mut summary);
+        if let Some((_, func)) = funcs.get(i) {
+            program.rewrites = func.graph.rewrites().iter().map(rewrite).collect();
+        }
+        programs.push(program);
     }
     summary.kernels = builder.plan().code.len();
     if summary.kernels == 0 {
@@ -263,6 +267,17 @@ fn programs(
         options.cache.trim_if_due();
     }
     Ok((builder, programs, summary))
+}
+
+/// A recorded rewrite, as the plan has it.
+fn rewrite(of: &of_ir::Rewrite) -> of_plan::Rewrite {
+    of_plan::Rewrite {
+        pass: of.pass.to_string(),
+        rule: of.rule.as_deref().unwrap_or_default().to_owned(),
+        before: of.before.to_owned(),
+        location: of.location.to_string(),
+        after: of.after.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// Lists the programs of the functions, then those of the regions that they run: a program precedes those that it runs.

@@ -20,7 +20,7 @@ use crate::generate::Generator;
 use crate::name_patterns::matches;
 use crate::observer::{Observer, checkpoint, report};
 use crate::options::{CompileOptions, MeshOptions, Search};
-use crate::prepare::{main_func, module_of};
+use crate::prepare::{main_func, module_of, module_to_compile};
 
 /// Alternatives that `optimize` keeps for each value.
 const ALTERNATIVES: usize = 3;
@@ -178,7 +178,7 @@ fn shard(
     observer: &dyn Observer,
 ) -> Result<Module, Diagnostics> {
     let func = main_func(module)?;
-    let mut sharded = module_of(func.clone(), module);
+    let mut sharded = module_to_compile(func.clone(), module, options);
     fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?;
     if let Some(func) = sharded.main_mut() {
         constrain_constants(func)?;

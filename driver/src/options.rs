@@ -49,6 +49,8 @@ pub struct CompileOptions {
     pub limits: Limits,
     /// Where compiled kernels and tuned schedules are kept.
     pub cache: Cache,
+    /// Whether the plan says which pass replaced which op by what.
+    pub record_rewrites: bool,
     /// Folder for reproducers: the IR before a pass that fails. `None` writes none.
     pub reproducers: Option<PathBuf>,
     /// Command-line flags that the plan records as its provenance.
@@ -74,6 +76,7 @@ impl Default for CompileOptions {
             memory: None,
             limits: Limits::default(),
             cache: Cache::user(),
+            record_rewrites: false,
             reproducers: Some(std::env::temp_dir()),
             recorded_flags: Vec::new(),
         }

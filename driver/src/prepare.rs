@@ -46,6 +46,15 @@ pub(crate) fn module_of(func: Func, module: &Module) -> Module {
     single
 }
 
+/// As [`module_of`], for a compilation: the graph records rewrites if the options say so.
+pub(crate) fn module_to_compile(func: Func, module: &Module, options: &CompileOptions) -> Module {
+    let mut single = module_of(func, module);
+    if options.record_rewrites {
+        single.funcs.values_mut().for_each(|func| func.graph.record_rewrites());
+    }
+    single
+}
+
 /// One function for each set of shape bindings, after all passes and with its ops placed on backends, under the name of
 /// its program.
 ///
@@ -83,7 +92,7 @@ pub fn run_passes(
     let mut prepared = Vec::with_capacity(variants.len());
     for bindings in variants {
         let activity = observer.begin("running passes");
-        let mut single = module_of(func.clone(), module);
+        let mut single = module_to_compile(func.clone(), module, options);
         let mut manager = Manager::default();
         manager.add::<of_passes::Specialize>(bindings.clone()).append(text)?;
         manager.settings.reproducers.clone_from(&options.reproducers);

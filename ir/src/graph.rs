@@ -7,6 +7,7 @@ use indexmap::IndexSet;
 use of_diag::Location;
 use smallvec::SmallVec;
 
+use crate::rewrites::Trail;
 use crate::uses::Uses;
 use crate::{Attrs, Dim, OpDef, OpView, Tensor, Type};
 
@@ -125,6 +126,7 @@ pub struct Graph {
     pub(crate) regions: Vec<RegionData>,
     pub(crate) fresh: u32,
     pub(crate) version: Version,
+    pub(crate) trail: Option<Box<Trail>>,
 }
 
 impl Default for Graph {
@@ -135,6 +137,7 @@ impl Default for Graph {
             regions: vec![RegionData::default()],
             fresh: 0,
             version: Version::next(),
+            trail: None,
         }
     }
 }

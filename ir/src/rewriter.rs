@@ -39,6 +39,8 @@ pub struct Rewriter<'g> {
     pass: Arc<str>,
     point: InsertionPoint,
     loc: Location,
+    /// The rule on whose behalf it edits.
+    rule: Option<Arc<str>>,
     changed: bool,
 }
 
@@ -46,7 +48,8 @@ impl<'g> Rewriter<'g> {
     /// Edits on behalf of `pass` (the name that derived locations carry), at the end of the outermost region.
     pub fn new(graph: &'g mut Graph, pass: &str) -> Self {
         let point = InsertionPoint::EndOf(graph.entry());
-        Rewriter { graph, pass: pass.into(), point, loc: Location::Unknown, changed: false }
+        graph.begin_rewrites();
+        Rewriter { graph, pass: pass.into(), point, loc: Location::Unknown, rule: None, changed: false }
     }
 
     /// The current graph.
@@ -57,6 +60,13 @@ impl<'g> Rewriter<'g> {
     /// Whether anything was changed through this rewriter.
     pub fn changed(&self) -> bool {
         self.changed
+    }
+
+    /// Edits on behalf of this rule of the pass from now on: recorded rewrites name it ([`Graph::record_rewrites`]).
+    pub fn set_rule(&mut self, rule: &str) {
+        if self.graph.records_rewrites() && self.rule.as_deref() != Some(rule) {
+            self.rule = Some(rule.into());
+        }
     }
 
     /// Symbols that inference invents for unknown dimensions are numbered from above `n`: what is imported has symbols
@@ -222,6 +232,7 @@ impl<'g> Rewriter<'g> {
             next: None,
         }));
         self.link(id, self.point);
+        self.graph.record_created(id);
         id
     }
 
@@ -254,6 +265,15 @@ impl<'g> Rewriter<'g> {
 
     /// Every reader of `old` reads `new` from now on.
     pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
+        if let ValueDef::Result(op, _) = self.graph.values[old.index()].def
+            && old != new
+        {
+            self.graph.record_rewrite(&self.pass, self.rule.as_ref(), op, &[new]);
+        }
+        self.redirect_uses(old, new);
+    }
+
+    fn redirect_uses(&mut self, old: ValueId, new: ValueId) {
         if old == new {
             return;
         }
@@ -281,10 +301,11 @@ impl<'g> Rewriter<'g> {
             "replacement of {} has another number of results",
             self.graph.op(op).name()
         );
+        self.graph.record_rewrite(&self.pass, self.rule.as_ref(), op, values);
         for (old, new) in results.iter().zip(values) {
-            self.replace_uses(*old, *new);
+            self.redirect_uses(*old, *new);
         }
-        self.erase(op);
+        self.remove(op);
     }
 
     /// Creates `new` before `op` with a derived location, replaces `op` by it and returns the new op.
@@ -304,10 +325,15 @@ impl<'g> Rewriter<'g> {
     /// # Panics
     /// When a result is still read: a bug of the pass.
     pub fn erase(&mut self, op: OpId) {
+        self.graph.record_rewrite(&self.pass, self.rule.as_ref(), op, &[]);
+        self.remove(op);
+    }
+
+    fn remove(&mut self, op: OpId) {
         self.touch();
         for r in self.graph.op(op).regions.clone() {
             let inner: Vec<OpId> = self.graph.region_ops(r).collect();
-            inner.into_iter().rev().for_each(|o| self.erase(o));
+            inner.into_iter().rev().for_each(|o| self.remove(o));
         }
         let data = self.graph.op(op);
         assert!(data.results.iter().all(|v| self.graph.uses(*v).is_empty()), "{} is erased while in use", data.name());

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     Arg, ArgSource, AxisLayout, Chunk, Exec, Initial, KernelCode, LayoutKind, MeshPort, MeshProgram, Plan, PlanFile,
-    Port, Program, Register, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Variable, Weight,
+    Port, Program, Register, Rewrite, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Variable, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -125,8 +125,23 @@ pub struct ProgramText {
     pub phases: Vec<PhaseText>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<ScheduleLoopText>,
+    /// How a run ends.
+    pub exit_condition: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rewrites: Vec<RewriteText>,
     pub tasks: Vec<TaskText>,
     pub registers: Vec<RegisterText>,
+}
+
+/// An op that a pass replaced or removed.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
+pub struct RewriteText {
+    pub pass: String,
+    pub rule: Option<String>,
+    pub before: String,
+    pub location: String,
+    pub after: Vec<String>,
 }
 
 /// A phase: tasks that run several times in a run.
@@ -317,8 +332,20 @@ fn program_text(program: &Program, plan: &Plan) -> ProgramText {
             .iter()
             .map(|t| ScheduleLoopText { phases: t.phases.clone(), times: t.times })
             .collect(),
+        exit_condition: program.exit_condition().to_string(),
+        rewrites: program.rewrites.iter().map(rewrite_text).collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code, &program.symbols)).collect(),
         registers: program.registers.iter().map(|register| register_text(register, program, graph.as_ref())).collect(),
+    }
+}
+
+fn rewrite_text(rewrite: &Rewrite) -> RewriteText {
+    RewriteText {
+        pass: rewrite.pass.clone(),
+        rule: Some(rewrite.rule.clone()).filter(|rule| !rule.is_empty()),
+        before: rewrite.before.clone(),
+        location: rewrite.location.clone(),
+        after: rewrite.after.clone(),
     }
 }
 

@@ -34,6 +34,7 @@ mod declared_call;
 mod describe;
 mod dtype;
 mod error;
+mod exit_condition;
 mod extent;
 mod file;
 mod find;
@@ -62,8 +63,8 @@ mod variable;
 mod verify;
 mod write;
 
-pub use builder::PlanBuilder;
 pub use all_reduce::AllReduce;
+pub use builder::PlanBuilder;
 pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
 pub use control_edges::{chain_around_transfers, chain_threads, order_reuse};
 pub use declared_call::{DeclaredArg, DeclaredCall};
@@ -71,6 +72,7 @@ pub use declared_call::{DeclaredArg, DeclaredCall};
 pub use describe::{Description, describe, json, layout_text, text, transfer_text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
+pub use exit_condition::ExitCondition;
 pub use extent::{Call, Extent, ExtentFn, Factor, Solution, Term};
 pub use file::PlanFile;
 pub use find::{FindError, InputDims};
@@ -85,7 +87,7 @@ pub use rank_part::weights_of;
 pub use rates::Rates;
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
-    Program, Register, Storage, ThreadDesc, Weight,
+    Program, Register, Rewrite, Storage, ThreadDesc, Weight,
 };
 pub use task::{
     Arg, ArgSource, BackendExec, BackendTransfer, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec,

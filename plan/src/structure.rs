@@ -182,6 +182,29 @@ pub struct Program {
     /// The order in which its thread runs the phases.
     #[prost(message, repeated, tag = "15")]
     pub schedule: Vec<ScheduleLoop>,
+    /// What passes replaced by what, in order, where the compilation recorded it. It does not change what the program does.
+    #[prost(message, repeated, tag = "16")]
+    pub rewrites: Vec<Rewrite>,
+}
+
+/// An op that a pass replaced or removed.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Rewrite {
+    /// The pass.
+    #[prost(string, tag = "1")]
+    pub pass: String,
+    /// Its rule or pattern; empty where the pass has only one.
+    #[prost(string, tag = "2")]
+    pub rule: String,
+    /// The op before.
+    #[prost(string, tag = "3")]
+    pub before: String,
+    /// Where that op came from.
+    #[prost(string, tag = "4")]
+    pub location: String,
+    /// The ops in its place; none where it was removed.
+    #[prost(string, repeated, tag = "5")]
+    pub after: Vec<String>,
 }
 
 /// An input or output of a program.
@@ -401,5 +424,31 @@ impl Chunk {
     /// Whether it is the chunk of the variables.
     pub fn is_of_variables(&self) -> bool {
         self.memory == MemoryKind::Variables as i32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    /// A program as readers of before there were rewrites know it.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Earlier {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(bool, tag = "12")]
+        inner: bool,
+    }
+
+    #[test]
+    fn rewrites_change_nothing_for_other_readers() {
+        let rewrite = Rewrite { pass: "cse".into(), before: "of.add".into(), ..Rewrite::default() };
+        let program = Program { name: "main".into(), inner: true, rewrites: vec![rewrite], ..Program::default() };
+        let earlier = Earlier::decode(&*program.encode_to_vec()).unwrap();
+        assert_eq!(earlier, Earlier { name: "main".into(), inner: true });
+        let read = Program::decode(&*earlier.encode_to_vec()).unwrap();
+        assert_eq!(read, Program { rewrites: Vec::new(), ..program });
     }
 }

@@ -34,6 +34,7 @@ pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, 
         attrs: func.attrs.clone(),
         loc: func.loc.clone(),
     };
+    out.graph.continue_rewrites(&func.graph);
     let entry = out.graph.entry();
     let time = TimeShape::of(&func.graph, func.graph.entry())?;
     let coords = meshes.coords(rank);
@@ -152,9 +153,9 @@ struct RankBuilder<'a> {
     coords: Vec<usize>,
     /// When the ops run, where there are microbatches.
     time: Option<TimeShape>,
-    values: IdMap<ValueId, ValueId>,
     /// Numbers of each transfer.
     numbers: i64,
+    values: IdMap<ValueId, ValueId>,
 }
 
 impl RankBuilder<'_> {

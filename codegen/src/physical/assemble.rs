@@ -143,6 +143,7 @@ impl StepGraph {
             pipelined: false,
             phases: Vec::new(),
             schedule: Vec::new(),
+            rewrites: Vec::new(),
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
             inner: inner || self.steps.iter().any(|s| matches!(s.kind, StepKind::Boxing { .. })),
         };

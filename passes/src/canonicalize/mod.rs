@@ -112,6 +112,7 @@ fn apply(func: &mut Func, rules: &[LocalRule], options: &CanonicalizeOptions) ->
                 if !rule.exactness.keeps_roundings() && rw.graph().op(op).results.iter().any(keeps) {
                     continue;
                 }
+                rw.set_rule(rule.name);
                 let did = (rule.rewrite)(&mut rw, op)?;
                 if did {
                     tracing::trace!(rule = rule.name, "applied");

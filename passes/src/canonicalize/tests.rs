@@ -152,3 +152,39 @@ func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
     assert_eq!(count(&CanonicalizeOptions::default()), 1);
     assert_eq!(count(&CanonicalizeOptions { round_inexact: true }), 0);
 }
+
+#[test]
+fn rewrites_are_recorded_on_request() {
+    let text = "func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>) {
+  %zero = of.constant {value = dense<0.0> : tensor<f32>}
+  %unread = of.neg %x
+  %a = of.transpose %x {perm = [1, 0]}
+  %b = of.transpose %a {perm = [1, 0]}
+  %two = of.constant {value = dense<2.0> : tensor<f32>}
+  %c = of.pow %b, %two
+  of.return %c
+}";
+    let mut module = parse_module(text, "a.of", &of_ops::registry(), None).unwrap();
+    let func = module.main_mut().unwrap();
+    let options = CanonicalizeOptions { round_inexact: true };
+    super::canonicalize(&mut func.clone(), &options).unwrap();
+    assert!(func.graph.rewrites().is_empty());
+    func.graph.record_rewrites();
+    super::canonicalize(func, &options).unwrap();
+    let all: Vec<String> = func
+        .graph
+        .rewrites()
+        .iter()
+        .map(|r| format!("{} {} {} {:?}", r.pass, r.rule.as_deref().unwrap_or("-"), r.before, r.after))
+        .collect();
+    let at = |what: &str| all.iter().position(|r| r == what).unwrap_or_else(|| panic!("{what}: {all:#?}"));
+    let pow = at("canonicalize pow-square of.pow [\"of.mul\"]");
+    assert!(all.iter().any(|r| r.starts_with("canonicalize transpose-transpose of.transpose")), "{all:#?}");
+    assert!(pow < at("dce - of.neg []"), "{all:#?}");
+    let location = &func.graph.rewrites()[pow].location;
+    assert!(location.to_string().contains("a.of:7"), "{location}");
+    // A graph that is made of another one goes on with its trail.
+    let mut next = of_ir::Graph::new();
+    next.continue_rewrites(&func.graph);
+    assert!(next.records_rewrites() && next.rewrites() == func.graph.rewrites());
+}

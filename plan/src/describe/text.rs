@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Description, MeshText, PortText, ProgramText, RegisterText, ScheduleLoopText, TaskText, VariableText};
+use super::{
+    Description, MeshText, PortText, ProgramText, RegisterText, RewriteText, ScheduleLoopText, TaskText, VariableText,
+};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,6 +104,12 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
             if t.times == 1 { phases.join(" ") } else { format!("({}) {} times", phases.join(" "), t.times) }
         };
         writeln!(f, "  schedule phases {}", program.schedule.iter().map(one).collect::<Vec<_>>().join(", "))?;
+    }
+    writeln!(f, "  exit {}", program.exit_condition)?;
+    for RewriteText { pass, rule, before, location, after } in &program.rewrites {
+        let rule = rule.as_ref().map(|rule| format!("/{rule}")).unwrap_or_default();
+        let after = if after.is_empty() { "removed".into() } else { after.join(", ") };
+        writeln!(f, "  rewrite {pass}{rule}: {before} ({location}) -> {after}")?;
     }
     program.tasks.iter().enumerate().try_for_each(|(position, task)| write_task(f, position, task))?;
     program.registers.iter().try_for_each(|register| write_register(f, register))

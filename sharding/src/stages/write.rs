@@ -194,6 +194,7 @@ impl<'a> Writer<'a> {
             attrs: self.func.attrs.clone(),
             loc: self.func.loc.clone(),
         };
+        out.graph.continue_rewrites(&self.func.graph);
         let entry = out.graph.entry();
         let mut rw = Rewriter::new(&mut out.graph, "microbatches");
         rw.number_symbols_above(self.g);

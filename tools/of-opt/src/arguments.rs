@@ -57,6 +57,9 @@ pub struct Codegen {
     /// Disable Winograd convolutions, whose rounding errors are up to three times as large
     #[arg(long)]
     pub no_winograd: bool,
+    /// Record in the plan which pass and rule replaced which op by what; 'of-opt inspect' prints it
+    #[arg(long)]
+    pub record_rewrites: bool,
     /// Compute products and convolutions in this precision, and report how outputs change on the --calibration data
     #[arg(long, value_enum, value_name = "PRECISION")]
     pub precision: Option<PrecisionArg>,
@@ -128,6 +131,7 @@ impl Codegen {
             target: Target { isa: self.isa.clone(), ..target },
             pipeline: self.passes.clone(),
             winograd: !self.no_winograd,
+            record_rewrites: self.record_rewrites,
             cpu_code: self.cpu_code.map_or(CpuCode::default(), CpuCodeArg::code),
             keep_subnormals: self.subnormals == SubnormalsArg::Keep,
             precision: self.precision(),
@@ -187,6 +191,7 @@ impl Codegen {
             ("--target", self.target.is_some()),
             ("--isa", self.isa.is_some()),
             ("--no-winograd", self.no_winograd),
+            ("--record-rewrites", self.record_rewrites),
             ("--cpu-code", self.cpu_code.is_some()),
             ("--subnormals", self.subnormals == SubnormalsArg::Keep),
             ("--backend", !self.backend.is_empty()),

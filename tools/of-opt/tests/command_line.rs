@@ -454,3 +454,31 @@ fn mlir_runs_or_names_the_missing_feature() {
         assert!(said.contains("--features mlir"), "{said}");
     }
 }
+
+#[test]
+fn a_plan_says_how_runs_end_and_what_was_rewritten() {
+    let dir = dir();
+    let inspect = |plan: &Path, more: &[&str]| ok(of_opt(&dir).arg("inspect").arg(plan).args(more));
+    let plain = inspect(&compile(&dir, "plain.plan", &[]), &[]);
+    let exit = |text: &str| text.lines().find(|line| line.starts_with("  exit ")).map(str::to_owned);
+    let ends = exit(&plain).unwrap();
+    assert!(ends.starts_with("  exit a run ends after ") && ends.ends_with(" acts, with 1 output"), "{ends}");
+    assert!(!plain.contains("  rewrite "), "{plain}");
+    let recorded = compile(&dir, "recorded.plan", &["--record-rewrites"]);
+    let text = inspect(&recorded, &[]);
+    assert_eq!(exit(&text), Some(ends));
+    assert!(text.contains("flags        --shape=N=8 --record-rewrites"), "{text}");
+    let rewrites: Vec<&str> = text.lines().filter(|line| line.starts_with("  rewrite ")).collect();
+    assert!(rewrites.iter().any(|line| line.starts_with("  rewrite expand-composites: of.gemm (")), "{rewrites:#?}");
+    let json: serde_json::Value = serde_json::from_str(&inspect(&recorded, &["--json"])).unwrap();
+    assert_eq!(json["programs"][0]["rewrites"].as_array().map(Vec::len), Some(rewrites.len()));
+    assert!(json["programs"][0]["exit_condition"].as_str().is_some_and(|text| text.starts_with("a run ends")));
+    // The trail changes nothing in what the plan does.
+    let run = |plan: &str| ok(of_opt(&dir).args(["run", plan, "--inputs", &image()]));
+    assert_eq!(run("plain.plan"), run("recorded.plan"));
+    // On a mesh each rank's program has the trail of the whole function before its own.
+    let mesh = inspect(&compile(&dir, "mesh.plan", &["--record-rewrites", "--mesh", "cpu[2]"]), &[]);
+    for rewrite in ["expand-composites: of.gemm (", "channels-last: of.conv ("] {
+        assert!(mesh.contains(&format!("  rewrite {rewrite}")), "{mesh}");
+    }
+}

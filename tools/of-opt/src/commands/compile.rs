@@ -150,6 +150,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.cpu_code.and_then(|c| c.to_possible_value()).map(|c| format!("--cpu-code={}", c.get_name())));
     out.extend((g.subnormals == SubnormalsArg::Keep).then(|| "--subnormals=keep".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
+    out.extend(g.record_rewrites.then(|| "--record-rewrites".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
     out.extend(g.pin.iter().map(|p| format!("--pin={p}")));
     out.extend(g.min_subgraph_size.map(|n| format!("--min-subgraph-size={n}")));
