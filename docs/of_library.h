@@ -82,6 +82,10 @@ typedef struct {
     /* Statements in CUDA C++ for operands and results of fixed extents. Operands and results are pointers under their names (a
      * variadic operand x: x0, x1, ...). codegen/src/print/cuda/prelude.cuh defines types and functions. May be null: no GPU kernel. */
     int32_t (*cuda)(const OfCall *call, OfLaunch *launch, OfSink out);
+    /* The name of the op of this library that computes the gradients. Its operands are the operands, the results, and the gradients
+     * of the results; its results have the names of the operands whose gradients they are; it gets the attributes that it declares.
+     * May be null: not differentiable. Libraries that were built without this field still load. */
+    const char *gradient;
 } OfOp;
 
 /* OF_OPS_VERSION, sizeof(OfOp). */

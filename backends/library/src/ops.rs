@@ -1,8 +1,13 @@
 //! Ops of shared libraries, registered as ops of this program.
 
 use of_codegen::physical::{dtype_of, element_type};
-use of_ir::{Arity, Attr, Attrs, Dim, OpDef, OpError, OpView, SbpSignature, Signature, Slot, Tensor, TensorType, Type};
-use of_ops::{CudaKernel, Evaluated, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{
+    Arity, Attr, Attrs, Dim, OpDef, OpError, OpView, SbpSignature, Signature, Slot, Tensor, TensorType, Type, ValueId,
+};
+use of_ops::movement::zeros_like;
+use of_ops::structural::NoneValue;
+use of_ops::{CudaKernel, Evaluated, GradCx, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
 use of_plan::ElementType;
 use of_runtime::Tensor as RuntimeTensor;
 
@@ -15,6 +20,8 @@ pub struct UserOp {
     doc: &'static str,
     onnx: &'static [&'static str],
     signature: Signature,
+    /// The op of the library that computes the gradients.
+    gradient: Option<&'static str>,
     calls: LoadedOp,
 }
 
@@ -53,6 +60,7 @@ impl UserOp {
                 attrs: d.attrs.leak(),
                 regions: 0,
             },
+            gradient: d.gradient,
             calls: d.calls,
         })))
     }
@@ -201,7 +209,7 @@ impl OpDecl for UserOp {
         // It was made to live as long as the process: the list knows it by that.
         let op = of_ops::op_registry::get(self.name).ok_or_else(|| OpError::attr("the op's library was not added"))?;
         let declared = self.signature.attrs.iter().filter_map(|s| Some((s.name.into(), attrs.get(s.name)?.clone())));
-        Ok(Box::new(Instance { op, calls: self.calls, attrs: declared.collect() }))
+        Ok(Box::new(Instance { op, calls: self.calls, gradient: self.gradient, attrs: declared.collect() }))
     }
 
     fn kind(&self) -> Kind {
@@ -229,10 +237,36 @@ impl OpDecl for UserOp {
 struct Instance {
     op: &'static dyn OpDecl,
     calls: LoadedOp,
+    gradient: Option<&'static str>,
     attrs: Attrs,
 }
 
 impl Instance {
+    /// The gradients of operands, by the op that computes them. Its results have the names of operands; others have no gradient.
+    fn gradients(&self, name: &str, cx: &mut GradCx<'_, '_>) -> Result<Vec<Option<ValueId>>, Diagnostic> {
+        let unknown = || Diagnostic::error(Code::NAME, Location::Unknown, format!("there is no op '{name}'"));
+        let def = of_ops::op_registry::get(name).ok_or_else(unknown)?.as_def();
+        let slots = self.op.signature().operands;
+        let mut operands = cx.operands.to_vec();
+        while operands.len() < slots.len() {
+            operands.push(cx.rw.create_one(NoneValue {}, &[])?);
+        }
+        operands.extend(cx.results);
+        for (result, gradient) in cx.results.iter().zip(cx.grads) {
+            operands.push(match gradient {
+                Some(gradient) => *gradient,
+                None => zeros_like(cx.rw, *result)?,
+            });
+        }
+        let asked = def.signature();
+        let attrs: Attrs =
+            asked.attrs.iter().filter_map(|s| Some((s.name.into(), self.attrs.get(s.name)?.clone()))).collect();
+        let made = cx.rw.create((def, attrs), &operands)?;
+        let results = cx.rw.graph().op(made).results.to_vec();
+        let of_operand = |slot: &Slot| asked.results.iter().position(|r| r.name == slot.name).map(|i| results[i]);
+        Ok(slots.iter().take(cx.operands.len()).map(of_operand).collect())
+    }
+
     fn values(&self) -> Vec<Option<&Attr>> {
         self.op.signature().attrs.iter().map(|s| self.attrs.get(s.name)).collect()
     }
@@ -293,6 +327,10 @@ impl Op for Instance {
             );
             Vec::new()
         })
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        self.gradient.map(|name| self.gradients(name, cx))
     }
 
     fn cuda(&self, cx: &OpView<'_>, results: &[Type]) -> Result<CudaKernel, String> {

@@ -101,7 +101,7 @@ fn ints(rw: &mut Rewriter<'_>, values: &[i64]) -> Result<ValueId, Diagnostic> {
 }
 
 /// Zeros of the type and shape of `v`.
-pub(crate) fn zeros_like(rw: &mut Rewriter<'_>, v: ValueId) -> Result<ValueId, Diagnostic> {
+pub fn zeros_like(rw: &mut Rewriter<'_>, v: ValueId) -> Result<ValueId, Diagnostic> {
     let dtype = rw.graph().ty(v).as_tensor().map_or(DType::F32, |t| t.dtype);
     let zero = Constant::number(rw, 0.0, dtype)?;
     let dims = rw.create_one(ShapeOf { start: None, end: None }, &[v])?;

@@ -97,27 +97,15 @@ fn documented_commands_build_and_run_an_external_op() {
 
 /// The library of the op in C.
 fn swish_in_c(dir: &Path) -> PathBuf {
-    let library = dir.join("libswish.so");
-    let cc = Command::new("cc")
-        .args([
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            "-I",
-            "docs",
-            "examples/user-op/swish.c",
-            "-o",
-        ])
-        .arg(&library)
-        .arg("-lm")
-        .current_dir(root())
-        .output()
-        .unwrap();
+    c_library(Path::new("examples/user-op/swish.c"), &dir.join("libswish.so"))
+}
+
+fn c_library(source: &Path, library: &Path) -> PathBuf {
+    let flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", "docs"];
+    let cc = Command::new("cc").args(flags).arg(source).arg("-o").arg(library).arg("-lm").current_dir(root()).output();
+    let cc = cc.unwrap();
     assert!(cc.status.success(), "{}", text(&cc.stderr));
-    library
+    library.to_path_buf()
 }
 
 #[test]
@@ -164,6 +152,78 @@ fn rust_programs_load_ops_from_a_library() {
     let bytes = got[0].as_tensor().and_then(|t| t.bytes()).unwrap();
     let got: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert!(got.len() == 32 && close(&got), "{got:?}");
+}
+
+#[test]
+fn ops_of_a_library_are_differentiated() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = swish_in_c(dir.path());
+    let library = library.to_str().unwrap();
+    // The gradient of the sum, by the op of the library and by that of the list.
+    let model = |op: &str| {
+        let path = dir.path().join(format!("{op}.of"));
+        let text = format!(
+            "func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>) {{\n  %y = {op} %x {{alpha = 1.5}} : (tensor<4x8xf32>) -> \
+             tensor<4x8xf32>\n  %z = of.mul %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  \
+             %s = of.reduce_sum %z {{keepdims = false}} : (tensor<4x8xf32>) -> tensor<f32>\n  %g = of.gradient %s, %x : \
+             (tensor<f32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  of.return %g : (tensor<4x8xf32>) -> ()\n}}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (own, listed) = (model("clib.swish"), model("of.swish"));
+    let random = ["--shape", "x=4x8"];
+    let run = |model: &str, more: &[&str]| said(&[&["run", model][..], &random, more].concat(), dir.path());
+    close(&run(&own, &["--library", library]), &run(&listed, &[]));
+    // A training step updates a parameter in front of the op.
+    let module = dir.path().join("step.of");
+    let step = "func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>) {\n  %w = of.constant {value = dense<[0.5, -0.25, 1.0, 2.0, \
+                -1.0, 0.75, 0.1, -0.3]> : tensor<8xf32>} : () -> tensor<8xf32>\n  %p = of.mul %x, %w : (tensor<4x8xf32>, \
+                tensor<8xf32>) -> tensor<4x8xf32>\n  %y = SWISH %p {alpha = 1.5} : (tensor<4x8xf32>) -> tensor<4x8xf32>\n  \
+                of.return %y : (tensor<4x8xf32>) -> ()\n}\n";
+    let mut trained = Vec::new();
+    for (op, more) in [("of.swish", &[][..]), ("clib.swish", &["--library", library])] {
+        std::fs::write(&module, step.replace("SWISH", op)).unwrap();
+        let out = dir.path().join("trained.of.onnx");
+        let data = dir.path().join("x.npy");
+        let labels = dir.path().join("labels.npy");
+        write_npy(&data, |i| (i % 13) as f32 / 6.0 - 1.0);
+        write_npy(&labels, |i| (i % 5) as f32 / 5.0);
+        let given = [format!("x={}", data.display()), format!("labels={}", labels.display())];
+        let mut args = vec!["train", module.to_str().unwrap(), "--loss", "mse", "--optimizer", "sgd", "--epochs", "4"];
+        args.extend(["--batch", "4", "--learning-rate", "0.5", "--schedule", "constant", "--json", "-o"]);
+        args.extend([out.to_str().unwrap(), "--data", &given[0], "--data", &given[1]]);
+        args.extend(more);
+        trained.push(said(&args, dir.path()));
+    }
+    let losses = |said: &str| -> Vec<f64> {
+        let of_line = |line: &str| line.split("\"loss\":").nth(1)?.split([',', '}']).next()?.trim().parse().ok();
+        said.lines().filter_map(of_line).collect()
+    };
+    let (listed, own) = (losses(&trained[0]), losses(&trained[1]));
+    assert!(own.len() == 4 && own[3] < own[0], "{}", trained[1]);
+    assert!(own.iter().zip(&listed).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs()), "{own:?} {listed:?}");
+    // Not every op has a gradient.
+    let none = std::fs::read_to_string(root().join("examples/user-op/swish.c")).unwrap();
+    let none = none.replace(".gradient = \"clib.swish_gradient\",", "");
+    let source = dir.path().join("none.c");
+    std::fs::write(&source, none).unwrap();
+    let plain = c_library(&source, &dir.path().join("libnone.so"));
+    let refused =
+        of_opt(&["run", &model("clib.swish"), "--shape", "x=4x8", "--library", plain.to_str().unwrap()], dir.path());
+    assert!(text(&refused.stderr).contains("'clib.swish' has no gradient"), "{}", text(&refused.stderr));
+}
+
+/// 32 numbers of 4 rows.
+fn write_npy(path: &Path, value: impl Fn(usize) -> f32) {
+    let mut header = String::from("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 8), }");
+    header.extend(std::iter::repeat_n(' ', 117 - header.len()));
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.bytes());
+    bytes.extend((0..32).flat_map(|i| value(i).to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
 }
 
 #[test]

@@ -95,7 +95,12 @@ pub struct OpEntry {
     compute: ComputeFn,
     sbp: Option<TextFn>,
     cuda: Option<CudaFn>,
+    /// The op that computes the gradients, or null.
+    gradient: *const c_char,
 }
+
+/// Bytes of an entry without the fields that were added last: `gradient`.
+const SMALLEST_ENTRY: usize = std::mem::offset_of!(OpEntry, gradient);
 
 /// What a library exports.
 #[repr(C)]
@@ -126,6 +131,7 @@ pub struct Declared {
     pub operands: Vec<DeclaredSlot>,
     pub results: Vec<DeclaredSlot>,
     pub attrs: Vec<of_ir::AttrSlot>,
+    pub gradient: Option<&'static str>,
     pub calls: LoadedOp,
 }
 
@@ -294,12 +300,48 @@ pub unsafe fn read(table: *const OpTable) -> Result<Vec<Declared>, String> {
     }
     // SAFETY: version and size come first in every version of the table.
     let (version, size) = unsafe { ((*table).version, (*table).size) };
-    if version != VERSION || size as usize != size_of::<OpEntry>() {
+    let size = size as usize;
+    if version != VERSION || size < SMALLEST_ENTRY || !size.is_multiple_of(align_of::<OpEntry>()) {
         return Err(format!("its ops implement version {version} of the interface, this program version {VERSION}"));
     }
     // SAFETY: the caller says that it is what it says.
-    let entries = unsafe { list((*table).ops, (*table).count) };
-    entries.iter().map(declared).collect()
+    let bytes = unsafe { list((*table).ops.cast::<u8>(), (*table).count.saturating_mul(size)) };
+    let ops: Vec<Declared> = bytes.chunks_exact(size).map(|bytes| declared(entry(bytes))).collect::<Result<_, _>>()?;
+    ops.iter().try_for_each(|op| check_gradient(op, &ops))?;
+    Ok(ops)
+}
+
+/// An entry of a table, for the rest of the process. Fields that the library does not know are null.
+fn entry(bytes: &'static [u8]) -> &'static OpEntry {
+    let mut own = std::mem::MaybeUninit::<OpEntry>::zeroed();
+    let len = bytes.len().min(size_of::<OpEntry>());
+    // SAFETY: both are memory of at least `len` bytes, and no field but pointers and numbers that may be null lies behind the bytes.
+    let own = unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast::<u8>(), len);
+        own.assume_init()
+    };
+    Box::leak(Box::new(own))
+}
+
+/// Whether the gradient of an op is one of the library, of operands that fit.
+fn check_gradient(op: &Declared, all: &[Declared]) -> Result<(), String> {
+    let Some(name) = op.gradient else { return Ok(()) };
+    let wrong = |what: String| Err(format!("'{}': its gradient '{name}' {what}", op.name));
+    let Some(gradient) = all.iter().find(|other| other.name == name) else {
+        return wrong("is no op of the library".into());
+    };
+    if op.operands.iter().chain(&gradient.operands).any(|slot| slot.arity == 2) {
+        return wrong("is of an op with any number of operands".into());
+    }
+    let count = op.operands.len() + 2 * op.results.len();
+    if gradient.operands.len() != count {
+        let given = gradient.operands.len();
+        return wrong(format!("has {given} operands, not {count}: operands, results, and gradients of the results"));
+    }
+    match gradient.results.iter().find(|r| op.operands.iter().all(|o| o.name != r.name)) {
+        Some(other) => wrong(format!("has a result '{}', which is no operand", other.name)),
+        None => Ok(()),
+    }
 }
 
 fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
@@ -325,6 +367,10 @@ fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
             operands: slots(list(entry.operands, entry.operand_count))?,
             results: slots(list(entry.results, entry.result_count))?,
             attrs: attrs.collect::<Result<Vec<_>, String>>()?,
+            gradient: match entry.gradient.is_null() {
+                true => None,
+                false => Some(word(entry.gradient, "the gradient of an op")?),
+            },
             calls: LoadedOp(entry),
         })
     }
@@ -332,18 +378,18 @@ fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
 
 // ---- the loaded side ----
 
-/// Exports ops from a `cdylib`: types that [`of_ops::op!`] declares.
+/// Exports ops from a `cdylib`: types that [`of_ops::op!`] declares. `=>` names the op that computes the gradients of another one.
 ///
 /// ```ignore
-/// of_library::export_ops!(Swish, Scale);
+/// of_library::export_ops!(Swish => SwishGradient, SwishGradient, Scale);
 /// ```
 #[macro_export]
 macro_rules! export_ops {
-    ($($op:ty),+ $(,)?) => {
+    ($($op:ty $(=> $gradient:ty)?),+ $(,)?) => {
         /// The ops of this library.
         #[unsafe(no_mangle)]
         pub extern "C" fn of_ops() -> *const $crate::OpTable {
-            $crate::op_table(vec![$($crate::op_entry::<$op>()),+])
+            $crate::op_table(vec![$($crate::op_entry::<$op>()$(.with_gradient::<$gradient>())?),+])
         }
     };
 }
@@ -360,11 +406,21 @@ pub fn op_table(ops: Vec<OpEntry>) -> *const OpTable {
     }))
 }
 
+/// A text of a table.
+fn text_of(s: &str) -> *const c_char {
+    Box::leak(CString::new(s).unwrap_or_default().into_boxed_c_str()).as_ptr()
+}
+
+impl OpEntry {
+    /// The entry with the op that computes the gradients.
+    pub fn with_gradient<G: OpSpec>(self) -> OpEntry {
+        OpEntry { gradient: text_of(G::NAME), ..self }
+    }
+}
+
 /// The entry of an op. An attribute of an unsupported kind has the kind 0, which the loading side rejects.
 pub fn op_entry<T: OpSpec>() -> OpEntry {
-    fn text(s: &str) -> *const c_char {
-        Box::leak(CString::new(s).unwrap_or_default().into_boxed_c_str()).as_ptr()
-    }
+    use text_of as text;
     fn leak<E>(list: Vec<E>) -> (*const E, usize) {
         let list = Box::leak(list.into_boxed_slice());
         (list.as_ptr(), list.len())
@@ -392,6 +448,7 @@ pub fn op_entry<T: OpSpec>() -> OpEntry {
         compute: compute::<T>,
         sbp: Some(sbp::<T>),
         cuda: Some(cuda::<T>),
+        gradient: std::ptr::null(),
     }
 }
 
@@ -576,12 +633,55 @@ unsafe extern "C" fn cuda<T: OpSpec>(call: *const Call, launch: *mut LaunchView,
 
 #[cfg(test)]
 mod tests {
+    use of_ops::elementwise::{Relu, Select, Tanh};
+    use of_ops::movement::Concat;
+
     use super::*;
 
     #[test]
     fn struct_layouts_match_the_header() {
         // docs/of_library.h has the same numbers.
         let sizes = (size_of::<Attribute>(), size_of::<Call>(), size_of::<OpEntry>(), size_of::<OpTable>());
-        assert_eq!(sizes, (40, 48, 104, 24));
+        assert_eq!(sizes, (40, 48, 112, 24));
+    }
+
+    #[test]
+    fn tables_of_older_libraries_are_read() {
+        let new = op_table(vec![op_entry::<Relu>().with_gradient::<Tanh>(), op_entry::<Tanh>()]);
+        // SAFETY: the table was just made.
+        let (ops, count) = unsafe { ((*new).ops, (*new).count) };
+        // SAFETY: entries have no more bytes than these.
+        let bytes = unsafe { list(ops.cast::<u8>(), count * size_of::<OpEntry>()) };
+        // Entries without the last field; words of 8 bytes keep the alignment.
+        let old: Vec<u64> = bytes
+            .chunks_exact(size_of::<OpEntry>())
+            .flat_map(|entry| entry[..SMALLEST_ENTRY].chunks_exact(8))
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        let ops = Box::leak(old.into_boxed_slice()).as_ptr().cast();
+        let table = |size: usize| OpTable { version: VERSION, size: size as u32, ops, count };
+        // SAFETY: the entries are as the table says.
+        let read_old = unsafe { read(&table(SMALLEST_ENTRY)) }.unwrap();
+        let names: Vec<_> = read_old.iter().map(|op| (op.name, op.gradient)).collect();
+        assert_eq!(names, [("of.relu", None), ("of.tanh", None)]);
+        // SAFETY: entries of this size are refused before they are read.
+        let error = unsafe { read(&table(SMALLEST_ENTRY - 8)) }.err().unwrap();
+        assert!(error.contains("implement version 1"), "{error}");
+    }
+
+    #[test]
+    fn gradients_that_do_not_fit_are_refused() {
+        let refused = |entries: Vec<OpEntry>| {
+            // SAFETY: the table was just made.
+            unsafe { read(op_table(entries)) }.err().unwrap()
+        };
+        let alone = refused(vec![op_entry::<Relu>().with_gradient::<Tanh>()]);
+        assert!(alone.contains("'of.relu': its gradient 'of.tanh' is no op of the library"), "{alone}");
+        let few = refused(vec![op_entry::<Relu>().with_gradient::<Tanh>(), op_entry::<Tanh>()]);
+        assert!(few.contains("has 1 operands, not 3"), "{few}");
+        let any = refused(vec![op_entry::<Relu>().with_gradient::<Concat>(), op_entry::<Concat>()]);
+        assert!(any.contains("any number of operands"), "{any}");
+        let other = refused(vec![op_entry::<Relu>().with_gradient::<Select>(), op_entry::<Select>()]);
+        assert!(other.contains("has a result 'c', which is no operand"), "{other}");
     }
 }
