@@ -315,7 +315,7 @@ pub unsafe fn read(table: *const OpTable) -> Result<Vec<Declared>, String> {
 fn entry(bytes: &'static [u8]) -> &'static OpEntry {
     let mut own = std::mem::MaybeUninit::<OpEntry>::zeroed();
     let len = bytes.len().min(size_of::<OpEntry>());
-    // SAFETY: both are memory of at least `len` bytes, and no field but pointers and numbers that may be null lies behind the bytes.
+    // SAFETY: both are memory of at least `len` bytes, and no field but pointers and numbers that may be null is behind the bytes.
     let own = unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast::<u8>(), len);
         own.assume_init()
