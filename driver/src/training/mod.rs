@@ -63,6 +63,7 @@ pub use text::{TextOptions, TextSamples};
 use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
 use crate::error::error;
+use crate::mesh::remove_placements;
 use crate::model::Model;
 use crate::observer::Observer;
 use crate::options::{CompileOptions, Precision, SessionOptions};
@@ -307,9 +308,13 @@ impl Trainer {
                 (origin, plan, sessions)
             }
         };
+        let unplaced = |mut module: Module| {
+            remove_placements(&mut module);
+            module
+        };
         Ok(Trainer {
-            model: model.module,
-            base,
+            model: unplaced(model.module),
+            base: unplaced(base),
             adapters,
             lora: options.lora.clone(),
             pruned,

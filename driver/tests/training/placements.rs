@@ -7,8 +7,11 @@ use of_ops::elementwise::Add;
 use super::ranks::{assert_near, steps};
 use super::*;
 
+/// Placements and layouts of layers.
+type Places<'a> = [Option<(&'a Placement, &'a [Sbp])>; 3];
+
 /// A network of three layers with a sum around the second one, each layer on a placement.
-fn placed(layers: [Option<(&Placement, &[Sbp])>; 3]) -> Module {
+fn placed(layers: Places<'_>) -> Module {
     let mut b = Builder::new("placed");
     let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(FEATURES as i64)]));
     let mut init = nn::Init::new(3);
@@ -48,7 +51,7 @@ fn placed_layers_have_the_losses_of_one_device() {
     let grid = Placement::mesh("g", "cpu", &[2, 2]).unwrap().parts(1, 2).unwrap();
     let (rows, columns): (&[Sbp], &[Sbp]) = (&[Sbp::Split(0)], &[Sbp::Split(1)]);
     let whole = Placement::mesh("w", "cpu", &[4]).unwrap();
-    let cases: [(&str, &str, [Option<(&Placement, &[Sbp])>; 3], i64); 7] = [
+    let cases: [(&str, &str, Places<'_>, i64); 7] = [
         ("two parts", "cpu[4]", [Some((&two[0], AUTO)), Some((&two[0], AUTO)), Some((&two[1], AUTO))], 1),
         ("by columns, then rows", "cpu[4]", [Some((&two[0], columns)), Some((&two[1], rows)), None], 1),
         ("there and back", "cpu[4]", [Some((&two[0], AUTO)), Some((&two[1], columns)), Some((&two[0], rows))], 1),
@@ -72,6 +75,9 @@ fn placed_layers_have_the_losses_of_one_device() {
             let value = |t: &Trainer| t.parameter(name).unwrap().to_f64s().unwrap();
             assert_near(&value(&ranks), &value(&one), 1e-3, &format!("{name} of {what}"));
         }
+        // The trained model has no placements, and can be exported.
+        let trained = ranks.trained_model().unwrap();
+        assert!(trained.meshes.is_empty() && of_onnx::export_bytes(&trained, &Default::default()).is_ok(), "{what}");
         let (got, want) = (ranks.evaluate(&data).unwrap(), one.evaluate(&data).unwrap());
         assert_near(&[got.loss], &[want.loss], 1e-4, &format!("evaluation of {what}"));
     }
