@@ -25,7 +25,7 @@ fn plan(optimizer: &str, parameters: &[(usize, usize)]) -> Arc<PlanFile> {
         let gradient = b.input(&format!("g{name}"), ty.clone());
         let first = Rng::new(*name as u64).tensor(DType::F32, &[*elements], -1.0, 1.0);
         let p = b.variable(&format!("p{name}"), ty.clone(), Some(InitialValue::Tensor(first)));
-        let states = optimizer.states().iter();
+        let states = optimizer.states().into_iter();
         let states: Vec<_> =
             states.map(|state| b.variable(&format!("{state}{name}"), ty.clone(), Some(InitialValue::Zeros))).collect();
         let mut a = Arithmetic::new(&mut b);
