@@ -7,6 +7,7 @@ use std::rc::Rc;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueId};
 use of_ops::OpSpec;
+use of_ops::boxing::ShardingConstraint;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
 use of_ops::training::{CARRIED, Gradient};
 use smallvec::SmallVec;
@@ -98,7 +99,7 @@ pub struct Model<'a> {
 /// Dimensions, size in bytes, and kinds of partial values.
 type Size = (Vec<usize>, u64, Kinds);
 
-/// Constants up to this size are replicated unless annotated.
+/// Constants up to this size are replicated unless annotated or constrained.
 const REPLICATED_CONSTANT_BYTES: f64 = 65536.0;
 
 impl<'a> Model<'a> {
@@ -351,8 +352,11 @@ impl<'a> Model<'a> {
         let g = self.graph();
         let data = g.op(op);
         if data.def.traits().constant {
+            // A constraint asks for a layout, which the constant may have from the start.
+            let constrained = |v: ValueId| g.uses(v).iter().any(|u| g.op(u.op).name() == ShardingConstraint::NAME);
             if let [v] = data.results.as_slice()
                 && (self.annotation(*v).is_some()
+                    || constrained(*v)
                     || cost::size(g, *v, self.mesh.devices()).is_some_and(|(b, _)| b > REPLICATED_CONSTANT_BYTES))
             {
                 self.add_source(NodeKind::Op(op), *v);
