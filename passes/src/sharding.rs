@@ -168,7 +168,6 @@ fn warn_no_backward_ops(func: &Func) -> Option<Diagnostic> {
     Some(Diagnostic::warning(Code::PIPELINE, func.loc.clone(), what).hint(hint))
 }
 
-/// Cuts every function into stages and microbatches. Returns a summary of each.
 /// The parts of a mesh that the module names: annotations place values on them.
 fn placed_parts(module: &Module) -> Result<Option<Parts>, Diagnostic> {
     let wrong = |what: String| Err(Diagnostic::error(Code::SBP, Location::Unknown, what));
@@ -203,6 +202,7 @@ fn placed_parts(module: &Module) -> Result<Option<Parts>, Diagnostic> {
     Ok(Some(parts))
 }
 
+/// Cuts every function into stages and microbatches: into `parts`, where the module names them. Returns a summary of each.
 fn cut(
     module: &mut Module,
     mesh: &MeshSpec,
@@ -258,6 +258,7 @@ fn cut(
     Ok(lines)
 }
 
+/// The name of the module's mesh, which must match the given one.
 fn symbol(module: &mut Module, mesh: &MeshSpec) -> Result<String, Diagnostic> {
     let ir = mesh.ir();
     let wrong = |what: String| Err(Diagnostic::error(Code::SBP, Location::Unknown, what));
