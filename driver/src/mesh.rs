@@ -287,29 +287,6 @@ pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled,
     generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
 }
 
-/// Removes placements, layouts and constraints: the model as one device runs it, and as other formats have it.
-pub fn remove_placements(module: &mut Module) {
-    if module.meshes.is_empty() {
-        return;
-    }
-    module.meshes.clear();
-    for func in module.funcs.values_mut() {
-        let mut rw = Rewriter::new(&mut func.graph, "layout");
-        for op in rw.graph().walk() {
-            if rw.graph().op(op).name() == ShardingConstraint::NAME {
-                let whole = rw.graph().op(op).operands[0];
-                rw.replace(op, &[whole]);
-            }
-        }
-        for i in 0..rw.graph().value_slots() {
-            let Some(v) = rw.graph().value_at(i) else { continue };
-            if let Some(t) = rw.graph().ty(v).as_tensor().filter(|t| t.sbp.is_some()).cloned() {
-                rw.set_type(v, Type::Tensor(TensorType { sbp: None, ..t }));
-            }
-        }
-    }
-}
-
 /// Makes the layout in the type of a constant that of an `of.sharding_constraint`, which passes keep.
 fn constrain_constants(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "layout");

@@ -1,7 +1,11 @@
 //! From a module to functions that are ready for code generation: verification, specialization, passes, placement.
 
 use of_diag::{Code, Diagnostics, Severity};
-use of_ir::{Func, Module};
+use of_ir::{Func, Module, Rewriter, TensorType, Type};
+use of_ops::OpSpec;
+use of_ops::boxing::{
+    AllGather, AllReduce, AllToAll, LocalSlice, ReduceScatter, Reshard, Send, ShardingConstraint, ToPartial,
+};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE};
 
@@ -55,6 +59,42 @@ pub(crate) fn module_to_compile(func: Func, module: &Module, options: &CompileOp
     single
 }
 
+/// Ops that change the layout of a tensor, and on the one global view of it nothing.
+const LAYOUT_CHANGES: [&str; 9] = [
+    ShardingConstraint::NAME,
+    Send::NAME,
+    AllGather::NAME,
+    AllReduce::NAME,
+    AllToAll::NAME,
+    ToPartial::NAME,
+    Reshard::NAME,
+    ReduceScatter::NAME,
+    LocalSlice::NAME,
+];
+
+/// Removes placements, layouts and the ops that change them: the model as one device runs it, and as other formats have it.
+pub fn remove_placements(module: &mut Module) {
+    if module.meshes.is_empty() {
+        return;
+    }
+    module.meshes.clear();
+    for func in module.funcs.values_mut() {
+        let mut rw = Rewriter::new(&mut func.graph, "layout");
+        for op in rw.graph().walk() {
+            if LAYOUT_CHANGES.contains(&rw.graph().op(op).name()) {
+                let whole = rw.graph().op(op).operands[0];
+                rw.replace(op, &[whole]);
+            }
+        }
+        for i in 0..rw.graph().value_slots() {
+            let Some(v) = rw.graph().value_at(i) else { continue };
+            if let Some(t) = rw.graph().ty(v).as_tensor().filter(|t| t.sbp.is_some()).cloned() {
+                rw.set_type(v, Type::Tensor(TensorType { sbp: None, ..t }));
+            }
+        }
+    }
+}
+
 /// One function for each set of shape bindings, after all passes and with its ops placed on backends, under the name of
 /// its program.
 ///
@@ -93,6 +133,7 @@ pub fn run_passes(
     for bindings in variants {
         let activity = observer.begin("running passes");
         let mut single = module_to_compile(func.clone(), module, options);
+        remove_placements(&mut single);
         let mut manager = Manager::default();
         manager.add::<of_passes::Specialize>(bindings.clone()).append(text)?;
         manager.settings.reproducers.clone_from(&options.reproducers);

@@ -1,6 +1,6 @@
 //! Models whose layers are on placements that the program chooses: they train as on one device.
 
-use of_driver::{MeshOptions, Stages};
+use of_driver::{Compiler, MeshOptions, Stages};
 use of_frontend::placement::{AUTO, Placement, Sbp};
 use of_ops::elementwise::Add;
 
@@ -75,6 +75,11 @@ fn placed_layers_have_the_losses_of_one_device() {
             let value = |t: &Trainer| t.parameter(name).unwrap().to_f64s().unwrap();
             assert_near(&value(&ranks), &value(&one), 1e-3, &format!("{name} of {what}"));
         }
+        // On one device constraints are nothing: no op is without native code.
+        let native =
+            CompileOptions { require_native: true, cache: of_driver::Cache::none(), ..CompileOptions::default() };
+        let compiled = Compiler::with_options(native).shape("n", 4).compile(Model::from_module(placed(layers)));
+        assert!(compiled.is_ok(), "{what}: {:?}", compiled.err());
         // The trained model has no placements, and can be exported.
         let trained = ranks.trained_model().unwrap();
         assert!(trained.meshes.is_empty() && of_onnx::export_bytes(&trained, &Default::default()).is_ok(), "{what}");
