@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::Func;
+use of_ir::{Func, ValueId};
 use of_plan::{Environment, InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::isa::{CpuCode, Language};
+use crate::kernel::extent::{self, Extent};
 use crate::kernel::schedule::TunableContraction;
 use crate::limits::Limits;
+use crate::lower::panel_widths::PanelWidths;
 use crate::lower::weight_form::WeightForm;
 use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
@@ -215,14 +217,7 @@ fn programs(
     let mut builder = PlanBuilder::new(options.info(), environment);
     let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
     let in_process = if wants_process { InProcess::new(isa) } else { None };
-    let mut lowered = Vec::with_capacity(funcs.len());
-    for (name, func) in funcs {
-        let span = tracing::debug_span!("lower", name);
-        let _in = span.enter();
-        lowered.push((name.clone(), lower(func, &options.target, in_process.as_ref(), &mut builder)?));
-        options.limits.check(&|| format!("the lowering of '{name}'"))?;
-    }
-    let lowered = flatten(lowered);
+    let lowered = flatten(lower_all(funcs, options, in_process.as_ref(), &mut builder)?);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
     let mut summary = Summary { not_covered, ..Summary::default() };
@@ -267,6 +262,37 @@ fn programs(
         options.cache.trim_if_due();
     }
     Ok((builder, programs, summary))
+}
+
+/// Lowers functions, those of larger values first: they choose the panels of constants that all of them read.
+fn lower_all(
+    funcs: &[(String, &Func)],
+    options: &CompileOptions<'_>,
+    in_process: Option<&InProcess>,
+    builder: &mut PlanBuilder<'static>,
+) -> Result<Vec<(String, Lowered)>, Diagnostic> {
+    let mut widths = PanelWidths::default();
+    let mut order: Vec<usize> = (0..funcs.len()).collect();
+    of_ir::sort::by_key(&mut order, |i| std::cmp::Reverse(elements(funcs[*i].1)));
+    let mut lowered: Vec<Option<(String, Lowered)>> = funcs.iter().map(|_| None).collect();
+    for i in order {
+        let (name, func) = &funcs[i];
+        let span = tracing::debug_span!("lower", name);
+        let _in = span.enter();
+        let widths = Some(&mut widths).filter(|_| funcs.len() > 1);
+        lowered[i] = Some((name.clone(), lower(func, &options.target, in_process, widths, builder)?));
+        options.limits.check(&|| format!("the lowering of '{name}'"))?;
+    }
+    Ok(lowered.into_iter().flatten().collect())
+}
+
+/// The elements of all values that ops of a function compute, as far as their extents are numbers.
+fn elements(func: &Func) -> usize {
+    let graph = &func.graph;
+    let computed = graph.region_ops(graph.entry()).filter(|op| !graph.op(*op).def.traits().constant);
+    let values = computed.flat_map(|op| graph.op(op).results.iter());
+    let elements = |v: &ValueId| extent::of_value(graph, *v).iter().product::<Extent>().number().unwrap_or(0);
+    values.map(elements).fold(0, usize::saturating_add)
 }
 
 /// A recorded rewrite, as the plan has it.

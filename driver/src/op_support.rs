@@ -125,5 +125,5 @@ pub fn not_native(func: Func) -> Result<Option<Vec<NotNative>>, Diagnostics> {
     let backends = Backends::builtin();
     let compilers = backends.compilers();
     let target = Target::new(isa, &compilers);
-    Ok(Some(lower(main_func(&module)?, &target, None, &mut builder)?.not_native))
+    Ok(Some(lower(main_func(&module)?, &target, None, None, &mut builder)?.not_native))
 }

@@ -36,7 +36,7 @@ fn kernels(f: &Func) -> Option<Result<usize, String>> {
     let f = plans::after_passes(module);
     let f = rewrite::for_isa(&f, isa()).unwrap_or_else(|d| panic!("{d}"));
     let mut builder = PlanBuilder::new(PlanInfo::default(), Environment::default());
-    let lowered = lower(&f, &target(), None, &mut builder).unwrap_or_else(|d| panic!("{d}"));
+    let lowered = lower(&f, &target(), None, None, &mut builder).unwrap_or_else(|d| panic!("{d}"));
     if lowered.kernels.is_empty() || !lowered.inner.is_empty() || !lowered.not_native.is_empty() {
         return None;
     }

@@ -42,7 +42,7 @@ fn lowered(f: &Func, isa: &'static Isa) -> (Func, Lowered) {
     let f = plans::after_passes(module);
     let f = rewrite::for_isa(&f, isa).unwrap_or_else(|d| panic!("{d}"));
     let mut builder = PlanBuilder::new(PlanInfo::default(), Environment::default());
-    let lowered = lower(&f, &target(isa), None, &mut builder).unwrap_or_else(|d| panic!("{d}"));
+    let lowered = lower(&f, &target(isa), None, None, &mut builder).unwrap_or_else(|d| panic!("{d}"));
     (f.into_owned(), lowered)
 }
 

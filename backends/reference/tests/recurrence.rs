@@ -36,7 +36,7 @@ fn targets() -> Vec<Target<'static>> {
 fn lowered(f: &Func, target: &Target<'_>) -> Lowered {
     let f = rewrite::for_isa(f, target.isa).unwrap_or_else(|d| panic!("{d}"));
     let mut builder = PlanBuilder::new(PlanInfo::default(), Environment::default());
-    lower(&f, target, None, &mut builder).unwrap_or_else(|d| panic!("{d}"))
+    lower(&f, target, None, None, &mut builder).unwrap_or_else(|d| panic!("{d}"))
 }
 
 /// Whether the compiler in process takes all kernels for every instruction set that it has, which this machine need not run.

@@ -83,6 +83,9 @@ pub struct Contraction {
 pub enum RhsLayout {
     /// Panels made by [`pack`].
     Packed,
+    /// The same, where panels have this many vectors of columns, and a tile reads several of them: another program of the plan, for
+    /// more rows, has narrower tiles.
+    NarrowPanels(usize),
     /// The same, in 16-bit floats of this type that represent every element exactly: half the memory and bandwidth.
     PackedHalf(DType),
     /// Panels of bytes whose pairs do not saturate, and corrections ([`corrected`](crate::kernel::corrected)).

@@ -31,7 +31,8 @@ pub fn modelled_cycles(c: &Contraction, isa: &Isa) -> Option<f64> {
     Some(best * (outer_rows * terms) as f64)
 }
 
-fn fewest_cycles(tiles: Vec<(f64, Tile)>) -> Option<Tile> {
+/// The tile of the fewest cycles; of about as many, the first.
+pub(crate) fn fewest_cycles(tiles: Vec<(f64, Tile)>) -> Option<Tile> {
     let mut best: Option<(f64, Tile)> = None;
     for (cycles, tile) in tiles {
         if best.is_none_or(|best| cycles < best.0 * 0.995) {

@@ -108,7 +108,10 @@ impl Lowering<'_, '_> {
         // To pack a large matrix that many rows read takes less time than its rows, which are far apart in memory, cost each of them.
         let many = points(&[spec.inner.0.clone()]) >= PACKED_ROWS && points(&db) >= PACKED_ELEMENTS;
         let f32s = self.caps.packed_weights && self.dtype(w) == DType::F32;
-        let (key, tile) = self.schedule_computed(&mut spec, constant.is_none() && f32s && shared && many);
+        let (key, tile) = match constant {
+            Some(_) => self.schedule_constant(w, &mut spec),
+            None => self.schedule_computed(&mut spec, f32s && shared && many),
+        };
         let width = tile.vectors * self.isa.lanes;
         if let Some([.., k, n]) = constant.as_deref() {
             let packed = contraction::panel_elements(&spec, width) * n.div_ceil(width);
@@ -139,6 +142,18 @@ impl Lowering<'_, '_> {
         let key = Schedules::key(spec, self.isa);
         let tile = self.schedules.get(&key).unwrap_or_else(|| tile_choice::choose_tile(spec, self.isa));
         (key, tile)
+    }
+
+    /// As [`schedule`](Self::schedule), where the constant `w` is the right operand, which other programs of the plan may read.
+    pub(super) fn schedule_constant(&mut self, w: ValueId, spec: &mut Contraction) -> (String, Tile) {
+        let (key, tile) = self.schedule(spec);
+        match (&mut self.panel_widths, self.constants.tensor(w)) {
+            (Some(widths), Some(w)) if self.schedules.get(&key).is_none() => {
+                let tile = widths.agree(w, spec, tile, self.isa);
+                (key, tile)
+            }
+            _ => (key, tile),
+        }
     }
 
     /// As [`schedule`](Self::schedule). If `packs`, the right operand will be computed in panels where its columns fill them.
@@ -206,6 +221,9 @@ impl Lowering<'_, '_> {
                 match spec.rhs {
                     contraction::RhsLayout::RowMajor(_) => part.into_owned().into(),
                     contraction::RhsLayout::FewColumns => few_columns::pack(&part, k, n).into(),
+                    contraction::RhsLayout::NarrowPanels(vectors) => {
+                        panels::pack(&part, k, n, vectors * self.isa.lanes)
+                    }
                     _ => panels::pack(&part, k, n, width),
                 }
             });

@@ -284,7 +284,10 @@ impl Lowering<'_, '_> {
         }
         // Filters that are computed are rearranged in any case.
         let computed = !known && self.caps.packed_weights && self.dtype(w) == DType::F32;
-        let (key, tile) = self.schedule_computed(&mut spec, computed);
+        let (key, tile) = match in_panels {
+            true => self.schedule_constant(w, &mut spec),
+            false => self.schedule_computed(&mut spec, computed),
+        };
         let width = tile.vectors * self.isa.lanes;
         let (area, cin_group, cout_group) = (image.area(), image.cin_group(), image.cout_group());
         if image.groups > 1 {

@@ -10,6 +10,7 @@ mod constants;
 mod control;
 mod conv;
 mod not_native;
+pub mod panel_widths;
 mod pool;
 mod recurrence;
 mod reductions;
@@ -54,6 +55,7 @@ use crate::kernel::{extent, schedule};
 use crate::lower::body::{Special, body};
 use crate::lower::constants::Constants;
 pub use crate::lower::not_native::NotNative;
+use crate::lower::panel_widths::PanelWidths;
 use crate::lower::weight_form::WeightForm;
 use crate::physical::{
     BufferRef, BufferSlot, Flops, Operand, PhaseRange, PortSpec, Step, StepGraph, StepKind, dtype_of,
@@ -120,7 +122,8 @@ pub struct Lowered {
 }
 
 /// Lowers `func`. Extents are numbers or symbols. Values of symbolic extents become objects, which the runtime allocates when
-/// the symbols are bound. `in_process` begins to compile each kernel as soon as it is there.
+/// the symbols are bound. `in_process` begins to compile each kernel as soon as it is there. `panel_widths` are those of other
+/// programs of the plan.
 ///
 /// # Errors
 /// When no backend claims an op, with every reason.
@@ -128,6 +131,7 @@ pub fn lower(
     func: &Func,
     target: &Target<'_>,
     in_process: Option<&InProcess>,
+    panel_widths: Option<&mut PanelWidths>,
     builder: &mut PlanBuilder<'static>,
 ) -> Result<Lowered, Diagnostic> {
     let (graph, caps) = (&func.graph, printer(target.isa.language).capabilities());
@@ -144,6 +148,7 @@ pub fn lower(
         libraries: if caps.library_calls { target.libraries } else { VendorLibraries::default() },
         deferred: HashSet::default(),
         schedules: target.schedules,
+        panel_widths,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
         operand_of: HashMap::default(),
@@ -169,6 +174,7 @@ pub(crate) struct Lowering<'g, 'b> {
     /// Transposes that are lowered on first use: a library call may read their operand instead.
     deferred: IdSet<OpId>,
     schedules: &'b Schedules,
+    panel_widths: Option<&'b mut PanelWidths>,
     constants: Constants<'g, 'b>,
     out: Lowered,
     operand_of: IdMap<ValueId, Operand>,

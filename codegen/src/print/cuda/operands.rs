@@ -29,8 +29,10 @@ pub fn right_offset(spec: &Contraction) -> Result<String, String> {
     match &spec.rhs {
         RhsLayout::RowMajor(ld) => Ok(format!("k * {ld} + n")),
         RhsLayout::Transposed(ld) => Ok(format!("n * {ld} + k")),
-        RhsLayout::Packed | RhsLayout::Corrected | RhsLayout::PackedHalf(_) | RhsLayout::FewColumns => {
-            Err("panels are for CPUs".into())
-        }
+        RhsLayout::Packed
+        | RhsLayout::NarrowPanels(_)
+        | RhsLayout::Corrected
+        | RhsLayout::PackedHalf(_)
+        | RhsLayout::FewColumns => Err("panels are for CPUs".into()),
     }
 }

@@ -70,6 +70,7 @@ impl Block<'_> {
             RhsLayout::PackedHalf(_) => {
                 return Err("a product inside another kernel does not widen panels of 16-bit floats".into());
             }
+            RhsLayout::NarrowPanels(_) => return Err("a product inside another kernel has panels of its own".into()),
             RhsLayout::Corrected => return Err("a product inside another kernel has no corrections".into()),
             RhsLayout::FewColumns => return Err("a product inside another kernel has vectors of columns".into()),
             RhsLayout::RowMajor(_) => width.into(),

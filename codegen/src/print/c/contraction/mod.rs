@@ -215,7 +215,7 @@ fn right_operand(spec: &Contraction, blocks: Option<CacheBlocking>, widened: boo
     let first = if blocks.is_some() { "k0" } else { "0" };
     let b_at = index::flat_offset(&spec.batch, &spec.b_batch_strides, "batch");
     match &spec.rhs {
-        RhsLayout::Packed => {
+        RhsLayout::Packed | RhsLayout::NarrowPanels(_) => {
             let size = panel_elements(spec, width);
             let _ = writeln!(
                 c,

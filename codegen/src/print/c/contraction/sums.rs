@@ -6,7 +6,7 @@ use of_ir::DType;
 
 use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::contraction::{
-    CacheBlocking, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_groups, panel_elements,
+    CacheBlocking, Contraction, Element, PARTIAL_SUM_TERMS, RhsLayout, Tile, k_extent, k_groups, panel_elements,
     panel_header_bytes,
 };
 use crate::kernel::corrected;
@@ -167,11 +167,18 @@ impl Sums<'_> {
                 let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALF_PREFETCH_BYTES + line) / 2);
             }
         }
+        // A step goes from one row of the right operand to the next.
+        let (b_step, panel) = match &spec.rhs {
+            RhsLayout::RowMajor(ld) => (ld.clone(), self.tile.vectors),
+            RhsLayout::NarrowPanels(narrow) => (Extent::from(narrow * lanes), *narrow),
+            _ => (self.width.into(), self.tile.vectors),
+        };
         for v in 0..vectors {
             let packed = !matches!(spec.rhs, RhsLayout::RowMajor(_));
             let part = self.part(columns, v).filter(|_| !packed);
             let dtype = self.stored.unwrap_or(DType::F32);
-            let b = vector::load(dtype, &format!("b + {}", v * lanes), &1usize.into(), part.as_deref());
+            let at = k_extent(spec) * (v / panel * panel * lanes) + v % panel * lanes;
+            let b = vector::load(dtype, &format!("b + {at}"), &1usize.into(), part.as_deref());
             let _ = writeln!(c, "          const vf b{v} = {b};");
         }
         for r in 0..rows {
@@ -181,10 +188,6 @@ impl Sums<'_> {
             }
             c.push_str(" }\n");
         }
-        let b_step = match &spec.rhs {
-            RhsLayout::RowMajor(ld) => ld.clone(),
-            _ => self.width.into(),
-        };
         let _ = writeln!(c, "          b += {b_step};\n        }}");
         if self.blocked_sum {
             self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
