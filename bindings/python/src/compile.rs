@@ -49,6 +49,7 @@ pub struct Options {
     tune: Option<f64>,
     variables: Vec<String>,
     require_native: bool,
+    record_rewrites: bool,
     mesh: Option<String>,
     layouts: Vec<String>,
 }
@@ -267,6 +268,7 @@ fn compile_options(given: &Options, cancelled: Arc<AtomicBool>) -> Result<Compil
         memory: given.memory,
         variables: given.variables.clone(),
         require_native: given.require_native,
+        record_rewrites: given.record_rewrites,
         mesh: given.mesh.clone().map(|mesh| MeshOptions {
             mesh,
             search: Vec::new(),

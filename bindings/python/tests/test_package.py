@@ -311,6 +311,11 @@ def test_ops_without_native_code_are_refused_on_request():
     of_opt.compile(DIGITS, require_native=True)
 
 
+def test_rewrites_are_recorded_on_request():
+    assert "  rewrite " not in of_opt.compile(DIGITS).inspect()
+    assert "  rewrite expand-composites: of.gemm (" in of_opt.compile(DIGITS, record_rewrites=True).inspect()
+
+
 def test_sequences_are_lists():
     x = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "ab"]
     sequence = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None)))

@@ -79,6 +79,7 @@ def compile(
     memory_limit: Optional[int] = None,
     tune: Optional[float] = None,
     require_native: bool = False,
+    record_rewrites: bool = False,
     mesh: Optional[str] = None,
     layouts: Union[Mapping[str, str], Iterable[str]] = (),
 ) -> Plan:
@@ -111,6 +112,7 @@ def compile(
         tune: seconds for measuring schedules of products and convolutions.
         require_native: whether a model with ops that have no native code is refused, with a list of them. Programs that have the
             runtime alone, such as those that link the C library, have no interpreter for them.
+        record_rewrites: whether the plan records which pass replaced which op by which; ``of-opt inspect`` shows it.
         mesh: the devices that the model is sharded over: ``"cpu[2]"``, ``"cpu[2x2]"``, or a file that describes a mesh. All shapes need
             numbers then. A :class:`Session` runs the ranks as threads, or as processes with ``ranks``.
         layouts: layouts of inputs and variables on the mesh, ``{"x": "S(0)"}``, which the search keeps. ``*`` in a name stands for any
@@ -149,6 +151,7 @@ def compile(
         "tune": tune,
         "variables": _variables(variables),
         "require_native": require_native,
+        "record_rewrites": record_rewrites,
         "mesh": mesh,
         "layouts": [f"{name}={layout}" for name, layout in layouts.items()] if isinstance(layouts, Mapping) else list(layouts),
     }
