@@ -46,7 +46,7 @@ impl Conv {
     ) -> Result<Conv, TensorError> {
         let own = inputs / groups.max(1);
         let dims: Vec<usize> = [outputs, own].into_iter().chain(kernel.iter().copied()).collect();
-        let weight = init.tensor(torch_default(), &dims)?;
+        let weight = init.filled(torch_default(), &dims)?;
         let bias = init.bias(outputs, own * kernel.iter().product::<usize>())?;
         Ok(Conv { weight, bias: Some(bias), stride: 1, padding: 0, dilation: 1, groups: groups as i64 })
     }
@@ -59,6 +59,11 @@ impl Conv {
     /// With this many zeros on each side.
     pub fn padding(self, padding: i64) -> Conv {
         Conv { padding, ..self }
+    }
+
+    /// With this distance of the elements that a window reads.
+    pub fn dilation(self, dilation: i64) -> Conv {
+        Conv { dilation, ..self }
     }
 
     /// Without a bias.
@@ -88,7 +93,7 @@ impl Layer for Conv {
 /// A transposed convolution of `[batch, channels, spatial…]`.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose {
-    /// `[inputs, outputs, kernel…]`.
+    /// `[inputs, outputs / groups, kernel…]`.
     pub weight: Tensor,
     /// `[outputs]`; `None` adds nothing.
     pub bias: Option<Tensor>,
@@ -98,6 +103,10 @@ pub struct ConvTranspose {
     pub padding: i64,
     /// Elements that are added at the end of each axis of the output.
     pub output_padding: i64,
+    /// Distance of the elements that a window writes.
+    pub dilation: i64,
+    /// Groups of channels that do not read each other.
+    pub groups: i64,
 }
 
 impl ConvTranspose {
@@ -106,15 +115,51 @@ impl ConvTranspose {
     /// # Errors
     /// When the weights would be larger than memory can address.
     pub fn new(init: &mut Init, inputs: usize, outputs: usize, kernel: &[usize]) -> Result<ConvTranspose, TensorError> {
-        let dims: Vec<usize> = [inputs, outputs].into_iter().chain(kernel.iter().copied()).collect();
-        let weight = init.tensor(torch_default(), &dims)?;
-        let bias = init.bias(outputs, outputs * kernel.iter().product::<usize>())?;
-        Ok(ConvTranspose { weight, bias: Some(bias), stride: 1, padding: 0, output_padding: 0 })
+        ConvTranspose::grouped(init, inputs, outputs, kernel, 1)
+    }
+
+    /// As [`ConvTranspose::new`], with groups of channels.
+    ///
+    /// # Errors
+    /// As [`ConvTranspose::new`].
+    pub fn grouped(
+        init: &mut Init,
+        inputs: usize,
+        outputs: usize,
+        kernel: &[usize],
+        groups: usize,
+    ) -> Result<ConvTranspose, TensorError> {
+        let own = outputs / groups.max(1);
+        let dims: Vec<usize> = [inputs, own].into_iter().chain(kernel.iter().copied()).collect();
+        let weight = init.filled(torch_default(), &dims)?;
+        let bias = Some(init.bias(outputs, own * kernel.iter().product::<usize>())?);
+        let groups = groups as i64;
+        Ok(ConvTranspose { weight, bias, stride: 1, padding: 0, output_padding: 0, dilation: 1, groups })
     }
 
     /// With this step of the window in the output.
     pub fn stride(self, stride: i64) -> ConvTranspose {
         ConvTranspose { stride, ..self }
+    }
+
+    /// With this many elements left out on each side of the output.
+    pub fn padding(self, padding: i64) -> ConvTranspose {
+        ConvTranspose { padding, ..self }
+    }
+
+    /// With this many elements added at the end of each axis of the output.
+    pub fn output_padding(self, output_padding: i64) -> ConvTranspose {
+        ConvTranspose { output_padding, ..self }
+    }
+
+    /// With this distance of the elements that a window writes.
+    pub fn dilation(self, dilation: i64) -> ConvTranspose {
+        ConvTranspose { dilation, ..self }
+    }
+
+    /// Without a bias.
+    pub fn without_bias(self) -> ConvTranspose {
+        ConvTranspose { bias: None, ..self }
     }
 }
 
@@ -127,10 +172,10 @@ impl Layer for ConvTranspose {
         let conv = of_ops::nn::ConvTranspose {
             strides: vec![self.stride; spatial],
             pads: vec![self.padding; 2 * spatial],
-            dilations: vec![1; spatial],
+            dilations: vec![self.dilation; spatial],
             output_padding: vec![self.output_padding; spatial],
             output_shape: Vec::new(),
-            group: 1,
+            group: self.groups,
             auto_pad: "NOTSET".into(),
             channels_last: false,
         };

@@ -25,7 +25,7 @@ impl Linear {
     /// # Errors
     /// When the weights would be larger than memory can address.
     pub fn new(init: &mut Init, inputs: usize, outputs: usize) -> Result<Linear, TensorError> {
-        let weight = init.tensor(torch_default(), &[outputs, inputs])?;
+        let weight = init.filled(torch_default(), &[outputs, inputs])?;
         Ok(Linear { weight, bias: Some(init.bias(outputs, inputs)?) })
     }
 
@@ -63,7 +63,7 @@ impl Embedding {
     /// # Errors
     /// When the table would be larger than memory can address.
     pub fn new(init: &mut Init, rows: usize, size: usize) -> Result<Embedding, TensorError> {
-        Ok(Embedding { weight: init.tensor(Initializer::Normal { mean: 0.0, std: 1.0 }, &[rows, size])? })
+        Ok(Embedding { weight: init.filled(Initializer::Normal { mean: 0.0, std: 1.0 }, &[rows, size])? })
     }
 }
 

@@ -1,10 +1,13 @@
 //! Normalisations. Their first scale is 1 and their first shift 0, as in PyTorch.
 
-use of_diag::Diagnostic;
+use std::panic::Location as Caller;
+
+use of_diag::{Code, Diagnostic};
 use of_ir::{Tensor, TensorError, ValueId};
 
 use super::Layer;
 use crate::Builder;
+use crate::builder::location;
 
 fn filled(length: usize, value: f32) -> Result<Tensor, TensorError> {
     Tensor::from_slice(&[length], &vec![value; length])
@@ -96,6 +99,51 @@ impl Layer for GroupNorm {
         let (w, bias) = (b.parameter("weight", self.weight.clone())?, b.parameter("bias", self.bias.clone())?);
         let norm = of_ops::nn::GroupNorm { num_groups: self.groups, epsilon: self.epsilon, channels_last: false };
         b.op(norm, &[x, w, bias])
+    }
+}
+
+/// Normalises each channel of each sample of `[batch, channels, spatial…]`. Source: Ulyanov, Vedaldi and Lempitsky, "Instance
+/// normalization" (2016).
+#[derive(Clone, Debug)]
+pub struct InstanceNorm {
+    /// Number of channels.
+    pub channels: usize,
+    /// Weight and bias, both `[channels]`; `None` is 1 and 0.
+    pub affine: Option<[Tensor; 2]>,
+    /// Added to the variance.
+    pub epsilon: f64,
+}
+
+impl InstanceNorm {
+    /// Without parameters, as in PyTorch.
+    pub fn new(channels: usize) -> InstanceNorm {
+        InstanceNorm { channels, affine: None, epsilon: 1e-5 }
+    }
+
+    /// With a weight and a bias for each channel.
+    ///
+    /// # Errors
+    /// When the parameters would be larger than memory can address.
+    pub fn affine(channels: usize) -> Result<InstanceNorm, TensorError> {
+        let affine = Some([filled(channels, 1.0)?, filled(channels, 0.0)?]);
+        Ok(InstanceNorm { affine, ..InstanceNorm::new(channels) })
+    }
+}
+
+impl Layer for InstanceNorm {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        let (weight, bias) = match &self.affine {
+            Some([weight, bias]) => (b.parameter("weight", weight.clone())?, b.parameter("bias", bias.clone())?),
+            None => {
+                let at = location(Caller::caller());
+                let made = |value| {
+                    filled(self.channels, value).map_err(|e| Diagnostic::error(Code::TYPE, at.clone(), e.to_string()))
+                };
+                (b.constant(made(1.0)?)?, b.constant(made(0.0)?)?)
+            }
+        };
+        b.op(of_ops::nn::InstanceNorm { epsilon: self.epsilon, channels_last: false }, &[x, weight, bias])
     }
 }
 

@@ -87,3 +87,14 @@ impl Layer for GlobalAvgPool {
         b.op(of_ops::nn::GlobalAveragePool { channels_last: false }, &[x])
     }
 }
+
+/// The maximum of each channel: `[batch, channels, 1…]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GlobalMaxPool;
+
+impl Layer for GlobalMaxPool {
+    #[track_caller]
+    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
+        b.op(of_ops::nn::GlobalMaxPool { channels_last: false }, &[x])
+    }
+}

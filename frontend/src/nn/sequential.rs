@@ -4,7 +4,7 @@ use std::panic::Location as Caller;
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Elements, Tensor, ValueId};
-use of_ops::elementwise::{Elu, Gelu, HardSwish, LeakyRelu, Mish, Mul, Relu, Sigmoid, Softplus, Swish, Tanh};
+use of_ops::elementwise::Mul;
 use of_ops::movement::{Concat, Expand};
 use of_ops::structural::ShapeOf;
 
@@ -43,49 +43,6 @@ impl Layer for Sequential {
     #[track_caller]
     fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
         self.layers.iter().try_fold(x, |x, (name, layer)| b.within(name, |b| layer.apply(b, x)))
-    }
-}
-
-/// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activation {
-    /// `max(x, 0)`.
-    Relu,
-    /// `x`, below 0 times this slope.
-    LeakyRelu(f64),
-    /// `exp(x) - 1` below 0, times this.
-    Elu(f64),
-    /// `x` times the normal distribution function of `x`, exactly.
-    Gelu,
-    /// `x sigmoid(x)`.
-    Silu,
-    /// `x` times a piecewise linear sigmoid.
-    HardSwish,
-    /// `x tanh(softplus(x))`.
-    Mish,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// `log(1 + exp(x))`.
-    Softplus,
-}
-
-impl Layer for Activation {
-    #[track_caller]
-    fn apply(&self, b: &mut Builder, x: ValueId) -> Result<ValueId, Diagnostic> {
-        match *self {
-            Activation::Relu => b.op(Relu {}, &[x]),
-            Activation::LeakyRelu(alpha) => b.op(LeakyRelu { alpha }, &[x]),
-            Activation::Elu(alpha) => b.op(Elu { alpha }, &[x]),
-            Activation::Gelu => b.op(Gelu { tanh: false }, &[x]),
-            Activation::Silu => b.op(Swish { alpha: 1.0 }, &[x]),
-            Activation::HardSwish => b.op(HardSwish {}, &[x]),
-            Activation::Mish => b.op(Mish {}, &[x]),
-            Activation::Tanh => b.op(Tanh {}, &[x]),
-            Activation::Sigmoid => b.op(Sigmoid {}, &[x]),
-            Activation::Softplus => b.op(Softplus {}, &[x]),
-        }
     }
 }
 

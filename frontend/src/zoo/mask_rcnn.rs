@@ -13,7 +13,7 @@ use super::resnet::{body, image};
 use super::settings::{Settings, setting, wrong};
 use super::synthetic::{Samples, rows};
 use super::{Columns, Mode, Model, Outputs};
-use crate::nn::Initializer;
+use crate::nn::{Fan, Initializer};
 
 /// Mask R-CNN for square images of one size.
 pub(super) const MASK_RCNN: Model = Model {
@@ -51,7 +51,7 @@ fn pyramid(
     channels: usize,
     size: usize,
 ) -> Result<(Vec<ValueId>, Vec<usize>), Diagnostic> {
-    let init = (Initializer::KaimingUniform { a: 1.0 }, Some(ZEROS));
+    let init = (Initializer::KaimingUniform { a: 1.0, fan: Fan::In }, Some(ZEROS));
     let layer = |n: &mut Net, name: &str, i: usize, x: ValueId, extents: [usize; 2], window: Window| {
         n.conv(&format!("backbone.fpn.{name}_blocks.{i}.0"), x, extents, window, init)
     };

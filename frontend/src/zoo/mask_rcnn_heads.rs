@@ -14,7 +14,7 @@ use super::mask_rcnn_proposals::{
 };
 use super::mask_rcnn_sampling::{Objects, Quota, coordinate_loss, count, matched, mean_of, sampled};
 use super::net::{Net, ValueResult, Window, ZEROS, torch_bias, torch_weight};
-use super::resnet::{fan_out, relu};
+use super::resnet::{FAN_OUT, relu};
 use crate::nn::ConvTranspose;
 
 /// What differences of centres and of logarithms of sides are multiplied by.
@@ -134,16 +134,16 @@ fn masks_of(n: &mut Net, images: &Images, boxes: &Corners, labels: ValueId, head
     let channels = images.channels;
     let mut x = pooled(n, images, boxes, MASK_CELLS)?;
     for i in 0..4 {
-        let init = (fan_out(channels, 3), Some(ZEROS));
+        let init = (FAN_OUT, Some(ZEROS));
         x = n.conv(&format!("roi_heads.mask_head.{i}.0"), x, [channels, channels], Window(3, 1, 1), init)?;
         x = relu(n, x)?;
     }
-    let weight = n.tensor(fan_out(channels, 2), &[channels, channels, 2, 2])?;
+    let weight = n.tensor(FAN_OUT, &[channels, channels, 2, 2])?;
     let bias = Some(n.tensor(ZEROS, &[channels])?);
-    let up = ConvTranspose { weight, bias, stride: 2, padding: 0, output_padding: 0 };
+    let up = ConvTranspose { weight, bias, stride: 2, padding: 0, output_padding: 0, dilation: 1, groups: 1 };
     x = n.layer("roi_heads.mask_predictor.conv5_mask", &up, x)?;
     x = relu(n, x)?;
-    let init = (fan_out(heads.classes, 1), Some(ZEROS));
+    let init = (FAN_OUT, Some(ZEROS));
     let name = "roi_heads.mask_predictor.mask_fcn_logits";
     x = n.conv(name, x, [channels, heads.classes], Window(1, 1, 0), init)?;
     of_class(n, x, labels, &[MASK_SIDE as i64, MASK_SIDE as i64])

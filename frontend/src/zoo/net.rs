@@ -9,7 +9,7 @@ use of_ops::structural::ShapeOf;
 use super::Mode;
 use super::settings::wrong;
 use crate::Builder;
-use crate::nn::{BatchNorm, Conv, Dropout, Embedding, Init, Initializer, Layer, LayerNorm, Linear};
+use crate::nn::{BatchNorm, Conv, Dropout, Embedding, Fan, Init, Initializer, Layer, LayerNorm, Linear};
 use crate::training::Arithmetic;
 
 pub(super) type ValueResult = Result<ValueId, Diagnostic>;
@@ -101,7 +101,7 @@ impl Net {
         if elements.is_none_or(|n| n > LARGEST) {
             return Err(wrong(format!("a parameter of extents {dims:?} has more than {LARGEST} elements")));
         }
-        made(self.init.tensor(initializer, dims))
+        self.init.tensor(initializer, dims)
     }
 
     /// A parameter by its whole name.
@@ -244,7 +244,7 @@ pub(super) fn torch_bias(inputs: usize) -> Initializer {
 
 /// The first weight of PyTorch's layers.
 pub(super) fn torch_weight() -> Initializer {
-    Initializer::KaimingUniform { a: 5f64.sqrt() }
+    Initializer::KaimingUniform { a: 5f64.sqrt(), fan: Fan::In }
 }
 
 /// A normal distribution around 0.

@@ -6,11 +6,11 @@ use of_ops::elementwise::Relu;
 use of_ops::movement::Flatten;
 use of_ops::nn::GlobalAveragePool;
 
-use super::net::{Net, ValueResult, Window, normal, torch_bias, torch_weight};
+use super::net::{Net, ValueResult, Window, torch_bias, torch_weight};
 use super::settings::{Settings, setting};
 use super::synthetic::{Samples, vector};
 use super::{Columns, Model, Outputs};
-use crate::nn::{Initializer, Layer, MaxPool};
+use crate::nn::{Fan, Initializer, Layer, MaxPool};
 
 /// ResNet-50 v1.5: the step is in the 3 x 3 convolution of a block.
 pub(super) const RESNET50: Model = Model {
@@ -29,14 +29,12 @@ pub(super) const RESNET50: Model = Model {
     synthetic,
 };
 
-/// Normal by the number of outputs, as torchvision initialises ResNets.
-pub(super) fn fan_out(outputs: usize, kernel: usize) -> Initializer {
-    normal((2.0 / (outputs * kernel * kernel).max(1) as f64).sqrt())
-}
+/// As torchvision initialises ResNets.
+pub(super) const FAN_OUT: Initializer = Initializer::KaimingNormal { a: 0.0, fan: Fan::Out };
 
 /// A convolution without a bias.
 pub(super) fn conv(n: &mut Net, name: &str, x: ValueId, channels: [usize; 2], window: Window) -> ValueResult {
-    n.conv(name, x, channels, window, (fan_out(channels[1], window.0), None))
+    n.conv(name, x, channels, window, (FAN_OUT, None))
 }
 
 pub(super) fn relu(n: &mut Net, x: ValueId) -> ValueResult {

@@ -80,12 +80,17 @@ fn documented_commands_build_and_run_an_external_op() {
     // The model that was written names the op by its domain.
     let model = std::fs::read(dir.path().join("demo-ops/swish.onnx")).unwrap();
     assert!(text(&model).contains("com.example.demo"));
+    // It is differentiated by the other op of the library.
+    let library = guide::target().join("release/libdemo_ops.so").display().to_string();
+    let (own, listed) = (gradient_of("demo.swish", dir.path()), gradient_of("of.swish", dir.path()));
+    let random = ["--shape", "x=4x8"];
+    let with_library = [&["run", &own][..], &random, &["--library", &library]].concat();
+    close(&said(&with_library, dir.path()), &said(&[&["run", &listed][..], &random].concat(), dir.path()));
     // Without the library the op is unknown.
     let without = of_opt(&["run", "examples/user-op/swish.of"], dir.path());
     assert_eq!(without.status.code(), Some(2));
     assert!(text(&without.stderr).contains("demo.swish"));
     // NVRTC takes its kernel.
-    let library = guide::target().join("release/libdemo_ops.so").display().to_string();
     let plan = dir.path().join("swish.plan").display().to_string();
     if nvrtc() {
         said(
@@ -154,24 +159,25 @@ fn rust_programs_load_ops_from_a_library() {
     assert!(got.len() == 32 && close(&got), "{got:?}");
 }
 
+/// A file with the gradient of the sum of an op's squares.
+fn gradient_of(op: &str, dir: &Path) -> String {
+    let path = dir.join(format!("{op}.of"));
+    let text = format!(
+        "func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>) {{\n  %y = {op} %x {{alpha = 1.5}} : (tensor<4x8xf32>) -> \
+         tensor<4x8xf32>\n  %z = of.mul %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  \
+         %s = of.reduce_sum %z {{keepdims = false}} : (tensor<4x8xf32>) -> tensor<f32>\n  %g = of.gradient %s, %x : \
+         (tensor<f32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  of.return %g : (tensor<4x8xf32>) -> ()\n}}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn ops_of_a_library_are_differentiated() {
     let dir = tempfile::tempdir().unwrap();
     let library = swish_in_c(dir.path());
     let library = library.to_str().unwrap();
-    // The gradient of the sum, by the op of the library and by that of the list.
-    let model = |op: &str| {
-        let path = dir.path().join(format!("{op}.of"));
-        let text = format!(
-            "func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>) {{\n  %y = {op} %x {{alpha = 1.5}} : (tensor<4x8xf32>) -> \
-             tensor<4x8xf32>\n  %z = of.mul %y, %y : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  \
-             %s = of.reduce_sum %z {{keepdims = false}} : (tensor<4x8xf32>) -> tensor<f32>\n  %g = of.gradient %s, %x : \
-             (tensor<f32>, tensor<4x8xf32>) -> tensor<4x8xf32>\n  of.return %g : (tensor<4x8xf32>) -> ()\n}}\n"
-        );
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (own, listed) = (model("clib.swish"), model("of.swish"));
+    let (own, listed) = (gradient_of("clib.swish", dir.path()), gradient_of("of.swish", dir.path()));
     let random = ["--shape", "x=4x8"];
     let run = |model: &str, more: &[&str]| said(&[&["run", model][..], &random, more].concat(), dir.path());
     close(&run(&own, &["--library", library]), &run(&listed, &[]));
@@ -209,8 +215,8 @@ fn ops_of_a_library_are_differentiated() {
     let source = dir.path().join("none.c");
     std::fs::write(&source, none).unwrap();
     let plain = c_library(&source, &dir.path().join("libnone.so"));
-    let refused =
-        of_opt(&["run", &model("clib.swish"), "--shape", "x=4x8", "--library", plain.to_str().unwrap()], dir.path());
+    let model = gradient_of("clib.swish", dir.path());
+    let refused = of_opt(&["run", &model, "--shape", "x=4x8", "--library", plain.to_str().unwrap()], dir.path());
     assert!(text(&refused.stderr).contains("'clib.swish' has no gradient"), "{}", text(&refused.stderr));
 }
 
