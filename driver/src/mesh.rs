@@ -206,7 +206,11 @@ fn shard(
     }
     let (stages, microbatches) = mesh.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     let name = &mesh.mesh;
-    manager.add::<Shard>(ShardOptions { mesh: name.clone(), stages, microbatches, ..ShardOptions::default() });
+    // Where recomputation may lower the memory, the budget is a condition of the search; 0 is the memory of the mesh's devices.
+    let recomputes = mesh.search.contains(&Search::Recompute);
+    let memory = options.memory.filter(|_| recomputes).map_or(0.0, |bytes| bytes as f64);
+    let shard = ShardOptions { mesh: name.clone(), memory, stages, microbatches, ..ShardOptions::default() };
+    manager.add::<Shard>(shard);
     manager.add::<InsertBoxing>(of_passes::sharding::MeshOptions { mesh: name.clone() });
     manager.checkpoint = checkpoint(&activity, &options.limits);
     let mut printed = Vec::new();

@@ -152,7 +152,7 @@ impl ZooModel {
 }
 
 /// A tensor of floats as f32.
-fn as_f32(value: &TensorView<'_>) -> Option<Tensor> {
+pub(crate) fn as_f32(value: &TensorView<'_>) -> Option<Tensor> {
     let dtype = match value.dtype() {
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,

@@ -179,6 +179,12 @@ pub trait Op: Send + Sync {
         None
     }
 
+    /// Float operands that never get a gradient, whatever the attributes: the op reads them as configuration, as the scales of a resize,
+    /// or only updates them, as running statistics. Constants that feed nothing else are no parameters of a model.
+    fn operands_without_gradient(&self) -> &'static [usize] {
+        &[]
+    }
+
     /// Whether a result depends on random numbers that the op draws from a seed: another implementation draws others.
     fn is_random(&self, _cx: &OpView<'_>) -> bool {
         false

@@ -138,6 +138,8 @@ fn gradients_agree_with_finite_differences() {
     // Derivatives that were compared, for each op that has any.
     let mut compared: BTreeMap<&str, usize> = BTreeMap::new();
     let mut without_rule = BTreeSet::new();
+    // Whether a float operand ever got a gradient, and whether its op says that it never does.
+    let mut reached: BTreeMap<(&str, usize), (bool, bool)> = BTreeMap::new();
     for (d, seed, s) in samples().filter(|(d, ..)| d.kind() == Kind::Primitive) {
         let operands: Vec<Value> = s.operands.iter().map(widen).collect();
         let Ok((mut graph, args)) = one_op(&*s.op, &operands, is_parameter) else { continue };
@@ -179,6 +181,13 @@ fn gradients_agree_with_finite_differences() {
             Err(e) if e.code == Code::UNSUPPORTED => continue,
             Err(e) => panic!("{} {seed}: {e}", d.name()),
         };
+        for (slot, v) in op_operands.iter().enumerate() {
+            if rw.graph().ty(*v).as_tensor().is_some_and(|t| t.dtype == DType::F64) {
+                let seen = reached.entry((d.name(), slot)).or_default();
+                seen.0 |= gradient.get(slot).is_some_and(Option::is_some);
+                seen.1 |= s.op.operands_without_gradient().contains(&slot);
+            }
+        }
         let arguments = rw.graph().args().to_vec();
         let wanted: Vec<(usize, ValueId)> = arguments
             .iter()
@@ -230,6 +239,13 @@ fn gradients_agree_with_finite_differences() {
     assert!(all > 500, "only {all} derivatives were compared");
     let none: Vec<_> = compared.iter().filter(|(_, n)| **n == 0).collect();
     assert!(none.is_empty(), "no derivative of these was compared: {none:?}");
+    // Of ops that are piecewise constant no operand has a gradient.
+    let differentiable: BTreeSet<&str> =
+        reached.iter().filter(|(_, seen)| seen.0).map(|((name, _), _)| *name).collect();
+    let is_wrong =
+        |((name, _), (got, without)): &(&(&str, usize), &(bool, bool))| differentiable.contains(name) && got == without;
+    let wrong: Vec<_> = reached.iter().filter(is_wrong).map(|(operand, _)| operand).collect();
+    assert!(wrong.is_empty(), "`operands_without_gradient` is not right for these: {wrong:?}");
     assert!(without_rule.is_empty(), "no gradient, and no reason why there is none: {without_rule:?}");
 }
 

@@ -241,7 +241,7 @@ fn adapters_learn_while_the_model_stays() {
     let (x, _, folder) = data(dir.path(), entropy());
     let module = wide(10);
     for base in [BaseStorage::Model, BaseStorage::Int8, BaseStorage::Int4] {
-        let lora = Lora { rank: 4, alpha: 8.0, targets: vec!["b.*".into(), "c.weight".into()], base, seed: 1 };
+        let lora = Lora { targets: vec!["b.*".into(), "c.weight".into()], base, seed: 1, ..Lora::new(4, 8.0) };
         let with = TrainOptions { lora: Some(lora), ..options("adam", &Hyperparameters::default(), entropy()) };
         let samples = dataset(&folder, &module, &with);
         let mut t = trainer(module.clone(), &with, &[]);
@@ -285,7 +285,7 @@ fn adapters_learn_while_the_model_stays() {
         assert_eq!(config["target_modules"], serde_json::json!(["b", "c"]));
     }
     let none = TrainOptions {
-        lora: Some(Lora { rank: 4, alpha: 8.0, targets: vec!["z".into()], base: BaseStorage::Model, seed: 1 }),
+        lora: Some(Lora { targets: vec!["z".into()], ..Lora::new(4, 8.0) }),
         ..options("adam", &Hyperparameters::default(), entropy())
     };
     let error = trainer_in(module, &none, &[], Precision::Model).err().expect("it was accepted").to_string();
@@ -389,7 +389,7 @@ fn merged_model_has_the_statistics_of_its_training() {
     let input = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(FEATURES as i64)]));
     let y = network.apply(&mut b, input).unwrap();
     let module = b.finish(&[("y", y)]).unwrap();
-    let lora = Lora { rank: 2, alpha: 2.0, targets: Vec::new(), base: BaseStorage::Model, seed: 1 };
+    let lora = Lora { seed: 1, ..Lora::new(2, 2.0) };
     let with = TrainOptions { lora: Some(lora), ..options("adam", &Hyperparameters::default(), entropy()) };
     let samples = dataset(&folder, &module, &with);
     let mut t = trainer(module, &with, &[]);

@@ -1,7 +1,11 @@
 //! Training: steps of native code against the interpreter, every optimizer and loss, snapshots, and what is refused.
 
+mod adapters;
 mod features;
+mod forms;
+mod job;
 mod losses;
+mod mesh_features;
 mod placements;
 mod ranks;
 mod rules;

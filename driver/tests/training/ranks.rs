@@ -5,9 +5,9 @@ use of_driver::{CompileOptions, MeshOptions, Precision, SessionOptions, Stages};
 use super::*;
 
 /// A mesh, stages and microbatches, and layouts by hand.
-type How = (&'static str, (i64, i64), &'static [&'static str]);
+pub(super) type How = (&'static str, (i64, i64), &'static [&'static str]);
 
-fn on_mesh(
+pub(super) fn on_mesh(
     module: &Module,
     options: &TrainOptions,
     (mesh, (stages, microbatches), layouts): How,
@@ -48,7 +48,7 @@ pub(super) fn assert_near(got: &[f64], want: &[f64], tolerance: f64, what: &str)
 }
 
 /// Data, tensor and pipeline parallelism, all of them, and ZeRO: chosen by the search, and by hand.
-const MESHES: [How; 11] = [
+pub(super) const MESHES: [How; 11] = [
     ("cpu[2]", (1, 1), &[]),
     ("cpu[4]", (1, 1), &[]),
     ("cpu[2x2]", (1, 1), &[]),

@@ -6,7 +6,7 @@ use of_ops::contraction::{Gemm, MatMul};
 use of_ops::elementwise::{Add, Mul};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
-use of_ops::nn::DequantizeLinear;
+use of_ops::nn::{Conv, DequantizeLinear};
 use of_ops::sample::Rng;
 use of_ops::structural::Constant;
 
@@ -21,6 +21,8 @@ pub struct LoraSpec<'s> {
     pub alpha: f64,
     /// Which weights get an adapter, by the name of the parameter.
     pub is_target: &'s dyn Fn(&str) -> bool,
+    /// Whether weights of convolutions get one, too.
+    pub convolutions: bool,
     /// How the weights that have adapters are stored.
     pub base: BaseStorage,
     /// Gives the first values of `A`; those of `B` are zeros.
@@ -48,12 +50,16 @@ const BLOCK: usize = 64;
 pub struct Adapter {
     /// The name of the weight.
     pub weight: String,
-    /// The name of the parameter `A`, `[rank, inputs]`.
+    /// The name of the parameter `A`, `[rank, inputs]`; of a convolution `[rank, input channels, kernel…]`.
     pub a: String,
-    /// The name of the parameter `B`, `[outputs, rank]`.
+    /// The name of the parameter `B`, `[outputs, rank]`; of a convolution `[output channels, rank, 1…]`.
     pub b: String,
     /// Which axis of the weight is that of the inputs.
     pub input_axis: usize,
+    /// The extents of the parameter `A`.
+    pub a_dims: Vec<usize>,
+    /// The extents of the parameter `B`.
+    pub b_dims: Vec<usize>,
     /// The weight that the adapter is added to, as it is computed with.
     pub base: Tensor,
 }
@@ -71,15 +77,20 @@ impl Adapter {
     pub fn merged(&self, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor, Diagnostics> {
         let misfit =
             || Diagnostics::from(plain(Code::TYPE, format!("the adapter of '{}' does not fit it", self.weight)));
-        let ([rank, inputs], [outputs, _]) = (a.dims(), b.dims()) else { return Err(misfit()) };
-        let numbers = |t: &Tensor| t.to_f64s().ok_or_else(misfit);
-        let (a, b, mut w) = (numbers(a)?, numbers(b)?, numbers(&self.base)?);
-        if w.len() != inputs * outputs || a.len() != rank * inputs || b.len() != rank * outputs {
+        if *a.dims() != self.a_dims || *b.dims() != self.b_dims {
             return Err(misfit());
         }
-        for o in 0..*outputs {
-            for i in 0..*inputs {
-                let product: f64 = (0..*rank).map(|r| b[o * rank + r] * a[r * inputs + i]).sum();
+        // The elements of a kernel are inputs, too.
+        let (rank, outputs) = (self.a_dims[0], self.b_dims[0]);
+        let inputs: usize = self.a_dims[1..].iter().product();
+        let numbers = |t: &Tensor| t.to_f64s().ok_or_else(misfit);
+        let (a, b, mut w) = (numbers(a)?, numbers(b)?, numbers(&self.base)?);
+        if w.len() != inputs * outputs {
+            return Err(misfit());
+        }
+        for o in 0..outputs {
+            for i in 0..inputs {
+                let product: f64 = (0..rank).map(|r| b[o * rank + r] * a[r * inputs + i]).sum();
                 w[if self.input_axis == 1 { o * inputs + i } else { i * outputs + o }] += scale * product;
             }
         }
@@ -92,16 +103,18 @@ fn wrong(e: TensorError) -> Diagnostic {
     plain(Code::TYPE, e.to_string())
 }
 
-/// Adds adapters to the products of a model. `A` and `B` become parameters, called like the weight's module with
-/// `.lora_A.weight` and `.lora_B.weight`. With a quantized base the weights become integers that the graph dequantizes.
+/// Adds adapters to the products of a model, and to its convolutions if they are wanted. `A` and `B` become parameters, called like the
+/// weight's module with `.lora_A.weight` and `.lora_B.weight`. With a quantized base the weights become integers that the graph
+/// dequantizes. The adapter of a convolution is one with the same kernel to `rank` channels, then one of a single element, as PEFT's.
 ///
 /// # Errors
-/// When no product has a weight of such a name, or a weight is not finite.
+/// When no product has a weight of such a name, a weight is not finite, or a convolution has groups.
 pub fn add_adapters(module: &mut Module, spec: &LoraSpec<'_>) -> Result<Vec<Adapter>, Diagnostics> {
     let func = module.main_mut().ok_or_else(|| plain(Code::NAME, "the module has no function".into()))?;
+    let is_wanted = |weight: &Weight| weight.is_matrix || (spec.convolutions && weight.conv.is_some());
     let outermost = |weight: &Weight| func.graph.op(weight.reader).parent == func.graph.entry();
     let all: Vec<Weight> =
-        weights(&func.graph).into_iter().filter(|weight| weight.is_matrix && outermost(weight)).collect();
+        weights(&func.graph).into_iter().filter(|weight| is_wanted(weight) && outermost(weight)).collect();
     let known: Vec<String> = all.iter().take(8).map(|weight| weight.name.clone()).collect();
     let targets: Vec<Weight> = all.into_iter().filter(|weight| (spec.is_target)(&weight.name)).collect();
     if targets.is_empty() {
@@ -144,25 +157,39 @@ fn adapted(rw: &mut Rewriter<'_>, weight: Weight, spec: &LoraSpec<'_>, rng: &mut
         let what = "an adapter fits no product whose first operand is transposed or that is scaled";
         return Err(Diagnostic::error(Code::UNSUPPORTED, loc, what).into());
     }
+    if weight.conv.as_ref().is_some_and(|conv| conv.group != 1) {
+        let what = format!("weight '{}' is of a convolution with groups, for which there are no adapters", weight.name);
+        let hint = "leave it out of the targets";
+        return Err(Diagnostic::error(Code::UNSUPPORTED, loc, what).hint(hint).into());
+    }
     let dims = weight.value.dims();
-    let (inputs, outputs) = (dims[weight.input_axis], dims[1 - weight.input_axis]);
+    let kernel = if weight.conv.is_some() { &dims[2..] } else { &[] };
+    let a_dims = [&[spec.rank, dims[weight.input_axis]], kernel].concat();
+    let b_dims = [vec![dims[weight.output_axis], spec.rank], vec![1; kernel.len()]].concat();
     let dtype = weight.value.dtype();
     // As PEFT: kaiming_uniform_ with a = sqrt(5), whose bound is 1 / sqrt(inputs), and zeros.
+    let inputs: usize = a_dims[1..].iter().product();
     let bound = 1.0 / (inputs.max(1) as f64).sqrt();
     let values = (0..spec.rank * inputs).map(|_| rng.float(-bound, bound)).collect();
-    let tensor = |dims: [usize; 2], values| Tensor::from_elements(dtype, dims.to_vec(), Elements::Float(values));
-    let a = tensor([spec.rank, inputs], values).map_err(wrong)?;
-    let b = tensor([outputs, spec.rank], vec![0.0; outputs * spec.rank]).map_err(wrong)?;
+    let tensor = |dims: &[usize], values| Tensor::from_elements(dtype, dims.to_vec(), Elements::Float(values));
+    let a = tensor(&a_dims, values).map_err(wrong)?;
+    let b = tensor(&b_dims, vec![0.0; b_dims.iter().product()]).map_err(wrong)?;
     let stem = weight.name.strip_suffix(".weight").unwrap_or(&weight.name).to_owned();
     let names = ["A", "B"].map(|part| format!("{stem}.lora_{part}.weight"));
     let data = rw.graph().op(op);
     let (x, operands, product) = (data.operands[0], data.operands.to_vec(), (data.def, data.attrs.clone()));
     rw.rewrite(op, &[]);
     let mut path = x;
-    for (name, matrix) in names.iter().zip([a, b]) {
+    for (i, (name, matrix)) in names.iter().zip([a, b]).enumerate() {
         let matrix = parameter(rw, name, matrix)?;
-        let columns = rw.create_one(Transpose { perm: Some(vec![1, 0]) }, &[matrix])?;
-        path = rw.create_one(MatMul {}, &[path, columns])?;
+        path = match &weight.conv {
+            None => {
+                let columns = rw.create_one(Transpose { perm: Some(vec![1, 0]) }, &[matrix])?;
+                rw.create_one(MatMul {}, &[path, columns])?
+            }
+            Some(conv) if i == 0 => rw.create_one(conv.clone(), &[path, matrix])?,
+            Some(_) => rw.create_one(pointwise(), &[path, matrix])?,
+        };
     }
     let factor = Tensor::from_elements(dtype, Vec::new(), Elements::Float(vec![spec.alpha / spec.rank as f64]));
     let factor = rw.create_one(Constant { value: factor.map_err(wrong)? }, &[])?;
@@ -171,7 +198,13 @@ fn adapted(rw: &mut Rewriter<'_>, weight: Weight, spec: &LoraSpec<'_>, rng: &mut
     let sum = rw.create_one(Add {}, &[y, change])?;
     rw.replace(op, &[sum]);
     let [a, b] = names;
-    Ok(Adapter { weight: weight.name, a, b, input_axis: weight.input_axis, base: weight.value })
+    Ok(Adapter { weight: weight.name, a, b, input_axis: weight.input_axis, a_dims, b_dims, base: weight.value })
+}
+
+/// A convolution with a kernel of one element.
+fn pointwise() -> Conv {
+    let (strides, pads, dilations) = Default::default();
+    Conv { strides, pads, dilations, group: 1, auto_pad: "NOTSET".into(), channels_last: false }
 }
 
 /// Stores a weight as integers, and returns its values as the graph then computes them.
@@ -187,10 +220,10 @@ fn quantized(rw: &mut Rewriter<'_>, weight: &Weight, storage: BaseStorage) -> Re
     let axis = weight.input_axis;
     let mut scale_dims = dims.clone();
     scale_dims[axis] = dims[axis].div_ceil(BLOCK);
+    let step: usize = dims[axis + 1..].iter().product();
     let block_of = |i: usize| {
-        let (row, column) = (i / dims[1], i % dims[1]);
-        let (row, column) = if axis == 0 { (row / BLOCK, column) } else { (row, column / BLOCK) };
-        row * scale_dims[1] + column
+        let (outer, along, inner) = (i / step / dims[axis], i / step % dims[axis], i % step);
+        (outer * scale_dims[axis] + along / BLOCK) * step + inner
     };
     let mut scales = vec![0f64; scale_dims.iter().product()];
     for (i, x) in values.iter().enumerate() {

@@ -7,6 +7,8 @@ mod arithmetic;
 mod contrastive;
 mod ctc;
 mod dropout;
+mod evaluation;
+mod folded;
 mod lora;
 mod loss;
 mod optimizer;
@@ -18,6 +20,8 @@ mod update;
 mod weights;
 
 pub use arithmetic::Arithmetic;
+pub use evaluation::to_evaluation;
+pub use folded::folded_norms;
 pub use lora::{Adapter, BaseStorage, LoraSpec, add_adapters};
 pub use loss::{LABEL_LENGTH, LOSSES, Loss};
 pub use optimizer::{
@@ -127,6 +131,8 @@ pub struct Training {
     pub eval: Func,
     /// The parameters.
     pub parameters: Vec<Parameter>,
+    /// Names of float constants that are no variables, because ops read them as configuration, or give no floats for them.
+    pub constants: Vec<String>,
 }
 
 /// A parameter of a model: a constant that training changes.
@@ -155,7 +161,8 @@ pub enum Role {
 
 /// Makes the training step and the evaluation of a model.
 ///
-/// Parameters are the float initializers of an ONNX model, or the named float constants of other models, of rank 1 or more.
+/// Parameters are the float initializers of an ONNX model, or the named float constants of other models, of rank 1 or more. Those that
+/// ops read as configuration alone, such as the scales of a resize, stay constants.
 /// Batch normalisations are by the statistics of the batch in `train`, whose running means are variables, and dropouts are random.
 ///
 /// # Errors
@@ -177,9 +184,9 @@ pub fn training(module: &Module, spec: &TrainingSpec<'_>) -> Result<Training, Di
             return Err(plain(Code::NAME, what).hint(hint).into());
         }
     }
-    let (train, parameters) = step::train_func(module, func, index, spec)?;
+    let (train, parameters, constants) = step::train_func(module, func, index, spec)?;
     let eval = step::eval_func(module, func, index, spec)?;
-    Ok(Training { train, eval, parameters })
+    Ok(Training { train, eval, parameters, constants })
 }
 
 fn plain(code: Code, what: String) -> Diagnostic {

@@ -56,10 +56,16 @@ pub struct Hyperparameters {
     pub nesterov: bool,
     /// Weight decay.
     pub weight_decay: Option<f64>,
-    /// Decay rates of the running means.
+    /// Decay rates of the running means. RMSProp and Adadelta have the second alone.
     pub betas: Option<(f64, f64)>,
     /// What is added to a divisor.
     pub epsilon: Option<f64>,
+    /// The trust coefficient of LARS.
+    pub trust: Option<f64>,
+    /// `beta` of FTRL, which lowers the first learning rates.
+    pub beta: Option<f64>,
+    /// The strength of L1 regularization of FTRL.
+    pub l1: Option<f64>,
 }
 
 /// Names of optimizers on the command line.
@@ -84,8 +90,11 @@ pub fn named(name: &str, h: &Hyperparameters) -> Option<Box<dyn Optimizer>> {
         "adagrad" => Box::new(Adagrad { epsilon: epsilon(1e-10), decay }),
         "adadelta" => Box::new(Adadelta { rho: h.betas.map_or(0.9, |b| b.1), epsilon: epsilon(1e-6), decay }),
         "lamb" => Box::new(Lamb { beta1, beta2, epsilon: epsilon(1e-6), decay: h.weight_decay.unwrap_or(0.01) }),
-        "lars" => Box::new(Lars { momentum: h.momentum.unwrap_or(0.9), decay, trust: 0.001, epsilon: epsilon(1e-8) }),
-        "ftrl" => Box::new(Ftrl { beta: 1.0, l1: 0.0, l2: decay }),
+        "lars" => {
+            let (momentum, trust) = (h.momentum.unwrap_or(0.9), h.trust.unwrap_or(0.001));
+            Box::new(Lars { momentum, decay, trust, epsilon: epsilon(1e-8) })
+        }
+        "ftrl" => Box::new(Ftrl { beta: h.beta.unwrap_or(1.0), l1: h.l1.unwrap_or(0.0), l2: decay }),
         _ => return None,
     })
 }

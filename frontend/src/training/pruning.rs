@@ -10,13 +10,16 @@ use of_ir::{Attr, DType, Elements, Module, Rewriter, Tensor, TensorError};
 use super::plain;
 use super::weights::{Weight, weights};
 
-/// Which weights become zero. As text: `0.5`, `global:0.5` or `2:4`.
+/// Which weights become zero. As text: `0.5`, `global:0.5`, `channels:0.3` or `2:4`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pruning {
     /// This part of every weight tensor, the elements of least magnitude. Source: PyTorch's `prune.l1_unstructured`.
     Tensor(f64),
     /// This part of all weights together. Source: PyTorch's `prune.global_unstructured` with `L1Unstructured`.
     Global(f64),
+    /// This part of the output channels of every weight tensor, those of least L2 norm: rows or columns of a product's matrix, filters of a
+    /// convolution. Source: PyTorch's `prune.ln_structured` with `n=2` along the axis of outputs. Biases stay, as there.
+    Channels(f64),
     /// All but `keep` of every `group` neighbours along the inputs of a product, or the input channels of a convolution. Source:
     /// Mishra et al., "Accelerating Sparse Deep Neural Networks" (2021). Tensors that do not divide into groups stay dense.
     Structured {
@@ -33,13 +36,14 @@ impl FromStr for Pruning {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' is no pruning: 0.5 is a part of each weight tensor, global:0.5 of all together, 2:4 keeps two of four"
+                "'{text}' is no pruning: 0.5 is a part of each weight tensor, global:0.5 of all together, channels:0.3 of the output channels of each, 2:4 keeps two of four"
             )
         };
         let part = |text: &str| text.parse::<f64>().ok().filter(|p| *p > 0.0 && *p < 1.0);
         match text.split_once(':') {
             None => part(text).map(Pruning::Tensor),
             Some(("global", rest)) => part(rest).map(Pruning::Global),
+            Some(("channels", rest)) => part(rest).map(Pruning::Channels),
             Some((keep, group)) => match (keep.parse(), group.parse()) {
                 (Ok(keep), Ok(group)) if 0 < keep && keep < group => Some(Pruning::Structured { keep, group }),
                 _ => None,
@@ -54,6 +58,7 @@ impl fmt::Display for Pruning {
         match self {
             Pruning::Tensor(part) => write!(f, "{part}"),
             Pruning::Global(part) => write!(f, "global:{part}"),
+            Pruning::Channels(part) => write!(f, "channels:{part}"),
             Pruning::Structured { keep, group } => write!(f, "{keep}:{group}"),
         }
     }
@@ -76,6 +81,11 @@ pub fn prune(
         Pruning::Global(part) => {
             let all: Vec<&Vec<f64>> = values.iter().collect();
             largest(&all, part).into_iter().map(Some).collect()
+        }
+        Pruning::Channels(part) => {
+            let one =
+                |(weight, v): (&Weight, &Vec<f64>)| Some(channels(v, weight.value.dims(), weight.output_axis, part));
+            weights.iter().zip(&values).map(one).collect()
         }
         Pruning::Structured { keep, group } => {
             let one = |(weight, v): (&Weight, &Vec<f64>)| {
@@ -120,6 +130,16 @@ fn largest(tensors: &[&Vec<f64>], part: f64) -> Vec<Vec<bool>> {
     kept
 }
 
+/// Which elements are kept when this part of the slices along an axis is pruned, those of least norm. Of equal norms the first are pruned.
+fn channels(values: &[f64], dims: &[usize], axis: usize, part: f64) -> Vec<bool> {
+    let step: usize = dims[axis + 1..].iter().product();
+    let channel = |i: usize| i / step % dims[axis];
+    let mut squares = vec![0.0; dims[axis]];
+    values.iter().enumerate().for_each(|(i, v)| squares[channel(i)] += v * v);
+    let kept = largest(&[&squares], part).remove(0);
+    (0..values.len()).map(|i| kept[channel(i)]).collect()
+}
+
 /// Which elements are kept when `keep` of every `group` along an axis are; `None` if the axis does not divide into groups.
 fn structured(values: &[f64], dims: &[usize], axis: usize, (keep, group): (usize, usize)) -> Option<Vec<bool>> {
     let length = *dims.get(axis)?;
@@ -143,10 +163,10 @@ mod tests {
 
     #[test]
     fn text_names_a_pruning() {
-        for text in ["0.5", "global:0.25", "2:4"] {
+        for text in ["0.5", "global:0.25", "channels:0.3", "2:4"] {
             assert_eq!(text.parse::<Pruning>().unwrap().to_string(), text);
         }
-        for text in ["", "0", "1", "-0.5", "4:2", "0:4", "global:2", "x:4", "NaN"] {
+        for text in ["", "0", "1", "-0.5", "4:2", "0:4", "global:2", "channels:1", "x:4", "NaN"] {
             assert!(text.parse::<Pruning>().unwrap_err().contains("is no pruning"), "{text}");
         }
     }
@@ -156,6 +176,15 @@ mod tests {
         let (a, b) = (vec![0.1, -3.0, 0.2, 4.0], vec![0.3, -0.05]);
         assert_eq!(largest(&[&a], 0.5), [[false, true, false, true]]);
         assert_eq!(largest(&[&a, &b], 0.5), [vec![false, true, false, true], vec![true, false]]);
+    }
+
+    #[test]
+    fn channels_of_least_norm_are_pruned() {
+        // Three filters of two elements, and the same as columns.
+        let rows = vec![3.0, 4.0, -1.0, 1.0, 0.0, 2.0];
+        assert_eq!(channels(&rows, &[3, 2], 0, 0.3), [true, true, false, false, true, true]);
+        let columns = vec![3.0, -1.0, 0.0, 4.0, 1.0, 2.0];
+        assert_eq!(channels(&columns, &[2, 3], 1, 0.6), [true, false, false, true, false, false]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use of_ops::structural::{Constant, Size};
 use of_ops::training::Gradient;
 
 use super::dropout::{randomize, replace};
-use super::parameters::{Variable, parameter_inputs, statistics};
+use super::parameters::{Variable, fixed_constants, parameter_inputs, statistics};
 use super::update::{Trained, Updates, average_name};
 use super::{Parameter, RATE, Role, TrainingSpec, plain};
 use crate::Builder;
@@ -21,6 +21,11 @@ fn role(name: &str, statistics: &[String], spec: &TrainingSpec<'_>) -> Role {
         (false, true) => Role::Trained,
         (false, false) => Role::Frozen,
     }
+}
+
+/// The names of constants that stay constants, in the step and in the evaluation.
+fn fixed(b: &Builder, outputs: &[ValueId], statistics: &[String], spec: &TrainingSpec<'_>) -> Vec<String> {
+    fixed_constants(b.graph(), outputs, &|name| role(name, statistics, spec) == Role::Frozen)
 }
 
 /// The variable that evaluation reads for a parameter.
@@ -36,10 +41,11 @@ pub(super) fn train_func(
     func: &Func,
     index: usize,
     spec: &TrainingSpec<'_>,
-) -> Result<(Func, Vec<Parameter>), Diagnostics> {
+) -> Result<(Func, Vec<Parameter>, Vec<String>), Diagnostics> {
     let (mut b, mut outputs) = Builder::reopen(module, func.clone());
     let statistics = statistics(&b);
-    let inputs = parameter_inputs(&mut b, str::to_owned);
+    let fixed = fixed(&b, &outputs, &statistics, spec);
+    let inputs = parameter_inputs(&mut b, &outputs, &fixed, str::to_owned);
     let (mut variables, mut described, mut trained) = (Vec::new(), Vec::new(), Vec::new());
     for (name, variable, value) in inputs {
         let role = role(&name, &statistics, spec);
@@ -74,7 +80,7 @@ pub(super) fn train_func(
     for (parameter, gradient) in trained.iter().zip(gradients) {
         updates.update(&mut b, parameter, gradient, &mut variables)?;
     }
-    Ok((finish(b, variables, &[("loss", loss)])?, described))
+    Ok((finish(b, variables, &[("loss", loss)])?, described, fixed))
 }
 
 pub(super) fn eval_func(
@@ -85,7 +91,8 @@ pub(super) fn eval_func(
 ) -> Result<Func, Diagnostics> {
     let (mut b, values) = Builder::reopen(module, func.clone());
     let statistics = statistics(&b);
-    let inputs = parameter_inputs(&mut b, |name| evaluated(name, role(name, &statistics, spec), spec));
+    let fixed = fixed(&b, &values, &statistics, spec);
+    let inputs = parameter_inputs(&mut b, &values, &fixed, |name| evaluated(name, role(name, &statistics, spec), spec));
     let variables: Vec<Variable> = inputs.into_iter().map(|(_, variable, _)| variable).collect();
     let output = values[index];
     let labels = spec.loss.label_type(b.ty(output))?;

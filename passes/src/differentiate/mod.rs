@@ -24,18 +24,27 @@ use crate::expand_composites;
 /// branch on the same condition.
 ///
 /// # Errors
-/// An op between the operands that is not differentiable, with its location.
+/// Every op between the operands that is not differentiable, with its location.
 pub fn differentiate(func: &mut Func) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::default();
     let mut rw = Rewriter::new(&mut func.graph, "differentiate");
     let mut all = rw.graph().walk();
     all.retain(|op| rw.graph().op(*op).name() == Gradient::NAME);
     for op in all {
-        if let Err(d) = resolve(&mut rw, op, None) {
-            errors.0.push(d);
+        if let Err(more) = resolve(&mut rw, op, None) {
+            add_new(&mut errors, more);
         }
     }
     errors.into_result(())
+}
+
+/// Adds the diagnostics that a list does not have. An op on the path of several gradients is reported once.
+fn add_new(errors: &mut Diagnostics, more: Diagnostics) {
+    for d in more.0 {
+        if !errors.0.contains(&d) {
+            errors.0.push(d);
+        }
+    }
 }
 
 /// The state of one reverse accumulation from `y`.
@@ -46,14 +55,24 @@ struct Tape {
     path: Vec<OpId>,
     /// The gradient with respect to each value visited so far.
     grads: IdMap<ValueId, ValueId>,
+    /// The ops that are not differentiable.
+    errors: Diagnostics,
 }
 
 /// Replaces `gradient`. With `within`, values from outside of that region are taken as independent of `xs`.
-fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> Result<(), Diagnostic> {
+///
+/// # Errors
+/// All ops on the path that are not differentiable. `gradient` is replaced all the same, so that the caller can look for more.
+fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> Result<(), Diagnostics> {
     rw.rewrite(gradient, &[]);
     let operands = rw.graph().op(gradient).operands.to_vec();
     let Some((y, xs)) = operands.split_first() else { return Ok(()) };
-    let mut tape = Tape { active: xs.iter().copied().collect(), path: Vec::new(), grads: HashMap::default() };
+    let mut tape = Tape {
+        active: xs.iter().copied().collect(),
+        path: Vec::new(),
+        grads: HashMap::default(),
+        errors: Diagnostics::default(),
+    };
     let before = rw.graph().walk().into_iter().take_while(|op| *op != gradient);
     for op in before.collect::<Vec<_>>() {
         if within.is_none_or(|r| rw.graph().encloses(r, rw.graph().op(op).parent)) {
@@ -66,7 +85,11 @@ fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> R
         tape.grads.insert(*y, ones);
     }
     while let Some(op) = tape.path.pop() {
-        tape.step(rw, gradient, op)?;
+        let reads = [&rw.graph().op(op).operands[..], &rw.graph().captured(op)].concat();
+        if let Err(d) = tape.step(rw, gradient, op) {
+            add_new(&mut tape.errors, d.into());
+            tape.skip(rw, gradient, &reads)?;
+        }
     }
     rw.rewrite(gradient, &[]);
     // Expansion replaces results of ops.
@@ -79,7 +102,7 @@ fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> R
         });
     }
     rw.replace(gradient, &results);
-    Ok(())
+    tape.errors.into_result(())
 }
 
 /// A tensor of the type of `like` whose elements are all `value`.
@@ -198,6 +221,18 @@ impl Tape {
             }
             None => Err(none()),
         }
+    }
+
+    /// Goes on before an op that is not differentiable, as if its gradients were zero: the ops before it may be others.
+    fn skip(&mut self, rw: &mut Rewriter<'_>, gradient: OpId, reads: &[ValueId]) -> Result<(), Diagnostic> {
+        rw.rewrite(gradient, &[]);
+        for v in reads {
+            if self.active.contains(v) && is_float(rw.graph(), *v) && !self.grads.contains_key(v) {
+                let zeros = filled(rw, 0.0, *v)?;
+                self.grads.insert(*v, zeros);
+            }
+        }
+        Ok(())
     }
 
     /// Accumulates the gradient of `v`.

@@ -8,7 +8,7 @@ use of_ops::reduction::ReduceSum;
 use of_ops::structural::Yield;
 use of_ops::training::Gradient;
 
-use super::{Tape, is_float, resolve};
+use super::{Tape, add_new, is_float, resolve};
 
 /// Clones the ops of `body` at the insertion point, with `args` for its arguments. Returns its yields.
 pub(super) fn clone_body(rw: &mut Rewriter<'_>, body: RegionId, args: &[ValueId]) -> Vec<ValueId> {
@@ -73,7 +73,9 @@ impl Tape {
         }
         let back = rw.create_with_regions(If {}, &data.operands, &regions)?;
         for (inner, region) in inner.into_iter().zip(regions) {
-            resolve(rw, inner, Some(region))?;
+            if let Err(more) = resolve(rw, inner, Some(region)) {
+                add_new(&mut self.errors, more);
+            }
         }
         rw.rewrite(op, &[gradient]);
         rw.before(gradient);

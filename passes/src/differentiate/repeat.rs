@@ -13,7 +13,7 @@ use of_ops::list::as_op;
 use of_ops::structural::Yield;
 
 use super::region::{clone_body, vector_jacobian};
-use super::{Tape, filled, is_float, resolve};
+use super::{Tape, add_new, filled, is_float, resolve};
 
 /// An axis, and whether it is scanned in reverse.
 type Direction = (i64, bool);
@@ -190,7 +190,9 @@ impl Tape {
         let inner = made.map_err(|d| d.or_at(&loc))?;
         let operands = [first, slices].concat();
         let back = rw.create_with_regions(scan_over(&over, &stacks), &operands, &[region])?;
-        resolve(rw, inner, Some(region))?;
+        if let Err(more) = resolve(rw, inner, Some(region)) {
+            add_new(&mut self.errors, more);
+        }
         rw.rewrite(parts.op, &[gradient]);
         rw.before(gradient);
         let results = rw.graph().op(back).results.to_vec();

@@ -46,6 +46,11 @@ impl Resize {
     /// What the derivatives by the result are by `x`; see [`crate::Op::gradient`].
     pub(super) fn derivative(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let g = cx.grads[0]?;
+        let graph = cx.rw.graph();
+        let computed = |v: &&ValueId| graph.ty(**v).as_tensor().is_some() && graph.constant(**v).is_none();
+        if cx.operands.iter().skip(1).take(2).any(|v| computed(&v)) {
+            return cx.not_differentiable("of.resize", "its scales or its region of interest are no constants");
+        }
         let taps = self.known_taps(cx)?;
         let rank = cx.rw.graph().ty(cx.operands[0]).as_tensor()?.rank()?;
         let inputs: Vec<Option<usize>> = {

@@ -385,6 +385,11 @@ impl Op for Resize {
         (0..rank).filter(free).map(split).collect()
     }
 
+    /// `roi` and `scales`.
+    fn operands_without_gradient(&self) -> &'static [usize] {
+        &[1, 2]
+    }
+
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         self.derivative(cx)
     }
