@@ -2,8 +2,11 @@
 //!
 //! `cargo run --release -p of-driver --example train_digits`, in the folder of the repository.
 
+use std::sync::Arc;
+
 use of_driver::training::{
-    Dataset, Hyperparameters, Loss, Schedule, ScheduleKind, TrainOptions, Trainer, columns, named, sample_order,
+    Dataset, EpochReport, Evaluation, Hyperparameters, JobEvent, JobOptions, Loss, Schedule, ScheduleKind,
+    TrainOptions, Trainer, TrainingJob, columns, named,
 };
 use of_driver::{CompileOptions, ImageOptions, Model, SessionOptions, Silent};
 use of_frontend::Builder;
@@ -49,17 +52,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rests = [test.len() % options.batch];
     let (compile, session) = (CompileOptions::default(), SessionOptions::default());
     let mut trainer = Trainer::new(model, &options, &rests, &compile, session, &Silent)?;
-    let (epochs, steps) = (8, train.len() / options.batch);
-    let schedule = Schedule { kind: ScheduleKind::Cosine, rate: 0.005, warmup: 0 };
-    for epoch in 0..epochs {
-        let order = sample_order(train.len(), 0, epoch);
-        for (step, samples) in order.chunks_exact(options.batch).enumerate() {
-            let rate = schedule.rate(epoch * steps + step, epochs * steps);
-            trainer.step(train.batch(samples)?, rate)?;
+    let schedule = Schedule { kind: ScheduleKind::Cosine { floor: 0.0 }, rate: 0.005, warmup: 0 };
+    let outputs = vec![std::env::temp_dir().join("digits.onnx")];
+    let options = JobOptions { outputs, ..JobOptions::new(8, schedule) };
+    let mut observe = |event: JobEvent<'_>| {
+        if let JobEvent::Epoch(EpochReport {
+            loss, evaluation: Some(Evaluation { accuracy: Some(right), .. }), ..
+        }) = event
+        {
+            println!("loss {loss:.4}, accuracy {right:.3}");
         }
-    }
-    println!("accuracy {:.3}", trainer.evaluate(&test)?.accuracy.unwrap_or(0.0));
-    let path = std::env::temp_dir().join("digits.onnx");
-    of_onnx::export_file(&path, &trainer.trained_model()?, &of_onnx::ExportOptions::default())?;
+        Ok(())
+    };
+    TrainingJob::new(&mut trainer, (&Arc::new(train), Some(&test)), &options, &mut observe)?.run(None)?;
     Ok(())
 }

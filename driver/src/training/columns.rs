@@ -208,7 +208,10 @@ impl Source for FileColumn {
 }
 
 /// The extents of a sample of so many numbers.
-fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Result<Vec<usize>, Diagnostics> {
+///
+/// # Errors
+/// When the input takes another number of them.
+pub(super) fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Result<Vec<usize>, Diagnostics> {
     let Some(shape) = &ty.shape else { return Ok(vec![each]) };
     let known: Vec<Option<usize>> =
         shape.iter().skip(1).map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect();

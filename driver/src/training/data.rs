@@ -8,14 +8,14 @@ use of_ir::{DType, Dim, Elements, Tensor, Type};
 use of_passes::specialize::Bindings;
 
 use super::augmentation::Draw;
-use super::encoded::{EncodedImage, EncodedImages};
+use super::encoded::EncodedImages;
 use super::lazy::LazyColumn;
 use super::mixup::{self, Probabilities};
 use super::order::{random_of, sample_order};
 use super::text::{self, TextOptions};
-use super::{columns, example, idx, ofrecord, webdataset};
+use super::{columns, example, features, idx, image_folders, ofrecord, table, webdataset};
 use crate::error::{error, io_error};
-use crate::images::{self, ImageOptions};
+use crate::images::ImageOptions;
 use crate::{npy, tensor_files};
 
 /// A column of a data set: the values of one input for all samples.
@@ -106,15 +106,23 @@ pub struct DataOptions {
     pub images: ImageOptions,
     /// How texts become samples.
     pub text: Option<TextOptions>,
-    /// Bytes of a column of a Parquet or Arrow file that stay in memory.
+    /// Bytes of a column of a Parquet or Arrow file that stay in memory. Files of records are in memory where all of them together are smaller.
     pub cached_bytes: usize,
     /// Whether labels that are classes become probabilities, which the loss wants.
     pub has_probabilities: bool,
+    /// Names of the classes that folders of images are of, such as those of the training data; empty is those of the folders themselves.
+    pub classes: Vec<String>,
 }
 
 impl Default for DataOptions {
     fn default() -> DataOptions {
-        DataOptions { images: ImageOptions::default(), text: None, cached_bytes: 256 << 20, has_probabilities: false }
+        DataOptions {
+            images: ImageOptions::default(),
+            text: None,
+            cached_bytes: 256 << 20,
+            has_probabilities: false,
+            classes: Vec::new(),
+        }
     }
 }
 
@@ -140,17 +148,18 @@ impl Dataset {
     /// Reads data for `wanted`, in that order, of which the last are the labels. Each file is one of:
     /// - `NAME=FILE.npy`, or an IDX file as MNIST's: the values of one input;
     /// - `FILE.npz`: arrays by the names of inputs;
-    /// - `FILE.csv`: a table with a header; the column of the labels by its name, all others are the only input;
+    /// - `FILE.csv`: a table with a header; the column of the labels by its name, and all others are the only input, or the inputs by their
+    ///   names, where there are several;
     /// - `FILE.bin`: images and labels of CIFAR-10 or CIFAR-100;
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
     /// - `FILE.ofrecord`, `part-00000`: the same of OneFlow's `OFRecord`;
     /// - `FILE.tar`: a WebDataset;
     /// - `FILE.parquet`, `FILE.arrow`, `FILE.feather`: columns by the names of inputs, read as needed;
-    /// - `DIR`: a folder of images for each class, in the order of their names.
+    /// - `DIR`: a folder of images for each class, in the order of their names, or as [`DataOptions::classes`] has them.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
     /// where a mean or standard deviation is given. Images of folders and archives are decoded when a batch needs them; see
-    /// [`Dataset::decode_small`].
+    /// [`Dataset::decode_small`]. So are records, unless all together are small.
     ///
     /// # Errors
     /// When a file cannot be read or is for no input, one is missing, or columns have different lengths.
@@ -164,7 +173,7 @@ impl Dataset {
     /// As [`Dataset::read`], and when texts have no tokenizer.
     pub fn read_with(files: &[OsString], wanted: &[ColumnSpec], options: &DataOptions) -> Result<Dataset, Diagnostics> {
         let images = &options.images;
-        let (mut found, mut classes): (Vec<Column>, Vec<String>) = Default::default();
+        let (mut found, mut records, mut classes): (Vec<Column>, Vec<Column>, Vec<String>) = Default::default();
         let mut texts = Vec::new();
         for file in files {
             match source(file, wanted)? {
@@ -185,10 +194,9 @@ impl Dataset {
                     join(&mut found, &labels.name, Values::Numbers(classes))?;
                 }
                 Source::Records(path) => {
-                    let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
-                    let read = if ofrecord::is_ofrecord(&path) { ofrecord::read } else { example::read };
-                    for (name, values) in read(&path, &names)? {
-                        join(&mut found, &name, Values::Numbers(values))?;
+                    let format = if ofrecord::is_ofrecord(&path) { ofrecord::FORMAT } else { example::FORMAT };
+                    for (name, values) in features::read(&path, format, wanted, options.has_probabilities)? {
+                        join(&mut records, &name, values)?;
                     }
                 }
                 Source::WebDataset(path) => {
@@ -206,7 +214,11 @@ impl Dataset {
                     let column = |(name, values)| Column { name, values: Values::Numbers(values) };
                     found.extend(arrays.into_iter().map(column));
                 }
-                Source::Table(path) => found.extend(table(&path, wanted)?),
+                Source::Table(path) => {
+                    for (name, values) in table::read(&path, wanted, options.has_probabilities)? {
+                        join(&mut found, &name, Values::Numbers(values))?;
+                    }
+                }
                 Source::Text(path) => texts.push(path),
                 Source::Columns(path) if options.text.is_some() => texts.push(path),
                 Source::Columns(path) => {
@@ -215,11 +227,13 @@ impl Dataset {
                     }
                 }
                 Source::Images(path) => {
-                    let names = image_folders(&path, wanted, images, &mut found)?;
-                    classes = names;
+                    let folders = image_folders::read(&path, wanted, options)?;
+                    found.extend(folders.columns.map(|(name, values)| Column { name, values }));
+                    classes = folders.classes;
                 }
             }
         }
+        found.extend(in_memory_where_small(records, options.cached_bytes)?);
         if let Some(first) = texts.first() {
             let Some(options) = &options.text else {
                 let what = format!("'{}' has texts, and there is no tokenizer", first.display());
@@ -307,6 +321,32 @@ impl Dataset {
             }
         }
         Ok(self)
+    }
+
+    /// Shows of each image the centre: a part of this share of the sides of the largest one that has the shape of the input. Changes at random
+    /// come instead.
+    ///
+    /// # Errors
+    /// When the share is not between 0 and 1.
+    pub fn crop_to_centre(mut self, share: f64) -> Result<Dataset, Diagnostics> {
+        for column in &mut self.columns {
+            if let Values::Images(images) = &mut column.values {
+                images.crop_to_centre(share)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// The largest of the labels, the last column, but for `ignored`: where they are whole numbers in memory, such as classes.
+    pub fn largest_label(&self, ignored: i64) -> Option<i64> {
+        let Values::Numbers(labels) = &self.columns.last()?.values else { return None };
+        let labels = labels.to_i64s().filter(|_| labels.dtype().is_int())?;
+        labels.into_iter().filter(|label| *label != ignored).max()
+    }
+
+    /// Whether a batch reads some of it from files: because it is large, or it has images.
+    pub fn is_read_as_needed(&self) -> bool {
+        self.columns.iter().any(|column| !matches!(column.values, Values::Numbers(_)))
     }
 
     /// Whether it has images, which a batch decodes.
@@ -436,6 +476,23 @@ enum Source {
     WebDataset(PathBuf),
     Text(PathBuf),
     Columns(PathBuf),
+}
+
+/// Columns of files that fit into memory together are read now, and the others when batches need them.
+fn in_memory_where_small(mut columns: Vec<Column>, most: usize) -> Result<Vec<Column>, Diagnostics> {
+    let bytes = |column: &Column| {
+        let each =
+            column.values.sample_dims().iter().product::<usize>() * column.values.dtype().bits().unwrap_or(8) / 8;
+        each.saturating_mul(column.values.len())
+    };
+    if columns.iter().map(bytes).fold(0, usize::saturating_add) <= most {
+        for column in &mut columns {
+            if let Values::Lazy(lazy) = &column.values {
+                column.values = features::in_memory(lazy)?;
+            }
+        }
+    }
+    Ok(columns)
 }
 
 /// Adds samples behind those of the same input.
@@ -601,92 +658,6 @@ fn fitted(column: &Column, spec: &ColumnSpec) -> Result<Values, Diagnostics> {
     Ok(Values::Numbers(Tensor::from_elements(tensor.dtype, dims, elements).map_err(|e| wrong(e.to_string()))?))
 }
 
-/// A table: the labels' column, and all others as the only input.
-fn table(path: &Path, wanted: &[ColumnSpec]) -> Result<Vec<Column>, Diagnostics> {
-    let place =
-        |line: usize, what: &str| Diagnostics::from(error(Code::INPUT, format!("{}:{line}: {what}", path.display())));
-    let [input, labels] = wanted else {
-        let what =
-            format!("'{}': a table is for models of one input, and this has {}", path.display(), wanted.len() - 1);
-        return Err(error(Code::INPUT, what).hint("give NAME=FILE.npy for each input").into());
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
-    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let (_, header) = lines.next().ok_or_else(|| place(1, "the table is empty"))?;
-    let names: Vec<&str> = header.split(',').map(|name| name.trim().trim_matches('"')).collect();
-    let at = names.iter().position(|name| *name == labels.name).ok_or_else(|| {
-        let what = format!("no column is called '{}'; there are {}", labels.name, names.join(", "));
-        place(1, &what)
-    })?;
-    let (mut features, mut targets, mut rows): (Vec<f64>, Vec<f64>, usize) = Default::default();
-    for (line, row) in lines {
-        let cells: Vec<&str> = row.split(',').map(|cell| cell.trim().trim_matches('"')).collect();
-        if cells.len() != names.len() {
-            return Err(place(line + 1, &format!("{} cells, and the header has {}", cells.len(), names.len())));
-        }
-        for (column, cell) in cells.iter().enumerate() {
-            let number: f64 = cell.parse().map_err(|_| place(line + 1, &format!("'{cell}' is no number")))?;
-            if column == at { targets.push(number) } else { features.push(number) }
-        }
-        rows += 1;
-    }
-    let tensor = |dims: Vec<usize>, values: Vec<f64>| {
-        Tensor::from_elements(DType::F64, dims, Elements::Float(values)).map_err(|e| place(1, &e.to_string()))
-    };
-    let whole = targets.iter().all(|x| x.fract() == 0.0);
-    let labels_are_int = labels.ty.as_tensor().is_some_and(|t| t.dtype.is_int());
-    let values = if labels_are_int && whole {
-        let classes: Vec<i64> = targets.iter().map(|x| *x as i64).collect();
-        Tensor::from_slice(&[rows], &classes).map_err(|e| place(1, &e.to_string()))?
-    } else if labels_are_int {
-        return Err(place(2, &format!("'{}' must be whole numbers, the classes", labels.name)));
-    } else {
-        tensor(vec![rows], targets)?
-    };
-    let width = names.len() - 1;
-    Ok(vec![
-        Column { name: input.name.clone(), values: Values::Numbers(tensor(vec![rows, width], features)?) },
-        Column { name: labels.name.clone(), values: Values::Numbers(values) },
-    ])
-}
-
-/// Adds a folder of images for each class; gives the names of the classes.
-fn image_folders(
-    path: &Path,
-    wanted: &[ColumnSpec],
-    options: &ImageOptions,
-    found: &mut Vec<Column>,
-) -> Result<Vec<String>, Diagnostics> {
-    let [input, labels] = wanted else {
-        let what =
-            format!("'{}': images are for models of one input, and this has {}", path.display(), wanted.len() - 1);
-        return Err(error(Code::INPUT, what).into());
-    };
-    let entries = |folder: &Path| -> Result<Vec<PathBuf>, Diagnostics> {
-        let list = std::fs::read_dir(folder).map_err(|e| io_error(folder, "read", &e))?;
-        let mut list: Vec<PathBuf> = list.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        list.sort();
-        Ok(list)
-    };
-    let folders: Vec<PathBuf> = entries(path)?.into_iter().filter(|p| p.is_dir()).collect();
-    let (mut files, mut targets, mut names): (Vec<EncodedImage>, Vec<i64>, Vec<String>) = Default::default();
-    for (class, folder) in folders.iter().enumerate() {
-        names.push(folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
-        for file in entries(folder)?.into_iter().filter(|file| images::is_image(file)) {
-            files.push(EncodedImage::File(file));
-            targets.push(class as i64);
-        }
-    }
-    let Some(values) = EncodedImages::new(input, options, files)? else {
-        let what = format!("'{}' has no folders of images, one for each class", path.display());
-        return Err(error(Code::INPUT, what).into());
-    };
-    let classes = Tensor::from_slice(&[targets.len()], &targets).map_err(|e| error(Code::INPUT, e.to_string()))?;
-    found.push(Column { name: input.name.clone(), values: Values::Images(values) });
-    found.push(Column { name: labels.name.clone(), values: Values::Numbers(classes) });
-    Ok(names)
-}
-
 /// The type of an input for a batch of one.
 pub(super) fn one_sample(ty: &Type) -> Type {
     let mut ty = ty.clone();
@@ -701,39 +672,6 @@ pub(super) fn one_sample(ty: &Type) -> Type {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn wanted() -> Vec<ColumnSpec> {
-        let dims = |last: i64| vec![Dim::symbol("n"), Dim::from(last)];
-        vec![
-            ColumnSpec { name: "x".into(), ty: Type::tensor(DType::F32, dims(2)) },
-            ColumnSpec { name: "y".into(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) },
-        ]
-    }
-
-    #[test]
-    fn table_gives_features_and_labels() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("t.csv");
-        std::fs::write(&path, "a,y,b\n1,0,2\n3,1,4.5\n").unwrap();
-        let data = Dataset::read(&[path.clone().into()], &wanted(), &ImageOptions::default()).unwrap();
-        let batch = data.batch(&[1, 0]).unwrap();
-        let x = batch[0].as_tensor().unwrap();
-        assert_eq!((data.len(), x.to_elements::<f32>().unwrap()), (2, vec![3.0, 4.5, 1.0, 2.0]));
-        assert_eq!(batch[1].as_tensor().unwrap().to_elements::<i64>().unwrap(), [1, 0]);
-        for (text, words) in [
-            ("a,y,b\n1,0\n", "t.csv:2: 2 cells, and the header has 3"),
-            ("a,y,b\n1,0,z\n", "t.csv:2: 'z' is no number"),
-            ("a,b,c\n1,0,2\n", "no column is called 'y'; there are a, b, c"),
-            ("a,y,b\n1,0.5,2\n", "'y' must be whole numbers"),
-            ("", "the table is empty"),
-            ("a,y,b\n", "the data has no samples"),
-            ("a,y,b,c\n1,0,2,3\n", "is of shape [1, 3], and the input is [n, 2]"),
-        ] {
-            std::fs::write(&path, text).unwrap();
-            let e = Dataset::read(&[path.clone().into()], &wanted(), &ImageOptions::default()).unwrap_err();
-            assert!(e.to_string().contains(words), "{text:?}: {e}");
-        }
-    }
 
     #[test]
     fn files_of_images_and_records_are_data() {

@@ -68,6 +68,8 @@ pub struct EncodedImages {
     /// Extents of a sample.
     dims: Vec<usize>,
     images: Vec<EncodedImage>,
+    /// The share of the sides of the largest centred part that is shown; `None` shows whole images.
+    centre: Option<f64>,
 }
 
 /// Bytes of decoded images that a data set keeps in memory at most.
@@ -87,7 +89,7 @@ impl EncodedImages {
         let Some(first) = images.first() else { return Ok(None) };
         let input = ImageInput::new(Some(&one_sample(&spec.ty)), &spec.name, options, &first.place())?;
         let value = input.tensor(&first.read()?, &|_, _| View::default(), &first.place())?;
-        Ok(Some(EncodedImages { input, dtype: value.dtype(), dims: value.dims()[1..].to_vec(), images }))
+        Ok(Some(EncodedImages { input, dtype: value.dtype(), dims: value.dims()[1..].to_vec(), images, centre: None }))
     }
 
     /// Number of images.
@@ -103,6 +105,29 @@ impl EncodedImages {
     /// The element type of samples.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// Shows the centre of each image, where no change at random shows another part: a part of this share of the sides of the largest one that
+    /// has the shape of the input.
+    ///
+    /// # Errors
+    /// When the share is not between 0 and 1.
+    pub fn crop_to_centre(&mut self, share: f64) -> Result<(), Diagnostics> {
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(error(Code::INPUT, format!("a part of {share} of an image is not between 0 and 1")).into());
+        }
+        self.centre = Some(share);
+        Ok(())
+    }
+
+    /// What is shown of an image of this size without changes at random.
+    fn still_view(&self, width: usize, height: usize) -> View {
+        // Channels come first or last, as `ImageInput` has them.
+        let shape = match self.dims[..] {
+            [1 | 3, height, width] | [height, width, _] => (width, height),
+            _ => (width, height),
+        };
+        View { crop: self.centre.map(|share| centre(share, (width, height), shape)), ..View::default() }
     }
 
     /// Adds the images of another column of the same input.
@@ -145,7 +170,9 @@ impl EncodedImages {
             let image = self.images.get(*sample);
             let image =
                 image.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("there is no image {sample}"))))?;
-            let view = |width, height| draw.map_or_else(View::default, |draw| draw.view(*sample, width, height));
+            let still = |width, height| self.still_view(width, height);
+            let view =
+                |width, height| draw.map_or_else(|| still(width, height), |draw| draw.view(*sample, width, height));
             let value = self.input.tensor(&image.read()?, &view, &image.place())?;
             self.check_size(&value, image)?;
             to.copy_from_slice(value.bytes().map_or(&[], |bytes| bytes));
@@ -163,6 +190,14 @@ impl EncodedImages {
         let what = format!("{place} is {} {own:?}, and the samples before are {dims:?}", self.dtype);
         Err(error(Code::INPUT, what).into())
     }
+}
+
+/// The centred part of an image, of this share of the sides of the largest one that has the shape of `to`: left, top, width, height.
+/// torchvision's presets for ImageNet show 224 of 256 pixels.
+fn centre(share: f64, (width, height): (usize, usize), to: (usize, usize)) -> [f64; 4] {
+    let (width, height, sides) = (width as f64, height as f64, to.0 as f64 / (to.1 as f64).max(1.0));
+    let (w, h) = (share * width.min(height * sides), share * height.min(width / sides));
+    [(width - w) / 2.0, (height - h) / 2.0, w, h]
 }
 
 #[cfg(test)]
@@ -245,6 +280,21 @@ mod tests {
         let epochs: Vec<Vec<u8>> =
             (0..8).map(|epoch| pixels(&data.batch_with(&[0], Some(&draw(epoch))).unwrap())).collect();
         assert!(epochs.iter().any(|e| e[0] == 100) && epochs.iter().any(|e| e[0] == 0));
+    }
+
+    #[test]
+    fn centre_has_the_shape_of_the_input() {
+        assert_eq!(centre(0.5, (400, 300), (10, 10)), [125.0, 75.0, 150.0, 150.0]);
+        assert_eq!(centre(1.0, (400, 300), (20, 10)), [0.0, 50.0, 400.0, 200.0]);
+        let dir = tempfile::tempdir().unwrap();
+        let cropped = folders(dir.path()).crop_to_centre(0.5).unwrap();
+        // The first column, which is 100 brighter, is next to the centre: interpolation takes a quarter of it.
+        let shown = pixels(&cropped.batch(&[2]).unwrap());
+        assert!((40..50).contains(&shown[0]) && shown[9] == 20, "{shown:?}");
+        let (_, held) = cropped.split(0.5).unwrap();
+        let shown = pixels(&held.decode_small().unwrap().batch(&[0]).unwrap());
+        assert!((30..40).contains(&shown[0]) && shown[9] == 10, "{shown:?}");
+        assert!(folders(tempfile::tempdir().unwrap().path()).crop_to_centre(1.5).is_err());
     }
 
     #[test]

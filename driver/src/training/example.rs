@@ -1,15 +1,11 @@
 //! TFRecord files of `tf.train.Example`: named lists of numbers for each sample.
 
 use std::collections::HashMap;
-use std::path::Path;
 
-use of_diag::Diagnostics;
-use of_ir::{DType, Tensor};
 use prost::Message;
 
-use super::features::{self, BytesList, FloatList, Int64List, Values};
+use super::features::{BytesList, Features as NamedNumbers, FloatList, Format, Int64List, Numbers};
 use super::tfrecord;
-use crate::error::io_error;
 
 /// Source: TensorFlow, `tensorflow/core/example/example.proto` and `feature.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -40,31 +36,34 @@ enum Kind {
     Ints(Int64List),
 }
 
-/// Reads the features of these names from a file, as [`features::columns`].
-///
-/// # Errors
-/// When the file cannot be read or is damaged, or as [`features::columns`].
-pub fn read(path: &Path, names: &[&str]) -> Result<Vec<(String, Tensor)>, Diagnostics> {
-    let bytes = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    let records = tfrecord::read(&bytes).map_err(|what| features::wrong(path, &what))?;
-    features::columns(path, names, &records, |record| {
-        let example = Example::decode(record).map_err(|e| format!("is no tf.train.Example: {e}"))?;
-        Ok(example.features.unwrap_or_default().feature)
-    })
+/// Files of such records.
+pub const FORMAT: Format = Format { index: tfrecord::index, decode };
+
+fn decode(record: &[u8]) -> Result<NamedNumbers, String> {
+    let data = tfrecord::checked(record)?;
+    let example = Example::decode(data).map_err(|e| format!("no tf.train.Example: {e}"))?;
+    let features = example.features.unwrap_or_default().feature;
+    Ok(features.into_iter().map(|(name, feature)| (name, feature.kind.map(Numbers::from))).collect())
 }
 
-impl From<Feature> for Option<Values> {
-    fn from(feature: Feature) -> Option<Values> {
-        Some(match feature.kind? {
-            Kind::Floats(list) => Values::floats(DType::F32, list.value),
-            Kind::Ints(list) => Values::ints(DType::I64, list.value),
-            Kind::Bytes(list) => Values::bytes(&list.value),
-        })
+impl From<Kind> for Numbers {
+    fn from(kind: Kind) -> Numbers {
+        match kind {
+            Kind::Bytes(list) => Numbers::Bytes(list.value.concat()),
+            Kind::Floats(list) => Numbers::Floats(list.value),
+            Kind::Ints(list) => Numbers::Int64s(list.value),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use of_diag::Diagnostics;
+    use of_ir::{DType, Dim, Type};
+
+    use super::super::data::{ColumnSpec, DataOptions, Dataset};
     use super::*;
 
     fn record(features: &[(&str, Kind)]) -> Vec<u8> {
@@ -80,33 +79,89 @@ mod tests {
         Kind::Ints(Int64List { value: value.to_vec() })
     }
 
+    fn write(path: &Path, records: &[Vec<u8>]) {
+        let mut file = Vec::new();
+        records.iter().for_each(|r| tfrecord::write(&mut file, r).unwrap());
+        std::fs::write(path, file).unwrap();
+    }
+
+    fn column(name: &str, dtype: DType, rest: &[Dim]) -> ColumnSpec {
+        let dims = std::iter::once(Dim::symbol("n")).chain(rest.iter().cloned()).collect();
+        ColumnSpec { name: name.into(), ty: Type::tensor(dtype, dims) }
+    }
+
+    fn read(paths: &[&Path], wanted: &[ColumnSpec], cached_bytes: usize) -> Result<Dataset, Diagnostics> {
+        let files: Vec<_> = paths.iter().map(|path| path.as_os_str().to_owned()).collect();
+        Dataset::read_with(&files, wanted, &DataOptions { cached_bytes, ..DataOptions::default() })
+    }
+
     #[test]
-    fn features_become_columns() {
+    fn features_become_columns_in_memory_or_as_batches_need_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a.tfrecord", "b.tfrecord"].map(|name| dir.path().join(name));
+        let sample = |x: f32, y: i64| {
+            let raw = Kind::Bytes(BytesList { value: vec![vec![1], vec![y as u8]] });
+            record(&[("x", floats(&[x, 2.0])), ("y", ints(&[y])), ("raw", raw)])
+        };
+        write(&paths[0], &[sample(0.5, 1), sample(1.5, 7)]);
+        write(&paths[1], &[sample(2.5, 255)]);
+        let wanted = [
+            column("x", DType::F32, &[Dim::symbol("t")]),
+            column("raw", DType::F32, &[Dim::from(2i64), Dim::from(1i64)]),
+            column("y", DType::I64, &[]),
+        ];
+        for cached in [0, 1 << 20] {
+            let data = read(&[&paths[0], &paths[1]], &wanted, cached).unwrap();
+            assert_eq!((data.len(), data.is_read_as_needed()), (3, cached == 0));
+            let batch = data.batch(&[2, 0]).unwrap();
+            let tensor = |i: usize| batch[i].as_tensor().unwrap();
+            assert_eq!(tensor(0).to_elements::<f32>().unwrap(), [2.5, 2.0, 0.5, 2.0]);
+            assert_eq!(
+                (tensor(1).dims(), tensor(1).to_elements::<f32>().unwrap()),
+                (&[2, 2, 1][..], vec![1., 255., 1., 1.])
+            );
+            assert_eq!(tensor(2).to_elements::<i64>().unwrap(), [255, 1]);
+            let (train, held) = data.split(0.34).unwrap();
+            assert_eq!((train.len(), held.len()), (2, 1));
+        }
+    }
+
+    #[test]
+    fn wrong_records_are_named_when_they_are_needed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.tfrecord");
-        let write = |records: &[Vec<u8>]| {
-            let mut file = Vec::new();
-            records.iter().for_each(|r| tfrecord::write(&mut file, r).unwrap());
-            std::fs::write(&path, file).unwrap();
-        };
-        let bytes = Kind::Bytes(BytesList { value: vec![vec![1, 255]] });
-        let sample = |x: f32, y: i64| record(&[("x", floats(&[x, 2.0])), ("y", ints(&[y])), ("raw", bytes.clone())]);
-        write(&[sample(0.5, -1), sample(1.5, 7)]);
-        let columns = read(&path, &["x", "y", "raw"]).unwrap();
-        assert_eq!((columns[0].1.dims(), columns[0].1.to_f64s().unwrap()), (&[2, 2][..], vec![0.5, 2.0, 1.5, 2.0]));
-        assert_eq!((columns[1].1.dtype(), columns[1].1.to_i64s().unwrap()), (DType::I64, vec![-1, 7]));
-        assert_eq!((columns[2].1.dtype(), columns[2].1.to_i64s().unwrap()), (DType::U8, vec![1, 255, 1, 255]));
+        let wanted = [column("x", DType::F32, &[Dim::from(2i64)]), column("y", DType::I64, &[])];
+        let sample = |y: i64| record(&[("x", floats(&[0.0, 2.0])), ("y", ints(&[y]))]);
         for (records, words) in [
             (
-                vec![sample(0.0, 1), record(&[("x", floats(&[1.0]))])],
-                "feature 'x' of record 1 has 1 values of f32, and that of record 0 2",
+                vec![sample(1), record(&[("x", floats(&[1.0])), ("y", ints(&[1]))])],
+                "feature 'x' of record 1 has 1 values of f32, and that of record 0 2 of f32",
             ),
-            (vec![record(&[("x", ints(&[1]))])], "record 0 has no feature 'y', only x"),
-            (vec![b"\xff\xff".to_vec()], "record 0 is no tf.train.Example"),
+            (vec![record(&[("x", floats(&[1.0, 2.0]))])], "record 0 has no feature 'y', only x"),
+            (vec![b"\xff\xff".to_vec()], "record 0: no tf.train.Example"),
+            (vec![], "there are no records"),
+            (
+                vec![record(&[("x", floats(&[1.0])), ("y", ints(&[1]))])],
+                "feature 'x' of record 0 has 1 values, and the input is",
+            ),
+            (
+                vec![record(&[("x", floats(&[1.0, 2.0])), ("y", floats(&[1.0]))])],
+                "feature 'y' of record 0 is f32, and the input is i64",
+            ),
         ] {
-            write(&records);
-            let e = read(&path, &["x", "y"]).unwrap_err().to_string();
-            assert!(e.contains(words), "{e}");
+            write(&path, &records);
+            // In memory all records are read at once.
+            let e = read(&[&path], &wanted, 1 << 20).unwrap_err().to_string();
+            assert!(e.contains(words), "{words}: {e}");
         }
+        write(&path, &[sample(1), sample(2)]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 5;
+        bytes[last] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let data = read(&[&path], &wanted, 0).unwrap();
+        assert!(data.batch(&[0]).is_ok());
+        let e = data.batch(&[0, 1]).unwrap_err().to_string();
+        assert!(e.contains("x.tfrecord': record 1: its data is damaged"), "{e}");
     }
 }

@@ -1,13 +1,23 @@
-//! Columns of records whose features are named lists of numbers, as those of TFRecord and OFRecord files.
+//! Files of records whose features are named lists of numbers, TFRecord and OFRecord: an index of the records, which are decoded when a batch
+//! needs them.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::fmt::{Debug, Formatter};
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Elements, Tensor};
+use of_ir::{Blob, DType, Dim, Elements, Tensor, Type};
 use prost::Message;
+use rayon::prelude::*;
 
-use crate::error::error;
+use super::columns::sample_dims;
+use super::data::{ColumnSpec, Values};
+use super::lazy::{LazyColumn, Source};
+use crate::error::{error, io_error};
 
 /// Strings, as both formats store them.
 #[derive(Clone, PartialEq, Message)]
@@ -31,73 +41,245 @@ pub struct Int64List {
 }
 
 /// The numbers of a feature.
-pub struct Values {
-    dtype: DType,
-    elements: Elements,
-    count: usize,
+#[derive(Clone, Debug, PartialEq)]
+pub enum Numbers {
+    /// Strings, as one string of values of u8.
+    Bytes(Vec<u8>),
+    /// Of f32.
+    Floats(Vec<f32>),
+    /// Of f64.
+    Doubles(Vec<f64>),
+    /// Of i32.
+    Int32s(Vec<i32>),
+    /// Of i64.
+    Int64s(Vec<i64>),
 }
 
-impl Values {
-    pub fn floats<T: Into<f64>>(dtype: DType, list: Vec<T>) -> Values {
-        let count = list.len();
-        Values { dtype, elements: Elements::Float(list.into_iter().map(Into::into).collect()), count }
+impl Numbers {
+    fn len(&self) -> usize {
+        match self {
+            Numbers::Bytes(list) => list.len(),
+            Numbers::Floats(list) => list.len(),
+            Numbers::Doubles(list) => list.len(),
+            Numbers::Int32s(list) => list.len(),
+            Numbers::Int64s(list) => list.len(),
+        }
     }
 
-    pub fn ints<T: Into<i128>>(dtype: DType, list: Vec<T>) -> Values {
-        let count = list.len();
-        Values { dtype, elements: Elements::Int(list.into_iter().map(Into::into).collect()), count }
+    fn dtype(&self) -> DType {
+        match self {
+            Numbers::Bytes(_) => DType::U8,
+            Numbers::Floats(_) => DType::F32,
+            Numbers::Doubles(_) => DType::F64,
+            Numbers::Int32s(_) => DType::I32,
+            Numbers::Int64s(_) => DType::I64,
+        }
     }
 
-    /// Strings as one string of values of u8.
-    pub fn bytes(list: &[Vec<u8>]) -> Values {
-        Values::ints(DType::U8, list.concat())
+    /// The bytes of the numbers in a type.
+    ///
+    /// # Errors
+    /// When the type cannot hold them.
+    fn to_bytes(&self, dtype: DType) -> Result<Vec<u8>, String> {
+        fn le<T: Copy, const N: usize>(list: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+            list.iter().flat_map(|x| bytes(*x)).collect()
+        }
+        // The usual types without a detour.
+        match (self, dtype) {
+            (Numbers::Bytes(list), DType::U8) => return Ok(list.clone()),
+            (Numbers::Bytes(list), DType::F32) => return Ok(le(list, |x| f32::from(x).to_le_bytes())),
+            (Numbers::Floats(list), DType::F32) => return Ok(le(list, f32::to_le_bytes)),
+            (Numbers::Int64s(list), DType::I64) => return Ok(le(list, i64::to_le_bytes)),
+            _ => {}
+        }
+        let unfit = || format!("{}, and the input is {dtype}", self.dtype());
+        let ints: Option<Vec<i128>> = match self {
+            Numbers::Bytes(list) => Some(list.iter().map(|x| i128::from(*x)).collect()),
+            Numbers::Int32s(list) => Some(list.iter().map(|x| i128::from(*x)).collect()),
+            Numbers::Int64s(list) => Some(list.iter().map(|x| i128::from(*x)).collect()),
+            Numbers::Floats(_) | Numbers::Doubles(_) => None,
+        };
+        let elements = match (self, ints) {
+            (Numbers::Floats(list), _) if dtype.is_float() => {
+                Elements::Float(list.iter().map(|x| f64::from(*x)).collect())
+            }
+            (Numbers::Doubles(list), _) if dtype.is_float() => Elements::Float(list.clone()),
+            (_, Some(list)) if dtype.is_float() => Elements::Float(list.iter().map(|x| *x as f64).collect()),
+            (_, Some(list)) => Elements::Int(list),
+            _ => return Err(unfit()),
+        };
+        let tensor = Tensor::from_elements(dtype, vec![self.len()], elements);
+        let tensor = tensor.map_err(|e| format!("{}: {e}", unfit()))?;
+        tensor.bytes().map(|bytes| bytes.to_vec()).ok_or_else(unfit)
     }
 }
 
-pub fn wrong(path: &Path, what: &str) -> Diagnostics {
+/// The features of a record by their names; `None` where one has no numbers.
+pub type Features = HashMap<String, Option<Numbers>>;
+
+/// Where a record is in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first byte.
+    pub offset: u64,
+    /// The number of bytes.
+    pub bytes: u32,
+}
+
+/// A format of files of records.
+#[derive(Clone, Copy)]
+pub struct Format {
+    /// The records of a file of so many bytes, or what is wrong with one.
+    pub index: fn(&mut BufReader<File>, u64) -> std::io::Result<Result<Vec<Extent>, String>>,
+    /// The features of the bytes of a record, or what is wrong with it.
+    pub decode: fn(&[u8]) -> Result<Features, String>,
+}
+
+/// An open file.
+struct RecordFile {
+    path: PathBuf,
+    file: File,
+    format: Format,
+    records: Vec<Extent>,
+}
+
+impl RecordFile {
+    fn open(path: &Path, format: Format) -> Result<RecordFile, Diagnostics> {
+        let failed = |e: std::io::Error| Diagnostics::from(io_error(path, "read", &e));
+        let file = File::open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        let mut reader = BufReader::new(file.try_clone().map_err(failed)?);
+        let records = (format.index)(&mut reader, bytes).map_err(failed)?.map_err(|what| wrong(path, &what))?;
+        if u32::try_from(records.len()).is_err() {
+            return Err(wrong(path, "there are 2^32 records or more"));
+        }
+        Ok(RecordFile { path: path.to_owned(), file, format, records })
+    }
+
+    fn features(&self, number: usize) -> Result<Features, Diagnostics> {
+        let mut bytes = vec![0; self.records[number].bytes as usize];
+        let read = self.file.read_exact_at(&mut bytes, self.records[number].offset);
+        read.map_err(|e| io_error(&self.path, "read", &e))?;
+        (self.format.decode)(&bytes).map_err(|what| wrong(&self.path, &format!("record {number}: {what}")))
+    }
+
+    fn feature(&self, number: usize, name: &str) -> Result<Numbers, Diagnostics> {
+        let mut features = self.features(number)?;
+        if let Some(numbers) = features.remove(name).flatten() {
+            return Ok(numbers);
+        }
+        let mut known: Vec<&str> = features.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        let what = format!("record {number} has no feature '{name}', only {}", known.join(", "));
+        Err(wrong(&self.path, &what))
+    }
+}
+
+fn wrong(path: &Path, what: &str) -> Diagnostics {
     error(Code::INPUT, format!("'{}': {what}", path.display())).into()
 }
 
-/// The features of these names: `[samples, numbers of a sample]` each. Bytes are one string of values of u8. `decode` says what is wrong with a
-/// record.
+/// A feature of all records, in the type of its input.
+struct FeatureColumn {
+    file: Arc<RecordFile>,
+    name: String,
+    /// What the first record has.
+    first: (DType, usize),
+    dims: Vec<usize>,
+    dtype: DType,
+}
+
+impl Debug for FeatureColumn {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "'{}' of '{}'", self.name, self.file.path.display())
+    }
+}
+
+impl FeatureColumn {
+    fn sample(&self, number: usize) -> Result<Vec<u8>, Diagnostics> {
+        let numbers = self.file.feature(number, &self.name)?;
+        let (dtype, count) = self.first;
+        if (numbers.dtype(), numbers.len()) != self.first {
+            let (own, kind) = (numbers.len(), numbers.dtype());
+            let has = format!("feature '{}' of record {number} has {own} values of {kind}", self.name);
+            return Err(wrong(&self.file.path, &format!("{has}, and that of record 0 {count} of {dtype}")));
+        }
+        numbers
+            .to_bytes(self.dtype)
+            .map_err(|what| wrong(&self.file.path, &format!("feature '{}' of record {number} is {what}", self.name)))
+    }
+}
+
+impl Source for FeatureColumn {
+    fn len(&self) -> usize {
+        self.file.records.len()
+    }
+
+    fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn gather(&self, samples: &[usize], out: &mut Vec<u8>) -> Result<(), Diagnostics> {
+        let all: Vec<Vec<u8>> = samples.par_iter().map(|i| self.sample(*i)).collect::<Result<_, _>>()?;
+        out.extend(all.into_iter().flatten());
+        Ok(())
+    }
+}
+
+/// The columns `wanted` of a file, of which the last are the labels, by the names of features. Bytes are one string of values of u8. With
+/// `has_probabilities`, labels that are one whole number each are classes, which the loss takes as probabilities: they are in memory.
 ///
 /// # Errors
-/// When a record is damaged, or a sample lacks a feature or has it in another length or type than the first.
-pub fn columns<F: Clone + Into<Option<Values>>>(
+/// When the file cannot be read or is damaged, or the first record lacks a feature or has one that the input does not take.
+pub(super) fn read(
     path: &Path,
-    names: &[&str],
-    records: &[&[u8]],
-    decode: impl Fn(&[u8]) -> Result<HashMap<String, F>, String>,
-) -> Result<Vec<(String, Tensor)>, Diagnostics> {
-    let wrong = |what: String| wrong(path, &what);
-    let mut columns: Vec<Option<Values>> = names.iter().map(|_| None).collect();
-    for (number, record) in records.iter().enumerate() {
-        let features = decode(record).map_err(|what| wrong(format!("record {number} {what}")))?;
-        for (name, column) in names.iter().zip(&mut columns) {
-            let Some(own) = features.get(*name).and_then(|feature| feature.clone().into()) else {
-                let mut known: Vec<&str> = features.keys().map(String::as_str).collect();
-                known.sort_unstable();
-                return Err(wrong(format!("record {number} has no feature '{name}', only {}", known.join(", "))));
-            };
-            let Some(all) = column else {
-                *column = Some(own);
-                continue;
-            };
-            if all.dtype != own.dtype || all.count != own.count {
-                let has = format!("feature '{name}' of record {number} has {} values of {}", own.count, own.dtype);
-                return Err(wrong(format!("{has}, and that of record 0 {} of {}", all.count, all.dtype)));
-            }
-            match (&mut all.elements, own.elements) {
-                (Elements::Float(all), Elements::Float(more)) => all.extend(more),
-                (Elements::Int(all), Elements::Int(more)) => all.extend(more),
-                _ => {}
-            }
-        }
+    format: Format,
+    wanted: &[ColumnSpec],
+    has_probabilities: bool,
+) -> Result<Vec<(String, Values)>, Diagnostics> {
+    let file = Arc::new(RecordFile::open(path, format)?);
+    if file.records.is_empty() {
+        return Err(wrong(path, "there are no records"));
     }
-    let column = |(name, column): (&&str, Option<Values>)| {
-        let Values { dtype, elements, count } = column.unwrap_or_else(|| Values::floats::<f32>(DType::F32, Vec::new()));
-        let tensor = Tensor::from_elements(dtype, vec![records.len(), count], elements);
-        tensor.map(|tensor| ((*name).to_owned(), tensor)).map_err(|e| wrong(format!("feature '{name}': {e}")))
-    };
-    names.iter().zip(columns).map(column).collect()
+    let mut out = Vec::new();
+    for (i, spec) in wanted.iter().enumerate() {
+        let first = file.feature(0, &spec.name)?;
+        let is_class = first.dtype().is_int() && first.len() == 1;
+        let is_class = is_class && has_probabilities && i + 1 == wanted.len();
+        let classes = || ColumnSpec { name: spec.name.clone(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) };
+        let spec = if is_class { classes() } else { spec.clone() };
+        let Some(ty) = spec.ty.as_tensor() else {
+            return Err(wrong(path, &format!("feature '{}' is for an input of type {}", spec.name, spec.ty)));
+        };
+        let dims = sample_dims(&spec, ty, first.len()).map_err(|_| wrong(path, &unfit_count(&spec, first.len())))?;
+        let column = FeatureColumn {
+            file: Arc::clone(&file),
+            name: spec.name.clone(),
+            first: (first.dtype(), first.len()),
+            dims,
+            dtype: ty.dtype,
+        };
+        let column = LazyColumn::new(column);
+        out.push((spec.name.clone(), if is_class { in_memory(&column)? } else { Values::Lazy(column) }));
+    }
+    Ok(out)
+}
+
+fn unfit_count(spec: &ColumnSpec, count: usize) -> String {
+    format!("feature '{}' of record 0 has {count} values, and the input is {}", spec.name, spec.ty)
+}
+
+/// All samples of a column.
+///
+/// # Errors
+/// When one cannot be read.
+pub(super) fn in_memory(column: &LazyColumn) -> Result<Values, Diagnostics> {
+    let all: Vec<usize> = (0..column.len()).collect();
+    let dims = std::iter::once(all.len()).chain(column.dims().iter().copied()).collect();
+    let tensor = Tensor::from_bytes(column.dtype(), dims, Blob::new(column.gather(&all)?));
+    Ok(Values::Numbers(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?))
 }

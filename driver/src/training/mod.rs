@@ -14,6 +14,8 @@ mod events;
 mod example;
 mod features;
 mod idx;
+mod image_folders;
+mod job;
 mod lazy;
 mod memory;
 mod mixup;
@@ -27,6 +29,7 @@ mod schedule;
 mod sessions;
 mod snapshot;
 mod stack;
+mod table;
 mod text;
 mod tfrecord;
 mod webdataset;
@@ -40,10 +43,11 @@ pub use augmentation::{Augmentation, Draw};
 pub use batches::Batches;
 pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
+pub use job::{EndedJob, EpochReport, Held, JobEvent, JobOptions, Rejoin, StepReport, TrainingJob, Waits};
 pub use memory::{ExpectedMemory, PlannedMemory};
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
-use of_frontend::training::{Adapter, TrainingSpec, prune, training};
+use of_frontend::training::{Adapter, TrainingSpec, folded_norms, prune, to_evaluation, training};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
     Pruning, Role, Rule, named,
@@ -64,6 +68,7 @@ use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
 use crate::error::error;
 use crate::model::Model;
+use crate::name_patterns::matches;
 use crate::observer::Observer;
 use crate::options::{CompileOptions, Precision, SessionOptions};
 use crate::prepare::{main_func, remove_placements, verify};
@@ -103,6 +108,8 @@ pub struct TrainOptions {
     pub seed: u64,
     /// Which weights are zero throughout the training.
     pub pruning: Option<Pruning>,
+    /// Names of weights that are pruned; `*` stands for any text. Without any, all that are trained, or that adapters are added to.
+    pub prune_targets: Vec<String>,
     /// Adapters, which are trained instead of the parameters.
     pub lora: Option<Lora>,
     /// Extents of dimensions that only the data gives, such as the length of texts ([`Dataset::extents`]).
@@ -126,6 +133,7 @@ impl TrainOptions {
             keep_f32: Vec::new(),
             seed: 0,
             pruning: None,
+            prune_targets: Vec::new(),
             lora: None,
             extents: Bindings::new(),
         }
@@ -234,6 +242,10 @@ impl Trainer {
         verify(&model.module)?;
         check_supported(compile)?;
         let mut model = model;
+        to_evaluation(&mut model.module)?;
+        folded_norms(&model.module).iter().for_each(|warning| observer.diagnostic(warning));
+        // Adapters are added to what pruning leaves.
+        let masks = pruned(&mut model.module, options)?;
         let base = model.module.clone();
         let adapters = match &options.lora {
             Some(lora) => lora.add_to(&mut model.module)?,
@@ -242,10 +254,6 @@ impl Trainer {
         let is_trained = |name: &str| match adapters.is_empty() {
             true => !any_matches(&options.frozen, name),
             false => adapters.iter().any(|adapter| adapter.a == name || adapter.b == name),
-        };
-        let masks = match options.pruning {
-            Some(pruning) => prune(&mut model.module, pruning, &is_trained)?,
-            None => HashMap::new(),
         };
         let spec = TrainingSpec {
             output: options.output.clone(),
@@ -260,8 +268,8 @@ impl Trainer {
             ..TrainingSpec::new(options.loss, &*options.optimizer, &masks)
         };
         let made = training(&model.module, &spec)?;
-        check_known(&options.frozen, &made.parameters)?;
-        check_known(&options.no_decay, &made.parameters)?;
+        check_known(&options.frozen, &made)?;
+        check_known(&options.no_decay, &made)?;
         let pruned = masks.values().fold((0, 0), |(zeros, all), mask| {
             let kept: i64 = mask.to_i64s().unwrap_or_default().iter().sum();
             (zeros + mask.len() - kept.unsigned_abs() as usize, all + mask.len())
@@ -459,6 +467,11 @@ impl Trainer {
         Ok(())
     }
 
+    /// Whether adapters are trained instead of the parameters.
+    pub fn has_adapters(&self) -> bool {
+        self.lora.is_some()
+    }
+
     /// The number of pruned weights, and of all weights of pruned tensors.
     pub fn pruned(&self) -> (usize, usize) {
         self.pruned
@@ -599,6 +612,23 @@ impl Trainer {
     /// When there are none, which is a bug.
     pub fn variables(&self) -> Result<SessionVariables<'_>, Diagnostics> {
         self.sessions.variables()
+    }
+}
+
+/// Prunes the weights of a model. Returns a mask for each of them.
+fn pruned(module: &mut Module, options: &TrainOptions) -> Result<HashMap<String, Tensor>, Diagnostics> {
+    let Some(pruning) = options.pruning else { return Ok(HashMap::new()) };
+    let targets = &options.prune_targets;
+    // Adapters keep all weights as they are, so all may be pruned before.
+    let stays = |name: &str| options.lora.is_none() && any_matches(&options.frozen, name);
+    let masks = prune(module, pruning, &|name| !stays(name) && (targets.is_empty() || any_matches(targets, name)))?;
+    match targets.iter().find(|target| !masks.keys().any(|name| matches(target, name))) {
+        None => Ok(masks),
+        Some(target) => {
+            let what =
+                format!("pruning {pruning} fits no weight of a product or convolution that is called '{target}'");
+            Err(error(Code::NAME, what).into())
+        }
     }
 }
 

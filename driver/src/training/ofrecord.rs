@@ -3,14 +3,13 @@
 //! Source of the format: OneFlow, `oneflow/core/record/record.proto` and `ofrecord_reader.cpp`.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
-use of_diag::Diagnostics;
-use of_ir::{DType, Tensor};
 use prost::Message;
 
-use super::features::{self, BytesList, FloatList, Int64List, Values};
-use crate::error::io_error;
+use super::features::{BytesList, Extent, Features, FloatList, Format, Int64List, Numbers};
 
 #[derive(Clone, PartialEq, Message)]
 struct Record {
@@ -50,15 +49,15 @@ struct Int32List {
     value: Vec<i32>,
 }
 
-impl From<Feature> for Option<Values> {
-    fn from(feature: Feature) -> Option<Values> {
-        Some(match feature.kind? {
-            Kind::Bytes(list) => Values::bytes(&list.value),
-            Kind::Floats(list) => Values::floats(DType::F32, list.value),
-            Kind::Doubles(list) => Values::floats(DType::F64, list.value),
-            Kind::Int32s(list) => Values::ints(DType::I32, list.value),
-            Kind::Int64s(list) => Values::ints(DType::I64, list.value),
-        })
+impl From<Kind> for Numbers {
+    fn from(kind: Kind) -> Numbers {
+        match kind {
+            Kind::Bytes(list) => Numbers::Bytes(list.value.concat()),
+            Kind::Floats(list) => Numbers::Floats(list.value),
+            Kind::Doubles(list) => Numbers::Doubles(list.value),
+            Kind::Int32s(list) => Numbers::Int32s(list.value),
+            Kind::Int64s(list) => Numbers::Int64s(list.value),
+        }
     }
 }
 
@@ -69,33 +68,43 @@ pub fn is_ofrecord(path: &Path) -> bool {
     part || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("ofrecord"))
 }
 
-/// Reads the features of these names from a file, as [`features::columns`].
-///
-/// # Errors
-/// When the file cannot be read or ends in a record, or as [`features::columns`].
-pub fn read(path: &Path, names: &[&str]) -> Result<Vec<(String, Tensor)>, Diagnostics> {
-    let bytes = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
-    let (mut rest, mut records) = (&bytes[..], Vec::new());
-    while !rest.is_empty() {
-        let next = || {
-            let (length, rest) = rest.split_first_chunk::<8>()?;
-            rest.split_at_checked(usize::try_from(i64::from_le_bytes(*length)).ok()?)
+/// Files of such records.
+pub const FORMAT: Format = Format { index, decode };
+
+/// Bytes of a length.
+const LENGTH: u64 = 8;
+
+fn index(file: &mut BufReader<File>, bytes: u64) -> std::io::Result<Result<Vec<Extent>, String>> {
+    let (mut at, mut out) = (0, Vec::new());
+    while at < bytes {
+        let wrong = |what: &str| Ok(Err(format!("record {} at byte {at}: {what}", out.len())));
+        if bytes - at < LENGTH {
+            return wrong("the file ends in it");
+        }
+        let mut length = [0; LENGTH as usize];
+        file.read_exact(&mut length)?;
+        let (offset, length) = (at + LENGTH, u64::try_from(i64::from_le_bytes(length)).ok());
+        let Some(length) = length.filter(|length| *length <= bytes - offset) else {
+            return wrong("the file ends in it");
         };
-        let Some((record, after)) = next() else {
-            let (number, at) = (records.len(), bytes.len() - rest.len());
-            return Err(features::wrong(path, &format!("record {number} at byte {at}: the file ends in it")));
-        };
-        records.push(record);
-        rest = after;
+        let Ok(own) = u32::try_from(length) else { return wrong("it has 4 GiB or more") };
+        out.push(Extent { offset, bytes: own });
+        file.seek_relative(i64::from(own))?;
+        at = offset + length;
     }
-    features::columns(path, names, &records, |record| {
-        let record = Record::decode(record).map_err(|e| format!("is no OFRecord: {e}"))?;
-        Ok(record.feature)
-    })
+    Ok(Ok(out))
+}
+
+fn decode(record: &[u8]) -> Result<Features, String> {
+    let record = Record::decode(record).map_err(|e| format!("no OFRecord: {e}"))?;
+    Ok(record.feature.into_iter().map(|(name, feature)| (name, feature.kind.map(Numbers::from))).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use of_ir::{DType, Dim, Type};
+
+    use super::super::data::{ColumnSpec, DataOptions, Dataset};
     use super::*;
 
     fn file(records: &[&[(&str, Kind)]]) -> Vec<u8> {
@@ -124,22 +133,39 @@ mod tests {
         };
         let whole = file(&[&sample(1), &sample(2)]);
         std::fs::write(&path, &whole).unwrap();
-        let columns = read(&path, &["image", "weight", "label", "id", "raw"]).unwrap();
-        let types: Vec<DType> = columns.iter().map(|(_, tensor)| tensor.dtype()).collect();
-        assert_eq!(types, [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8]);
-        assert_eq!((columns[0].1.dims(), columns[0].1.to_f64s().unwrap()), (&[2, 2][..], vec![0.5, 1.0, 0.5, 2.0]));
-        assert_eq!(columns[1].1.to_f64s().unwrap(), [0.1, 0.1]);
-        let ints = |at: usize| columns[at].1.to_i64s().unwrap();
-        assert_eq!((ints(2), ints(3), ints(4)), (vec![-1, -2], vec![1 << 40, 2 << 40], vec![1, 1, 1, 2]));
+        let column = |name: &str, dtype: DType, count: i64| ColumnSpec {
+            name: name.into(),
+            ty: Type::tensor(dtype, vec![Dim::symbol("n"), Dim::from(count)]),
+        };
+        let wanted = [
+            column("image", DType::F32, 2),
+            column("weight", DType::F64, 1),
+            column("label", DType::I32, 1),
+            column("raw", DType::U8, 2),
+            column("id", DType::I64, 1),
+        ];
+        let read = |wanted: &[ColumnSpec], cached_bytes: usize| {
+            let options = DataOptions { cached_bytes, ..DataOptions::default() };
+            Dataset::read_with(&[path.as_os_str().to_owned()], wanted, &options)
+        };
+        for cached in [0, 1 << 20] {
+            let batch = read(&wanted, cached).unwrap().batch(&[1, 0]).unwrap();
+            let tensor = |i: usize| batch[i].as_tensor().unwrap();
+            assert_eq!(tensor(0).to_elements::<f32>().unwrap(), [0.5, 2.0, 0.5, 1.0]);
+            assert_eq!(tensor(1).to_elements::<f64>().unwrap(), [0.1, 0.1]);
+            assert_eq!(tensor(2).to_elements::<i32>().unwrap(), [-2, -1]);
+            assert_eq!(tensor(3).to_elements::<u8>().unwrap(), [1, 2, 1, 1]);
+            assert_eq!(tensor(4).to_elements::<i64>().unwrap(), [2 << 40, 1 << 40]);
+        }
 
         let refused = |bytes: &[u8], name: &str| {
             std::fs::write(&path, bytes).unwrap();
-            read(&path, &[name]).unwrap_err().to_string()
+            read(&[column(name, DType::I64, 1)], 1 << 20).unwrap_err().to_string()
         };
         assert!(refused(&whole, "y").contains("record 0 has no feature 'y', only id, image, label, raw, weight"));
         assert!(refused(&whole[..whole.len() - 1], "id").contains("record 1 at byte"));
         assert!(refused(&[255; 20], "id").contains("record 0 at byte 0: the file ends in it"));
-        assert!(refused(&[2, 0, 0, 0, 0, 0, 0, 0, 255, 255], "id").contains("record 0 is no OFRecord"));
+        assert!(refused(&[2, 0, 0, 0, 0, 0, 0, 0, 255, 255], "id").contains("record 0: no OFRecord"));
         let other = [("id", Kind::Int64s(Int64List { value: vec![1, 2] }))];
         let mixed = file(&[&sample(1), &other]);
         assert!(refused(&mixed, "id").contains("of record 1 has 2 values of i64, and that of record 0 1 of i64"));

@@ -21,8 +21,11 @@ pub enum ScheduleKind {
         /// The power, above 0.
         power: f64,
     },
-    /// It falls to 0 as half a cosine. Source: Loshchilov and Hutter, "SGDR" (2017).
-    Cosine,
+    /// It falls as half a cosine. Source: Loshchilov and Hutter, "SGDR" (2017).
+    Cosine {
+        /// The rate at the end.
+        floor: f64,
+    },
     /// It is multiplied by `factor` after every `period` of the training.
     Step {
         /// Part of the training, 0 to 1.
@@ -48,8 +51,12 @@ impl Schedule {
         match self.kind {
             ScheduleKind::Constant => self.rate,
             ScheduleKind::Polynomial { power } => self.rate * (1.0 - part).powf(power),
-            ScheduleKind::Cosine => half_cosine(self.rate, 0.0, part),
-            ScheduleKind::Step { period, factor } => self.rate * factor.powi((part / period.max(1e-9)) as i32),
+            ScheduleKind::Cosine { floor } => half_cosine(self.rate, floor, part),
+            ScheduleKind::Step { period, factor } => {
+                // A period that ends with this step has ended, whatever its quotient is rounded to.
+                let periods = part / period.max(1e-9) * (1.0 + 1e-12);
+                self.rate * factor.powi(periods as i32)
+            }
             ScheduleKind::OneCycle => {
                 const RISE: f64 = 0.3;
                 let (low, end) = (self.rate / 25.0, self.rate / 250_000.0);
@@ -78,8 +85,13 @@ mod tests {
         assert_eq!((warm[0], warm[9], warm[10], warm[55], warm[100]), (0.1, 1.0, 1.0, 0.5, 0.0));
         let squared = rates(ScheduleKind::Polynomial { power: 2.0 }, 0);
         assert_eq!((squared[0], squared[50], squared[100]), (1.0, 0.25, 0.0));
-        let cosine = rates(ScheduleKind::Cosine, 0);
+        let cosine = rates(ScheduleKind::Cosine { floor: 0.0 }, 0);
         assert!((cosine[0], cosine[100]) == (1.0, 0.0) && (cosine[50] - 0.5).abs() < 1e-12);
+        let floor = rates(ScheduleKind::Cosine { floor: 0.5 }, 0);
+        assert!((floor[0], floor[100]) == (1.0, 0.5) && (floor[50] - 0.75).abs() < 1e-12);
+        let thirds = ScheduleKind::Step { period: 1.0 / 3.0, factor: 0.5 };
+        let rate = |step| Schedule { kind: thirds, rate: 1.0, warmup: 0 }.rate(step, 90);
+        assert_eq!([29, 30, 59, 60, 89].map(rate), [1.0, 0.5, 0.5, 0.25, 0.25]);
         let step = rates(ScheduleKind::Step { period: 0.25, factor: 0.5 }, 0);
         assert_eq!((step[24], step[25], step[99]), (1.0, 0.5, 0.125));
         let cycle = rates(ScheduleKind::OneCycle, 0);

@@ -3,7 +3,10 @@
 //! Source of the format: TensorFlow, `tensorflow/core/lib/io/record_writer.h`: length (u64), masked CRC-32C of the length (u32), data,
 //! masked CRC-32C of the data (u32), all little-endian.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+
+use super::features::Extent;
 
 /// A checksum as the format stores it: checksums of data that contains checksums would be weak.
 fn masked(data: &[u8]) -> u32 {
@@ -22,39 +25,67 @@ pub fn write(to: &mut impl Write, data: &[u8]) -> io::Result<()> {
     to.write_all(&masked(data).to_le_bytes())
 }
 
+/// The records of a file of so many bytes: the data of each, with its checksum. What is wrong is said with the position of the record.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn index(file: &mut BufReader<File>, bytes: u64) -> io::Result<Result<Vec<Extent>, String>> {
+    let (mut at, mut out) = (0, Vec::new());
+    while at < bytes {
+        let wrong = |what: &str| Ok(Err(format!("record {} at byte {at}: {what}", out.len())));
+        if bytes - at < HEAD {
+            return wrong("the file ends in it");
+        }
+        let mut head = [0; HEAD as usize];
+        file.read_exact(&mut head)?;
+        let (length, stored) = head.split_at(8);
+        if masked(length).to_le_bytes() != stored {
+            return wrong("its length is damaged");
+        }
+        let length = length.try_into().map_or(u64::MAX, u64::from_le_bytes);
+        let end = length.checked_add(CHECKSUM).and_then(|length| length.checked_add(at + HEAD));
+        let Some(end) = end.filter(|end| *end <= bytes) else { return wrong("the file ends in it") };
+        let (offset, Ok(own)) = (at + HEAD, u32::try_from(length + CHECKSUM)) else {
+            return wrong("it has 4 GiB or more");
+        };
+        out.push(Extent { offset, bytes: own });
+        file.seek_relative(i64::from(own))?;
+        at = end;
+    }
+    Ok(Ok(out))
+}
+
+/// The data of a record without its checksum.
+///
+/// # Errors
+/// When it is damaged.
+pub fn checked(record: &[u8]) -> Result<&[u8], String> {
+    let Some((data, stored)) = record.split_last_chunk::<4>() else { return Err("it has no checksum".into()) };
+    if masked(data).to_le_bytes() == *stored { Ok(data) } else { Err("its data is damaged".into()) }
+}
+
+/// Bytes of a length and its checksum.
+const HEAD: u64 = 12;
+/// Bytes of a checksum.
+const CHECKSUM: u64 = 4;
+
 /// The records of a file.
 ///
 /// # Errors
 /// What is wrong, with the position of the record.
+#[cfg(test)]
 pub fn read(bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
-    let (mut at, mut out) = (0, Vec::new());
-    while at < bytes.len() {
-        let record = || -> Option<Result<(&[u8], usize), &'static str>> {
-            let head = bytes.get(at..at + 8)?;
-            let stored = u32::from_le_bytes(bytes.get(at + 8..at + 12)?.try_into().ok()?);
-            if masked(head) != stored {
-                return Some(Err("its length is damaged"));
-            }
-            let length = usize::try_from(u64::from_le_bytes(head.try_into().ok()?)).ok()?;
-            let end = at.checked_add(12)?.checked_add(length)?;
-            let data = bytes.get(at + 12..end)?;
-            let stored = u32::from_le_bytes(bytes.get(end..end.checked_add(4)?)?.try_into().ok()?);
-            if masked(data) != stored {
-                return Some(Err("its data is damaged"));
-            }
-            Some(Ok((data, end + 4)))
-        };
-        let number = out.len();
-        match record() {
-            Some(Ok((data, next))) => {
-                out.push(data);
-                at = next;
-            }
-            Some(Err(what)) => return Err(format!("record {number} at byte {at}: {what}")),
-            None => return Err(format!("record {number} at byte {at}: the file ends in it")),
-        }
-    }
-    Ok(out)
+    use std::io::Seek;
+
+    let mut file = tempfile::tempfile().map_err(|e| e.to_string())?;
+    file.write_all(bytes).and_then(|()| file.rewind()).map_err(|e| e.to_string())?;
+    let records = index(&mut BufReader::new(file), bytes.len() as u64).map_err(|e| e.to_string())??;
+    let data = |(number, extent): (usize, Extent)| {
+        let data = checked(&bytes[extent.offset as usize..][..extent.bytes as usize]);
+        let at = extent.offset - HEAD;
+        data.map_err(|what| format!("record {number} at byte {at}: {what}"))
+    };
+    records.into_iter().enumerate().map(data).collect()
 }
 
 #[cfg(test)]

@@ -74,8 +74,8 @@ pub struct Codegen {
     /// (NAME=S(0),B). * in NAME stands for any text. The search chooses all others. May be repeated
     #[arg(long, value_name = "NAME=LAYOUT", requires = "mesh")]
     pub layout: Vec<String>,
-    /// Search these jointly with the layouts
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
+    /// Search these jointly with the layouts. Without --mesh for one device. 'recompute' keeps within --memory
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub joint_search: Vec<SearchArg>,
     /// Cut the layers into S pipeline stages, each on a part of the mesh
     #[arg(long, value_name = "S", requires = "mesh", value_parser = clap::value_parser!(i64).range(1..))]
@@ -149,13 +149,13 @@ impl Codegen {
         })
     }
 
-    /// The mesh of --mesh, with --joint-search, --stages and --microbatches.
+    /// The mesh of --mesh, with --joint-search, --stages and --microbatches. A search on one device is that of a mesh of one.
     pub fn mesh_options(&self) -> Option<MeshOptions> {
         let search = self.joint_search.iter().map(|s| match s {
             SearchArg::Rewrites => Search::Rewrites,
             SearchArg::Recompute => Search::Recompute,
         });
-        let mesh = self.mesh.clone()?;
+        let mesh = self.mesh.clone().or_else(|| (!self.joint_search.is_empty()).then(|| ONE_DEVICE.to_owned()))?;
         Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline(), layouts: self.layout.clone() })
     }
 
@@ -216,6 +216,9 @@ pub enum SearchArg {
     /// Which values of the forward pass are kept for the backward pass, and which are recomputed
     Recompute,
 }
+
+/// The mesh of a search on one device.
+const ONE_DEVICE: &str = "cpu[1]";
 
 /// Compilers of kernels for CPUs.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

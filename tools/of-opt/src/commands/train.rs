@@ -8,15 +8,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Augmentation, BaseStorage, Clipping, DataOptions, Dataset, Hyperparameters, LOSSES, Lora, Loss, OPTIMIZERS,
-    Optimizer, Pruning, Ranks, Role as ParameterRole, Rule, Schedule, ScheduleKind, TextOptions, TextSamples,
-    TrainOptions, Trainer, columns, named,
+    Augmentation, Clipping, DataOptions, Dataset, JobOptions, LOSSES, Loss, OPTIMIZERS, Optimizer, Pruning, Ranks,
+    Role as ParameterRole, Rule, TextOptions, TextSamples, TrainOptions, Trainer, columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
 use of_driver::{Model, Observer, SessionOptions, count, error};
 use of_plan::PlanFile;
 
-use super::train_steps::{Connection, Rejoin, Training};
+use super::train_steps::{Connection, job_options, run_job};
+use super::{train_adapters, train_classes, train_flags};
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::downloads::local_files;
@@ -28,19 +28,35 @@ use crate::telemetry::{JobTrace, TraceFlags};
 /// Flags.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "MODEL may be a configuration, CONFIG.toml: the key `model`, and keys that are called as the flags. Flags override it."
+    after_help = "MODEL may be a configuration, CONFIG.toml: the key `model`, and keys that are called as the flags. Flags override it.
+
+DATA is in one of these formats:
+  DIR                          a folder of images for each class, such as DIR/cat/1.jpg
+  FILE.tar, FILE.tar.gz        a WebDataset: KEY.jpg and KEY.cls, or KEY.NAME.npy for each input
+  FILE.npz, NAME=FILE.npy      NumPy's arrays by the names of inputs and labels
+  FILE.csv                     a table: labels by name, all else is the only input, or inputs by names
+  FILE.parquet                 Parquet: columns by the names of inputs and labels
+  FILE.arrow, FILE.feather     Arrow, files and streams, and Feather
+  FILE.tfrecord                TFRecord of tf.train.Example: features by names of inputs and labels
+  FILE.ofrecord, part-00000    OFRecord of OneFlow
+  NAME=FILE.idx, NAME=…-ubyte  IDX, as of MNIST, also compressed (.gz)
+  FILE.bin                     CIFAR-10 and CIFAR-100
+  FILE.txt, FILE.jsonl         texts, with --tokenizer; also a column of texts of Parquet or Arrow
+  synthetic:SAMPLES[:SEED]     data that a model of the zoo makes itself
+Images are JPEG, PNG, WebP, BMP, TIFF, JPEG 2000 or PNM. Several files are one after the other, but for
+NumPy and IDX, whose files are for one input each, and folders.
+https://…/FILE#sha256=HASH in the place of a file is downloaded once."
 )]
 pub struct Train {
     /// The model.
     #[command(flatten)]
     pub model: ModelFile,
-    /// Training data: NAME=FILE.npy for each input and for the labels, FILE.npz with arrays of these names, FILE.csv with a
-    /// column for the labels, FILE.tar with the samples of a WebDataset, FILE.txt or FILE.jsonl with texts, or a folder that has a
-    /// folder of images for each class. Instead of a file, the URL of one, https://…/FILE#sha256=HASH, which is downloaded once.
-    /// A model of the zoo makes data itself: synthetic:SAMPLES[:SEED]
+    /// Training data: a folder that has a folder of images for each class, or files: WebDataset, NumPy, CSV, Parquet, Arrow,
+    /// TFRecord, OFRecord, IDX, CIFAR, texts. The formats are listed below
     #[arg(long, value_name = "DATA", num_args = 1..)]
     pub data: Vec<OsString>,
-    /// Validation data in the same formats, or a part of --data that is held out, such as 0.1
+    /// Validation data in the same formats, or a part of --data that is held out, such as 0.1. Folders of images are of the
+    /// classes that the training data has
     #[arg(long, value_name = "DATA|PART", num_args = 1..)]
     pub validation: Vec<OsString>,
     /// Mean of each image channel, subtracted from pixels scaled to 0..1: 0.485,0.456,0.406
@@ -61,6 +77,10 @@ pub struct Train {
     /// Train on sums of two samples and of their labels, weighted by a number of Beta(ALPHA, ALPHA): 0.2. Classes become probabilities
     #[arg(long, value_name = "ALPHA", value_parser = positive, help_heading = "Random changes of training images")]
     pub mixup: Option<f64>,
+    /// Show the centre of each validation image: this part of the sides of the largest centred one that has the shape of the input
+    /// [default: 0.875 with --random-crop, otherwise whole images]
+    #[arg(long, value_name = "PART", value_parser = share, help_heading = "Random changes of training images")]
+    pub validation_crop: Option<f64>,
     /// Texts of FILE.txt, or of FILE.jsonl with one in each line, as tokens of this tokenizer.json
     #[arg(long, value_name = "FILE.json", requires = "sequence_length", help_heading = "Texts")]
     pub tokenizer: Option<PathBuf>,
@@ -79,7 +99,8 @@ pub struct Train {
     /// The token that fills short texts up [default: that of the tokenizer]
     #[arg(long, value_name = "TOKEN", requires = "tokenizer", help_heading = "Texts")]
     pub padding_token: Option<String>,
-    /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated
+    /// The trained model: .onnx, or .safetensors for the parameters alone; may be repeated. The names of classes that folders of
+    /// images have are written next to it, into NAME.labels.txt, for 'of-opt run --top 1 --labels NAME.labels.txt'
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// What is made small
@@ -91,6 +112,12 @@ pub struct Train {
     /// The axis of classes of the output, for cross-entropy: -1 for most language models
     #[arg(long, value_name = "AXIS", default_value_t = 1, allow_negative_numbers = true)]
     pub class_axis: i64,
+    /// A label that does not count, for cross-entropy [default: -100]
+    #[arg(long, value_name = "CLASS", allow_negative_numbers = true)]
+    pub ignore_index: Option<i64>,
+    /// The error at which huber becomes linear [default: 1]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub huber_delta: Option<f64>,
     /// Weight of label 1 in the focal loss; that of label 0 is 1 - X
     #[arg(long, value_name = "X", default_value_t = 0.25)]
     pub focal_alpha: f64,
@@ -125,6 +152,15 @@ pub struct Train {
     /// The power of the part of the training that is left, for --schedule polynomial [default: 2]
     #[arg(long, value_name = "P", value_parser = positive)]
     pub schedule_power: Option<f64>,
+    /// Epochs after which --schedule step multiplies the learning rate by --lr-gamma, each time [default: a third of all]
+    #[arg(long, value_name = "EPOCHS", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub lr_step_size: Option<usize>,
+    /// What --schedule step multiplies the learning rate by [default: 0.1]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub lr_gamma: Option<f64>,
+    /// The learning rate at the end of --schedule cosine [default: 0]
+    #[arg(long, value_name = "RATE", value_parser = not_negative)]
+    pub lr_min: Option<f64>,
     /// Steps during which the learning rate rises from 0
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub warmup: usize,
@@ -134,6 +170,27 @@ pub struct Train {
     /// Look ahead with sgd's momentum
     #[arg(long, requires = "momentum")]
     pub nesterov: bool,
+    /// Decay rates of the means of gradients and of their squares, of adam, adamw and lamb [default: 0.9,0.999]
+    #[arg(long, value_name = "B1,B2", value_delimiter = ',', value_parser = decay_rate)]
+    pub betas: Vec<f64>,
+    /// What is added to a divisor, of all optimizers but sgd and ftrl [default: 1e-8; 1e-6 for lamb and adadelta, 1e-10 for adagrad]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub eps: Option<f64>,
+    /// Decay rate of the mean of squares of rmsprop [default: 0.99]
+    #[arg(long, value_name = "X", value_parser = decay_rate)]
+    pub rmsprop_alpha: Option<f64>,
+    /// Decay rate of the means of adadelta [default: 0.9]
+    #[arg(long, value_name = "X", value_parser = decay_rate)]
+    pub adadelta_rho: Option<f64>,
+    /// Trust coefficient of lars [default: 0.001]
+    #[arg(long, value_name = "X", value_parser = positive)]
+    pub lars_trust: Option<f64>,
+    /// beta of ftrl, which lowers the first learning rates [default: 1]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub ftrl_beta: Option<f64>,
+    /// Strength of the L1 regularization of ftrl; that of L2 is --weight-decay [default: 0]
+    #[arg(long, value_name = "X", value_parser = not_negative)]
+    pub ftrl_l1: Option<f64>,
     /// Weight decay [default: 0, for adamw and lamb 0.01]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f64>,
@@ -155,21 +212,27 @@ pub struct Train {
     /// Update parameters after every K steps, by the mean of their gradients
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub accumulate: usize,
-    /// Weights that are zero throughout: 0.5 is a part of each tensor, global:0.5 of all together, by magnitude; 2:4 keeps
-    /// two of four neighbours
+    /// Weights that are zero throughout: 0.5 is a part of each tensor, global:0.5 of all together, by magnitude; channels:0.3 of
+    /// the output channels of each, by norm; 2:4 keeps two of four neighbours
     #[arg(long, value_name = "PART|N:M")]
     pub prune: Option<Pruning>,
+    /// Weights that are pruned [default: all]. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "prune")]
+    pub prune_target: Vec<String>,
     /// Train low-rank adapters of this rank instead of the parameters; ALPHA / RANK scales them [default: RANK]
-    #[arg(long, value_name = "RANK[:ALPHA]", value_parser = lora, conflicts_with_all = ["prune", "freeze"], help_heading = "Adapters")]
+    #[arg(long, value_name = "RANK[:ALPHA]", value_parser = lora, group = "adapters", help_heading = "Adapters")]
     pub lora: Option<(usize, f64)>,
-    /// Weights of products that get adapters [default: all]. Comma-separated or repeated
+    /// Go on with adapters in the layout of PEFT, whose adapter_config.json is in the same folder
+    #[arg(long, value_name = "FILE.safetensors", group = "adapters", help_heading = "Adapters")]
+    pub adapter: Option<PathBuf>,
+    /// Weights of products and convolutions that get adapters [default: all of products]. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "lora", help_heading = "Adapters")]
     pub lora_target: Vec<String>,
     /// How weights below adapters are stored [default: model]
-    #[arg(long, value_enum, value_name = "TYPE", requires = "lora", help_heading = "Adapters")]
+    #[arg(long, value_enum, value_name = "TYPE", requires = "adapters", help_heading = "Adapters")]
     pub lora_base: Option<LoraBaseArg>,
     /// Write the model with the adapters added to its weights, instead of separate
-    #[arg(long, requires = "lora", help_heading = "Adapters")]
+    #[arg(long, requires = "adapters", help_heading = "Adapters")]
     pub merge: bool,
     /// Products that --precision leaves in f32: names or operators of ONNX nodes, such as '/head/*'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "precision")]
@@ -238,9 +301,9 @@ pub enum ScheduleArg {
     Linear,
     /// It falls to 0 as a power of the part that is left.
     Polynomial,
-    /// It falls to 0 as half a cosine.
+    /// It falls to --lr-min as half a cosine.
     Cosine,
-    /// A tenth after each third of the training.
+    /// It is multiplied by --lr-gamma after every --lr-step-size epochs.
     Step,
     /// It rises for 30 % of the training and falls for the rest.
     OneCycle,
@@ -269,6 +332,27 @@ pub enum LoraBaseArg {
 /// A positive number.
 fn positive(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(|| "a positive number is needed".into())
+}
+
+/// A number of at least 0.
+fn not_negative(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|x: &f64| x.is_finite() && *x >= 0.0)
+        .ok_or_else(|| "a number of at least 0 is needed".into())
+}
+
+/// A number above 0 and of at most 1.
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0).ok_or_else(|| "a number above 0, at most 1, is needed".into())
+}
+
+/// A number of at least 0 and below 1.
+fn decay_rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|x| *x >= 0.0 && *x < 1.0)
+        .ok_or_else(|| "a number of at least 0, below 1, is needed".into())
 }
 
 /// A number between 0 and 1.
@@ -300,6 +384,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         }
     }
     check_outputs(&c.output)?;
+    train_flags::check(c)?;
     let role = ranks::role(&c.ranks)?;
     if c.max_restarts > 0 {
         ranks::check_restarts(&c.ranks, &role)?;
@@ -313,7 +398,6 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Role::Launcher(job) => return ranks::launch(job, &c.ranks, c.max_restarts),
         Role::Rank(_) => {}
     }
-    let schedule = Schedule { kind: c.schedule.kind(c.schedule_power)?, rate: c.learning_rate, warmup: c.warmup };
     let mut options = options(c)?;
     let zoo = zoo::named(&c.model.model)?;
     if let Some(zoo) = &zoo {
@@ -336,6 +420,8 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         let what = format!("the data has {}, fewer than the {} of a step", count(data.len(), "sample"), c.batch);
         return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
     }
+    let schedule = train_flags::schedule(c, steps);
+    let unused_scores = train_classes::check(&model, &options, &data, validation.as_ref(), zoo.as_ref())?;
     options.extents = data.extents(&wanted)?;
     if !c.codegen.calibration.is_empty() {
         return Err(exit::usage("--calibration has no effect on a training").into());
@@ -352,6 +438,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
     let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks)?;
     let reports = trainer.reports();
+    unused_scores.iter().filter(|_| reports).for_each(|warning| console.diagnostic(warning));
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
     }
@@ -367,28 +454,30 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
     };
-    let rejoin = Rejoin { join: &join, connection: &connection };
     let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
+    let is_profiled = |step| job.takes(step);
+    let options = JobOptions { snapshots: place, zoo: zoo.as_ref(), ..job_options(c, schedule, &is_profiled) };
     let data = (&data, validation.as_ref());
-    let mut training = Training::new((c, job), &mut trainer, data, place, zoo.as_ref(), schedule, console);
-    training.train(&rejoin).map_err(|errors| ranks::explained_end(&role, &again, errors))?;
+    let trained = run_job(&mut trainer, data, &options, (&join, &connection), (job, console, c.json));
+    trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
+    if reports {
+        train_classes::write_names(&c.output, &data.0.classes, console)?;
+    }
     connection.done()
 }
 
 impl ScheduleArg {
-    fn kind(self, power: Option<f64>) -> Result<ScheduleKind, Diagnostics> {
-        if power.is_some() && self != ScheduleArg::Polynomial {
-            return Err(exit::usage("--schedule-power needs --schedule polynomial").into());
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ScheduleArg::Constant => "constant",
+            ScheduleArg::Linear => "linear",
+            ScheduleArg::Polynomial => "polynomial",
+            ScheduleArg::Cosine => "cosine",
+            ScheduleArg::Step => "step",
+            ScheduleArg::OneCycle => "one-cycle",
         }
-        Ok(match self {
-            ScheduleArg::Constant => ScheduleKind::Constant,
-            ScheduleArg::Linear => ScheduleKind::Polynomial { power: 1.0 },
-            ScheduleArg::Polynomial => ScheduleKind::Polynomial { power: power.unwrap_or(2.0) },
-            ScheduleArg::Cosine => ScheduleKind::Cosine,
-            ScheduleArg::Step => ScheduleKind::Step { period: 1.0 / 3.0, factor: 0.1 },
-            ScheduleArg::OneCycle => ScheduleKind::OneCycle,
-        })
     }
 }
 
@@ -434,34 +523,18 @@ fn is_rule(optimizer: &str) -> bool {
 
 /// The optimizer that a file of the IR has.
 fn rule(c: &Train) -> Result<Box<dyn Optimizer>, Diagnostics> {
-    if c.momentum.is_some() {
-        let what = format!("--momentum is of sgd, rmsprop and lars, not of the rule '{}'", c.optimizer);
-        return Err(error(Code::INPUT, what).hint("write it as a constant of the rule").into());
-    }
     let model = Model::open(&c.optimizer)?;
     Ok(Box::new(Rule::new(&model.module, c.weight_decay)?))
 }
 
 fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
-    let hyperparameters = Hyperparameters {
-        momentum: c.momentum,
-        nesterov: c.nesterov,
-        weight_decay: c.weight_decay,
-        ..Hyperparameters::default()
-    };
     let unknown = |what: &str| Diagnostics::from(error(Code::INPUT, format!("unknown {what}")));
     let optimizer = match is_rule(&c.optimizer) {
         true => rule(c)?,
-        false => named(&c.optimizer, &hyperparameters).ok_or_else(|| unknown("optimizer"))?,
+        false => named(&c.optimizer, &train_flags::hyperparameters(c)).ok_or_else(|| unknown("optimizer"))?,
     };
     let mut loss = Loss::named(&c.loss).ok_or_else(|| unknown("loss"))?;
-    match &mut loss {
-        Loss::Focal { alpha, gamma } => (*alpha, *gamma) = (Some(c.focal_alpha), c.focal_gamma),
-        Loss::Ctc { blank } => *blank = c.ctc_blank,
-        Loss::Contrastive { temperature } => *temperature = c.temperature,
-        Loss::CosineEmbedding { margin } => *margin = c.margin,
-        _ => {}
-    }
+    train_flags::set_loss(c, &mut loss);
     if c.mixup.is_some() && matches!(loss, Loss::CrossEntropy { .. }) {
         loss = Loss::SoftCrossEntropy { smoothing: 0.0, axis: 1 };
     }
@@ -476,17 +549,7 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         _ => {}
     }
     let clipping = c.clip_norm.map(Clipping::Norm).or(c.clip_value.map(Clipping::Value));
-    let adapters = c.lora.map(|(rank, alpha)| Lora {
-        rank,
-        alpha,
-        targets: c.lora_target.clone(),
-        base: match c.lora_base {
-            None | Some(LoraBaseArg::Model) => BaseStorage::Model,
-            Some(LoraBaseArg::Int8) => BaseStorage::Int8,
-            Some(LoraBaseArg::Int4) => BaseStorage::Int4,
-        },
-        seed: c.seed,
-    });
+    let adapters = train_adapters::adapters(c)?;
     Ok(TrainOptions {
         output: c.loss_of.clone(),
         labels: c.labels.clone(),
@@ -498,6 +561,7 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         keep_f32: c.keep_f32.clone(),
         seed: c.seed,
         pruning: c.prune,
+        prune_targets: c.prune_target.clone(),
         lora: adapters,
         ..TrainOptions::new(loss, optimizer, c.batch)
     })
@@ -527,6 +591,9 @@ fn read(
     }
 }
 
+/// The part of a validation image that is shown where training images are cropped at random: 224 of 256 pixels, as in torchvision's presets.
+const USUAL_CENTRE: f64 = 0.875;
+
 fn datasets(
     c: &Train,
     zoo: Option<&ZooModel>,
@@ -547,7 +614,21 @@ fn datasets(
             let (train, held_out) = data.split(part)?;
             (train, Some(held_out))
         }
-        files => (data, Some(read(files, zoo, wanted, reading, console)?)),
+        files => {
+            // A class has one number in both.
+            let reading = DataOptions { classes: data.classes.clone(), ..reading.clone() };
+            let held_out = read(files, zoo, wanted, &reading, console)?;
+            (data, Some(held_out))
+        }
+    };
+    if c.validation_crop.is_some() && !validation.as_ref().is_some_and(Dataset::has_images) {
+        let what = "--validation-crop shows a part of the images of --validation, and there are none";
+        return Err(exit::usage(what).into());
+    }
+    let centre = c.validation_crop.or(c.random_crop.map(|_| USUAL_CENTRE));
+    let validation = match (validation, centre) {
+        (Some(validation), Some(share)) => Some(validation.crop_to_centre(share)?),
+        (validation, _) => validation,
     };
     let data = if changes.is_none() { data.decode_small()? } else { data };
     Ok((data, validation.map(Dataset::decode_small).transpose()?))
@@ -580,7 +661,10 @@ fn describe(trainer: &Trainer, data: &Dataset, is_synthetic: bool, console: &Con
         0 => String::new(),
         n => format!(", {n} {what}"),
     };
-    let classes = if data.classes.is_empty() { String::new() } else { format!(" of {} classes", data.classes.len()) };
+    let classes = match &data.classes[..] {
+        [] => String::new(),
+        names => format!(" of {}", train_classes::listed(names)),
+    };
     console.note(&format!(
         "{}{made}{classes}; {} parameters trained{}{}",
         count(data.len(), "sample"),
