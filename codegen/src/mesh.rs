@@ -155,6 +155,7 @@ fn args(exec: &Exec) -> Vec<&Arg> {
         Exec::Control(e) => e.inputs.iter().collect(),
         Exec::Copy(e) => vec![&e.src],
         Exec::Boxing(e) => vec![&e.src],
+        Exec::Concat(e) => e.parts.iter().map(|part| &part.src).collect(),
         Exec::Feed(_) | Exec::Fetch(_) => Vec::new(),
     }
 }
@@ -166,6 +167,7 @@ fn args_mut(exec: &mut Exec) -> Vec<&mut Arg> {
         Exec::Control(e) => e.inputs.iter_mut().collect(),
         Exec::Copy(e) => vec![&mut e.src],
         Exec::Boxing(e) => vec![&mut e.src],
+        Exec::Concat(e) => e.parts.iter_mut().map(|part| &mut part.src).collect(),
         Exec::Feed(_) | Exec::Fetch(_) => Vec::new(),
     }
 }

@@ -222,6 +222,7 @@ mod tests {
         assert!(files.written("a.bin").unwrap().is_none());
     }
 
+    /// `tools/of-opt/tests/train_network.rs` does so with two trainings and a store that speaks the protocol of S3.
     #[test]
     fn an_object_that_another_job_replaced_is_not_replaced() {
         let store = Arc::default();

@@ -4,11 +4,11 @@ use crate::verify::{HappensBefore, successive_blocks};
 use crate::{ControlStorage, Program, Register, Storage, TaskGraph};
 
 /// Makes every thread run its tasks in the order of `Program::tasks`: adds a control register between each pair of
-/// tasks that follow one another on a thread and have no edge yet. After that, memory planned by lifetimes over the
+/// tasks that follow one another on a thread and have no edge yet that orders them. After that, memory planned by lifetimes over the
 /// order of a one-thread program verifies. Does nothing to a program whose registers name tasks that do not exist.
 pub fn chain_threads(program: &mut Program) {
     let Some(graph) = TaskGraph::of(program) else { return };
-    let mut edges: Vec<(u32, u32)> = graph.edges().collect();
+    let mut edges: Vec<(u32, u32)> = graph.edges_to_begin(program).collect();
     edges.sort_unstable();
     let mut last = std::collections::HashMap::new();
     for index in 0..program.tasks.len() as u32 {
@@ -25,7 +25,7 @@ pub fn chain_threads(program: &mut Program) {
 /// between the transfers before and after. What the reuse of memory needs is added as by [`order_reuse`].
 pub fn chain_around_transfers(program: &mut Program) {
     let Some(graph) = TaskGraph::of(program) else { return };
-    let mut edges: Vec<(u32, u32)> = graph.edges().collect();
+    let mut edges: Vec<(u32, u32)> = graph.edges_to_begin(program).collect();
     edges.sort_unstable();
     let (mut last, mut last_transfer) = (None, None);
     for index in 0..program.tasks.len() as u32 {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    Arg, ArgSource, AxisLayout, Chunk, Exec, Initial, KernelCode, LayoutKind, MeshPort, MeshProgram, Plan, PlanFile,
-    Port, Program, Register, Rewrite, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Variable, Weight,
+    Arg, ArgSource, AxisLayout, Chunk, ConcatPart, Exec, Initial, KernelCode, LayoutKind, MeshPort, MeshProgram, Plan,
+    PlanFile, Port, Program, Register, Rewrite, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Variable,
+    Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -401,6 +402,7 @@ fn task_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> TaskText {
         Some(Exec::Kernel(exec)) => (exec.flops, exec.bytes),
         Some(Exec::Backend(exec)) => (exec.flops, exec.bytes),
         Some(Exec::Copy(exec)) => (0, exec.bytes),
+        Some(Exec::Concat(exec)) => (0, exec.parts.iter().map(|part| part.bytes).sum()),
         _ => (0, 0),
     };
     TaskText {
@@ -453,6 +455,10 @@ fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
         Some(Exec::Boxing(exec)) => {
             let how = if exec.is_async { "asynchronous " } else { "" };
             format!("{how}{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)
+        }
+        Some(Exec::Concat(exec)) => {
+            let part = |part: &ConcatPart| format!("{} bytes {} at {}", part.bytes, arg_text(&part.src), part.offset);
+            format!("concat {} -> %{}", exec.parts.iter().map(part).collect::<Vec<_>>().join(", "), exec.dst)
         }
         Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
         Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),

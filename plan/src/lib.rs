@@ -90,8 +90,8 @@ pub use structure::{
     Program, Register, Rewrite, Storage, ThreadDesc, Weight,
 };
 pub use task::{
-    Arg, ArgSource, BackendExec, BackendTransfer, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec,
-    KernelExec, PortExec, Reread, Task, TaskKind, View,
+    Arg, ArgSource, BackendExec, BackendTransfer, BodyExec, BoxingExec, ConcatExec, ConcatPart, ControlExec,
+    ControlKind, CopyExec, Exec, KernelExec, PortExec, Reread, Task, TaskKind, View,
 };
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;

@@ -50,6 +50,7 @@ fn args(task: &Task) -> Vec<&Arg> {
         Some(Exec::Control(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Copy(exec)) => vec![&exec.src],
         Some(Exec::Boxing(exec)) => vec![&exec.src],
+        Some(Exec::Concat(exec)) => exec.parts.iter().map(|part| &part.src).collect(),
         Some(Exec::Feed(_) | Exec::Fetch(_)) | None => Vec::new(),
     }
 }

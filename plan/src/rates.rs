@@ -1,8 +1,9 @@
-//! Rates: how many times tasks run in a run of a program with microbatches, and how many values registers have.
+//! Rates: how many times tasks act in a run of a program, and how many values registers have. They differ in programs with
+//! microbatches, and for input-wise tasks, which act once for each input.
 
 use crate::{Program, Task, TaskGraph, TaskKind};
 
-/// How many times each task of a program runs in a run, and how many values each register has.
+/// How many times each task of a program acts in a run, and how many values each register has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates {
     tasks: Vec<u32>,
@@ -12,21 +13,23 @@ pub struct Rates {
 impl Rates {
     /// The rates of a program, whose phases are those of its tasks.
     pub fn of(program: &Program, graph: &TaskGraph) -> Self {
-        let mut tasks = vec![1; program.tasks.len()];
+        let mut times = vec![1; program.tasks.len()];
         for phase in &program.phases {
             let range = phase.range();
-            tasks[range.start.min(program.tasks.len())..range.end.min(program.tasks.len())].fill(phase.times.max(1));
+            times[range.start.min(program.tasks.len())..range.end.min(program.tasks.len())].fill(phase.times.max(1));
         }
         let rate = |&producer: &u32| {
             let task = &program.tasks[producer as usize];
             // What is accumulated or packed is there after the last microbatch.
             let once = task.kind == TaskKind::Acc as i32 || task.kind == TaskKind::Pack as i32;
-            if once { 1 } else { tasks[producer as usize] }
+            if once { 1 } else { times[producer as usize] }
         };
-        Self { registers: graph.producer.iter().map(rate).collect(), tasks }
+        let registers = graph.producer.iter().map(rate).collect();
+        let acts = |(task, times): (&Task, &u32)| times.saturating_mul(task.acts_per_iteration());
+        Self { tasks: program.tasks.iter().zip(&times).map(acts).collect(), registers }
     }
 
-    /// How many times a task runs in a run.
+    /// How many times a task acts in a run.
     pub fn task(&self, task: usize) -> u32 {
         self.tasks[task]
     }
@@ -36,8 +39,9 @@ impl Rates {
         self.registers[register as usize]
     }
 
-    /// How many times a task runs for one value of a register that it consumes or produces. The verifier proves that it is a
-    /// whole number.
+    /// How many times a task acts for one value of a register that it consumes or produces. The verifier proves that it is a
+    /// whole number. An input-wise task acts so many times while it has the value of an output or a control edge; it releases each other
+    /// input after the act on it.
     pub fn period(&self, task: usize, register: u32) -> u32 {
         (self.task(task) / self.register(register).max(1)).max(1)
     }
@@ -62,10 +66,11 @@ impl Program {
         }
     }
 
-    /// How many tasks run in a run, each as often as it does.
+    /// How many acts all tasks have in a run.
     pub fn acts(&self) -> usize {
         match self.phases.is_empty() {
-            true => self.tasks.len(),
+            true => self.tasks.iter().map(|task| task.acts_per_iteration() as usize).sum(),
+            // An input-wise task is not in a program with phases.
             false => self.phases.iter().map(|phase| phase.tasks as usize * phase.times as usize).sum(),
         }
     }

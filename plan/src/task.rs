@@ -2,7 +2,8 @@
 
 use crate::{ElementType, Extent, LayoutKind, TaskId, Transfer};
 
-/// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
+/// How a task consumes and produces. All kinds share one actor loop. They differ in how many values of its registers an act works on
+/// ([`Rates`](crate::Rates)), and an input-wise task need not wait for all of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum TaskKind {
@@ -12,7 +13,8 @@ pub enum TaskKind {
     Copy = 1,
     /// Moves data between layouts on a mesh, iteration by iteration.
     Boxing = 2,
-    /// Gives the same value in each microbatch.
+    /// Copies one value of a run to a value of each microbatch. A task that only reads such a value needs no copy: a register of one copy
+    /// keeps its value for all acts of its readers. So the compiler makes none of these; a register of several copies needs them.
     Repeat = 3,
     /// Combines the values of all microbatches into one.
     Acc = 4,
@@ -20,18 +22,13 @@ pub enum TaskKind {
     Unpack = 5,
     /// Passes tokens on and moves no data.
     Tick = 6,
-    /// Acts on each input as it comes. Reserved.
+    /// Acts once for each input, in the order in which they arrive, and releases it at once: see [`ConcatExec`].
     InputWise = 7,
     /// Puts the values of all microbatches one after another.
     Pack = 8,
 }
 
 impl TaskKind {
-    /// Whether this version's runtime has an act rule for the kind.
-    pub fn is_runnable(self) -> bool {
-        self != TaskKind::InputWise
-    }
-
     /// Name for people.
     pub fn name(self) -> &'static str {
         match self {
@@ -73,7 +70,7 @@ pub struct Task {
     #[prost(uint32, repeated, tag = "7")]
     pub produces: Vec<u32>,
     /// What it runs; nothing for a pure join.
-    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12, 13, 14, 15")]
     pub exec: Option<Exec>,
 }
 
@@ -81,6 +78,21 @@ impl Task {
     /// The id, taken apart; `None` when it is malformed.
     pub fn task_id(&self) -> Option<TaskId> {
         TaskId::from_raw(self.id)
+    }
+
+    /// How many times it acts in an iteration, or in a microbatch: once, or once for each input if it is input-wise.
+    pub fn acts_per_iteration(&self) -> u32 {
+        match &self.exec {
+            Some(Exec::Concat(exec)) => (exec.parts.len() as u32).max(1),
+            _ => 1,
+        }
+    }
+
+    /// For an input-wise task, the index in [`ConcatExec::parts`] of the part that an input is; `None` for control edges and for all
+    /// inputs of other tasks.
+    pub fn part_of(&self, register: u32) -> Option<usize> {
+        let Some(Exec::Concat(exec)) = &self.exec else { return None };
+        exec.parts.iter().position(|part| part.src.register_id() == Some(register))
     }
 
     /// Whether it is a transfer that is under way while its rank goes on with other tasks.
@@ -118,6 +130,35 @@ pub enum Exec {
     /// Takes part in a transfer between ranks.
     #[prost(message, tag = "14")]
     Boxing(BoxingExec),
+    /// Copies each input to its part of the output: the work of an input-wise task.
+    #[prost(message, tag = "15")]
+    Concat(ConcatExec),
+}
+
+/// Copies each input of an input-wise task to its part of one output, one input in an act. Parts do not overlap and are the whole
+/// output, so its value does not depend on the order in which inputs arrive. A sum of floats would depend on it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConcatExec {
+    /// The parts: one for each register that the task consumes, control edges aside.
+    #[prost(message, repeated, tag = "1")]
+    pub parts: Vec<ConcatPart>,
+    /// The register that they form.
+    #[prost(uint32, tag = "2")]
+    pub dst: u32,
+}
+
+/// A part of the output of an input-wise task.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ConcatPart {
+    /// The input.
+    #[prost(message, required, tag = "1")]
+    pub src: Arg,
+    /// Where it begins in the output: bytes.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// Number of bytes.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
 }
 
 /// A rank's part of a transfer.

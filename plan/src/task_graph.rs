@@ -27,6 +27,16 @@ impl TaskGraph {
     pub fn edges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.producer.iter().zip(&self.consumers).flat_map(|(&from, to)| to.iter().map(move |&to| (from, to)))
     }
+
+    /// The edges whose producer ends before the consumer begins: all but those of an input-wise task's parts, which may act on another
+    /// part before.
+    pub(crate) fn edges_to_begin<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (u32, u32)> + 'a {
+        let registers = self.producer.iter().zip(&self.consumers).zip(0u32..);
+        let is_part = |task: u32, register: u32| program.tasks[task as usize].part_of(register).is_some();
+        registers.flat_map(move |((&from, to), register)| {
+            to.iter().filter(move |task| !is_part(**task, register)).map(move |&to| (from, to))
+        })
+    }
 }
 
 /// A topological order of the nodes of a graph with these edges (Kahn, "Topological sorting of large networks", 1962).

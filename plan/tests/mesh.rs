@@ -18,6 +18,13 @@ fn gather(id: u32, rows: i64) -> Transfer {
 
 /// Input of two rows, gathered by `transfers` one after another, each from the input; the last is the output.
 fn template(transfers: &[Transfer]) -> Program {
+    let mut program = unordered(transfers);
+    chain_threads(&mut program);
+    program
+}
+
+/// The same without an order of the transfers.
+fn unordered(transfers: &[Transfer]) -> Program {
     let mut graph = Graph::new("main/0", 1);
     let source = graph.task("in", 0, feed(0));
     let boxing = |(i, t): (usize, &Transfer)| {
@@ -40,7 +47,17 @@ fn template(transfers: &[Transfer]) -> Program {
     program.inputs[0].dims = vec![2, 4];
     program.outputs[0].dims = vec![4, 4];
     program.inner = true;
-    chain_threads(&mut program);
+    program
+}
+
+/// Two transfers in each of two microbatches, in this order, and a third one after them, whose result is the output.
+fn scheduled(name: &str, order: &[u32]) -> Program {
+    let mut program = unordered(&[gather(1, 4), gather(2, 4), gather(3, 4)]);
+    program.name = name.into();
+    let phase = |(first, tasks, times)| Phase { first, tasks, times };
+    program.phases = [(0, 1, 1), (1, 1, 2), (2, 1, 2), (3, 2, 1)].map(phase).to_vec();
+    let phases = [&[0], order, &[3]].concat();
+    program.schedule = vec![ScheduleLoop { phases, times: 1 }];
     program
 }
 
@@ -116,6 +133,25 @@ fn ranks_that_would_wait_for_ever_are_refused() {
         found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains("come after")),
         "{found:?}"
     );
+}
+
+/// Ranks whose schedules have the microbatches' transfers in different orders: the finding shows the cycle.
+#[test]
+fn schedules_that_contradict_are_refused_with_a_cycle() {
+    let (all_first, alternating) = ([1, 1, 2, 2], [1, 2, 1, 2]);
+    let both = |a: &[u32], b: &[u32]| findings(&plan(vec![scheduled("main/0", a), scheduled("main/1", b)], [0, 1]));
+    assert_eq!(both(&all_first, &all_first), []);
+    assert_eq!(both(&alternating, &alternating), []);
+    let found = both(&all_first, &alternating);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let (kind, text) = &found[0];
+    assert_eq!(*kind, FindingKind::Deadlock);
+    let steps = [
+        "in `main/0` transfer 2 of `gather 1` in microbatch 0 waits for transfer 1 of `gather 0` in microbatch 1",
+        "in `main/1` transfer 1 of `gather 0` in microbatch 1 waits for transfer 2 of `gather 1` in microbatch 0",
+    ];
+    assert!(text.starts_with("mesh `main`: the ranks' transfers deadlock: "), "{text}");
+    assert!(steps.iter().all(|step| text.contains(step)), "{text}");
 }
 
 /// The same, by executables of a backend, each of which does as many transfers.

@@ -5,6 +5,7 @@ mod common;
 use std::time::Instant;
 
 use common::Graph;
+use common::movers::{Order, two_movers};
 use of_plan::*;
 
 fn plan_of(program: Program) -> Plan {
@@ -47,6 +48,20 @@ fn a_cycle_deadlocks() {
     assert_eq!(finding.kind, FindingKind::Deadlock);
     let text = finding.to_string();
     assert!(text.contains("`b` waits for `then` of `c`") && text.contains("`c` waits for `r1` of `b`"), "{text}");
+}
+
+/// Data movements and computations that wait for memory of one device, the example of the paper on OneFlow (Yuan et al., 2021). A runtime that
+/// takes memory when a task is ready may deadlock; here the order is part of the plan, and a cycle is found before a run.
+#[test]
+fn orders_of_memory_that_contradict_deadlock() {
+    let finding = only(two_movers(Order::Crossed));
+    assert_eq!(finding.kind, FindingKind::Deadlock);
+    let text = finding.to_string();
+    assert!(text.contains("`o1` waits for `then` of `o2`; `o2` waits for `then` of `o1`"), "{text}");
+    // Without an order nothing waits, and values are overwritten.
+    let found = findings(two_movers(Order::Free));
+    assert!(!found.is_empty() && found.iter().all(|f| f.kind == FindingKind::Overlap), "{found:?}");
+    assert_eq!(findings(two_movers(Order::Compiled)), []);
 }
 
 #[test]
@@ -169,7 +184,7 @@ fn broken_structures() {
     has(FindingKind::Ownership, &|p| p.registers[1].consumers.clear());
     has(FindingKind::Index, &|p| p.tasks[0].produces.push(50));
     has(FindingKind::Duplicate, &|p| p.tasks[0].produces.push(0));
-    has(FindingKind::Reserved, &|p| p.tasks[0].kind = TaskKind::InputWise as i32);
+    has(FindingKind::Type, &|p| p.tasks[0].kind = TaskKind::InputWise as i32);
     has(FindingKind::Type, &|p| p.tasks[0].kind = 77);
     has(FindingKind::Peak, &|p| p.peak_bytes += 1);
     has(FindingKind::Peak, &|p| p.lower_bound_bytes = p.peak_bytes + 1);

@@ -12,6 +12,10 @@
 //! In a program with microbatches an actor may act several times for one value of a register: it keeps what it read or has begun to
 //! fill until the last of these acts ([`of_plan::Rates`]).
 //!
+//! An input-wise actor acts once for each of its parts: on any that has arrived and that it has not taken yet, once control edges and
+//! the output's copy are there. It acknowledges the part then, and all else after the last part. It begins the next iteration after
+//! that, so no part of it is taken early.
+//!
 //! Messages between two actors must arrive in the order in which they were sent.
 
 use of_plan::{Program, Rates, TaskGraph};
@@ -59,9 +63,9 @@ pub enum Msg {
 /// A request of an actor to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Do the task's work on an iteration, then send [`Msg::Acted`].
+    /// Do the task's work on an iteration, then send [`Msg::Acted`]. [`Actor::part`] says on which part an input-wise task works.
     Act {
-        /// Which iteration.
+        /// Which iteration. A task that acts several times in one counts its acts.
         iteration: u64,
     },
     /// Deliver a message.
@@ -99,6 +103,16 @@ struct Input {
     /// Number of iterations that arrived so far.
     received: u64,
     ended: bool,
+    /// For a part of an input-wise task, which one, and whether it was taken in this iteration.
+    part: Option<usize>,
+    taken: bool,
+}
+
+impl Input {
+    /// Whether an input-wise task can act on it.
+    fn is_waiting_part(&self) -> bool {
+        self.part.is_some() && !self.taken && self.full > 0
+    }
 }
 
 /// A register it produces.
@@ -154,8 +168,12 @@ pub struct Actor {
     id: ActorId,
     inputs: Vec<Input>,
     outputs: Vec<Output>,
-    /// Inputs that are not full, outputs that are not free, and for a source 1 while it has nothing to start.
+    /// Inputs that are not full, parts aside, outputs that are not free, and for a source 1 while it has nothing to start.
     unmet: usize,
+    /// Whether it is input-wise.
+    input_wise: bool,
+    /// The input that an input-wise task acts on now.
+    current: Option<usize>,
     /// The iteration it acts on now or next.
     iteration: u64,
     /// For sources: iterations it may still start.
@@ -182,7 +200,8 @@ impl Actor {
         let inputs = task.consumes.iter().map(|&register| {
             let producer = graph.producer[register as usize];
             let producer_output = index_of(&program.tasks[producer as usize].produces, register);
-            Input { producer, producer_output, period: period(register), full: 0, received: 0, ended: false }
+            let (period, part) = (period(register), task.part_of(register));
+            Input { producer, producer_output, period, full: 0, received: 0, ended: false, part, taken: false }
         });
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&register| {
@@ -195,12 +214,18 @@ impl Actor {
             let copies = program.registers[register as usize].copies as usize;
             Output { consumers, pending: vec![0; copies], period: period(register) }
         });
-        let unmet = inputs.len().max(1);
+        let input_wise = inputs.iter().any(|input| input.part.is_some());
+        let unmet = match inputs.is_empty() {
+            true => 1,
+            false => inputs.iter().filter(|input| input.part.is_none()).count(),
+        };
         Self {
             id,
             outputs: outputs.collect(),
             inputs,
             unmet,
+            input_wise,
+            current: None,
             iteration: 0,
             budget: 0,
             stopping: false,
@@ -241,7 +266,7 @@ impl Actor {
         }
         input.received += 1;
         input.full += 1;
-        if input.full == 1 {
+        if input.full == 1 && input.part.is_none() {
             self.unmet -= 1;
         }
         Some(())
@@ -320,13 +345,21 @@ impl Actor {
             }
             self.unmet += usize::from(!output.is_free(self.iteration));
         }
-        for input in &mut self.inputs {
-            if let Some(value) = completed(iteration, input.period) {
+        let current = self.current.take();
+        for (number, input) in self.inputs.iter_mut().enumerate() {
+            let last = completed(iteration, input.period);
+            let released = match input.part {
+                None => last,
+                // A part is released by the act on it.
+                Some(_) => (current == Some(number)).then(|| value_of(iteration, input.period).0),
+            };
+            if let Some(value) = released {
                 input.full -= 1;
                 let msg = Msg::Acked { output: input.producer_output, iteration: value };
                 sink(Action::Send { to: input.producer, msg });
             }
-            self.unmet += usize::from(input.full == 0);
+            input.taken = input.part.is_some() && last.is_none() && (input.taken || released.is_some());
+            self.unmet += usize::from(input.part.is_none() && input.full == 0);
         }
         if self.inputs.is_empty() {
             self.budget -= 1;
@@ -340,12 +373,22 @@ impl Actor {
         if self.busy {
             return;
         }
-        if self.unmet == 0 {
+        if self.unmet == 0 && self.take_part() {
             self.busy = true;
             sink(Action::Act { iteration: self.iteration });
         } else if self.stopping || self.inputs.first().is_some_and(|input| input.ended) {
             self.end(sink);
         }
+    }
+
+    /// Chooses the part that an input-wise task acts on next; `false` if it waits for one. Other tasks act on all inputs.
+    #[inline]
+    fn take_part(&mut self) -> bool {
+        if !self.input_wise {
+            return true;
+        }
+        self.current = self.inputs.iter().position(Input::is_waiting_part);
+        self.current.is_some()
     }
 
     fn end(&mut self, sink: &mut impl FnMut(Action)) {
@@ -363,6 +406,11 @@ impl Actor {
         if all_free && !std::mem::replace(&mut self.done, true) {
             sink(Action::Done);
         }
+    }
+
+    /// While it acts, the index of the part that an input-wise task works on; `None` for other tasks.
+    pub fn part(&self) -> Option<usize> {
+        self.inputs.get(self.current?)?.part
     }
 
     /// Whether it consumes nothing, so that it acts on command.
@@ -397,7 +445,22 @@ mod tests {
         let (inputs, unmet) = (Vec::new(), 1);
         let (iteration, budget) = (0, 0);
         let (stopping, busy, launched, ended, done) = (false, false, false, false, false);
-        Actor { id: 0, inputs, outputs, unmet, iteration, budget, stopping, busy, launched, ended, done }
+        let (input_wise, current) = (false, None);
+        Actor {
+            id: 0,
+            inputs,
+            outputs,
+            unmet,
+            input_wise,
+            current,
+            iteration,
+            budget,
+            stopping,
+            busy,
+            launched,
+            ended,
+            done,
+        }
     }
 
     fn actions_after(actor: &mut Actor, msg: Msg) -> Vec<Action> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_plan::{
-    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, LayoutKind,
-    PlanBuilder, PlanFile, Program, Register, Task,
+    Arg, ArgSource, BackendExec, BoxingExec, ConcatExec, ConcatPart, ControlExec, CopyExec, ElementType, Exec,
+    KernelExec, LayoutKind, PlanBuilder, PlanFile, Program, Register, Task,
 };
 
 use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall};
@@ -49,6 +49,7 @@ impl<'a> Binder<'a> {
             Some(Exec::Control(exec)) => self.control(task, exec),
             Some(Exec::Copy(exec)) => self.copy(task, exec),
             Some(Exec::Boxing(exec)) => self.boxing(task, exec),
+            Some(Exec::Concat(exec)) => self.concat(task, exec),
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
                 let to = self.program.inputs.get(port).and_then(|port| self.register_place(port.register));
@@ -177,6 +178,15 @@ impl<'a> Binder<'a> {
         let place = |t: u64| Some((src.clone().skip(t * exec.src_step)?, dst.clone().skip(t * exec.dst_step)?));
         let places = (0..if moves { u64::from(count) } else { 1 }).map(place).collect::<Option<Vec<_>>>();
         Ok(BoundTask::Copy { places: places.ok_or_else(|| broken(task))?, bytes })
+    }
+
+    fn concat(&self, task: &Task, exec: &ConcatExec) -> Result<BoundTask, SessionError> {
+        let part = |part: &ConcatPart| {
+            let (src, dst) = self.buffer(&part.src).zip(self.buffer(&Arg::register(exec.dst, part.offset)))?;
+            Some((src, dst, usize::try_from(part.bytes).ok()?))
+        };
+        let parts = exec.parts.iter().map(part).collect::<Option<Vec<_>>>();
+        Ok(BoundTask::Concat { parts: parts.ok_or_else(|| broken(task))?, next: 0 })
     }
 
     fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {

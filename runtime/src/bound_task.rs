@@ -33,6 +33,8 @@ pub(crate) enum BoundTask {
     Copy { places: Vec<(Buffer, Buffer)>, bytes: usize },
     /// The combination of the values of all microbatches, of which there are `count`.
     Accumulate { src: Buffer, dst: Buffer, count: u64, combine: Combine },
+    /// A copy of one part of the output in each act: source and destination of each, the number of its bytes, and the part that is next.
+    Concat { parts: Vec<(Buffer, Buffer, usize)>, next: usize },
     /// A copy of a value.
     CopyObject { src: u32, dst: u32 },
     /// A rank's part of a transfer.
@@ -115,6 +117,14 @@ impl BoundTask {
         matches!(self, BoundTask::Transfer(_))
     }
 
+    /// Says which part an input-wise task works on.
+    #[inline]
+    pub fn set_part(&mut self, part: Option<usize>) {
+        if let (BoundTask::Concat { next, .. }, Some(part)) = (self, part) {
+            *next = part;
+        }
+    }
+
     /// Executes the task, or launches it if it is asynchronous. Returns whether it is in flight.
     #[inline]
     pub fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
@@ -159,6 +169,14 @@ impl BoundTask {
                     (combine.into)(to, from);
                 }
                 Ok(())
+            }
+            BoundTask::Concat { parts, next } => {
+                // An act is about one part of an iteration.
+                let iteration = context.iteration / parts.len().max(1) as u64;
+                match parts.get(*next).is_some_and(|(src, dst, bytes)| dst.copy_from(src, *bytes, iteration)) {
+                    true => Ok(()),
+                    false => Err(context.internal("copies past a buffer")),
+                }
             }
             BoundTask::CopyObject { src, dst } => {
                 let value = context.object(*src)?;

@@ -646,7 +646,8 @@ fn actor_threads(
         let alive = actors.len();
         // Programs with a schedule have one thread.
         let schedule = StaticSchedule::of(program).filter(|_| number == 0);
-        let acts = if schedule.is_some() { program.acts() } else { alive };
+        let acts_of = |local: &Local| program.tasks[local.task].acts_per_iteration() as usize;
+        let acts = if schedule.is_some() { program.acts() } else { actors.iter().map(acts_of).sum() };
         let (shared, in_flight, transfers, running) = (Arc::clone(shared), 0, 0, 0);
         Ok(ActorThread {
             shared,

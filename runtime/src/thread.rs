@@ -249,7 +249,8 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
 /// Does the work of an actor, or enqueues it. Returns whether the work is in flight.
 #[inline]
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
-    let Local { task, work, begun, updates, .. } = local;
+    let Local { task, actor, work, begun, updates } = local;
+    work.set_part(actor.part());
     if !shared.failing.load(Ordering::Acquire) && shared.canceller.ends_run() {
         shared.cancelled_before.store(*task as u32, Ordering::Release);
         shared.fail(RunError::Cancelled);

@@ -4,6 +4,7 @@
 mod common;
 
 use common::Graph;
+use common::movers::{Order, two_movers};
 use of_plan::*;
 use of_runtime::actor::{Action, Actor, Msg};
 use of_runtime::{SimError, SimOptions, simulate};
@@ -137,6 +138,50 @@ fn cycles_end_in_a_deadlock() {
     graph.control(c, b);
     let error = simulate(&graph.finish(), &SimOptions::default()).unwrap_err();
     assert!(matches!(&error, SimError::Deadlock { waiting, .. } if waiting.contains(&"`b`".to_owned())), "{error}");
+}
+
+/// The deadlock of two movements and two computations on one device happens in every order of delivery, and in no order where the compiler
+/// ordered the memory. Without an order some run overwrites a value.
+#[test]
+fn contradicting_orders_of_memory_end_in_a_deadlock() {
+    let run = |order, seed| {
+        let options = SimOptions { seed, iterations: 3, latency_ns: 3000, ..SimOptions::default() };
+        simulate(&two_movers(order), &options)
+    };
+    for seed in 0..SEEDS {
+        let Err(SimError::Deadlock { waiting, .. }) = run(Order::Crossed, seed) else { panic!("seed {seed}") };
+        assert_eq!(waiting, ["`m1`", "`o1`", "`r1`", "`m2`", "`o2`", "`r2`"], "seed {seed}");
+        run(Order::Compiled, seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    let overwrites = |seed: &u64| matches!(run(Order::Free, *seed), Err(SimError::Overlap { .. }));
+    assert!((0..SEEDS).any(|seed| overwrites(&seed)));
+}
+
+/// A thread prepares what another one uses: the slower of both sets the pace where the register between them has two copies. With one
+/// copy they alternate. These are the timelines of the paper on OneFlow, for slow training and for slow preprocessing.
+#[test]
+fn the_slower_task_sets_the_pace_of_two_copies() {
+    const RUNS: u64 = 100;
+    let step = |[prepare, train]: [u64; 2], copies: u32| {
+        let mut graph = Graph::new("main", 2);
+        let tasks = [graph.task("prepare", 0, None), graph.task("train", 1, None)];
+        let batch = graph.block("batch", tasks[0], &[tasks[1]], 16, 0);
+        graph.0.registers[batch as usize].copies = copies;
+        graph.0.pipelined = true;
+        let program = graph.finish();
+        verify(&Plan { programs: vec![program.clone()], ..Plan::default() }).unwrap();
+        let options = SimOptions { iterations: RUNS, costs_ns: vec![prepare, train], ..SimOptions::default() };
+        simulate(&program, &options).unwrap().makespan_ns as f64 / RUNS as f64
+    };
+    for (name, costs) in [("slow training", [3000, 10_000]), ("slow preprocessing", [10_000, 3000])] {
+        for (copies, expected) in [(1, 13_000.0), (2, 10_000.0), (3, 10_000.0)] {
+            let ns = step(costs, copies);
+            assert!(
+                (expected..expected * 1.03).contains(&ns),
+                "{name}, {copies} copies: {ns} ns a step, not {expected}"
+            );
+        }
+    }
 }
 
 /// Two registers at each step let all tasks of a chain work at the same time: the makespan is the fill plus the iterations.

@@ -99,6 +99,7 @@ impl Ranks {
                 _ => LinkChoice::Tcp,
             },
             mpi: mpi.map(|(mpi, _)| Arc::clone(mpi)),
+            ports: None,
             recorder: None,
         };
         let transport = ProcessTransport::join(&identity, &options)?;

@@ -256,6 +256,7 @@ mod tests {
             peer_timeout: Duration::from_secs(10),
             link: LinkChoice::Auto,
             mpi: None,
+            ports: None,
             recorder: None,
         };
         ProcessTransport::join(&identity(rank), &options)

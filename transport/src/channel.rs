@@ -2,18 +2,17 @@
 //!
 //! A ring of entries. Each has its number, which the writer stores last, and small messages inline; larger ones are read where the
 //! writer has them, in a segment of its process. The reader stores how many messages it has taken. Each of the two waits by
-//! polling, then on a futex; it says so before it sleeps, so that the other end wakes it.
+//! polling, then on a futex; it says so before it sleeps, so that the other end wakes it. `ring.rs` has this protocol, and this file the
+//! layout of its words and messages.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use rustix::thread::futex;
-use rustix::time::Timespec;
-
+use crate::ring::{ReaderPosition, Ring, WriterPosition};
 use crate::segment::{Place, Segment};
 
-/// Entries of a ring.
+/// Entries of a channel's ring.
 const ENTRIES: u32 = 8;
 
 /// Bytes of an entry, and of what precedes an inline message in it. The first line holds messages of 32 bytes.
@@ -62,10 +61,7 @@ pub struct Region {
 #[derive(Debug)]
 pub struct Writer {
     at: usize,
-    /// Messages so far.
-    written: u32,
-    /// Messages that the reader has taken, when this end looked last: to look costs a cache miss.
-    taken: u32,
+    position: WriterPosition,
 }
 
 /// The end that reads.
@@ -74,29 +70,49 @@ pub struct Reader {
     segment: Segment,
     at: usize,
     pid: u32,
-    /// Messages so far.
-    taken: u32,
+    position: ReaderPosition,
     /// Segments of the writer that messages were in, by their numbers.
     regions: Vec<(u32, Segment)>,
+}
+
+/// The words of a channel at a byte of a segment.
+struct Words<'s>(&'s Segment, usize);
+
+impl Ring for Words<'_> {
+    type Word = AtomicU32;
+    const ENTRIES: u32 = ENTRIES;
+
+    fn number(&self, message: u32) -> &AtomicU32 {
+        self.0.atomic(entry(self.1, message) + NUMBER)
+    }
+
+    fn taken(&self) -> &AtomicU32 {
+        self.0.atomic(self.1 + TAKEN)
+    }
+
+    fn reader_sleeps(&self) -> &AtomicU32 {
+        self.0.atomic(self.1 + READER_SLEEPS)
+    }
+
+    fn writer_sleeps(&self) -> &AtomicU32 {
+        self.0.atomic(self.1 + WRITER_SLEEPS)
+    }
 }
 
 impl Writer {
     /// Over the channel at a byte of the own segment.
     pub fn new(at: usize) -> Writer {
-        Writer { at, written: 0, taken: 0 }
+        Writer { at, position: WriterPosition::default() }
     }
 
     /// Whether the ring has an entry free.
     pub fn has_room(&mut self, own: &Segment) -> bool {
-        if self.written.wrapping_sub(self.taken) >= ENTRIES {
-            self.taken = own.atomic(self.at + TAKEN).load(Ordering::Acquire);
-        }
-        self.written.wrapping_sub(self.taken) < ENTRIES
+        self.position.has_room(&Words(own, self.at))
     }
 
     /// Whether the reader has taken a message.
     pub fn is_taken(&self, own: &Segment, message: u32) -> bool {
-        own.atomic(self.at + TAKEN).load(Ordering::Acquire).wrapping_sub(message) as i32 >= 0
+        self.position.is_taken(&Words(own, self.at), message)
     }
 
     /// Publishes a message of `len` bytes for rendezvous `id`, which `fill` writes. There must be room.
@@ -113,7 +129,7 @@ impl Writer {
         own.bytes_mut(at + OFFSET, 8).copy_from_slice(&(region.offset as u64).to_le_bytes());
         own.bytes_mut(at + SEGMENT_LENGTH, 8).copy_from_slice(&region.place.len.to_le_bytes());
         self.publish(own, at, id, region.number, len);
-        self.written
+        self.position.written()
     }
 
     /// Writes some of the next entry, but not its number, which comes last.
@@ -125,33 +141,31 @@ impl Writer {
     }
 
     fn next(&self) -> usize {
-        entry(self.at, self.written.wrapping_add(1))
+        entry(self.at, self.position.next())
     }
 
     fn publish(&mut self, own: &Segment, at: usize, id: u32, region: u32, len: usize) {
         own.bytes_mut(at + ID, 4).copy_from_slice(&id.to_le_bytes());
         own.bytes_mut(at + REGION, 4).copy_from_slice(&region.to_le_bytes());
         own.bytes_mut(at + LENGTH, 8).copy_from_slice(&(len as u64).to_le_bytes());
-        self.written = self.written.wrapping_add(1);
-        store(own.atomic(at + NUMBER), self.written, own.atomic(self.at + READER_SLEEPS));
+        self.position.publish(&Words(own, self.at));
     }
 
     /// Sleeps until the reader takes a message, at most for `timeout`.
     pub fn sleep(&self, own: &Segment, until_taken: u32, timeout: Duration) {
-        let is_taken = |taken: u32| taken.wrapping_sub(until_taken) as i32 >= 0;
-        sleep(own.atomic(self.at + TAKEN), is_taken, own.atomic(self.at + WRITER_SLEEPS), timeout);
+        self.position.sleep(&Words(own, self.at), until_taken, timeout);
     }
 
     /// The message that must be taken for another to have room.
     pub fn oldest(&self) -> u32 {
-        self.written.wrapping_sub(ENTRIES - 1)
+        self.position.oldest::<Words<'_>>()
     }
 }
 
 impl Reader {
     /// Over the channel at a byte of the segment of another process.
     pub fn new(segment: Segment, at: usize, pid: u32) -> Reader {
-        Reader { segment, at, pid, taken: 0, regions: Vec::new() }
+        Reader { segment, at, pid, position: ReaderPosition::default(), regions: Vec::new() }
     }
 
     /// Passes the next message to `take`, if there is one, and tells the writer. Returns whether there was one, or the number of
@@ -163,8 +177,7 @@ impl Reader {
         if !self.has_message() {
             return Ok(Ok(false));
         }
-        let next = self.taken.wrapping_add(1);
-        let at = entry(self.at, next);
+        let at = entry(self.at, self.position.next());
         let word = |place: usize| {
             let b = self.segment.bytes(at + place, 4);
             u32::from_le_bytes([b[0], b[1], b[2], b[3]])
@@ -203,51 +216,24 @@ impl Reader {
             }
             take(segment.bytes(offset, len));
         }
-        self.taken = next;
-        store(self.segment.atomic(self.at + TAKEN), next, self.segment.atomic(self.at + WRITER_SLEEPS));
+        self.position.take(&Words(&self.segment, self.at));
         Ok(Ok(true))
     }
 
     /// Whether there is a message.
     pub fn has_message(&self) -> bool {
-        let next = self.taken.wrapping_add(1);
-        self.segment.atomic(entry(self.at, next) + NUMBER).load(Ordering::Acquire) == next
+        self.position.has_message(&Words(&self.segment, self.at))
     }
 
     /// Sleeps until the next message comes, at most for `timeout`.
     pub fn sleep(&self, timeout: Duration) {
-        let next = self.taken.wrapping_add(1);
-        let number = self.segment.atomic(entry(self.at, next) + NUMBER);
-        sleep(number, |n| n == next, self.segment.atomic(self.at + READER_SLEEPS), timeout);
+        self.position.sleep(&Words(&self.segment, self.at), timeout);
     }
 }
 
 /// The place of a message's entry.
 fn entry(channel: usize, message: u32) -> usize {
     channel + RING + (message % ENTRIES) as usize * ENTRY
-}
-
-/// Stores a number that the other end waits for, and wakes it if it sleeps.
-fn store(number: &AtomicU32, value: u32, sleeps: &AtomicU32) {
-    // Sequentially consistent, as in `sleep`: either the other end sees the number, or this one sees that it sleeps.
-    number.store(value, Ordering::SeqCst);
-    if sleeps.load(Ordering::SeqCst) != 0 {
-        sleeps.store(0, Ordering::Relaxed);
-        // An error means that nothing waits.
-        let _ = futex::wake(number, futex::Flags::empty(), 1);
-    }
-}
-
-/// Sleeps on a number until it is one that `there` accepts.
-fn sleep(number: &AtomicU32, there: impl Fn(u32) -> bool, sleeps: &AtomicU32, timeout: Duration) {
-    sleeps.store(1, Ordering::SeqCst);
-    let seen = number.load(Ordering::SeqCst);
-    if !there(seen) {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
-        // The caller looks again, whatever woke this thread.
-        let _ = futex::wait(number, futex::Flags::empty(), seen, Some(&timeout));
-    }
-    sleeps.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -14,6 +14,30 @@ pub enum JoinError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Rank 0, which serves the rendezvous or runs next to the launcher that does, is not there.
+    #[error(
+        "rank 0 did not come within {seconds:.0} s: cannot connect to the rendezvous at {address}, where it is expected: {problem}"
+    )]
+    NoServer {
+        /// Where the rendezvous is expected.
+        address: String,
+        /// How long it was tried.
+        seconds: f64,
+        /// What the system says.
+        problem: String,
+    },
+    /// No port is free among those that the ranks may listen at.
+    #[error("rank {rank} cannot listen for other ranks: no port of {first}-{last} is free on this host ({problem})")]
+    NoPort {
+        /// The rank.
+        rank: u32,
+        /// The first port of the range.
+        first: u16,
+        /// The last one.
+        last: u16,
+        /// What the system says of the last port that was tried.
+        problem: String,
+    },
     /// Ranks on several hosts need a token.
     #[error("the rendezvous {0} is not on this host, and there is no job token")]
     NoToken(SocketAddr),
@@ -120,8 +144,8 @@ pub enum JoinError {
 impl JoinError {
     /// Whether the ranks of a job that restarts lost ranks may join when they try again.
     pub fn may_pass(&self) -> bool {
-        use JoinError::{Interrupted, Io, Stranger, Unconnected};
-        matches!(self, Interrupted | Io { .. } | Stranger { .. } | Unconnected { .. })
+        use JoinError::{Interrupted, Io, NoServer, Stranger, Unconnected};
+        matches!(self, Interrupted | Io { .. } | NoServer { .. } | Stranger { .. } | Unconnected { .. })
     }
 
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> JoinError {

@@ -16,7 +16,7 @@ use crate::tls::{Refusal, Tls, refusal};
 const MAGIC: [u8; 8] = *b"of-rank\x05";
 
 /// Bytes of a hello.
-const HELLO: usize = 8 + 4 + 4 + 4 + 4 + 32 + 32;
+pub(crate) const HELLO: usize = 8 + 4 + 4 + 4 + 4 + 32 + 32;
 
 /// What is wrong with an end that does not prove that it knows the token.
 const OTHER_TOKEN: &str = "its job token is another";
@@ -93,7 +93,7 @@ impl Identity {
         Identity::new(SERVER, ranks, [0; 32], token)
     }
 
-    fn hello(&self, purpose: Purpose) -> Result<[u8; HELLO], JoinError> {
+    pub(crate) fn hello(&self, purpose: Purpose) -> Result<[u8; HELLO], JoinError> {
         let mut nonce = [0u8; 32];
         let random = rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty());
         random.map_err(|e| JoinError::io("get random bytes")(e.into()))?;
@@ -109,7 +109,7 @@ impl Identity {
     }
 
     /// The proof of an end, inside of a connection with this secret.
-    fn proof(&self, role: &[u8; 6], hellos: [&[u8; HELLO]; 2], secret: Option<&[u8; 32]>) -> blake3::Hash {
+    pub(crate) fn proof(&self, role: &[u8; 6], hellos: [&[u8; HELLO]; 2], secret: Option<&[u8; 32]>) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(role).update(hellos[0]).update(hellos[1]);
         secret.inspect(|secret| _ = hasher.update(*secret));
@@ -144,6 +144,18 @@ pub(crate) fn connect(
         })?)),
     };
     let secret = stream.channel_secret().map_err(|e| failed(peer, e))?;
+    let other = connect_over(&mut stream, own, purpose, secret.as_ref(), peer)?;
+    Ok((stream, other))
+}
+
+/// The same, over a stream with this secret.
+pub(crate) fn connect_over(
+    stream: &mut (impl Read + Write),
+    own: &Identity,
+    purpose: Purpose,
+    secret: Option<&[u8; 32]>,
+    peer: SocketAddr,
+) -> Result<Other, JoinError> {
     let mine = own.hello(purpose)?;
     let lost = |e| failed(peer, e);
     stream.write_all(&mine).map_err(lost)?;
@@ -155,11 +167,10 @@ pub(crate) fn connect(
         return Err(JoinError::Stranger { peer, problem: "it needs TLS, and this rank was started without" });
     }
     stream.read_exact(rest).map_err(lost)?;
-    let proof = |role| own.proof(role, [&mine, &theirs], secret.as_ref());
+    let proof = |role| own.proof(role, [&mine, &theirs], secret);
     stream.write_all(proof(b"client").as_bytes()).map_err(lost)?;
-    verify(&mut stream, &proof(b"server"), peer)?;
-    let other = accepted(&theirs, own, peer)?;
-    Ok((stream, other))
+    verify(stream, &proof(b"server"), peer)?;
+    accepted(&theirs, own, peer)
 }
 
 /// The handshake of the end that listened.
@@ -179,6 +190,18 @@ pub(crate) fn accept(mut tcp: TcpStream, own: &Identity) -> Result<(Stream, Othe
         }
     };
     let secret = stream.channel_secret().map_err(lost)?;
+    let other = accept_over(&mut stream, own, secret.as_ref(), peer)?;
+    Ok((stream, other))
+}
+
+/// The same, over a stream with this secret.
+pub(crate) fn accept_over(
+    stream: &mut (impl Read + Write),
+    own: &Identity,
+    secret: Option<&[u8; 32]>,
+    peer: SocketAddr,
+) -> Result<Other, JoinError> {
+    let lost = |e| failed(peer, e);
     let mut theirs = [0; HELLO];
     stream.read_exact(&mut theirs).map_err(lost)?;
     if theirs[..8] != MAGIC {
@@ -191,11 +214,10 @@ pub(crate) fn accept(mut tcp: TcpStream, own: &Identity) -> Result<(Stream, Othe
     // What it is for is the client's to say.
     let mine = own.hello(Purpose::Rendezvous)?;
     stream.write_all(&mine).map_err(lost)?;
-    let proof = |role| own.proof(role, [&theirs, &mine], secret.as_ref());
-    verify(&mut stream, &proof(b"client"), peer)?;
+    let proof = |role| own.proof(role, [&theirs, &mine], secret);
+    verify(stream, &proof(b"client"), peer)?;
     stream.write_all(proof(b"server").as_bytes()).map_err(lost)?;
-    let other = accepted(&theirs, own, peer)?;
-    Ok((stream, other))
+    accepted(&theirs, own, peer)
 }
 
 /// The error of a connection that failed during the handshake.
@@ -218,7 +240,7 @@ fn prepared(stream: &TcpStream) -> Result<SocketAddr, JoinError> {
     prepare().map_err(JoinError::io("prepare a connection"))
 }
 
-fn verify(stream: &mut Stream, want: &blake3::Hash, peer: SocketAddr) -> Result<(), JoinError> {
+fn verify(stream: &mut impl Read, want: &blake3::Hash, peer: SocketAddr) -> Result<(), JoinError> {
     let mut got = [0; 32];
     match stream.read_exact(&mut got) {
         Err(error) if refusal(&error).is_some() => Err(failed(peer, error)),

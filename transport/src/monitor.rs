@@ -71,6 +71,51 @@ struct Inbox {
     acknowledged: Option<Instant>,
 }
 
+/// What a rank tells another.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// It lives.
+    Heartbeat,
+    /// The job ends, for this reason.
+    Stop(String),
+    /// It leaves in order.
+    Bye,
+    /// The bytes are no message.
+    Damaged,
+}
+
+impl Message {
+    /// Takes the first message of what has come; `None` where there is no whole one.
+    pub fn take(bytes: &mut Vec<u8>) -> Option<Message> {
+        let message = match *bytes.first()? {
+            HEARTBEAT => Message::Heartbeat,
+            BYE => Message::Bye,
+            STOP => {
+                let len = bytes.get(1..5)?;
+                let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+                if len > MAX_REASON {
+                    return Some(Message::Damaged);
+                }
+                let text = String::from_utf8_lossy(bytes.get(5..5 + len)?).into_owned();
+                bytes.drain(..4 + len);
+                Message::Stop(text)
+            }
+            _ => return Some(Message::Damaged),
+        };
+        bytes.remove(0);
+        Some(message)
+    }
+
+    /// The bytes of a stop with this reason, cut where it is too long.
+    pub fn stop(reason: &str) -> Vec<u8> {
+        let text = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let mut message = vec![STOP];
+        message.extend((text.len() as u32).to_le_bytes());
+        message.extend(text.as_bytes());
+        message
+    }
+}
+
 impl Monitor {
     /// Over connections that are open.
     pub fn new(links: Vec<Option<(PeerInfo, Stream)>>, timeout: Duration) -> io::Result<Monitor> {
@@ -161,33 +206,22 @@ impl Monitor {
 
     /// Takes the whole messages of `bytes`. Returns whether the rank is still there.
     fn take(&self, link: &Link, bytes: &mut Vec<u8>) -> bool {
-        while let Some(kind) = bytes.first().copied() {
-            match kind {
-                HEARTBEAT => _ = bytes.remove(0),
-                STOP => {
-                    let Some(len) = bytes.get(1..5) else { return true };
-                    let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
-                    if len > MAX_REASON {
-                        self.lost(link, "sent a damaged message");
-                        return false;
-                    }
-                    let Some(text) = bytes.get(5..5 + len) else { return true };
-                    let text = String::from_utf8_lossy(text).into_owned();
-                    bytes.drain(..5 + len);
-                    self.note(text);
-                }
-                BYE => {
+        loop {
+            match Message::take(bytes) {
+                None => return true,
+                Some(Message::Heartbeat) => {}
+                Some(Message::Stop(reason)) => _ = self.note(reason),
+                Some(Message::Bye) => {
                     link.gone.store(true, Ordering::Release);
                     self.wake();
                     return false;
                 }
-                _ => {
+                Some(Message::Damaged) => {
                     self.lost(link, "sent a damaged message");
                     return false;
                 }
             }
         }
-        true
     }
 
     fn lost(&self, link: &Link, how: &str) {
@@ -198,11 +232,7 @@ impl Monitor {
     /// Ends the job for this reason, on all ranks. The first reason counts.
     pub fn stop(&self, reason: String) {
         if self.note(reason.clone()) {
-            let text = &reason[..reason.floor_char_boundary(MAX_REASON)];
-            let mut message = vec![STOP];
-            message.extend((text.len() as u32).to_le_bytes());
-            message.extend(text.as_bytes());
-            self.send(&message);
+            self.send(&Message::stop(&reason));
         }
     }
 

@@ -4,8 +4,9 @@
 //! that only sent would wait for one that only sends. A block of a later rendezvous waits in memory; beyond a limit the rank
 //! that sends waits. All ranks take part in rendezvous in one order, so the earliest one that is not over can always go on.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,7 +24,7 @@ use crate::handshake::{self, Identity, Purpose};
 use crate::monitor::{self, Monitor, lock};
 use crate::mpi::{Mpi, MpiStream};
 use crate::peer::PeerInfo;
-use crate::rendezvous::{RendezvousServer, accept_until, register, resolve};
+use crate::rendezvous::{RendezvousServer, accept_until, listening, register, resolve, resolve_within};
 use crate::shared::{OwnMemory, SharedLink};
 use crate::stream::Stream;
 use crate::stream_link::StreamLink;
@@ -74,6 +75,8 @@ pub struct JoinOptions {
     pub link: LinkChoice,
     /// MPI, for the ranks of its launcher.
     pub mpi: Option<Arc<Mpi>>,
+    /// The ports at one of which this rank listens for others, where a firewall has a range open; otherwise the system chooses one.
+    pub ports: Option<RangeInclusive<u16>>,
     /// What records the rank's acts, and the blocks that it exchanges.
     pub recorder: Option<Arc<FlightRecorder>>,
 }
@@ -106,21 +109,25 @@ impl ProcessTransport {
     /// # Errors
     /// When a rank does not come in time, has another plan or token, or the network fails.
     pub fn join(identity: &Identity, options: &JoinOptions) -> Result<ProcessTransport, JoinError> {
-        let server = resolve(&options.rendezvous)?;
+        let server = match options.serve {
+            true => resolve(&options.rendezvous)?,
+            false => resolve_within(&options.rendezvous, options.join_timeout)?,
+        };
         if options.token.is_none() && !server.ip().is_loopback() {
             return Err(JoinError::NoToken(server));
         }
         let token = options.token.clone().unwrap_or_default();
+        let listens = listening(&options.rendezvous, server, !token.is_empty());
         let served = match options.serve {
-            true => Some(RendezvousServer::bind(server, identity.ranks, &token)?.with_tls(identity.tls().cloned())),
+            true => Some(RendezvousServer::bind(listens, identity.ranks, &token)?.with_tls(identity.tls().cloned())),
             false => None,
         };
-        let own: IpAddr = match server.ip() {
+        let own: IpAddr = match listens.ip() {
             ip if ip.is_loopback() => ip,
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let listener = TcpListener::bind((own, 0)).map_err(JoinError::io("listen for other ranks"))?;
+        let listener = listen(own, options.ports.as_ref(), identity.rank)?;
         let port = listener.local_addr().map_err(JoinError::io("listen for other ranks"))?.port();
         let timeout = options.join_timeout;
         let registration = std::thread::scope(|scope| {
@@ -368,6 +375,24 @@ impl ProcessTransport {
             }
         }
     }
+}
+
+/// Listens at one of the ports, or at one that the system chooses.
+fn listen(own: IpAddr, ports: Option<&RangeInclusive<u16>>, rank: u32) -> Result<TcpListener, JoinError> {
+    let failed = JoinError::io("listen for other ranks");
+    let Some(ports) = ports else { return TcpListener::bind((own, 0)).map_err(failed) };
+    let mut problem = "there is none".to_owned();
+    for port in ports.clone() {
+        match TcpListener::bind((own, port)) {
+            Ok(listener) => return Ok(listener),
+            // Another rank of this host, or another program, has it.
+            Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {
+                problem = error.to_string();
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(JoinError::NoPort { rank, first: *ports.start(), last: *ports.end(), problem })
 }
 
 impl Transport for ProcessTransport {

@@ -1,7 +1,7 @@
 //! The rendezvous: a server collects where each rank listens and tells all ranks. It is not needed afterwards.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use crate::attempts::Watch;
@@ -14,6 +14,9 @@ use crate::wire::{read_len, read_text, read_u32, write_text};
 
 /// The time between two looks at a listener or for a server.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The time between two questions for the address of a host.
+const NAME_PAUSE: Duration = Duration::from_millis(250);
 
 /// The first byte of the server's answer.
 const JOINED: u8 = 0;
@@ -59,7 +62,7 @@ impl RendezvousServer {
     /// # Errors
     /// When the host is not known, or the address cannot be had.
     pub fn bind_named(address: &str, ranks: u32, token: &str) -> Result<RendezvousServer, JoinError> {
-        RendezvousServer::bind(resolve(address)?, ranks, token)
+        RendezvousServer::bind(listening(address, resolve(address)?, !token.is_empty()), ranks, token)
     }
 
     /// The same, with encrypted connections.
@@ -139,15 +142,28 @@ impl RendezvousServer {
         if other.purpose != Purpose::Rendezvous as u32 || other.rank == SERVER {
             return Err(JoinError::Stranger { peer: address, problem: "it wants something else than a rendezvous" });
         }
-        let mut read = || -> io::Result<PeerInfo> {
-            let port = read_u32(&mut stream)?;
-            let pid = read_u32(&mut stream)?;
-            let host = read_text(&mut stream)?;
-            Ok(PeerInfo { rank: other.rank, address: SocketAddr::new(address.ip(), port as u16), host, pid })
-        };
-        let peer = read().map_err(JoinError::io(format!("read what rank {} says", other.rank)))?;
+        let peer = read_peer(&mut stream, other.rank, address.ip());
+        let peer = peer.map_err(JoinError::io(format!("read what rank {} says", other.rank)))?;
         Ok(Registered { stream, peer, plan: other.plan })
     }
+}
+
+/// What a rank says of itself, which came from this address.
+pub(crate) fn read_peer(from: &mut impl Read, rank: u32, ip: IpAddr) -> io::Result<PeerInfo> {
+    let odd = |_| io::Error::new(io::ErrorKind::InvalidData, "its port is out of range");
+    let port = u16::try_from(read_u32(from)?).map_err(odd)?;
+    let pid = read_u32(from)?;
+    let host = read_text(from)?;
+    Ok(PeerInfo { rank, address: SocketAddr::new(ip, port), host, pid })
+}
+
+/// What a rank that listens at `port` says of itself.
+pub(crate) fn own_peer(port: u16, host: &str) -> io::Result<Vec<u8>> {
+    let mut own = Vec::new();
+    own.extend(u32::from(port).to_le_bytes());
+    own.extend(std::process::id().to_le_bytes());
+    write_text(&mut own, host)?;
+    Ok(own)
 }
 
 /// Why a rank cannot belong to those that came.
@@ -192,31 +208,49 @@ pub(crate) fn register(
             Ok(stream) => break stream,
             // The server may not listen yet.
             Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
-            Err(error) => return Err(JoinError::io(format!("connect to the rendezvous at {server}"))(error)),
+            Err(error) => {
+                let (address, seconds) = (server.to_string(), timeout.as_secs_f64());
+                return Err(JoinError::NoServer { address, seconds, problem: error.to_string() });
+            }
         }
     };
     let (mut stream, _) = handshake::connect(tcp, identity, Purpose::Rendezvous, None)?;
     let lost = || JoinError::io(format!("hear from the rendezvous at {server}"));
-    let mut own = Vec::new();
-    own.extend(u32::from(port).to_le_bytes());
-    own.extend(std::process::id().to_le_bytes());
-    write_text(&mut own, &host_name()).map_err(lost())?;
+    let own = own_peer(port, &host_name()).map_err(lost())?;
     stream.write_all(&own).map_err(lost())?;
     // The server itself gives up after the timeout, and says why.
     let patience = Some(timeout + Duration::from_secs(10));
     stream.tcp().map_or(Ok(()), |tcp| tcp.set_read_timeout(patience)).map_err(lost())?;
-    let mut kind = [0];
-    stream.read_exact(&mut kind).map_err(lost())?;
-    match kind[0] {
-        JOINED => {
-            let (peers, attempt) = read_table(&mut stream, identity.ranks, server).map_err(lost())?;
+    match read_answer(&mut stream, identity.ranks, server).map_err(lost())? {
+        Answer::Joined(peers, attempt) => {
             let watch = attempt.is_some().then_some(Watch(stream));
             Ok(Registration { peers, attempt: attempt.unwrap_or(0), watch })
         }
-        OVER => Err(JoinError::Over),
-        MISSING => Err(read_absence(&mut stream, identity.ranks).map_err(lost())?),
-        _ => Err(JoinError::Refused(read_text(&mut stream).map_err(lost())?)),
+        Answer::Refused(error) => Err(error),
     }
+}
+
+/// What the server answers a rank.
+pub(crate) enum Answer {
+    /// Where the ranks are, and of a job that restarts lost ranks the number of the attempt.
+    Joined(Vec<PeerInfo>, Option<u32>),
+    /// Why they do not join.
+    Refused(JoinError),
+}
+
+/// Reads the answer of a server at this address to one of so many ranks.
+pub(crate) fn read_answer(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<Answer> {
+    let mut kind = [0];
+    from.read_exact(&mut kind)?;
+    Ok(match kind[0] {
+        JOINED => {
+            let (peers, attempt) = read_table(from, ranks, server)?;
+            Answer::Joined(peers, attempt)
+        }
+        OVER => Answer::Refused(JoinError::Over),
+        MISSING => Answer::Refused(read_absence(from, ranks)?),
+        _ => Answer::Refused(JoinError::Refused(read_text(from)?)),
+    })
 }
 
 /// A connection before the deadline; `None` after it.
@@ -242,6 +276,40 @@ pub(crate) fn resolve(address: &str) -> Result<SocketAddr, JoinError> {
     let problem = |problem: String| JoinError::Address { address: address.to_owned(), problem };
     let mut found = address.to_socket_addrs().map_err(|e| problem(format!("{e}; it is HOST:PORT")))?;
     found.next().ok_or_else(|| problem("the host has no address".into()))
+}
+
+/// The same, of a rank that waits for the host to be known: Kubernetes knows the name of a pod when the pod has started.
+pub(crate) fn resolve_within(address: &str, timeout: Duration) -> Result<SocketAddr, JoinError> {
+    let deadline = Instant::now() + timeout;
+    let mut waits = false;
+    loop {
+        match address.to_socket_addrs() {
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
+                if Instant::now() >= deadline {
+                    let (address, seconds) = (address.to_owned(), timeout.as_secs_f64());
+                    return Err(JoinError::NoServer { address, seconds, problem: error.to_string() });
+                }
+                if !waits {
+                    tracing::warn!(address, %error, "the host of the rendezvous is not known yet");
+                }
+                waits = true;
+                std::thread::sleep(NAME_PAUSE.min(deadline.saturating_duration_since(Instant::now())));
+            }
+            _ => return resolve(address),
+        }
+    }
+}
+
+/// Where to listen for connections to `HOST:PORT`, which names this address. Many systems give a host's own name a loopback address,
+/// at which other hosts cannot connect: then all addresses of the host are meant, where the ranks prove who they are.
+pub(crate) fn listening(text: &str, address: SocketAddr, has_token: bool) -> SocketAddr {
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host).trim_matches(['[', ']']);
+    let is_name = host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost");
+    if !(is_name && has_token && address.ip().is_loopback()) {
+        return address;
+    }
+    let all: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(all, address.port())
 }
 
 /// Where the ranks are, and of a job that restarts lost ranks the number of the attempt.
@@ -305,6 +373,20 @@ fn read_absence(from: &mut impl Read, ranks: u32) -> io::Result<JoinError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_whose_own_name_is_loopback_listen_at_all_addresses() {
+        let at =
+            |text: &str, address: &str, has_token| listening(text, address.parse().unwrap(), has_token).to_string();
+        assert_eq!(at("node01:29400", "127.0.1.1:29400", true), "0.0.0.0:29400");
+        assert_eq!(at("node01:29400", "[::1]:29400", true), "[::]:29400");
+        // Without a token, everyone on the network could join.
+        assert_eq!(at("node01:29400", "127.0.1.1:29400", false), "127.0.1.1:29400");
+        assert_eq!(at("node01:29400", "10.0.0.7:29400", true), "10.0.0.7:29400");
+        assert_eq!(at("localhost:29400", "127.0.0.1:29400", true), "127.0.0.1:29400");
+        assert_eq!(at("127.0.0.1:29400", "127.0.0.1:29400", true), "127.0.0.1:29400");
+        assert_eq!(at("[::1]:29400", "[::1]:29400", true), "[::1]:29400");
+    }
 
     #[test]
     fn absent_ranks_are_named() {

@@ -22,7 +22,7 @@ const WAITING: usize = MIN_FRAME;
 const STEP: usize = 4 << 20;
 
 /// The longest frame: so many bytes, as many of the sender's and of the target, and what is on its way fit into the caches of a core.
-const MAX_FRAME: usize = 512 << 10;
+pub(crate) const MAX_FRAME: usize = 512 << 10;
 
 /// The longest frame over TLS: while one end encrypts it, the other one decrypts the frame before.
 const MAX_ENCRYPTED_FRAME: usize = 128 << 10;
@@ -32,12 +32,12 @@ const MIN_FRAME: usize = 32 << 10;
 
 /// Bytes of a frame of a message of so many bytes, but for the last one, over a stream with this longest frame: a checksum is computed while others are on
 /// their way.
-fn frame_bytes(message: usize, max: usize) -> usize {
+pub(crate) fn frame_bytes(message: usize, max: usize) -> usize {
     (message / 4).clamp(MIN_FRAME, max).next_multiple_of(Chunk::ALIGN)
 }
 
 /// The checksum of a frame behind so many bytes of its message. It is another one elsewhere, so frames that change places are noticed.
-fn checksum(done: usize, frame: &[u8]) -> u32 {
+pub(crate) fn checksum(done: usize, frame: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(done as u32);
     hasher.update(frame);
     hasher.finalize()

@@ -29,6 +29,7 @@ fn join(address: &str, rank: u32, ranks: u32, link: LinkChoice) -> Result<Proces
         peer_timeout: Duration::from_secs(10),
         link,
         mpi: None,
+        ports: None,
         recorder: None,
     };
     ProcessTransport::join(&Identity::new(rank, ranks, [7; 32], "token"), &options)

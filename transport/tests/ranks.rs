@@ -1,6 +1,7 @@
 //! Ranks over shared memory and TCP. Each is a thread here; `of-opt`'s tests run processes.
 
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ fn options(server: &RendezvousServer, token: &str) -> JoinOptions {
         peer_timeout: Duration::from_secs(10),
         link: LinkChoice::Auto,
         mpi: None,
+        ports: None,
         recorder: None,
     }
 }
@@ -421,9 +423,58 @@ fn other_hosts_need_a_token() {
         peer_timeout: TIMEOUT,
         link: LinkChoice::Auto,
         mpi: None,
+        ports: None,
         recorder: None,
     };
     assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::NoToken(_))));
     let options = JoinOptions { rendezvous: "no port".into(), ..options };
     assert!(matches!(ProcessTransport::join(&identity, &options), Err(JoinError::Address { .. })));
+}
+
+/// Ports that follow one another, all of them free a moment ago.
+fn free_ports(count: u16) -> RangeInclusive<u16> {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let Some(last) = first.checked_add(count - 1) else { continue };
+        if (first..=last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return first..=last;
+        }
+    }
+}
+
+#[test]
+fn ranks_listen_at_given_ports() {
+    let ports = free_ports(2);
+    let server = server(2, "token");
+    let join = |rank: u32| {
+        let options = JoinOptions { ports: Some(ports.clone()), link: LinkChoice::Tcp, ..options(&server, "token") };
+        ProcessTransport::join(&Identity::new(rank, 2, [7; 32], "token"), &options)
+    };
+    let join = &join;
+    let transports = std::thread::scope(|scope| {
+        scope.spawn(|| server.serve(TIMEOUT).unwrap());
+        [0, 1].map(|rank| scope.spawn(move || join(rank).unwrap())).map(|rank| rank.join().unwrap())
+    });
+    let at = |of: usize| transports[of].peers()[0].address.port();
+    assert!(at(0) != at(1) && ports.contains(&at(0)) && ports.contains(&at(1)), "{} and {}", at(0), at(1));
+    drop(transports);
+    let taken: Vec<TcpListener> = ports.clone().map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap()).collect();
+    let error = join(0).unwrap_err();
+    let words = format!("no port of {}-{} is free on this host", ports.start(), ports.end());
+    assert!(matches!(error, JoinError::NoPort { .. }) && error.to_string().contains(&words), "{error}");
+    drop(taken);
+}
+
+/// A rendezvous whose port is closed, and one whose host is not known yet.
+#[test]
+fn a_missing_server_is_a_missing_first_rank() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for address in [closed, "of-rank-0.invalid:29400".into()] {
+        let server = server(2, "token");
+        let short = Duration::from_millis(200);
+        let options = JoinOptions { rendezvous: address.clone(), join_timeout: short, ..options(&server, "token") };
+        let error = ProcessTransport::join(&Identity::new(1, 2, [0; 32], "token"), &options).unwrap_err();
+        let words = format!("rank 0 did not come within 0 s: cannot connect to the rendezvous at {address}");
+        assert!(matches!(error, JoinError::NoServer { .. }) && error.to_string().contains(&words), "{error}");
+    }
 }

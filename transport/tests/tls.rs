@@ -44,6 +44,7 @@ fn options(server: &RendezvousServer) -> JoinOptions {
         peer_timeout: Duration::from_secs(10),
         link: LinkChoice::Tcp,
         mpi: None,
+        ports: None,
         recorder: None,
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask loom`: the interleavings of threads at the runtime's own locks and lock-free places, explored by loom.
+//! `cargo xtask loom`: the interleavings of threads at the runtime's own locks and lock-free places, and at the ring of the transport
+//! through shared memory, explored by loom.
 
 use crate::workspace::{cargo, run, target};
 
@@ -16,7 +17,7 @@ pub fn loom(args: &[&str]) -> Result<(), String> {
         other => return Err(format!("unknown options {}; --preemptions N is known", other.join(" "))),
     };
     let mut command = cargo();
-    command.args(["test", "--release", "--package", "of-runtime", "--lib", "loom_tests"]);
+    command.args(["test", "--release", "--package", "of-runtime", "--package", "of-transport", "--lib", "loom_tests"]);
     // Another configuration of the same crates, so another folder.
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     run(command.env("LOOM_MAX_PREEMPTIONS", preemptions))

@@ -59,7 +59,7 @@ cargo xtask soak-server swaps|ends [--requests N]      models that replace one a
 cargo xtask fuzz-server [--frames N]                   damaged frames of HTTP and HTTP/2 for the model server, 10 million of each
 cargo xtask restarts [--rounds N]                      trainings of which ranks are killed at random steps, 20 times each; when they went on
 cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
-cargo xtask loom [--preemptions N]                     all interleavings of threads at the runtime's own locks, with up to 4 interruptions
+cargo xtask loom [--preemptions N]                     all interleavings of threads at the runtime's own locks and the shared-memory ring, with up to 4 interruptions
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI

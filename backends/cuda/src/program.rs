@@ -340,7 +340,7 @@ impl<'a> DeviceProgram<'a> {
                     _ => self.steps.push(Step::Exchange(vec![own])),
                 }
             }
-            Some(Exec::Control(_)) => return Err("runs on the host".into()),
+            Some(Exec::Control(_) | Exec::Concat(_)) => return Err("runs on the host".into()),
         }
         Ok(())
     }

@@ -155,6 +155,9 @@ fn exec(file: &PlanFile, task: &Task) -> Vec<Fact> {
             ]
         }
         Some(Exec::Copy(exec)) => vec![text(EXECUTOR, "copy"), bytes("moves", exec.bytes)],
+        Some(Exec::Concat(exec)) => {
+            vec![text(EXECUTOR, "concat"), bytes("moves", exec.parts.iter().map(|part| part.bytes).sum())]
+        }
         Some(Exec::Feed(_)) => vec![text(EXECUTOR, "caller")],
         Some(Exec::Fetch(_)) => vec![text(EXECUTOR, "caller")],
         Some(Exec::Boxing(_)) => vec![text(EXECUTOR, "transfer")],
@@ -175,6 +178,7 @@ fn reads(file: &PlanFile, program: &Program, task: &Task) -> String {
         Some(Exec::Control(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Copy(exec)) => vec![&exec.src],
         Some(Exec::Boxing(exec)) => vec![&exec.src],
+        Some(Exec::Concat(exec)) => exec.parts.iter().map(|part| &part.src).collect(),
         Some(Exec::Feed(_) | Exec::Fetch(_)) | None => Vec::new(),
     };
     let name = |arg: &&Arg| match arg.source? {

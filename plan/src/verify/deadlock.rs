@@ -7,6 +7,11 @@
 //! (Commoner, Holt, Even, Pnueli, "Marked directed graphs", 1971). A marked graph is live if and only if every cycle
 //! holds a token. A cycle through an acknowledgement holds a free token, as `copies` is at least 1. So the tokens deadlock
 //! exactly when the data and control edges alone form a cycle.
+//!
+//! An input-wise task takes the tokens of its parts one by one, in any order, so it is no node of a marked graph. The condition is the
+//! same: suppose that the edges have no cycle, and that nothing can act. Of the first iteration that is not over, take the task that is
+//! first in a topological order. All its inputs are there, because their producers are done with this iteration, and its outputs have a
+//! free copy, because their consumers are done with all iterations before. So it can act, on whichever part is left.
 
 use super::{Finding, FindingKind};
 use crate::task_graph::topological_order;

@@ -3,12 +3,12 @@
 use super::FindingKind;
 use super::checker::Checker;
 use crate::{
-    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, DeclaredCall, ElementType, Exec,
-    KernelExec, LayoutKind, Plan, PortExec, Program, Task, TaskKind,
+    Arg, ArgSource, BackendExec, BoxingExec, ConcatExec, ConcatPart, ControlExec, ControlKind, CopyExec, DeclaredCall,
+    ElementType, Exec, KernelExec, LayoutKind, Plan, PortExec, Program, Task, TaskKind,
 };
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
-    let result = match &task.exec {
+    let result = kind_of_work(program, task).and_then(|()| match &task.exec {
         None => Ok(()),
         Some(Exec::Kernel(exec)) => kernel(checker, program, task, exec),
         Some(Exec::Backend(exec)) => backend(checker, program, task, exec),
@@ -17,13 +17,31 @@ pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Ta
         Some(Exec::Boxing(exec)) => boxing(checker, program, task, exec),
         Some(Exec::Feed(exec)) => port(program, task, *exec, true),
         Some(Exec::Fetch(exec)) => port(program, task, *exec, false),
-    };
+        Some(Exec::Concat(exec)) => concat(checker, program, task, exec),
+    });
     if let Err((kind, message)) = result {
         checker.report(kind, place, message);
     }
 }
 
 type Check<T = ()> = Result<T, (FindingKind, String)>;
+
+/// Some kinds are known by what they run.
+fn kind_of_work(program: &Program, task: &Task) -> Check {
+    let of = |kind: TaskKind| task.kind == kind as i32;
+    let wrong = |what: &str| Err((FindingKind::Type, what.to_string()));
+    if of(TaskKind::InputWise) != matches!(task.exec, Some(Exec::Concat(_))) {
+        return wrong("an input-wise task copies each input to its part of the output, and no other kind does");
+    }
+    if of(TaskKind::Repeat) && !matches!(task.exec, Some(Exec::Copy(_))) {
+        return wrong("a repeat copies its value");
+    }
+    if of(TaskKind::InputWise) && !program.phases.is_empty() {
+        let what = "a program with microbatches states the order of all acts, so none is input-wise";
+        return Err((FindingKind::Reserved, what.into()));
+    }
+    Ok(())
+}
 
 /// Where an argument points: bytes that are left from its offset on, or an object.
 enum Target {
@@ -201,6 +219,40 @@ fn combined(program: &Program, task: &Task, exec: &CopyExec, left: u64) -> Check
         _ => false,
     };
     if whole && same { Ok(()) } else { Err((FindingKind::Type, "it combines elements of different types".into())) }
+}
+
+/// Each input is one part, and the parts are the whole output, one after another. So the order of the acts cannot change the value.
+fn concat(checker: &Checker<'_>, program: &Program, task: &Task, exec: &ConcatExec) -> Check {
+    results(program, task, &[exec.dst])?;
+    let data = |id: &&u32| !program.registers[**id as usize].is_control();
+    if task.produces.iter().filter(data).any(|id| *id != exec.dst) {
+        return Err((FindingKind::Ownership, "an input-wise task has one output".into()));
+    }
+    for part in &exec.parts {
+        let from = part.src.register_id().filter(|id| task.consumes.contains(id));
+        if from.is_none() || exec.parts.iter().filter(|other| other.src.register_id() == from).count() != 1 {
+            return Err((FindingKind::Ownership, "a part is not one of its inputs, or is another part, too".into()));
+        }
+        match target(checker, program, task, &part.src)? {
+            Target::Bytes { left, .. } if part.bytes <= left => {}
+            Target::Bytes { left, .. } => {
+                return Err((FindingKind::Range, format!("a part of {} bytes has {left} in its buffer", part.bytes)));
+            }
+            Target::Object => return Err((FindingKind::Reserved, "a part is an object, which has no bytes".into())),
+        }
+    }
+    if task.consumes.iter().filter(data).count() != exec.parts.len() || exec.parts.is_empty() {
+        return Err((FindingKind::Ownership, "an input has no part of the output".into()));
+    }
+    let register = &program.registers[exec.dst as usize];
+    let whole = register.block().and_then(|_| register.dtype().byte_len(&register.dims));
+    let mut parts: Vec<&ConcatPart> = exec.parts.iter().collect();
+    parts.sort_by_key(|part| (part.offset, part.bytes));
+    let end = parts.iter().try_fold(0u64, |end, part| (part.offset == end).then(|| end.checked_add(part.bytes))?);
+    if whole.is_none() || end != whole {
+        return Err((FindingKind::Range, "its parts overlap, or are not the whole output".into()));
+    }
+    Ok(())
 }
 
 /// How large its parts are depends on the rank: see [`super::mesh`]. Parts of open extents are objects, whose extents a run compares.

@@ -16,13 +16,14 @@
 //! participants do, with the same backend.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, HappensBefore};
 use crate::layout::{OPEN, coords};
 use crate::mesh::parts;
 use crate::task_graph::topological_order;
-use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
+use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, Task, TaskGraph, Transfer, Weight};
 
 /// The most ranks of a mesh.
 const MAX_RANKS: usize = 1 << 16;
@@ -65,12 +66,30 @@ fn transfers(program: &Program) -> impl Iterator<Item = (usize, &Transfer, Eleme
     tasks.flat_map(move |(at, task)| program.transfers(task).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
 
-/// The numbers of the transfers of a program in the order in which they take place.
-fn sequence(program: &Program) -> Vec<u32> {
-    let of = |task: usize| program.transfers(&program.tasks[task]).map(|(transfer, _)| transfer.id);
+/// The numbers of the transfers of a program in the order in which they take place, each with its task.
+fn sequence(program: &Program) -> Vec<(u32, &Task)> {
+    let of = |task: usize| {
+        let task = &program.tasks[task];
+        program.transfers(task).map(move |(transfer, _)| (transfer.id, task))
+    };
     match program.schedule.is_empty() {
         true => (0..program.tasks.len()).flat_map(of).collect(),
         false => program.sequence().flat_map(|phase| program.phases[phase].range()).flat_map(of).collect(),
+    }
+}
+
+/// A transfer at its place in a schedule.
+#[derive(Clone, Copy)]
+struct ScheduledTransfer<'a> {
+    id: u32,
+    /// How many times it took place before in the run.
+    act: u32,
+    task: &'a Task,
+}
+
+impl fmt::Display for ScheduledTransfer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transfer {} of `{}` in microbatch {}", self.id, self.task.name, self.act)
     }
 }
 
@@ -153,23 +172,31 @@ impl<'a> Checker<'a> {
             return;
         }
         let mut numbers: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut edges = Vec::new();
+        let (mut edges, mut steps) = (Vec::new(), Vec::new());
         for program in programs() {
             let mut acts: HashMap<u32, u32> = HashMap::new();
-            let mut last = None;
-            for transfer in sequence(program) {
-                let act = acts.entry(transfer).or_default();
+            let mut last: Option<(u32, ScheduledTransfer<'_>)> = None;
+            for (id, task) in sequence(program) {
+                let act = acts.entry(id).or_default();
+                let own = ScheduledTransfer { id, act: *act, task };
                 let next = numbers.len() as u32;
-                let node = *numbers.entry((transfer, *act)).or_insert(next);
+                let node = *numbers.entry((id, *act)).or_insert(next);
                 *act += 1;
-                edges.extend(last.map(|last| (last, node)));
-                last = Some(node);
+                if let Some((before, other)) = last.replace((node, own)) {
+                    edges.push((before, node));
+                    steps.push((program, other, own));
+                }
             }
         }
         if let Err(cycle) = topological_order(numbers.len(), &edges) {
-            let first = numbers.into_iter().find(|(_, node)| cycle.first() == Some(node));
-            let (id, act) = first.map_or((0, 0), |(key, _)| key);
-            let message = format!("ranks run transfer {id} of microbatch {act} and others in orders that contradict");
+            let before = cycle.iter().cycle().skip(1);
+            let step = |(node, before): (&u32, &u32)| {
+                let at = edges.iter().position(|edge| edge == &(*before, *node));
+                at.and_then(|at| steps.get(at))
+                    .map(|(program, before, own)| format!("in `{}` {own} waits for {before}", program.name))
+            };
+            let steps: Vec<String> = cycle.iter().zip(before).filter_map(step).collect();
+            let message = format!("the ranks' transfers deadlock: {}", steps.join("; "));
             self.report(FindingKind::Deadlock, "", message);
         }
     }

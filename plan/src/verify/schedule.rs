@@ -65,7 +65,7 @@ fn phases(program: &Program) -> Result<(), Finding> {
 }
 
 /// A task runs a whole number of times for each value that it consumes or produces, and what it runs for several times has one
-/// copy, in memory.
+/// copy, in memory. What repeats reads one value in a run.
 fn registers(program: &Program, graph: &TaskGraph, rates: &Rates) -> Result<(), Finding> {
     for register in &program.registers {
         let id = register.id;
@@ -78,6 +78,10 @@ fn registers(program: &Program, graph: &TaskGraph, rates: &Rates) -> Result<(), 
             };
             if !task_rate.is_multiple_of(rate) {
                 return wrong(FindingKind::Range, &format!("acts {task_rate} times in a run on {rate} values"));
+            }
+            let repeats = program.tasks[task].kind == TaskKind::Repeat as i32 && task != producer;
+            if repeats && rate != 1 {
+                return wrong(FindingKind::Range, &format!("reads one value in a run, and this register has {rate}"));
             }
             if task_rate != rate && register.copies != 1 {
                 return wrong(FindingKind::Range, "acts several times on a value that has several copies");

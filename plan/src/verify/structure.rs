@@ -155,11 +155,6 @@ impl<'a> Checker<'a> {
         }
         match TaskKind::try_from(task.kind) {
             Err(_) => self.report(FindingKind::Type, &place, format!("unknown kind {}", task.kind)),
-            Ok(kind) if !kind.is_runnable() => self.report(
-                FindingKind::Reserved,
-                &place,
-                format!("kind {} is not supported in this version", kind.name()),
-            ),
             Ok(kind) if program.phases.is_empty() && super::schedule::needs_phases(kind) => self.report(
                 FindingKind::Type,
                 &place,

@@ -1,6 +1,9 @@
 //! Programs by hand, for tests: the two sides of every edge are kept in agreement.
 #![allow(dead_code, reason = "every test file uses another part")]
 
+pub mod kinds;
+pub mod movers;
+
 use of_plan::*;
 
 /// A program in the making.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use of_plan::{Program, Rates, TaskGraph};
+use of_plan::{Program, Rates, Task, TaskGraph};
 
 use super::log::TaskState;
 use crate::static_schedule::StaticSchedule;
@@ -84,10 +84,21 @@ impl<'a> View<'a> {
         self.tasks[task as usize].acts / u64::from(self.rates.period(task as usize, register))
     }
 
+    /// Values of a register that a consumer has released.
+    fn released(&self, task: u32, register: u32) -> u64 {
+        let (desc, own) = (&self.program.tasks[task as usize], self.tasks[task as usize]);
+        let all = self.completed(task, register);
+        // An input-wise task that is not acting has acted on every part that arrived since it took the first of them.
+        let begun = !own.acts.is_multiple_of(parts_of(desc));
+        let took = desc.part_of(register).is_some() && begun && !own.acting;
+        let arrived = self.completed(self.graph.producer[register as usize], register);
+        if took { arrived.min(all + 1) } else { all }
+    }
+
     /// The consumer that is the last to release values of a register, and how many it has released.
     fn slowest(&self, register: u32) -> Option<(u32, u64)> {
         let consumers = self.graph.consumers[register as usize].iter();
-        consumers.map(|&task| (task, self.completed(task, register))).min_by_key(|(_, released)| *released)
+        consumers.map(|&task| (task, self.released(task, register))).min_by_key(|(_, released)| *released)
     }
 
     fn waits(&self, task: u32, steps: u64) -> Vec<Wait> {
@@ -103,6 +114,12 @@ impl<'a> View<'a> {
                 waits.push(Wait::Value { register, task: producer });
             }
         }
+        // Any part that is there is enough to begin an iteration.
+        let is_part = |wait: &Wait| matches!(wait, Wait::Value { register, .. } if desc.part_of(*register).is_some());
+        let parts = waits.iter().filter(|wait| is_part(wait)).count();
+        if parts > 0 && parts < desc.acts_per_iteration() as usize && acts.is_multiple_of(parts_of(desc)) {
+            waits.retain(|wait| !is_part(wait));
+        }
         for &register in &desc.produces {
             let first = acts.is_multiple_of(u64::from(self.rates.period(task as usize, register)));
             let copies = u64::from(self.program.registers[register as usize].copies);
@@ -114,6 +131,11 @@ impl<'a> View<'a> {
         }
         waits
     }
+}
+
+/// How often a task acts in an iteration.
+fn parts_of(task: &Task) -> u64 {
+    u64::from(task.acts_per_iteration())
 }
 
 /// The states of a program's actors, in the order of its tasks, after so many steps began; `None` where the program and the

@@ -1,6 +1,6 @@
 //! Liveness in the simulator: which registers are live, and the invariants of their memory.
 
-use of_plan::{Program, Rates, TaskGraph, overlapping_blocks};
+use of_plan::{Program, Rates, Task, TaskGraph, overlapping_blocks};
 
 use super::SimError;
 
@@ -27,6 +27,12 @@ struct Copy {
     readers: Vec<u32>,
 }
 
+/// Whether an act on a part, of an input-wise task, uses an input. Any other act uses all.
+fn is_used(task: &Task, register: u32, part: Option<usize>) -> bool {
+    let of = task.part_of(register);
+    of.is_none() || of == part
+}
+
 /// For each register, those that share memory with it.
 pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
     let mut neighbours = vec![Vec::new(); program.registers.len()];
@@ -50,14 +56,15 @@ impl<'a> LiveRegisters<'a> {
         self.bytes
     }
 
-    /// A task begins its work: its inputs must hold this very iteration, and its outputs must not overwrite a live register.
-    pub fn begin(&mut self, task: usize, iteration: u64, now: u64) -> Result<(), SimError> {
+    /// A task begins its work: its inputs must hold this very iteration, and its outputs must not overwrite a live register. Of the parts of
+    /// an input-wise task, `part` alone must be there.
+    pub fn begin(&mut self, task: usize, iteration: u64, part: Option<usize>, now: u64) -> Result<(), SimError> {
         let desc = &self.program.tasks[task];
         let order = || SimError::Order { at_ns: now, task: desc.name.clone(), iteration };
         if std::mem::replace(&mut self.next[task], iteration + 1) != iteration {
             return Err(order());
         }
-        for &register in &desc.consumes {
+        for &register in desc.consumes.iter().filter(|register| is_used(desc, **register, part)) {
             let value = iteration / self.period(task, register);
             let copy = self.copies[register as usize][self.copy_of(register, value)].as_ref();
             if copy.is_none_or(|copy| copy.iteration != value || !copy.full || !copy.readers.contains(&(task as u32))) {
@@ -85,14 +92,18 @@ impl<'a> LiveRegisters<'a> {
     }
 
     /// A task has ended its work.
-    pub fn end(&mut self, task: usize, iteration: u64) {
+    pub fn end(&mut self, task: usize, iteration: u64, part: Option<usize>) {
         let desc = &self.program.tasks[task];
         let completed = |register: u32| {
             let period = self.period(task, register);
             (iteration + 1).is_multiple_of(period).then(|| (register, self.copy_of(register, iteration / period)))
         };
         let produced: Vec<_> = desc.produces.iter().filter_map(|register| completed(*register)).collect();
-        let consumed: Vec<_> = desc.consumes.iter().filter_map(|register| completed(*register)).collect();
+        let consumed = desc.consumes.iter().filter_map(|&register| match desc.part_of(register) {
+            None => completed(register),
+            of => (of == part).then(|| (register, self.copy_of(register, iteration / self.period(task, register)))),
+        });
+        let consumed: Vec<_> = consumed.collect();
         for (register, copy) in produced {
             if let Some(copy) = &mut self.copies[register as usize][copy] {
                 copy.full = true;

@@ -75,6 +75,8 @@ impl Machine {
                 work + program.transfers(task).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
             }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
+            // Each act moves a part.
+            Some(Exec::Concat(_)) => moves.1 / f64::from(task.acts_per_iteration()),
             Some(Exec::Boxing(_)) => {
                 program.transfers(task).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
             }

@@ -46,7 +46,7 @@ impl Default for SimOptions {
 pub struct SimEvent {
     /// Index of the task.
     pub task: usize,
-    /// The iteration it worked on.
+    /// The iteration it worked on; acts are counted where a task acts several times in one.
     pub iteration: u64,
     /// When it began, in nanoseconds.
     pub start_ns: u64,
@@ -360,7 +360,7 @@ impl<'a> Simulator<'a> {
     fn work_on(&mut self, sim_rank: usize, task: usize, iteration: u64) -> Result<(), SimError> {
         let now = self.now;
         let own = &mut self.sim_ranks[sim_rank];
-        own.live.begin(task, iteration, now)?;
+        own.live.begin(task, iteration, own.actors[task].part(), now)?;
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         let cost = own.costs_ns[task];
         self.go_to(Ready { sim_rank, task, iteration, since: now, passed: 0, cost });
@@ -410,7 +410,7 @@ impl<'a> Simulator<'a> {
         let own = &mut self.sim_ranks[sim_rank];
         own.timeline.events.push(SimEvent { task, iteration, start_ns: start, end_ns: now, waited_ns: waited });
         own.timeline.makespan_ns = now;
-        own.live.end(task, iteration);
+        own.live.end(task, iteration, own.actors[task].part());
         let thread = own.template.thread_of[task];
         match own.template.concurrent[task] {
             true => own.transferring = false,

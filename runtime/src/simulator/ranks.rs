@@ -157,6 +157,7 @@ fn weights(plan: &Plan, program: &Program) -> u64 {
         Some(Exec::Backend(e)) => e.inputs.clone(),
         Some(Exec::Control(e)) => e.inputs.clone(),
         Some(Exec::Copy(e)) => vec![e.src.clone()],
+        Some(Exec::Concat(e)) => e.parts.iter().map(|part| part.src.clone()).collect(),
         Some(Exec::Boxing(e)) => vec![e.src.clone()],
         _ => Vec::new(),
     };

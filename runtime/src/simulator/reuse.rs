@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use of_plan::{Arg, ArgSource, Exec, Plan, Program, Task};
+use of_plan::{Arg, ArgSource, ConcatPart, Exec, Plan, Program, Task};
 
 /// Bytes of a page.
 const PAGE: u64 = 1 << 16;
@@ -83,6 +83,10 @@ fn touched(task: &Task, plan: &Plan, program: &Program) -> Vec<Range> {
         Some(Exec::Backend(e)) => e.inputs.iter().filter_map(arg).chain(registers(&e.outputs)).collect(),
         Some(Exec::Copy(e)) => {
             [&e.src, &e.dst].into_iter().filter_map(arg).map(|r| Range { bytes: e.bytes.min(r.bytes), ..r }).collect()
+        }
+        Some(Exec::Concat(e)) => {
+            let part = |part: &ConcatPart| arg(&part.src).map(|r| Range { bytes: part.bytes.min(r.bytes), ..r });
+            e.parts.iter().filter_map(part).chain(register(e.dst)).collect()
         }
         Some(Exec::Boxing(e)) => arg(&e.src).into_iter().chain(registers(&task.produces)).collect(),
         Some(Exec::Feed(e)) => with_port(Space::Input(e.port), &task.produces),

@@ -1,4 +1,4 @@
-//! The file readers as fuzz targets: each takes any bytes, and panics if a reader is wrong.
+//! The readers of files, and of what other ranks send, as fuzz targets: each takes any bytes, and panics if a reader is wrong.
 //!
 //! cargo-fuzz calls them from `tests/fuzz-targets` for long runs; `tests/targets.rs` calls them with a fixed number of
 //! mutated files.
@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::xxh3_128;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const ALL: [Target; 3] = [("ir_parser", ir_parser), ("onnx_reader", onnx_reader), ("plan_reader", plan_reader)];
+pub const ALL: [Target; 4] =
+    [("ir_parser", ir_parser), ("onnx_reader", onnx_reader), ("plan_reader", plan_reader), ("rank_wire", rank_wire)];
 
 /// Text as IR: a diagnostic, or a module whose printed text parses to the same module. The verifier may reject it, but must
 /// not panic.
@@ -55,6 +56,12 @@ pub fn plan_reader(data: &[u8]) {
         let _ = plan.verify_program(i);
     }
     let _ = (of_plan::text(&plan), of_plan::json(&plan));
+}
+
+/// Bytes as what another rank sends, with right proofs and checksums: a handshake with what follows at the rendezvous, frames of data,
+/// messages of the monitor, or a command of the first rank, as the first byte says.
+pub fn rank_wire(data: &[u8]) {
+    of_transport::fuzzing::rank_wire(data);
 }
 
 const HEADER: usize = 48;

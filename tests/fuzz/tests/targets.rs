@@ -1,4 +1,6 @@
 //! A short run of each fuzz target: a corpus, and a fixed number of random changes of it. The seed is fixed.
+//!
+//! `OF_FUZZ_RUNS=1000000` makes so many changes. `OF_FUZZ_CORPUS=DIR` writes the corpus of each target, for cargo-fuzz.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +10,7 @@ use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_fuzz::mutate::mutated;
-use of_fuzz::targets::{ALL, ir_parser, onnx_reader, plan_reader};
+use of_fuzz::targets::{ALL, ir_parser, onnx_reader, plan_reader, rank_wire};
 use of_ops::sample::Rng;
 use of_test_support::op;
 
@@ -22,8 +24,14 @@ fn root() -> PathBuf {
 /// Runs a target on every file of the corpus and on changed ones.
 fn run(name: &str, target: fn(&[u8]), corpus: &[Vec<u8>]) {
     assert!(corpus.len() > 10, "{name}: a corpus of {} files", corpus.len());
+    if let Some(dir) = std::env::var_os("OF_FUZZ_CORPUS") {
+        let dir = Path::new(&dir).join(name);
+        fs::create_dir_all(&dir).unwrap();
+        corpus.iter().enumerate().for_each(|(i, bytes)| fs::write(dir.join(i.to_string()), bytes).unwrap());
+    }
+    let runs = std::env::var("OF_FUZZ_RUNS").map_or(RUNS, |runs| runs.parse().unwrap());
     let mut rng = Rng::new(1);
-    let changed = (0..RUNS).map(|_| mutated(corpus, &mut rng));
+    let changed = (0..runs).map(|_| mutated(corpus, &mut rng));
     for (i, bytes) in corpus.iter().cloned().chain(changed).enumerate() {
         if catch_unwind(AssertUnwindSafe(|| target(&bytes))).is_err() {
             let file = std::env::temp_dir().join(format!("of-fuzz-{name}-{i}"));
@@ -77,6 +85,11 @@ fn plan_reader_never_panics_on_mutated_plans() {
         compile(&[("main".into(), module.main().unwrap())], &options).ok()?.bytes().ok()
     };
     run("plan_reader", plan_reader, &functions().step_by(12).filter_map(plan).collect::<Vec<_>>());
+}
+
+#[test]
+fn rank_wire_never_panics_on_mutated_messages() {
+    run("rank_wire", rank_wire, &of_transport::fuzzing::rank_wire_seeds());
 }
 
 #[test]

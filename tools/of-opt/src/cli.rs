@@ -19,6 +19,7 @@ use crate::limits::LimitOptions;
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
 #[command(
     after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N.\n\
+    Signals: SIGUSR1 writes what each actor of a run has done and waits for to stderr.\n\
     Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin), OF_JOB_TOKEN (the secret of ranks on several machines)."
 )]
 pub struct Cli {
@@ -159,6 +160,19 @@ mod tests {
         for line in [unit, [vec!["of-opt".to_owned()], arguments].concat()] {
             assert!(matches!(Cli::try_parse_from(&line).unwrap().command, Some(Command::Serve(_))), "{line:?}");
         }
+        let mut trainings = 0;
+        for file in ["job.yaml", "jobset.yaml", "trainjob.yaml"] {
+            let text = text(&format!("training/{file}"));
+            let mut lines = text.lines().map(str::trim);
+            while lines.any(|line| line == "- train") {
+                let arguments = lines.by_ref().map_while(|line| line.strip_prefix("- "));
+                let line: Vec<&str> = ["of-opt", "train"].into_iter().chain(arguments).collect();
+                assert!(matches!(Cli::try_parse_from(&line).unwrap().command, Some(Command::Train(_))), "{line:?}");
+                trainings += 1;
+            }
+        }
+        // Kubeflow Trainer has two policies.
+        assert_eq!(trainings, 4);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod downloads;
 mod error_page;
 mod exit;
 mod expected;
+mod http_server;
 mod limits;
 mod model_file;
 mod page_server;

@@ -30,8 +30,7 @@ pub fn install(ends: bool) {
 
 /// Prints every actor, register and credit of this process, or lets the ranks do so that it started.
 fn print_actors() {
-    let sessions = of_runtime::flight_recorder::live_sessions();
-    let text: String = sessions.iter().map(of_runtime::flight_recorder::LiveSession::describe).collect();
+    let text = crate::ranks::actors();
     crate::progress::suspend(|| {
         // Where stderr is closed, there is no one to tell.
         let _ = std::io::stderr().write_all(of_diag::escaped_lines(&text).as_bytes());

@@ -1,9 +1,10 @@
 //! Ranks as processes: results, launchers, and ranks that fail.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -265,6 +266,155 @@ fn a_file_names_the_hosts_of_ranks() {
     assert!(errors.contains("set OF_JOB_TOKEN"), "{errors}");
 }
 
+/// The other ranks name rank 0, its host, and what the plan needs it for, whoever starts them.
+#[test]
+fn a_missing_first_rank_is_explained() {
+    let dir = compiled("cpu[2]");
+    let check = |what: &str, errors: &str, address: &str, host: &str| {
+        assert!(errors.contains("rank 0 did not come within "), "{what}: {errors}");
+        assert!(errors.contains(&format!("cannot connect to the rendezvous at {address}")), "{what}: {errors}");
+        let note = format!("note: rank 0 on host {host} is at [0] of the mesh [2]; ");
+        assert!(errors.contains(&note), "{what}: {errors}");
+        assert!(errors.contains("hint: start all ranks; --join-timeout gives them more time"), "{what}: {errors}");
+    };
+    let torchrun = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "9")];
+    // srun was called elsewhere.
+    let srun = [
+        ("SLURM_PROCID", "1"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_LAUNCH_NODE_IPADDR", "192.0.2.1"),
+        ("SLURM_JOB_NODELIST", "login,localhost"),
+        ("SLURM_STEP_NODELIST", "localhost,node[01-04]"),
+        ("MASTER_PORT", "9"),
+    ];
+    let indexed = [("JOB_COMPLETION_INDEX", "1"), ("OF_JOB_TOKEN", "token")];
+    // A pod that has not started has no name.
+    let of_job = ["--ranks", "2", "--rendezvous", "of-opt-train-0.invalid:29400"];
+    for (launcher, variables, args, address, host) in [
+        ("torchrun", &torchrun[..], &[][..], "127.0.0.1:9", "127.0.0.1"),
+        ("srun", &srun[..], &[][..], "127.0.0.1:9", "localhost"),
+        ("Indexed Job", &indexed[..], &of_job[..], "of-opt-train-0.invalid:29400", "of-opt-train-0.invalid"),
+    ] {
+        let mut c = run(&dir);
+        let out = c.args(["--join-timeout", "300ms"]).args(args).envs(variables.iter().copied()).output().unwrap();
+        check(launcher, &text(&out).1.replace("[::1]:9", "127.0.0.1:9"), address, host);
+    }
+    let out = hosts(&dir, "second").args(["--join-timeout", "300ms"]).output().unwrap();
+    check("--hosts", &text(&out).1, "127.0.0.1:", "first");
+}
+
+/// Ports that follow one another, all of them free a moment ago.
+fn free_ports(count: u16) -> std::ops::Range<u16> {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let Some(end) = first.checked_add(count) else { continue };
+        if (first..end).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return first..end;
+        }
+    }
+}
+
+/// Firewalls have few ports open, and hosts have less memory than others.
+#[test]
+fn a_file_of_hosts_gives_ports_and_memory() {
+    let dir = compiled("cpu[2]");
+    let want = text(&run(&dir).output().unwrap());
+    let ports = free_ports(3);
+    let (port, first, last) = (ports.start, ports.start + 1, ports.end - 1);
+    let file = dir.path().join("hosts.toml");
+    let write = |more: &str| {
+        let host = format!("[[host]]\naddress = \"127.0.0.1\"\nranks = 2\nthreads = 1\n{more}");
+        fs::write(&file, format!("port = {port}\nports = \"{first}-{last}\"\n{host}")).unwrap();
+    };
+    let ran = |args: &[&str]| {
+        let mut c = run(&dir);
+        text(&c.arg("--hosts").arg(&file).args(["--peer-timeout", "30s"]).args(args).output().unwrap())
+    };
+    write("memory = \"1GiB\"");
+    assert_eq!(ran(&["--transport", "tcp"]), want);
+    let taken = TcpListener::bind(("127.0.0.1", last)).unwrap();
+    let (_, errors) = ran(&["--join-timeout", "2s"]);
+    let none = format!("cannot listen for other ranks: no port of {first}-{last} is free on this host");
+    assert!(errors.contains(&none) && errors.contains("hint: give more `ports` in the file of hosts"), "{errors}");
+    drop(taken);
+    write("memory = \"1KiB\"");
+    let (_, errors) = ran(&[]);
+    assert!(errors.contains("[rank 0] error") && errors.contains("memory"), "{errors}");
+    // The command line counts more than the file.
+    assert_eq!(ran(&["--memory", "1GiB"]), want);
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `/metrics` and `/debug/actors` of each rank, at ports that follow one another.
+#[test]
+fn ranks_serve_metrics() {
+    let dir = compiled("cpu[2]");
+    let ports = free_ports(2);
+    let mut c = run(&dir);
+    c.args(["--ranks", "2", "--iterations", "1000000000", "--peer-timeout", "60s"]);
+    c.args(["--metrics-port", &ports.start.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut launcher = Running(c.spawn().unwrap());
+    let get = |port: u16, target: &str| -> Option<(String, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: here\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.into(), body.into()))
+    };
+    let started = Instant::now();
+    for (rank, port) in ports.enumerate() {
+        let runs = format!("of_rank_up{{rank=\"{rank}\",host=\"{}\"}} 1", of_transport::host_name());
+        let (head, metrics) = loop {
+            assert!(
+                started.elapsed() < PATIENCE && launcher.0.try_wait().unwrap().is_none(),
+                "rank {rank} does not run"
+            );
+            match get(port, "/metrics") {
+                Some(answer) if answer.1.contains(&runs) => break answer,
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+        assert!(metrics.contains(&format!("of_rank_sent_bytes_total{{rank=\"{rank}\"")), "{metrics}");
+        let (head, actors) = get(port, "/debug/actors").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && actors.contains(&format!("rank {rank}, program `")), "{actors}");
+        assert!(get(port, "/other").unwrap().0.starts_with("HTTP/1.1 404"));
+    }
+    drop(launcher);
+    // Ranks that are threads share a port, and one that is taken is an error.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (_, errors) = text(&run(&dir).args(["--metrics-port", &port]).output().unwrap());
+    assert!(errors.contains(&format!("metrics cannot be served at 127.0.0.1:{port}")), "{errors}");
+    let (help, _) = text(&of_opt().args(["run", "--help"]).output().unwrap());
+    assert!(help.contains("--metrics-port") && help.contains("SIGUSR1"), "{help}");
+}
+
+/// How far the iterations are, on the first rank alone.
+#[test]
+fn the_first_rank_reports_progress() {
+    let dir = compiled("cpu[2]");
+    let mut c = run(&dir);
+    c.args(["-v", "--ranks", "2", "--iterations", "1000000000", "--peer-timeout", "60s"]);
+    let mut launcher = Running(c.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(launcher.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("running") && line.contains("/1000000000")).unwrap();
+    assert!(line.starts_with("[rank 0] "), "{line}");
+    drop(launcher);
+    let (_, once) = text(&run(&dir).args(["-v", "--iterations", "1"]).output().unwrap());
+    assert!(!once.contains("running\n"), "{once}");
+}
+
 #[test]
 fn bench_measures_processes() {
     let dir = compiled("cpu[2]");
@@ -315,11 +465,6 @@ fn wrong_numbers_of_ranks_are_errors() {
     let mut c = run(&dir);
     let out = c.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "192.0.2.1")]).output().unwrap();
     assert!(text(&out).1.contains("set OF_JOB_TOKEN"), "{out:?}");
-
-    let mut c = run(&dir);
-    c.envs([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "9")]);
-    let out = c.args(["--join-timeout", "300ms"]).output().unwrap();
-    assert!(text(&out).1.contains("cannot connect to the rendezvous at 127.0.0.1:9"), "{out:?}");
 
     // Without a mesh every process runs the plan whole, as in a job of independent tasks.
     let mut c = of_opt();

@@ -5,9 +5,10 @@
 mod store;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use store::Store;
 
@@ -17,12 +18,16 @@ fn digits() -> PathBuf {
 
 /// Trains the digits network with further arguments.
 fn train(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().unwrap()
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
     c.arg("train").arg(digits().join("untrained.onnx")).arg("--data").arg(digits().join("train.npz"));
     c.args(["--threads", "1", "--batch", "96", "--learning-rate", "0.005", "--schedule", "constant"]);
     c.args(["-o", "m.safetensors"]).args(args);
     c.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test").current_dir(dir);
-    c.output().unwrap()
+    c
 }
 
 fn errors(out: &Output) -> String {
@@ -62,6 +67,46 @@ fn trainings_go_on_from_a_store() {
     assert!(all && objects.len() == 3, "{objects:?}");
     let (said, _) = run(&[&["--epochs", "3"][..], &stored].concat());
     assert!(said.contains("at step 42 of 42"), "{said}");
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two trainings with one place for snapshots: the one that comes back finds that the other has written, and ends without replacing
+/// what that wrote.
+#[test]
+fn a_training_does_not_replace_the_snapshot_of_another() {
+    let Some(mut store) = Store::start() else { return };
+    let url = format!("s3://{}/models/shared/s.safetensors", store.endpoint);
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let args = ["--snapshot", &url, "--snapshot-every", "1"];
+    let mut first = command(one.path(), &[&args[..], &["--epochs", "100000"]].concat());
+    let mut first = Running(first.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let pid = first.0.id().to_string();
+    let signal = |signal: &str| assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    let since = Instant::now();
+    while !store.command("list shared/").iter().any(|object| object.ends_with(".index.json")) {
+        assert!(since.elapsed() < Duration::from_secs(120), "the training writes no snapshot");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    signal("-STOP");
+    let out = train(two.path(), &[&args[..], &["--epochs", "1"]].concat());
+    signal("-CONT");
+    assert!(out.status.success(), "{}", errors(&out));
+    let mut said = String::new();
+    first.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!first.0.wait().unwrap().success(), "{said}");
+    assert!(said.contains("another job wrote 'shared/s.safetensors.index.json' meanwhile"), "{said}");
+    // The snapshot is the second one's: its training has ended.
+    let out = train(two.path(), &[&args[..], &["--epochs", "1", "--resume"]].concat());
+    assert!(out.status.success() && errors(&out).contains("at step 14 of 14"), "{}", errors(&out));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub fn kind(task: &Task) -> &'static str {
     match &task.exec {
         Some(Exec::Kernel(_)) => "kernel",
         Some(Exec::Backend(_)) => "backend",
-        Some(Exec::Copy(_)) => "copy",
+        Some(Exec::Copy(_) | Exec::Concat(_)) => "copy",
         Some(Exec::Feed(_) | Exec::Fetch(_)) => "port",
         Some(Exec::Control(_)) => "control",
         Some(Exec::Boxing(_)) => "boxing",

@@ -29,7 +29,7 @@ use crate::mpi::Mpi;
 use crate::process::{JoinOptions, LinkChoice, ProcessTransport};
 use crate::rendezvous::RendezvousServer;
 use crate::tls::Tls;
-use command::Command;
+pub(crate) use command::Command;
 pub use worker::{is_worker, serve_rank};
 
 /// The number of the rendezvous in which rank 0 says what comes next. Neither transfers of a plan nor its outputs and variables have it.
@@ -449,7 +449,7 @@ fn join_options(
     mpi: Option<Arc<Mpi>>,
 ) -> JoinOptions {
     let GroupOptions { join_timeout, peer_timeout, .. } = *options;
-    JoinOptions { rendezvous, serve: false, token, join_timeout, peer_timeout, link, mpi, recorder: None }
+    JoinOptions { rendezvous, serve: false, token, join_timeout, peer_timeout, link, mpi, ports: None, recorder: None }
 }
 
 fn open(

@@ -124,6 +124,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "of-codegen",
             "of-runtime",
             "of-reference",
+            "of-transport",
             "of-test-support",
         ],
     ),

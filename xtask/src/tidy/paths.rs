@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 /// Folders that contain home directories.
 const HOMES: &[&str] = &["home", "root", "work", "Users", "mnt", "scratch"];
 
-/// Places that a specification names: where KServe puts the models of a service.
-const SPECIFIED: &[&str] = &["/mnt/models"];
+/// Places that a specification names: where KServe puts the models of a service, and what images for MPI of Kubeflow Trainer have.
+const SPECIFIED: &[&str] = &["/mnt/models", "/home/mpiuser/.ssh", "/home/mpiuser/.sshd_config"];
 
 /// Text files, by extension; files without one are read as well.
 const TEXT: &[&str] = &[

@@ -86,6 +86,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     if let Role::Launcher(job) = &role {
         return ranks::launch(job, &c.ranks, 0);
     }
+    ranks::serve_metrics(&c.ranks, &role)?;
     let options = c.codegen.options()?;
     let mut backends = Backends::new(&options)?;
     if c.device_time {
@@ -98,7 +99,8 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     }
     let (plan, mut values) = (workload.plan, workload.inputs);
     let threads = ranks::threads(&c.ranks, &role, &options)?;
-    let session_options = SessionOptions { threads, profile: c.device_time, memory: options.memory };
+    let session_options =
+        SessionOptions { threads, profile: c.device_time, memory: ranks::memory(&c.ranks, &role, options.memory)? };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
         let program = find_program(&plan, &values)?;

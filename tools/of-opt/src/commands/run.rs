@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
@@ -89,6 +89,9 @@ pub struct Run {
     pub codegen: Codegen,
 }
 
+/// The time between two reports of how far the iterations are: a run may take microseconds.
+const PROGRESS: Duration = Duration::from_millis(100);
+
 /// Formats of output files.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -108,6 +111,9 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
     }
     if !matches!(ranks::role(&c.ranks)?, Role::All) {
         return Err(exit::usage("ranks connect to one another, which --sandbox does not allow").into());
+    }
+    if c.ranks.metrics_port.is_some() {
+        return Err(exit::usage("metrics are served over the network, which --sandbox does not allow").into());
     }
     #[cfg(feature = "serve")]
     if c.traces.trace_endpoint.is_some() {
@@ -163,6 +169,7 @@ fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnost
         }
         return ranks::launch(job, &c.ranks, 0);
     }
+    ranks::serve_metrics(&c.ranks, &role)?;
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
     let mut options = c.codegen.options()?;
     if c.sandbox {
@@ -179,13 +186,13 @@ fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnost
         }
     }
     let threads = ranks::threads(&c.ranks, &role, &options)?;
-    let session = SessionOptions { threads, profile: false, memory: options.memory };
+    let session = SessionOptions { threads, profile: false, memory: ranks::memory(&c.ranks, &role, options.memory)? };
     let plan = Arc::new(workload.plan);
     let (mut session, joined) =
         ranks::session(&c.ranks, &role, (plan, &c.model.model), &workload.inputs, &session, &backends)?;
     let names = session.output_names();
     set_variables(&c.set, &session)?;
-    let outputs = iterate(c, job, &mut session, workload.inputs)
+    let outputs = iterate(c, job, &mut session, workload.inputs, console)
         .map_err(|errors| ranks::explained_end(&role, "start it again", errors))?;
     save_variables(&c.save, &session)?;
     // All ranks have the outputs; the first one reports them.
@@ -253,8 +260,10 @@ fn iterate(
     job: &JobTrace,
     session: &mut Session,
     mut inputs: Vec<of_runtime::Value>,
+    console: &Console,
 ) -> Result<Vec<of_runtime::Value>, Diagnostics> {
     let feeds = feeds(&c.feed, &session.output_names(), &session.input_names())?;
+    let reports = session.reports();
     let mut run = |number: usize, inputs: Vec<of_runtime::Value>| {
         if !job.takes(number) {
             return session.run_values(inputs);
@@ -266,7 +275,14 @@ fn iterate(
         session.set_profiling(false);
         result
     };
+    // The first rank reports for all of them.
+    let progress = (reports && c.iterations > 1).then(|| console.progress("running"));
+    let mut reported = Instant::now();
     for number in 1..c.iterations {
+        if let Some(progress) = progress.as_ref().filter(|_| reported.elapsed() >= PROGRESS) {
+            reported = Instant::now();
+            progress.reporter().at("running", number - 1, c.iterations);
+        }
         let outputs = run(number - 1, inputs.clone())?;
         for (output, input) in &feeds {
             inputs[*input] = outputs[*output].clone();

@@ -398,6 +398,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Role::Launcher(job) => return ranks::launch(job, &c.ranks, c.max_restarts),
         Role::Rank(_) => {}
     }
+    ranks::serve_metrics(&c.ranks, &role)?;
     let mut options = options(c)?;
     let zoo = zoo::named(&c.model.model)?;
     if let Some(zoo) = &zoo {
@@ -428,7 +429,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     }
     let compile = c.codegen.options()?;
     let threads = ranks::threads(&c.ranks, &role, &compile)?;
-    let session = SessionOptions { threads, profile: false, memory: compile.memory };
+    let session = SessionOptions { threads, profile: false, memory: ranks::memory(&c.ranks, &role, compile.memory)? };
     let rests: Vec<usize> = validation.iter().map(|data| data.len() % c.batch).collect();
     let connection = Connection::default();
     let join = |plan: &PlanFile| match &role {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
-use of_driver::why_stuck::{self, ProcessState, RankReport, Root, TaskPlace, WhyStuck};
+use of_driver::why_stuck::{self, RankReport, Root, TaskPlace, WhyStuck};
 use of_driver::{Observer, count, error, io_error};
 use of_plan::{Exec, PlanFile, Task};
 use of_runtime::flight_recorder::{FlightLog, Phase, describe};
@@ -13,7 +13,7 @@ use of_transport::plan_hash;
 use serde_json::{Value, json};
 
 use crate::console::Console;
-use crate::trace;
+use crate::{ranks, trace};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -53,7 +53,7 @@ pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnosti
         of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
     }
     if c.metrics {
-        return console.print(&metrics(&logs));
+        return console.print(&ranks::metrics(&logs));
     }
     let report = why_stuck::why_stuck(logs, plan.as_ref());
     if c.json {
@@ -139,7 +139,7 @@ fn sentence(rank: &RankReport, now: u64) -> String {
         }
     }
     if !rank.waits_for.is_empty() {
-        let _ = write!(out, ", waits for {}", ranks(&rank.waits_for));
+        let _ = write!(out, ", waits for {}", named_ranks(&rank.waits_for));
     }
     if let Some(actor) = &rank.actor {
         let _ = write!(out, "; {actor}");
@@ -164,7 +164,7 @@ fn task_text(task: &TaskPlace) -> String {
 }
 
 /// `rank 3`, or `ranks 1 and 2`.
-fn ranks(list: &[u32]) -> String {
+fn named_ranks(list: &[u32]) -> String {
     let names: Vec<String> = list.iter().map(u32::to_string).collect();
     match &names[..] {
         [one] => format!("rank {one}"),
@@ -186,7 +186,7 @@ fn explained(root: &Root, report: &WhyStuck) -> String {
         [] => String::new(),
         by => format!(
             "; {} for it",
-            if by.len() == 1 { format!("{} waits", ranks(by)) } else { format!("{} wait", ranks(by)) }
+            if by.len() == 1 { format!("{} waits", named_ranks(by)) } else { format!("{} wait", named_ranks(by)) }
         ),
     };
     match root {
@@ -245,31 +245,6 @@ fn phase(phase: Phase) -> &'static str {
         Phase::Failed => "failed",
         Phase::EndedByAnother => "ended_by_another",
     }
-}
-
-/// The text format of Prometheus.
-fn metrics(logs: &[FlightLog]) -> String {
-    let mut out = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&FlightLog) -> f64| {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for log in logs {
-            let host = log.of.host.replace('\\', "\\\\").replace('"', "\\\"");
-            let _ = writeln!(out, "{name}{{rank=\"{}\",host=\"{host}\"}} {}", log.of.rank, value(log));
-        }
-    };
-    let up = |log: &FlightLog| log.phase == Phase::Runs && why_stuck::process_state(log) == ProcessState::Runs;
-    family("of_rank_up", "gauge", "Whether the rank runs.", &|log| f64::from(u8::from(up(log))));
-    family("of_rank_steps_total", "counter", "Steps that ended.", &|log| log.steps.1 as f64);
-    let acts = |log: &FlightLog| log.tasks.iter().map(|task| task.acts).sum::<u64>() as f64;
-    family("of_rank_acts_total", "counter", "Acts of all tasks.", &acts);
-    family("of_rank_sent_bytes_total", "counter", "Bytes sent to other ranks.", &|log| log.sent.0 as f64);
-    family("of_rank_received_bytes_total", "counter", "Bytes received.", &|log| log.received.0 as f64);
-    family("of_rank_sent_blocks_total", "counter", "Blocks sent to other ranks.", &|log| log.sent.1 as f64);
-    family("of_rank_received_blocks_total", "counter", "Blocks received.", &|log| log.received.1 as f64);
-    family("of_rank_waits_total", "counter", "Waits for other ranks.", &|log| log.waits as f64);
-    let last = |log: &FlightLog| log.records.last().map_or(0.0, |record| record.at as f64 * 1e-9);
-    family("of_rank_last_event_timestamp_seconds", "gauge", "Time of the last event.", &last);
-    out
 }
 
 /// The acts that the recordings cover, by the names of the simulator's timeline.

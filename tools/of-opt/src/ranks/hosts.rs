@@ -1,9 +1,10 @@
 //! The file of hosts: which ranks of a job run where, on which devices, with how many threads.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
+use of_cli::quantity;
 use of_diag::{Code, Diagnostics};
 use of_driver::{error, io_error};
 use serde::Deserialize;
@@ -18,6 +19,8 @@ pub struct Hosts {
     /// The port of the rendezvous, on the first host.
     #[serde(default = "port")]
     pub port: u16,
+    /// The ports at which ranks listen for one another, on each host; the system chooses where there are none.
+    pub ports: Option<Ports>,
     /// The identity of each host for encrypted connections.
     pub tls: Option<TlsSection>,
     /// Its hosts. Ranks are numbered in their order.
@@ -37,9 +40,41 @@ pub struct Host {
     pub ranks: u32,
     /// Worker threads of each rank.
     pub threads: Option<usize>,
+    /// The memory budget of each rank, where the command line has no `--memory`.
+    pub memory: Option<Memory>,
     /// CUDA devices, one for each rank.
     #[serde(default)]
     pub devices: Vec<u32>,
+}
+
+/// A range of ports, such as `29500-29600`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Ports(pub RangeInclusive<u16>);
+
+impl TryFrom<String> for Ports {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Ports, String> {
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(Ports(first..=last)),
+            _ => Err(format!("'{text}' is no range of ports, such as 29500-29600")),
+        }
+    }
+}
+
+/// A size, such as `4GiB`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Memory(pub u64);
+
+impl TryFrom<String> for Memory {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Memory, String> {
+        quantity::size(&text).map(Memory).map_err(|what| format!("'{text}': {what}"))
+    }
 }
 
 /// Files in PEM, on every host under the same path. Those of a relative path are next to the file of hosts.
@@ -99,6 +134,12 @@ impl Hosts {
             }
             if host.threads == Some(0) {
                 return Err(format!("host '{name}' gives its ranks 0 threads"));
+            }
+            if let Some(Ports(ports)) =
+                self.ports.as_ref().filter(|ports| (ports.0.len() as u64) < u64::from(host.ranks))
+            {
+                let (first, last) = (ports.start(), ports.end());
+                return Err(format!("ports {first}-{last} are fewer than the {} ranks of host '{name}'", host.ranks));
             }
             if self.hosts[..i].iter().any(|other| other.name() == name) {
                 return Err(format!("two hosts are called '{name}'"));
@@ -190,6 +231,14 @@ mod tests {
     }
 
     #[test]
+    fn ports_and_memory_have_units() {
+        let text = "ports = \"29500-29600\"\n[[host]]\naddress = \"a\"\nranks = 2\nmemory = \"4GiB\"";
+        let hosts = parse(text).unwrap();
+        assert_eq!(hosts.ports, Some(Ports(29500..=29600)));
+        assert_eq!(hosts.hosts[0].memory, Some(Memory(4 << 30)));
+    }
+
+    #[test]
     fn wrong_files_say_what_is_wrong() {
         for (text, words) in [
             ("", "missing field `host`"),
@@ -200,6 +249,10 @@ mod tests {
             ("[[host]]\naddress = \"a\"\nranks = 1\nthreads = 0", "0 threads"),
             ("[[host]]\naddress = \"a\"\nranks = 1\n[[host]]\naddress = \"a\"\nranks = 1", "two hosts are called 'a'"),
             ("[[host]]\naddress = \"a\"\nranks = 1\ncores = 3", "unknown field `cores`"),
+            ("[[host]]\naddress = \"a\"\nranks = 1\nmemory = \"much\"", "'much': a size is a number of bytes"),
+            ("ports = \"7\"\n[[host]]\naddress = \"a\"\nranks = 2", "ports 7-7 are fewer than the 2 ranks of host 'a'"),
+            ("ports = \"9-8\"\n[[host]]\naddress = \"a\"\nranks = 1", "'9-8' is no range of ports"),
+            ("ports = \"1-99999\"\n[[host]]\naddress = \"a\"\nranks = 1", "is no range of ports, such as 29500-29600"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

@@ -99,7 +99,7 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1));
         command.env("OF_RANK", rank.to_string()).env("OF_RANKS", job.ranks.to_string());
-        command.env("OF_RENDEZVOUS", &address);
+        command.env("OF_LOCAL_RANK", (rank - job.own.start).to_string()).env("OF_RENDEZVOUS", &address);
         command.env(PLANS, &plans.0).env(COMPILER, job.own.start.to_string());
         command.env(restart::STARTED, &begun);
         crate::telemetry::pass_on(&mut command);

@@ -3,11 +3,13 @@
 mod hosts;
 mod launch;
 mod logs;
+mod metrics;
 mod mpi;
 mod reason;
 mod recording;
 mod restart;
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use of_transport::{
 
 use hosts::{Host, Hosts};
 pub use launch::{launch, pass_on, plans, remove_plans};
+pub use metrics::{actors, metrics, serve as serve_metrics};
 pub use mpi::grace;
 use recording::Recording;
 pub use restart::{check as check_restarts, started as job_started};
@@ -48,7 +51,7 @@ pub struct RankOptions {
     /// this process as one of several (mpirun, srun, torchrun, an Indexed Job of Kubernetes), it is a rank without this flag
     #[arg(long, value_name = "N", help_heading = "Ranks", value_parser = RangedU64ValueParser::<u32>::new().range(2..=4096))]
     pub ranks: Option<u32>,
-    /// Run the ranks on the hosts that this file names, with their ports, devices and threads: the same command is started on each
+    /// Run the ranks on the hosts that this file names, with their ports, devices, threads and memory: the same command is started on each
     /// host, and starts the ranks of that host as processes
     #[arg(long, value_name = "FILE.toml", help_heading = "Ranks", conflicts_with = "ranks")]
     pub hosts: Option<PathBuf>,
@@ -56,7 +59,7 @@ pub struct RankOptions {
     #[arg(long, value_name = "NAME", help_heading = "Ranks", requires = "hosts")]
     pub host: Option<String>,
     /// The rendezvous of the ranks of a launcher; rank 0 listens there [default: what the launcher says: MASTER_ADDR and MASTER_PORT,
-    /// Slurm's SLURM_LAUNCH_NODE_IPADDR, or OF_RENDEZVOUS; under mpirun, the ranks agree on one over MPI]
+    /// the first node of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, or OF_RENDEZVOUS; under mpirun, the ranks agree on one over MPI]
     #[arg(long, value_name = "HOST:PORT", help_heading = "Ranks")]
     pub rendezvous: Option<String>,
     /// How long ranks wait for one another in the beginning
@@ -69,6 +72,19 @@ pub struct RankOptions {
     /// for temporary files, which is removed when the job ends in order]
     #[arg(long, value_name = "DIR", help_heading = "Ranks")]
     pub flight_recorder: Option<PathBuf>,
+    /// Serve metrics for Prometheus at /metrics while ranks run, and at /debug/actors what each actor has done and waits for. A rank
+    /// that is a process listens at PORT plus its number among the ranks of its machine. SIGUSR1 writes the same text of actors to stderr
+    #[arg(long, value_name = "PORT", help_heading = "Ranks", value_parser = clap::value_parser!(u16).range(1..))]
+    pub metrics_port: Option<u16>,
+    /// The address at which --metrics-port listens; 0.0.0.0 are all of this machine
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help_heading = "Ranks",
+        default_value = "127.0.0.1",
+        requires = "metrics_port"
+    )]
+    pub metrics_host: IpAddr,
     /// Write what each rank of this machine logs to a file of its own in this folder, rank0.log and so on; rank 0 is also logged here. Other launchers have
     /// flags of their own: torchrun --log-dir, mpirun --output-filename, srun --error
     #[arg(long, value_name = "DIR", help_heading = "Ranks")]
@@ -195,6 +211,16 @@ pub fn threads(options: &RankOptions, role: &Role, compile: &CompileOptions) -> 
     let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
     let own = hosts.as_ref().and_then(|hosts| hosts.of_rank(placement.rank)?.threads);
     Ok(own.unwrap_or(compile.threads))
+}
+
+/// The memory budget of this process: what the command line says, or what the file of hosts gives each rank of its host.
+///
+/// # Errors
+/// When the file of hosts cannot be read.
+pub fn memory(options: &RankOptions, role: &Role, given: Option<u64>) -> Result<Option<u64>, Diagnostics> {
+    let (Role::Rank(placement), None) = (role, given) else { return Ok(given) };
+    let hosts = options.hosts.as_deref().map(Hosts::read).transpose()?;
+    Ok(hosts.as_ref().and_then(|hosts| hosts.of_rank(placement.rank)?.memory).map(|memory| memory.0))
 }
 
 /// Opens a model or plan, for what this process is: a rank reads its own part of a plan.
@@ -331,6 +357,7 @@ pub fn join_attempt(
         TransportChoice::Mpi => LinkChoice::Mpi,
     };
     let (join_timeout, peer_timeout) = (options.join_timeout, options.peer_timeout);
+    let ports = hosts.as_ref().and_then(|hosts| hosts.ports.clone()).map(|ports| ports.0);
     let recording = recording::start(options, &placement, (&rendezvous, needed), plan, model)?;
     let recorder = recording.as_ref().map(|recording| Arc::clone(&recording.recorder));
     let options = JoinOptions {
@@ -341,6 +368,7 @@ pub fn join_attempt(
         peer_timeout,
         link,
         mpi: for_data,
+        ports,
         recorder: recorder.clone(),
     };
     let deadline = Instant::now() + join_timeout;
@@ -360,7 +388,7 @@ pub fn join_attempt(
             JoinError::Refused(_) => Some(JobEnd::Refused),
             _ => None,
         };
-        JoinFailure(explained(&e, plan.plan(), mesh, hosts.as_ref()), end)
+        JoinFailure(explained(&e, plan.plan(), mesh, hosts.as_ref(), &options.rendezvous), end)
     })?;
     if let Some(recording) = &recording {
         recording.recorder.phase(Phase::Loads);
@@ -456,15 +484,20 @@ pub fn first_says(transport: &ProcessTransport, says: bool) -> Result<bool, Diag
 }
 
 /// The diagnostic for ranks that do not join: where they should be, and what the plan needs them for.
-fn explained(e: &JoinError, plan: &Plan, mesh: &MeshProgram, hosts: Option<&Hosts>) -> Diagnostics {
+fn explained(e: &JoinError, plan: &Plan, mesh: &MeshProgram, hosts: Option<&Hosts>, rendezvous: &str) -> Diagnostics {
     /// As many ranks are explained.
     const EXPLAINED: usize = 4;
+    let missing: &[u32] = match e {
+        JoinError::Missing { missing, .. } => missing,
+        JoinError::NoServer { .. } => &[0],
+        _ => &[],
+    };
     let mut diagnostic = join_error(e);
-    if let JoinError::Missing { missing, .. } = e {
-        for rank in missing.iter().take(EXPLAINED) {
-            let host = hosts.and_then(|hosts| hosts.of_rank(*rank)).map(Host::name);
-            diagnostic = diagnostic.note(reason::why_needed(plan, mesh, *rank, host));
-        }
+    for rank in missing.iter().take(EXPLAINED) {
+        // Rank 0 is at the rendezvous.
+        let at_rendezvous = rendezvous.rsplit_once(':').map(|(host, _)| host).filter(|_| *rank == 0);
+        let host = hosts.and_then(|hosts| hosts.of_rank(*rank)).map(Host::name).or(at_rendezvous);
+        diagnostic = diagnostic.note(reason::why_needed(plan, mesh, *rank, host));
     }
     diagnostic.into()
 }
@@ -476,7 +509,10 @@ fn join_error(e: &JoinError) -> Diagnostic {
     let (code, hint) = match e {
         JoinError::Address { .. } => (Code::INPUT, None),
         JoinError::NoToken(_) => (Code::INPUT, Some(TOKEN_HINT)),
-        JoinError::Missing { .. } => (Code::RUN, Some("start all ranks; --join-timeout gives them more time")),
+        JoinError::Missing { .. } | JoinError::NoServer { .. } => {
+            (Code::RUN, Some("start all ranks; --join-timeout gives them more time"))
+        }
+        JoinError::NoPort { .. } => (Code::INPUT, Some("give more `ports` in the file of hosts, or end what has them")),
         JoinError::Plan { .. } => (Code::INPUT, None),
         JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),
         _ => (Code::RUN, None),

@@ -11,7 +11,7 @@ use of_runtime::FlightRecorder;
 use of_runtime::flight_recorder::{FlightLog, Phase, RecordingOf};
 use of_transport::{Placement, host_name, job_name, plan_hash};
 
-use super::RankOptions;
+use super::{RankOptions, metrics};
 
 /// The value of `--flight-recorder` without recordings.
 const NONE: &str = "none";
@@ -53,10 +53,10 @@ pub fn start(
         plan: std::fs::canonicalize(model).ok(),
     };
     let tasks = plan.plan().programs.iter().map(|program| program.tasks.len()).max().unwrap_or(0);
-    let made =
-        made(&dir).and_then(|()| FlightRecorder::create(&why_stuck::recording(&dir, placement.rank), &of, tasks));
-    match made {
+    let path = why_stuck::recording(&dir, placement.rank);
+    match made(&dir).and_then(|()| FlightRecorder::create(&path, &of, tasks)) {
         Ok(recorder) => {
+            metrics::are_of(path);
             let remove = options.flight_recorder.is_none().then_some(dir);
             Ok(Some(Recording { recorder: Arc::new(recorder), remove }))
         }
