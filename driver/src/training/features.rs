@@ -126,11 +126,14 @@ pub struct Extent {
     pub bytes: u32,
 }
 
+/// The records of a file, or what is wrong with one.
+pub type Records = Result<Vec<Extent>, String>;
+
 /// A format of files of records.
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// The records of a file of so many bytes, or what is wrong with one.
-    pub index: fn(&mut BufReader<File>, u64) -> std::io::Result<Result<Vec<Extent>, String>>,
+    /// The records of a file of so many bytes.
+    pub index: fn(&mut BufReader<File>, u64) -> std::io::Result<Records>,
     /// The features of the bytes of a record, or what is wrong with it.
     pub decode: fn(&[u8]) -> Result<Features, String>,
 }

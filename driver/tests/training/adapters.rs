@@ -1,7 +1,6 @@
 //! Adapters: of convolutions, from files, next to pruned weights; and pruning of channels.
 
 use of_driver::training::{BaseStorage, Lora, Pruning};
-use of_ir::TensorError;
 use of_ops::contraction::MatMul;
 
 use super::*;
@@ -20,11 +19,8 @@ fn network(seed: u64) -> Module {
     let y = b.within("conv", |b| conv.apply(b, image)).unwrap();
     let y = b.op(Tanh {}, &[y]).unwrap();
     let y = reshaped(&mut b, y, &[-1, 48]);
-    let w = (|| -> Result<Tensor, TensorError> {
-        let values: Vec<f32> = (0..48 * 16).map(|i| ((i * 37 % 101) as f32 - 50.0) / 300.0).collect();
-        Tensor::from_slice(&[48, 16], &values)
-    })();
-    let w = b.parameter("attn.weight", w.unwrap()).unwrap();
+    let values: Vec<f32> = (0..48 * 16).map(|i| ((i * 37 % 101) as f32 - 50.0) / 300.0).collect();
+    let w = b.parameter("attn.weight", Tensor::from_slice(&[48, 16], &values).unwrap()).unwrap();
     let y = b.op(MatMul {}, &[y, w]).unwrap();
     let y = b.op(Tanh {}, &[y]).unwrap();
     let linear = nn::Linear::new(&mut init, 16, CLASSES).unwrap();
@@ -132,7 +128,7 @@ fn adapters_of_a_file_go_on() {
     assert_eq!(Lora::read(&path).unwrap().alpha, 16.0);
     let refused = |text: serde_json::Value| {
         std::fs::write(&config_path, text.to_string()).unwrap();
-        Lora::read(&path).err().expect("it was accepted").to_string()
+        Lora::read(&path).expect_err("it was accepted").to_string()
     };
     assert!(refused(serde_json::json!({"r": 4, "lora_alpha": 8, "use_dora": true})).contains("sets 'use_dora'"));
     assert!(refused(serde_json::json!({"lora_alpha": 8})).contains("has no rank 'r'"));
@@ -162,7 +158,7 @@ fn adapters_learn_next_to_pruned_weights() {
     assert_eq!(before, numbers(&t, "attn.weight"));
     let (pruned, all) = t.pruned();
     assert_eq!(pruned * 2, all);
-    let error = t.merged_model().err().expect("it was merged").to_string();
+    let error = t.merged_model().expect_err("it was merged").to_string();
     assert!(error.contains("fill their zeros"), "{error}");
 }
 
