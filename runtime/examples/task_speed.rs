@@ -1,4 +1,4 @@
-//! Figures of the runtime itself: `cargo run --release -p of-runtime --example speed`.
+//! Figures of the runtime itself: `cargo run --release -p of-runtime --example task_speed`.
 
 #[path = "../../plan/tests/common/mod.rs"]
 mod common;
