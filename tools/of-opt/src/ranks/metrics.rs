@@ -1,7 +1,7 @@
 //! Metrics of ranks for Prometheus, and what their actors do: as text, and over HTTP while they run (`--metrics-port`).
 
 use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub fn serve(options: &RankOptions, role: &Role) -> Result<(), Diagnostics> {
     let port = u16::try_from(u32::from(first).saturating_add(local_rank)).map_err(|_| {
         exit::usage(format!("--metrics-port {first} is too high: rank {local_rank} of this machine has no port"))
     })?;
-    let address = SocketAddr::new(options.metrics_host, port);
+    let address = SocketAddr::new(options.metrics_host.unwrap_or(Ipv4Addr::LOCALHOST.into()), port);
     let failed = |what: &str, e: std::io::Error| {
         let hint = "a rank listens at the port of --metrics-port plus its number among the ranks of its machine";
         Diagnostics::from(error(Code::IO, format!("{what} {address}: {e}")).hint(hint))

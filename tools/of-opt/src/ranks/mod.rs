@@ -76,15 +76,9 @@ pub struct RankOptions {
     /// that is a process listens at PORT plus its number among the ranks of its machine. SIGUSR1 writes the same text of actors to stderr
     #[arg(long, value_name = "PORT", help_heading = "Ranks", value_parser = clap::value_parser!(u16).range(1..))]
     pub metrics_port: Option<u16>,
-    /// The address at which --metrics-port listens; 0.0.0.0 are all of this machine
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help_heading = "Ranks",
-        default_value = "127.0.0.1",
-        requires = "metrics_port"
-    )]
-    pub metrics_host: IpAddr,
+    /// The address at which --metrics-port listens; 0.0.0.0 are all of this machine [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Ranks", requires = "metrics_port")]
+    pub metrics_host: Option<IpAddr>,
     /// Write what each rank of this machine logs to a file of its own in this folder, rank0.log and so on; rank 0 is also logged here. Other launchers have
     /// flags of their own: torchrun --log-dir, mpirun --output-filename, srun --error
     #[arg(long, value_name = "DIR", help_heading = "Ranks")]
