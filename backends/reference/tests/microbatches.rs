@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, MeshFuncs, Target, compile, compile_mesh, rewrite};
-use of_ir::{Attr, Func, Module, text};
+use of_codegen::{CompileOptions, Target, compile, rewrite};
+use of_ir::{Attr, Func, text};
 use of_ops::sample::Rng;
 use of_ops::training::{CARRIED, VARIABLES};
 use of_ops::{Value, interpret};
-use of_passes::Manager;
-use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
-use of_plan::{Exec, FindingKind, PlanFile, Program, Rates, Register, ScheduleLoop, TaskGraph, TaskKind};
+use of_plan::{Exec, FindingKind, PlanFile, Program, ScheduleLoop, TaskKind};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::simulator::{SimOptions, simulate};
 use of_runtime::{Options, Session};
-use of_sharding::{MeshSpec, Meshes, spmd};
 use of_test_support::compare::{Tolerance, assert_close};
 use of_test_support::plans as support;
 
@@ -147,84 +144,6 @@ fn simulator_runs_the_schedule() {
     assert_eq!(timeline.events.len(), 2 * program(&plan).acts());
 }
 
-/// The plan of a training step of so many layers, one in each stage of a pipeline.
-fn pipeline(stages: usize, microbatches: usize) -> Arc<PlanFile> {
-    let (x, w) = ("tensor<64x12xf32>", "tensor<12x12xf32>");
-    let list = |f: &dyn Fn(usize) -> String| (0..stages).map(f).collect::<Vec<_>>().join(", ");
-    let layer = |i: usize| {
-        let before = if i == 0 { "x".into() } else { format!("t{}", i - 1) };
-        format!("  %a{i} = of.matmul %{before}, %w{i} : ({x}, {w}) -> {x}\n  %t{i} = of.tanh %a{i} : ({x}) -> {x}\n")
-    };
-    let (last, ws) = (stages - 1, list(&|_| w.into()));
-    let (g, v) = (list(&|i| format!("%g{i}")), list(&|i| format!("%w{i}")));
-    let update = |i: usize| format!("  %n{i} = of.sub %w{i}, %g{i} : ({w}, {w}) -> {w}\n");
-    let layers: String = (0..stages).map(layer).chain((0..stages).map(update)).collect();
-    let (forward, updates) = layers.split_at(layers.find("  %n0").unwrap());
-    let text = format!(
-        "func @main(%x: {x}, {}) -> ({ws}, {x}) attributes {{of.carried = [{}]}} {{\n{forward}  {g} = of.gradient %t{last}, {v} : ({x}, {ws}) -> ({ws})\n{updates}  of.return {}, %t{last} : ({ws}, {x}) -> ()\n}}\n",
-        list(&|i| format!("%w{i}: {w}")),
-        list(&|i| (i + 1).to_string()),
-        list(&|i| format!("%n{i}")),
-    );
-    let mut module = text::parse_module(&text, "layers", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let mesh = format!("cpu[{stages}]");
-    let how = ShardOptions {
-        mesh: mesh.clone(),
-        stages: stages as i64,
-        microbatches: microbatches as i64,
-        ..ShardOptions::default()
-    };
-    let mut manager = Manager::default();
-    manager.append("differentiate,simplify").unwrap();
-    manager.add::<Shard>(how);
-    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.clone() });
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let meshes = Meshes::of(&module, &MeshSpec::named(&mesh).unwrap()).unwrap();
-    let whole = module.main().unwrap();
-    let rank = |rank: usize| {
-        let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        let own = spmd::rank_function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
-        part.funcs.insert("main".into(), own);
-        rewrite::for_isa(&support::after_passes(part), Isa::host()).unwrap_or_else(|d| panic!("{d}")).into_owned()
-    };
-    let funcs: Vec<Func> = (0..stages).map(rank).collect();
-    let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), support::cache());
-    let (funcs, ranks) = (funcs.iter().collect(), (0..stages).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape: meshes.ranks().shape(), module: &module, whole, funcs, ranks };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
-    Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
-}
-
-/// Registers that a kernel of the forward phase fills in each microbatch and that a kernel of another phase reads.
-fn kept_activations(program: &Program, microbatches: u32) -> Vec<&Register> {
-    let graph = TaskGraph::of(program).unwrap();
-    let rates = Rates::of(program, &graph);
-    let phase = |task: u32| program.phases.iter().position(|phase| phase.range().contains(&(task as usize))).unwrap();
-    let is_kernel = |task: u32| matches!(program.tasks[task as usize].exec, Some(Exec::Kernel(_)));
-    let kept = |register: &&Register| {
-        let (from, to) = (graph.producer[register.id as usize], &graph.consumers[register.id as usize]);
-        let elsewhere = |task: &&u32| phase(**task) != phase(from) && is_kernel(**task);
-        is_kernel(from) && rates.register(register.id) == microbatches && to.iter().any(|task| elsewhere(&task))
-    };
-    program.registers.iter().filter(kept).collect()
-}
-
-/// A stage keeps activations of as many microbatches as 1F1B has in flight there: of those from itself to the last stage.
-#[test]
-fn copies_are_the_depth_of_the_schedule() {
-    for (stages, microbatches) in [(2, 4), (3, 8), (4, 8), (4, 2)] {
-        let plan = pipeline(stages, microbatches);
-        for (stage, rank) in plan.plan().meshes[0].ranks.iter().enumerate() {
-            let kept = kept_activations(&plan.plan().programs[rank.program as usize], microbatches as u32);
-            let depth = (stages - stage).min(microbatches) as u32;
-            let what = format!("stage {stage} of {stages}, {microbatches} microbatches");
-            assert!(!kept.is_empty(), "{what}");
-            let copies: Vec<_> = kept.iter().map(|r| (&r.name, r.copies)).collect();
-            assert!(copies.iter().all(|(_, copies)| *copies == depth), "{what}: {copies:?} is not {depth}");
-        }
-    }
-}
-
 /// The verifier refuses schedules that run a task too early or too often, copies that are too few, and steps past a buffer.
 #[test]
 fn broken_schedules_are_refused() {
@@ -255,14 +174,4 @@ fn broken_schedules_are_refused() {
         steps.for_each(|exec| exec.dst_step += 64);
     });
     refused(FindingKind::Type, &|p| (p.phases, p.schedule) = (Vec::new(), Vec::new()));
-    // Copies that are too few: a stage that runs ahead has to wait for the phase that frees one, which comes later.
-    let plan = pipeline(3, 8);
-    let mut own = plan.plan().clone();
-    let first = own.meshes[0].ranks[0].program as usize;
-    let (id, copies) = kept_activations(&own.programs[first], 8).first().map(|r| (r.id, r.copies)).unwrap();
-    own.programs[first].registers[id as usize].copies -= 1;
-    let findings = of_plan::verify(&own).expect_err("it was accepted");
-    let words = format!("in act {}, all are in use", copies - 1);
-    let waits = |f: &of_plan::Finding| f.message.contains("waits for a free copy of") && f.message.contains(&words);
-    assert!(findings.iter().any(|f| f.kind == FindingKind::Deadlock && waits(f)), "{findings:?}");
 }
