@@ -144,7 +144,7 @@ fn simulator_runs_the_schedule() {
     assert_eq!(timeline.events.len(), 2 * program(&plan).acts());
 }
 
-/// The verifier refuses schedules that run a task too early or too often, copies that are too few, and steps past a buffer.
+/// The verifier refuses schedules that run a task too early or too often, and steps past a buffer.
 #[test]
 fn broken_schedules_are_refused() {
     let plan = plan(&function(&step(4)));
