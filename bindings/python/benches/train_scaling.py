@@ -8,7 +8,7 @@ for each device, on this machine. A device is a core. Up to --real devices are r
 variants anew, one after another, and the median of the runs is shown. Where the machine has fewer cores than devices, ranks share them, and
 the speed-up is limited by the cores.
 
-Several devices are also simulated from the plan that `of-opt train --compile-only` writes: with a core for each device, and links as fast
+All numbers of devices are also simulated from the plan that `of-opt train --compile-only` writes: with a core for each device, and links as fast
 as `of-opt measure` found that of two processes here, or as --mesh FILE says, whose only axis gets the number of devices. A simulated figure
 is a prediction, and is marked as such. Losses of the first step differ by 1e-4 at most, or the exit code is 1.
 """
@@ -41,11 +41,9 @@ def mesh_of(text, devices):
 
 
 def simulated(name, devices, mesh, options):
-    """Predicted seconds of a step, for several devices, and the samples of a batch."""
+    """Predicted seconds of a step, and the samples of a device's batch."""
     with tempfile.TemporaryDirectory() as folder:
         samples, arguments = train_steps.write_training(name, folder, 1, devices, is_open=True)
-        if devices == 1:
-            return None, samples
         flags = ["--batch", str(samples * devices), "--plan", "step.plan", "--compile-only", "--memory", ANY_MEMORY]
         said(options, folder, [*arguments, *flags, "--mesh", mesh])
         report = json.loads(said(options, folder, ["simulate", "step.plan", "--mesh", mesh, "--json"]))
@@ -123,8 +121,8 @@ def main():
                     cells += ["", ""]
                     continue
                 rate = batch * devices / took
-                # A simulated speed-up is over the step that one device really took.
-                own = first.setdefault("of-opt" if variant == "simulated" else variant, rate)
+                # A simulated speed-up is over a simulated step of one device.
+                own = first.setdefault(variant, rate)
                 cells += [f"{rate:.1f}", f"{rate / own:.2f}"]
             rows.append({"model": name, "devices": devices, "batch": batch, "seconds": seconds, "simulated_seconds": predicted})
             lines.append("| " + " | ".join(cells) + " |")
