@@ -217,7 +217,7 @@ fn programs(
     let mut builder = PlanBuilder::new(options.info(), environment);
     let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
     let in_process = if wants_process { InProcess::new(isa) } else { None };
-    let lowered = flatten(lower_all(funcs, options, in_process.as_ref(), &mut builder)?);
+    let lowered = flatten(lower_all(funcs, options, shared_variables, in_process.as_ref(), &mut builder)?);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
     let mut summary = Summary { not_covered, ..Summary::default() };
@@ -264,10 +264,11 @@ fn programs(
     Ok((builder, programs, summary))
 }
 
-/// Lowers functions, those of larger values first: they choose the panels of constants that all of them read.
+/// Lowers functions, those of larger values first: if they are `of_one_model`, they choose the panels of constants that all of them read.
 fn lower_all(
     funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
+    of_one_model: bool,
     in_process: Option<&InProcess>,
     builder: &mut PlanBuilder<'static>,
 ) -> Result<Vec<(String, Lowered)>, Diagnostic> {
@@ -279,7 +280,7 @@ fn lower_all(
         let (name, func) = &funcs[i];
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        let widths = Some(&mut widths).filter(|_| funcs.len() > 1);
+        let widths = Some(&mut widths).filter(|_| of_one_model && funcs.len() > 1);
         lowered[i] = Some((name.clone(), lower(func, &options.target, in_process, widths, builder)?));
         options.limits.check(&|| format!("the lowering of '{name}'"))?;
     }
