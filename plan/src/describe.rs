@@ -454,7 +454,10 @@ fn exec_text(task: &Task, code: &[KernelCode], symbols: &[String]) -> String {
         }
         Some(Exec::Boxing(exec)) => {
             let how = if exec.is_async { "asynchronous " } else { "" };
-            format!("{how}{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)
+            let one = |(transfer, src, dst)| format!("{} {} -> %{dst}", transfer_text(transfer), arg_text(src));
+            let all: Vec<String> = exec.transfers().map(one).collect();
+            let through = exec.staging.map(|staging| format!(", sent from %{staging}")).unwrap_or_default();
+            format!("{how}{}{through}", all.join("; "))
         }
         Some(Exec::Concat(exec)) => {
             let part = |part: &ConcatPart| format!("{} bytes {} at {}", part.bytes, arg_text(&part.src), part.offset);

@@ -12,7 +12,7 @@ use crate::OpenError;
 use crate::checksum::{Checksum, checksum};
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 7;
+pub const FORMAT_VERSION: u32 = 8;
 /// Sections start at multiples of this, so that they can be mapped by page.
 pub const SECTION_ALIGN: u64 = 4096;
 /// Weights and kernels start at multiples of this inside their sections.

@@ -39,6 +39,7 @@ mod extent;
 mod file;
 mod find;
 mod format;
+mod fused_sends;
 mod kernel_calls;
 mod largest_values;
 mod layout;
@@ -77,6 +78,7 @@ pub use extent::{Call, Extent, ExtentFn, Factor, Solution, Term};
 pub use file::PlanFile;
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, MAGIC, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use fused_sends::{FusedSends, PackedBlock};
 pub use largest_values::{LargeValue, binary_size, largest_values};
 pub use layout::{AxisLayout, LayoutKind, OPEN, block, coords, holds, partial_kind, slices};
 pub use mapped_bytes::zeroed_pages;
@@ -91,7 +93,7 @@ pub use structure::{
 };
 pub use task::{
     Arg, ArgSource, BackendExec, BackendTransfer, BodyExec, BoxingExec, ConcatExec, ConcatPart, ControlExec,
-    ControlKind, CopyExec, Exec, KernelExec, PortExec, Reread, Task, TaskKind, View,
+    ControlKind, CopyExec, Exec, FusedTransfer, KernelExec, PortExec, Reread, Task, TaskKind, View,
 };
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;

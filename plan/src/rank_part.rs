@@ -49,7 +49,7 @@ fn args(task: &Task) -> Vec<&Arg> {
         Some(Exec::Backend(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Control(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Copy(exec)) => vec![&exec.src],
-        Some(Exec::Boxing(exec)) => vec![&exec.src],
+        Some(Exec::Boxing(exec)) => exec.transfers().map(|(_, src, _)| src).collect(),
         Some(Exec::Concat(exec)) => exec.parts.iter().map(|part| &part.src).collect(),
         Some(Exec::Feed(_) | Exec::Fetch(_)) | None => Vec::new(),
     }

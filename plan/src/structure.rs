@@ -382,9 +382,9 @@ impl Program {
             Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
             _ => (None, &[][..]),
         };
-        let register = |exec: &BoxingExec| self.registers.get(exec.dst as usize).map(|r| r.dtype());
-        let own = own.map(|exec| (&exec.transfer, register(exec).unwrap_or(ElementType::Unknown)));
-        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
+        let dtype = |dst: u32| self.registers.get(dst as usize).map_or(ElementType::Unknown, Register::dtype);
+        let own = own.into_iter().flat_map(BoxingExec::transfers).map(move |(transfer, _, dst)| (transfer, dtype(dst)));
+        own.chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
     }
 }
 

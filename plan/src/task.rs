@@ -176,6 +176,35 @@ pub struct BoxingExec {
     /// Whether the rank goes on with other tasks while data is under way. Then the transfer ends when its readers need it.
     #[prost(bool, tag = "4")]
     pub is_async: bool,
+    /// Further transfers of the same rendezvous, whose number is that of `transfer`: small ones, of which each would wait as long as all of
+    /// them. They have the same axes, layouts and element type, and ascending numbers.
+    #[prost(message, repeated, tag = "5")]
+    pub fused: Vec<FusedTransfer>,
+    /// The register of the bytes that are sent, where there are further transfers ([`FusedSends`](crate::FusedSends)).
+    #[prost(uint32, optional, tag = "6")]
+    pub staging: Option<u32>,
+}
+
+/// A further transfer of a rendezvous.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FusedTransfer {
+    /// What is transferred.
+    #[prost(message, required, tag = "1")]
+    pub transfer: Transfer,
+    /// The rank's part before.
+    #[prost(message, required, tag = "2")]
+    pub src: Arg,
+    /// The register that gets its part after.
+    #[prost(uint32, tag = "3")]
+    pub dst: u32,
+}
+
+impl BoxingExec {
+    /// The transfers of the rendezvous in the order of their numbers, each with the rank's part before and the register of that after.
+    pub fn transfers(&self) -> impl Iterator<Item = (&Transfer, &Arg, u32)> {
+        let further = self.fused.iter().map(|own| (&own.transfer, &own.src, own.dst));
+        std::iter::once((&self.transfer, &self.src, self.dst)).chain(further)
+    }
 }
 
 /// Kinds of control flow.

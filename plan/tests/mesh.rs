@@ -28,7 +28,8 @@ fn unordered(transfers: &[Transfer]) -> Program {
     let mut graph = Graph::new("main/0", 1);
     let source = graph.task("in", 0, feed(0));
     let boxing = |(i, t): (usize, &Transfer)| {
-        let exec = BoxingExec { transfer: t.clone(), src: Arg::register(0, 0), dst: i as u32 + 1, is_async: false };
+        let exec =
+            BoxingExec { transfer: t.clone(), src: Arg::register(0, 0), dst: i as u32 + 1, ..BoxingExec::default() };
         graph.task(&format!("gather {i}"), 0, Some(Exec::Boxing(exec)))
     };
     let tasks: Vec<usize> = transfers.iter().enumerate().map(boxing).collect();

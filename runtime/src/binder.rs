@@ -198,9 +198,10 @@ impl<'a> Binder<'a> {
             let call = OpenTransfer::new(&exec.transfer, rank_context, dtype, src, exec.dst).ok_or_else(odd)?;
             return Ok(BoundTask::OpenTransfer(Box::new(call)));
         }
-        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::register(exec.dst, 0)));
-        let (src, dst) = buffers.ok_or_else(|| broken(task))?;
-        let call = BoxingCall::new(exec, rank_context, dtype, src, dst).ok_or_else(odd)?;
+        let ends = |(_, src, dst)| self.buffer(src).zip(self.buffer(&Arg::register(dst, 0)));
+        let buffers = exec.transfers().map(ends).collect::<Option<Vec<_>>>().ok_or_else(|| broken(task))?;
+        let staging = exec.staging.map(|id| self.buffer(&Arg::register(id, 0)).ok_or_else(|| broken(task)));
+        let call = BoxingCall::new(exec, rank_context, dtype, buffers, staging.transpose()?).ok_or_else(odd)?;
         if let Some(thread) = self.transfers
             && is_concurrent(self.program, task)
         {

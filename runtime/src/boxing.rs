@@ -1,6 +1,6 @@
 //! Boxing at run time: one rank's part of a transfer. It sends blocks of its part and receives blocks of others'.
 
-use of_plan::{BoxingExec, ElementType, Runs, Transfer};
+use of_plan::{BoxingExec, ElementType, FusedSends, Runs, Transfer};
 
 use crate::combine::{Combine, combine, identity_element};
 use crate::device::Buffer;
@@ -89,77 +89,184 @@ impl RankTransfer {
 
     /// As [`RankTransfer::run`]; `concurrent` says that another thread of the rank computes meanwhile.
     fn run_with(&self, mine: &[u8], target: &mut [u8], concurrent: bool) -> Result<(), Stopped> {
-        if let Some(identity_element) = &self.gaps {
-            target.chunks_exact_mut(identity_element.len()).for_each(|x| x.copy_from_slice(identity_element));
-        }
         let element = self.element;
-        let mut own = self.own.as_ref();
-        // The rank's own block has its position in the order, so that all ranks reduce in the same order.
-        let put_own = |own: &mut Option<&(usize, Runs, TargetBlock)>, before: usize, target: &mut [u8]| {
-            if let Some((_, from, block)) = own.take_if(|(at, ..)| *at <= before) {
-                return block.put(target, element, &Block { bytes: mine, runs: from, element });
-            }
-            true
-        };
-        let mut fits = true;
-        // Whether the first sender's chunks and the rank's own block are combined in one pass.
-        let mut together = false;
+        let mut receipt = Receipt::new(self, mine, target);
         if !self.from.is_empty() || !self.sends.is_empty() {
             let blocks: Vec<TransferBlock<'_>> =
                 self.sends.iter().map(|(to, block)| TransferBlock { to: *to, bytes: mine, block, element }).collect();
-            let mut take = |chunk: Chunk<'_>| {
-                let theirs = &self.targets[chunk.sender];
-                // A transport may give a block of bytes.
-                let TransferBlock { bytes, block: runs, element: of, .. } = chunk.block;
-                let received = Block { bytes, runs, element: of };
-                let (at, last) = (chunk.at, chunk.is_last());
-                if chunk.sender == 0
-                    && let Some((place, runs, block)) = own.filter(|_| at == 0 || together)
-                {
-                    let mine = Block { bytes: mine, runs, element };
-                    let of = (at, chunk.of, *place == 0);
-                    together = *place < 2 && put_both(target, element, (block, &mine), (theirs, &received), of);
-                    if together {
-                        own.take_if(|_| last);
-                        return;
-                    }
-                    fits &= at == 0;
-                }
-                fits &= put_own(&mut own, chunk.sender, target)
-                    && theirs.block.elements() * element == chunk.of
-                    && put_at(target, (&theirs.block, element, at), &received, theirs.combine);
-            };
             let (transport, me) = (&self.rank_context.transport, self.rank_context.rank);
+            let mut take = |chunk: Chunk<'_>| receipt.take(chunk);
             transport.rendezvous_in_chunks(me, self.id, &blocks, &self.from, concurrent, &mut take)?;
         }
-        fits &= put_own(&mut own, self.targets.len(), target);
-        if !fits {
-            self.rank_context.transport.fail(&format!("a block of transfer {} is not as long as its place", self.id));
-            return Err(Stopped);
-        }
-        Ok(())
+        if receipt.end() { Ok(()) } else { Err(self.misfit()) }
+    }
+
+    /// Ends the ranks, because a block is longer or shorter than its place.
+    fn misfit(&self) -> Stopped {
+        self.rank_context.transport.fail(&format!("a block of transfer {} is not as long as its place", self.id));
+        Stopped
     }
 }
 
-/// A rank's part of a transfer from one of its registers to another.
+/// The receipt of the blocks of a transfer.
+struct Receipt<'a> {
+    transfer: &'a RankTransfer,
+    mine: &'a [u8],
+    target: &'a mut [u8],
+    /// The rank's own block, until it is in the target.
+    own: Option<&'a (usize, Runs, TargetBlock)>,
+    /// Whether the first sender's chunks and the rank's own block are combined in one pass.
+    together: bool,
+    fits: bool,
+}
+
+impl<'a> Receipt<'a> {
+    fn new(transfer: &'a RankTransfer, mine: &'a [u8], target: &'a mut [u8]) -> Self {
+        if let Some(identity_element) = &transfer.gaps {
+            target.chunks_exact_mut(identity_element.len()).for_each(|x| x.copy_from_slice(identity_element));
+        }
+        Self { transfer, mine, target, own: transfer.own.as_ref(), together: false, fits: true }
+    }
+
+    /// Puts the rank's own block, whose position in the order comes before that of a sender, so that all ranks reduce in the same order.
+    fn put_own(&mut self, before: usize) {
+        let element = self.transfer.element;
+        if let Some((_, from, block)) = self.own.take_if(|(at, ..)| *at <= before) {
+            self.fits &= block.put(self.target, element, &Block { bytes: self.mine, runs: from, element });
+        }
+    }
+
+    /// Puts a chunk, whose sender is an index in the transfer's senders.
+    fn take(&mut self, chunk: Chunk<'_>) {
+        let element = self.transfer.element;
+        let theirs = &self.transfer.targets[chunk.sender];
+        // A transport may give a block of bytes.
+        let TransferBlock { bytes, block: runs, element: of, .. } = chunk.block;
+        let received = Block { bytes, runs, element: of };
+        let (at, last) = (chunk.at, chunk.is_last());
+        if chunk.sender == 0
+            && let Some((place, runs, block)) = self.own.filter(|_| at == 0 || self.together)
+        {
+            let mine = Block { bytes: self.mine, runs, element };
+            let of = (at, chunk.of, *place == 0);
+            self.together = *place < 2 && put_both(self.target, element, (block, &mine), (theirs, &received), of);
+            if self.together {
+                self.own.take_if(|_| last);
+                return;
+            }
+            self.fits &= at == 0;
+        }
+        self.put_own(chunk.sender);
+        self.fits &= theirs.block.elements() * element == chunk.of
+            && put_at(self.target, (&theirs.block, element, at), &received, theirs.combine);
+    }
+
+    /// Ends it. Returns whether all blocks fitted into their places.
+    fn end(mut self) -> bool {
+        self.put_own(self.transfer.targets.len());
+        self.fits
+    }
+}
+
+/// A rank's part of a transfer from one of its registers to another, or of several in one rendezvous.
 pub(crate) struct BoxingCall {
-    transfer: RankTransfer,
-    src: Buffer,
-    dst: Buffer,
+    /// The transfers, each with the rank's parts before and after.
+    transfers: Vec<(RankTransfer, Buffer, Buffer)>,
+    /// What is sent, if there are several.
+    fused: Option<FusedCall>,
+}
+
+/// What a rank sends and receives in a rendezvous of several transfers.
+struct FusedCall {
+    staging: Buffer,
+    /// The blocks that are packed: the transfer, the block within the rank's part before, and its place in `staging`.
+    packed: Vec<(usize, Runs, Runs)>,
+    /// The receivers, each with its part of `staging`.
+    sends: Vec<(u32, Runs)>,
+    /// The senders, in the order of reduction.
+    from: Vec<u32>,
+    /// What each of them sends: the transfer, the index of the sender among that transfer's, and the place in the message in bytes.
+    pieces: Vec<Vec<(usize, usize, std::ops::Range<usize>)>>,
+}
+
+impl FusedCall {
+    fn new(
+        exec: &BoxingExec,
+        rank_context: &RankContext,
+        transfers: &[(RankTransfer, Buffer, Buffer)],
+        staging: Buffer,
+    ) -> Option<Self> {
+        let sends = FusedSends::of(exec, &rank_context.mesh, rank_context.rank);
+        let element = transfers.first()?.0.element;
+        let within = |range: std::ops::Range<usize>| Runs::of(&[(range.start, range.len())], &[(0, sends.elements)]);
+        let packed = sends.blocks.iter().map(|own| {
+            let place = within(own.at..own.at + own.block.elements());
+            (own.transfer, own.block.clone(), place)
+        });
+        let packed = packed.collect();
+        // The senders of each transfer are in the order of the group.
+        let group = exec.transfer.group(&rank_context.mesh, rank_context.rank);
+        let (mut from, mut pieces) = (Vec::new(), Vec::new());
+        for rank in group.ranks {
+            let (mut own, mut end) = (Vec::new(), 0);
+            for (index, (transfer, ..)) in transfers.iter().enumerate() {
+                let Some(sender) = transfer.from.iter().position(|sender| *sender == rank) else { continue };
+                let start = end;
+                end += transfer.targets[sender].block.elements() * element;
+                own.push((index, sender, start..end));
+            }
+            if !own.is_empty() {
+                from.push(rank);
+                pieces.push(own);
+            }
+        }
+        let staging = staging.truncate((sends.elements * element) as u64)?;
+        let sends = sends.receivers.iter().map(|(to, range)| (*to, within(range.clone()))).collect();
+        Some(Self { staging, packed, sends, from, pieces })
+    }
+
+    /// Passes the parts of a chunk of a message to the transfers that they belong to. Returns whether the message is as long as these expect.
+    fn distribute(&self, chunk: &Chunk<'_>, receipts: &mut [Receipt<'_>]) -> bool {
+        let pieces = &self.pieces[chunk.sender];
+        let TransferBlock { to, bytes, block, element } = chunk.block;
+        let Some(bytes) = one_run(block, element).and_then(|range| bytes.get(range)) else { return false };
+        let end = chunk.at + bytes.len();
+        for (transfer, sender, place) in pieces {
+            let (first, last) = (place.start.max(chunk.at), place.end.min(end));
+            if first >= last {
+                continue;
+            }
+            let part = &bytes[first - chunk.at..last - chunk.at];
+            let block = &Runs::of(&[(0, part.len())], &[(0, part.len())]);
+            let block = TransferBlock { to, bytes: part, block, element: 1 };
+            let (at, of) = (first - place.start, place.len());
+            receipts[*transfer].take(Chunk { sender: *sender, at, of, block });
+        }
+        pieces.last().is_some_and(|(.., place)| place.end == chunk.of)
+    }
 }
 
 impl BoxingCall {
-    /// Binds a rank's transfer; `None` where its elements cannot be reduced or a buffer is too short.
+    /// Binds a rank's transfers, each with its parts before and after, and the memory of what it sends, if they are several; `None` where
+    /// their elements cannot be reduced or a buffer is too short.
     pub fn new(
         exec: &BoxingExec,
         rank_context: &RankContext,
         dtype: ElementType,
-        src: Buffer,
-        dst: Buffer,
+        buffers: Vec<(Buffer, Buffer)>,
+        staging: Option<Buffer>,
     ) -> Option<Self> {
-        let transfer = RankTransfer::new(&exec.transfer, rank_context, dtype)?;
-        let (before, after) = transfer.bytes();
-        Some(Self { src: src.truncate(before as u64)?, dst: dst.truncate(after as u64)?, transfer })
+        let bind = |((transfer, ..), (src, dst)): ((&Transfer, _, _), (Buffer, Buffer))| {
+            let transfer = RankTransfer::new(transfer, rank_context, dtype)?;
+            let (before, after) = transfer.bytes();
+            Some((transfer, src.truncate(before as u64)?, dst.truncate(after as u64)?))
+        };
+        let transfers = exec.transfers().zip(buffers).map(bind).collect::<Option<Vec<_>>>()?;
+        let fused = match staging {
+            Some(staging) => Some(FusedCall::new(exec, rank_context, &transfers, staging)?),
+            None => None,
+        };
+        Some(Self { transfers, fused })
     }
 
     /// Executes the rendezvous with the other ranks.
@@ -173,9 +280,48 @@ impl BoxingCall {
     }
 
     fn run_with(&self, iteration: u64, concurrent: bool) -> Result<(), RunError> {
-        let target = self.dst.bytes_mut(iteration);
-        let target = target.ok_or_else(|| RunError::Internal("receives into a constant".into()))?;
-        self.transfer.run_with(self.src.bytes(iteration), target, concurrent).map_err(|Stopped| RunError::Stopped)
+        let constant = || RunError::Internal("receives into a constant".into());
+        if let Some(fused) = &self.fused {
+            return self.run_fused(fused, iteration, concurrent, constant);
+        }
+        for (transfer, src, dst) in &self.transfers {
+            let target = dst.bytes_mut(iteration).ok_or_else(constant)?;
+            transfer.run_with(src.bytes(iteration), target, concurrent).map_err(|Stopped| RunError::Stopped)?;
+        }
+        Ok(())
+    }
+
+    /// One rendezvous for all transfers. Each combines its blocks in its own order, so elements are what they would be alone.
+    fn run_fused(
+        &self,
+        fused: &FusedCall,
+        iteration: u64,
+        concurrent: bool,
+        constant: impl Fn() -> RunError,
+    ) -> Result<(), RunError> {
+        let Some((first, ..)) = self.transfers.first() else { return Ok(()) };
+        let element = first.element;
+        let staging = fused.staging.bytes_mut(iteration).ok_or_else(&constant)?;
+        let mut fits = true;
+        for (transfer, block, place) in &fused.packed {
+            let from = Block { bytes: self.transfers[*transfer].1.bytes(iteration), runs: block, element };
+            fits &= put(staging, (place, element), &from, None);
+        }
+        let bytes: &[u8] = staging;
+        let mut receipts = Vec::with_capacity(self.transfers.len());
+        for (transfer, src, dst) in &self.transfers {
+            let target = dst.bytes_mut(iteration).ok_or_else(&constant)?;
+            receipts.push(Receipt::new(transfer, src.bytes(iteration), target));
+        }
+        let sends = fused.sends.iter();
+        let blocks: Vec<TransferBlock<'_>> =
+            sends.map(|(to, block)| TransferBlock { to: *to, bytes, block, element }).collect();
+        let mut take = |chunk: Chunk<'_>| fits &= fused.distribute(&chunk, &mut receipts);
+        let RankContext { transport, rank, .. } = &first.rank_context;
+        let done = transport.rendezvous_in_chunks(*rank, first.id, &blocks, &fused.from, concurrent, &mut take);
+        done.map_err(|Stopped| RunError::Stopped)?;
+        fits &= receipts.into_iter().fold(true, |fits, receipt| receipt.end() && fits);
+        if fits { Ok(()) } else { Err(first.misfit()).map_err(|Stopped| RunError::Stopped) }
     }
 }
 

@@ -31,7 +31,7 @@ fn step(layers: u32, is_async: bool) -> Graph {
     for i in 0..layers {
         made.push(graph.task(&format!("backward {i}"), 0, copy(0, 1 + i)));
         let (src, dst) = (Arg::register(1 + i, 0), 1 + layers + i);
-        let exec = BoxingExec { transfer: sum(1 + i), src, dst, is_async };
+        let exec = BoxingExec { transfer: sum(1 + i), src, dst, is_async, ..BoxingExec::default() };
         sums.push(graph.task(&format!("sum {i}"), 0, Some(Exec::Boxing(exec))));
     }
     let next: Vec<usize> =

@@ -44,7 +44,7 @@ fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
             transfer: transfer.clone(),
             src: Arg::register(2 * i as u32 + 1, 0),
             dst: 2 * i as u32 + 2,
-            is_async: false,
+            ..BoxingExec::default()
         };
         let boxing = graph.task(&format!("sum {i}"), 0, Some(Exec::Boxing(exec)));
         graph.block(&format!("a{i}"), last, &[work], 8, 128 * i as u64);
@@ -217,7 +217,7 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
                 transfer: transfer(number - 1, microbatch),
                 src: Arg::register(0, 0),
                 dst: 0,
-                is_async: false,
+                ..BoxingExec::default()
             };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
         }
@@ -227,7 +227,7 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
                 transfer: transfer(number, microbatch),
                 src: Arg::register(0, 0),
                 dst: 0,
-                is_async: false,
+                ..BoxingExec::default()
             };
             graph.task("send", 0, Some(Exec::Boxing(exec)));
         }

@@ -330,6 +330,9 @@ impl<'a> DeviceProgram<'a> {
                 let args = args.ok_or_else(|| dynamic("calls a library with"))?;
                 self.steps.push(Step::Call { number: self.calls().count(), call, args });
             }
+            Some(Exec::Boxing(e)) if !e.fused.is_empty() => {
+                return Err("fuses transfers, which NCCL does itself".into());
+            }
             Some(Exec::Boxing(e)) => {
                 let ends = source.arg(&e.src).zip(source.register(e.dst));
                 let (from, to) = ends.ok_or_else(|| dynamic("transfers"))?;

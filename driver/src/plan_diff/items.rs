@@ -2,7 +2,7 @@
 
 use of_plan::{
     Arg, ArgSource, ControlKind, Exec, KernelCode, MeshPort, PlanFile, Port, Program, Register, SectionKind, Task,
-    Weight, layout_text, transfer_text,
+    Transfer, Weight, layout_text, transfer_text,
 };
 
 use super::{EXECUTOR, Fact, FactValue, Item};
@@ -177,7 +177,7 @@ fn reads(file: &PlanFile, program: &Program, task: &Task) -> String {
         Some(Exec::Backend(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Control(exec)) => exec.inputs.iter().collect(),
         Some(Exec::Copy(exec)) => vec![&exec.src],
-        Some(Exec::Boxing(exec)) => vec![&exec.src],
+        Some(Exec::Boxing(exec)) => exec.transfers().map(|(_, src, _)| src).collect(),
         Some(Exec::Concat(exec)) => exec.parts.iter().map(|part| &part.src).collect(),
         Some(Exec::Feed(_) | Exec::Fetch(_)) | None => Vec::new(),
     };
@@ -191,13 +191,19 @@ fn reads(file: &PlanFile, program: &Program, task: &Task) -> String {
 
 /// Transfers between ranks, by their numbers.
 pub(super) fn transfers(_: &PlanFile, program: &Program) -> Vec<Item> {
-    let of_task =
-        |t: &Task| program.transfers(t).map(|(t, _)| (t.id, transfer_text(t), t.dims.clone())).collect::<Vec<_>>();
-    let all = program.tasks.iter().flat_map(of_task);
-    all.map(|(id, layouts, dims)| {
-        named(format!("transfer {id}"), vec![text("", layouts), text("extents", format!("{dims:?}"))])
-    })
-    .collect()
+    let of_task = |task: &Task| {
+        let rendezvous = match &task.exec {
+            Some(Exec::Boxing(exec)) if !exec.fused.is_empty() => Some(exec.transfer.id),
+            _ => None,
+        };
+        let one = |(t, _): (&Transfer, _)| {
+            let mut properties = vec![text("", transfer_text(t)), text("extents", format!("{:?}", t.dims))];
+            properties.extend(rendezvous.map(|first| text("rendezvous", format!("that of transfer {first}"))));
+            named(format!("transfer {}", t.id), properties)
+        };
+        program.transfers(task).map(one).collect::<Vec<_>>()
+    };
+    program.tasks.iter().flat_map(of_task).collect()
 }
 
 /// Memory that a session allocates.

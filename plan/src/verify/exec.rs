@@ -4,7 +4,7 @@ use super::FindingKind;
 use super::checker::Checker;
 use crate::{
     Arg, ArgSource, BackendExec, BoxingExec, ConcatExec, ConcatPart, ControlExec, ControlKind, CopyExec, DeclaredCall,
-    ElementType, Exec, KernelExec, LayoutKind, Plan, PortExec, Program, Task, TaskKind,
+    ElementType, Exec, KernelExec, LayoutKind, Plan, PortExec, Program, Task, TaskKind, Transfer,
 };
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
@@ -257,27 +257,69 @@ fn concat(checker: &Checker<'_>, program: &Program, task: &Task, exec: &ConcatEx
 
 /// How large its parts are depends on the rank: see [`super::mesh`]. Parts of open extents are objects, whose extents a run compares.
 fn boxing(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BoxingExec) -> Check {
-    let open = exec.transfer.is_open();
-    let source = target(checker, program, task, &exec.src)?;
+    for (transfer, src, dst) in exec.transfers() {
+        one_boxing(checker, program, task, (transfer, src, dst), exec.is_async)?;
+    }
+    let filled: Vec<u32> = exec.transfers().map(|(.., dst)| dst).chain(exec.staging).collect();
+    results(program, task, &filled)?;
+    match (exec.staging, exec.fused.is_empty()) {
+        (None, true) => Ok(()),
+        (Some(staging), false) => fused(program, exec, staging),
+        _ => Err((
+            FindingKind::Ownership,
+            "what fused transfers send is in a register, and other transfers have none".into(),
+        )),
+    }
+}
+
+/// The transfers of one rendezvous: all ranks of it take part in each, and what they send is packed in elements of one type.
+fn fused(program: &Program, exec: &BoxingExec, staging: u32) -> Check {
+    let first = &exec.transfer;
+    let dtype = |register: u32| program.registers[register as usize].dtype();
+    let is_like_first = |other: &Transfer| {
+        (&other.axes, &other.factors, &other.from, &other.to) == (&first.axes, &first.factors, &first.from, &first.to)
+    };
+    let is_exchange = !first.is_local() && first.from.iter().chain(&first.to).all(|l| l.kind() != LayoutKind::At);
+    let same = exec.transfers().all(|(transfer, _, dst)| is_like_first(transfer) && dtype(dst) == dtype(exec.dst));
+    if !same || !is_exchange || exec.transfers().any(|(transfer, ..)| transfer.is_open()) {
+        let message = "fused transfers have the same axes, layouts and element type, and known extents";
+        return Err((FindingKind::Type, message.into()));
+    }
+    if dtype(staging) != dtype(exec.dst) || program.registers[staging as usize].block().is_none() {
+        return Err((FindingKind::Type, "what fused transfers send has their element type, in a buffer".into()));
+    }
+    Ok(())
+}
+
+/// One transfer of a task: its source, and the register of its target.
+fn one_boxing(
+    checker: &Checker<'_>,
+    program: &Program,
+    task: &Task,
+    (transfer, src, dst): (&Transfer, &Arg, u32),
+    is_async: bool,
+) -> Check {
+    let open = transfer.is_open();
+    let source = target(checker, program, task, src)?;
     if matches!(source, Target::Object) != open {
         return Err((
             FindingKind::Type,
             "ranks exchange values of known extents in buffers, and others as objects".into(),
         ));
     }
-    results(program, task, &[exec.dst])?;
-    let register = &program.registers[exec.dst as usize];
+    results(program, task, &[dst])?;
+    let register = &program.registers[dst as usize];
     if register.is_object() != open || (!open && register.block().is_none()) || register.dtype().bits() < 8 {
         return Err((
             FindingKind::Type,
             "ranks exchange elements of whole bytes, in a buffer where they are known".into(),
         ));
     }
-    let same = || match exec.src.source {
+    let same = || match src.source {
         Some(ArgSource::Register(from)) => program.registers[from as usize].dtype() == register.dtype(),
         _ => false,
     };
-    if open && (!same() || exec.is_async) {
+    if open && (!same() || is_async) {
         return Err((FindingKind::Type, "a transfer of open extents converts its elements, or is asynchronous".into()));
     }
     Ok(())

@@ -12,6 +12,8 @@
 //! An asynchronous transfer ends when its task does, and the edges of the graph are the same. A rank has one thread for them, which
 //! executes them in the order of these edges. A local transfer, of which every rank has all that it needs, is no rendezvous.
 //!
+//! A rendezvous may be of several transfers, next to each other in that order. All participants have the same ones in it, so it is as one.
+//!
 //! A backend's executable may perform a rank's part of transfers itself, one after another. Then the executables of all
 //! participants do, with the same backend.
 
@@ -23,7 +25,9 @@ use super::{Finding, FindingKind, HappensBefore};
 use crate::layout::{OPEN, coords};
 use crate::mesh::parts;
 use crate::task_graph::topological_order;
-use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, Task, TaskGraph, Transfer, Weight};
+use crate::{
+    ElementType, Exec, FusedSends, MeshPort, MeshProgram, Plan, Port, Program, Task, TaskGraph, Transfer, Weight,
+};
 
 /// The most ranks of a mesh.
 const MAX_RANKS: usize = 1 << 16;
@@ -100,6 +104,8 @@ struct TransferUse<'a> {
     dtype: ElementType,
     /// The backend that performs it; empty where the runtime does.
     by: &'a str,
+    /// The number of its rendezvous: that of its first transfer.
+    rendezvous: u32,
     /// Index of its task.
     task: usize,
     /// How many times it takes place in a run.
@@ -109,7 +115,8 @@ struct TransferUse<'a> {
 impl TransferUse<'_> {
     /// Whether two ranks' uses are one rendezvous.
     fn fits(&self, other: &TransferUse<'_>) -> bool {
-        (self.transfer, self.dtype, self.by, self.times) == (other.transfer, other.dtype, other.by, other.times)
+        (self.transfer, self.dtype, self.by, self.rendezvous, self.times)
+            == (other.transfer, other.dtype, other.by, other.rendezvous, other.times)
     }
 }
 
@@ -305,12 +312,13 @@ impl<'a> Checker<'a> {
             }
             // A local transfer waits for no rank, so it may come at any time.
             last = if local { last } else { Some((task, id)) };
-            let by = match &program.tasks[task].exec {
-                Some(Exec::Backend(exec)) => &exec.backend[..],
-                _ => "",
+            let (by, rendezvous) = match &program.tasks[task].exec {
+                Some(Exec::Backend(exec)) => (&exec.backend[..], id),
+                Some(Exec::Boxing(exec)) => ("", exec.transfer.id),
+                _ => ("", id),
             };
             let times = program.times(task);
-            if let Some(other) = out.insert(id, TransferUse { transfer, dtype, by, task, times })
+            if let Some(other) = out.insert(id, TransferUse { transfer, dtype, by, rendezvous, task, times })
                 && !scheduled
             {
                 let message = format!("transfer {id} is that of `{}`, too", program.tasks[other.task].name);
@@ -340,10 +348,17 @@ impl<'a> Checker<'a> {
             let group = t.group(&mesh, rank as u32);
             let bytes =
                 |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(mine.dtype.bits() / 8));
-            let to = program.registers.get(exec.dst as usize).and_then(|r| r.block()).map_or(0, |b| b.bytes);
-            let from = bytes_left(self.plan, program, &exec.src);
-            if bytes(false) > from || bytes(true) > to {
+            let Some((_, src, dst)) = exec.transfers().find(|(transfer, ..)| transfer.id == t.id) else { continue };
+            let room = |register: u32| program.registers.get(register as usize)?.block().map(|block| block.bytes);
+            let from = bytes_left(self.plan, program, src);
+            if bytes(false) > from || bytes(true) > room(dst).unwrap_or(0) {
                 self.report(FindingKind::Range, &place, "its parts of the tensor do not fit into its buffers");
+            }
+            if let Some(staging) = exec.staging.filter(|_| t.id == exec.transfer.id) {
+                let sent = FusedSends::of(exec, &mesh, rank as u32).bytes(mine.dtype);
+                if sent > room(staging).unwrap_or(0) {
+                    self.report(FindingKind::Range, &place, "what it sends does not fit into the register for that");
+                }
             }
         }
     }

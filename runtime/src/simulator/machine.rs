@@ -63,8 +63,10 @@ impl Machine {
         let moves = reuse.run(plan, program, &seconds);
         // Kernels may read less of a buffer than all, or twice.
         let share = |bytes: u64, (touched, seconds): (u64, f64)| seconds * bytes as f64 / touched.max(1) as f64;
-        let transfer =
-            |t: &Transfer, dtype: ElementType| self.transfer(t, &t.group(&extents, rank), u64::from(dtype.bits() / 8));
+        let rendezvous = |transfers: &mut dyn Iterator<Item = (&Transfer, ElementType)>| {
+            let sized = transfers.map(|(t, dtype)| (t, t.group(&extents, rank), u64::from(dtype.bits() / 8)));
+            self.rendezvous(&sized.collect::<Vec<_>>())
+        };
         let work = |task: &Task, moves: (u64, f64)| match &task.exec {
             Some(Exec::Kernel(e)) => {
                 let reread = e.reread.map_or(0.0, |reread| self.seconds_to_load(reread.bytes, reread.distance));
@@ -72,14 +74,13 @@ impl Machine {
             }
             Some(Exec::Backend(e)) => {
                 let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
-                work + program.transfers(task).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
+                let of = |own: (&Transfer, ElementType)| rendezvous(&mut std::iter::once(own));
+                work + program.transfers(task).filter_map(of).sum::<f64>()
             }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
             // Each act moves a part.
             Some(Exec::Concat(_)) => moves.1 / f64::from(task.acts_per_iteration()),
-            Some(Exec::Boxing(_)) => {
-                program.transfers(task).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
-            }
+            Some(Exec::Boxing(_)) => rendezvous(&mut program.transfers(task)).unwrap_or(moves.1),
             Some(Exec::Control(_)) | None => 0.0,
         };
         let tasks = program.tasks.iter().zip(moves);
@@ -101,16 +102,18 @@ impl Machine {
         products as f64 / peak + kernel.pointwise as f64 / self.pointwise.min(peak)
     }
 
-    /// The bytes that a rank receives over the slowest participating link, and the number of rounds. The rank's own part is copied
-    /// meanwhile. `None` if it receives nothing.
-    fn transfer(&self, transfer: &Transfer, group: &Group, element: u64) -> Option<f64> {
-        let others = transfer.receives(group).into_iter().filter(|part| part.peer != group.me);
+    /// Seconds of a rendezvous of transfers, each with its group and the bytes of an element: the bytes that a rank receives over the slowest
+    /// participating link, and the number of rounds. The rank's own part is copied meanwhile. `None` if it receives nothing.
+    fn rendezvous(&self, transfers: &[(&Transfer, Group, u64)]) -> Option<f64> {
         let (mut bytes, mut peers) = (0, 0u32);
-        for part in others {
-            bytes += part.theirs.elements() as u64 * element;
-            peers += 1;
+        for (transfer, group, element) in transfers {
+            let parts = transfer.receives(group).into_iter().filter(|part| part.peer != group.me);
+            let elements: Vec<u64> = parts.map(|part| part.theirs.elements() as u64).collect();
+            bytes += elements.iter().sum::<u64>() * element;
+            peers = peers.max(elements.len() as u32);
         }
-        let links = || transfer.axes.iter().filter_map(|a| self.links.get(*a as usize));
+        let axes = || transfers.iter().flat_map(|(transfer, ..)| &transfer.axes);
+        let links = || axes().filter_map(|a| self.links.get(*a as usize));
         let slowest = links().map(|l| rate(bytes, &l.short, l.bandwidth)).fold(f64::INFINITY, f64::min);
         let latency = links().map(|l| l.latency).fold(0.0, f64::max);
         // Rounds of doubling.

@@ -119,7 +119,9 @@ pub fn simulate_ranks(
                 (transfer.id, ranks)
             };
             let together = template.program.transfers(task).filter(|(transfer, _)| !transfer.is_local());
-            together.map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
+            // Fused transfers are one rendezvous.
+            let own = if matches!(task.exec, Some(Exec::Boxing(_))) { 1 } else { usize::MAX };
+            together.take(own).map(classes_of).filter(|(_, ranks)| ranks.len() > 1).collect()
         };
         let rendezvous = template.program.tasks.iter().map(rendezvous).collect();
         made.push(SimRank::new(template, costs, rendezvous));
@@ -158,7 +160,7 @@ fn weights(plan: &Plan, program: &Program) -> u64 {
         Some(Exec::Control(e)) => e.inputs.clone(),
         Some(Exec::Copy(e)) => vec![e.src.clone()],
         Some(Exec::Concat(e)) => e.parts.iter().map(|part| part.src.clone()).collect(),
-        Some(Exec::Boxing(e)) => vec![e.src.clone()],
+        Some(Exec::Boxing(e)) => e.transfers().map(|(_, src, _)| src.clone()).collect(),
         _ => Vec::new(),
     };
     let mut read: Vec<(u64, u64)> = Vec::new();

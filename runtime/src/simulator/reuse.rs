@@ -88,7 +88,9 @@ fn touched(task: &Task, plan: &Plan, program: &Program) -> Vec<Range> {
             let part = |part: &ConcatPart| arg(&part.src).map(|r| Range { bytes: part.bytes.min(r.bytes), ..r });
             e.parts.iter().filter_map(part).chain(register(e.dst)).collect()
         }
-        Some(Exec::Boxing(e)) => arg(&e.src).into_iter().chain(registers(&task.produces)).collect(),
+        Some(Exec::Boxing(e)) => {
+            e.transfers().filter_map(|(_, src, _)| arg(src)).chain(registers(&task.produces)).collect()
+        }
         Some(Exec::Feed(e)) => with_port(Space::Input(e.port), &task.produces),
         Some(Exec::Fetch(e)) => with_port(Space::Output(e.port), &task.consumes),
         Some(Exec::Control(_)) | None => Vec::new(),
