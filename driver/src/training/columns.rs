@@ -11,7 +11,7 @@ use of_ir::{DType, Elements, Tensor, TensorType};
 
 use super::data::{ColumnSpec, Values};
 use super::lazy::{LazyColumn, Source};
-use super::{arrow_file, parquet_file};
+use super::{arrow_file, features, mixup, parquet_file};
 use crate::error::error;
 
 /// Whether the name is that of such a file.
@@ -224,7 +224,8 @@ pub(super) fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Re
     Ok(known.into_iter().map(|d| d.unwrap_or(each / product)).collect())
 }
 
-/// The columns of a file that are `wanted`, by their names.
+/// The columns of a file that are `wanted`, by their names; the last are the labels. With `has_probabilities`, labels that are one whole
+/// number each are classes, which the loss takes as probabilities: they are in memory.
 ///
 /// # Errors
 /// When the file cannot be read, has none of the columns, or one is not of numbers, of which each row has as many.
@@ -232,12 +233,12 @@ pub(super) fn read(
     path: &Path,
     wanted: &[ColumnSpec],
     cached_bytes: usize,
+    has_probabilities: bool,
 ) -> Result<Vec<(String, Values)>, Diagnostics> {
     let file = open(path)?;
     let mut out = Vec::new();
-    for spec in wanted {
+    for (i, spec) in wanted.iter().enumerate() {
         let Some(leaf) = file.leaf(&spec.name)? else { continue };
-        let Some(ty) = spec.ty.as_tensor() else { continue };
         let mut starts = vec![0];
         let mut total = 0;
         for rows in file.rows() {
@@ -251,11 +252,16 @@ pub(super) fn read(
             return Err(file.wrong("there are no rows"));
         };
         // The first part says how many numbers a row has.
-        let each = file.decode(first, leaf, None)?.len() / file.rows()[first];
-        let dims = sample_dims(spec, ty, each)?;
+        let decoded = file.decode(first, leaf, None)?;
+        let each = decoded.len() / file.rows()[first];
+        let is_class = has_probabilities && i + 1 == wanted.len() && each == 1 && matches!(decoded, Decoded::Ints(_));
+        let spec = if is_class { mixup::classes(spec) } else { spec.clone() };
+        let Some(ty) = spec.ty.as_tensor() else { continue };
+        let dims = sample_dims(&spec, ty, each)?;
         let cache = Mutex::new(Cache::default());
         let column = FileColumn { file: Arc::clone(&file), leaf, starts, dims, dtype: ty.dtype, cache, cached_bytes };
-        out.push((spec.name.clone(), Values::Lazy(LazyColumn::new(column))));
+        let column = LazyColumn::new(column);
+        out.push((spec.name.clone(), if is_class { features::in_memory(&column)? } else { Values::Lazy(column) }));
     }
     if out.is_empty() {
         let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();

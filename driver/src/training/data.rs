@@ -222,7 +222,8 @@ impl Dataset {
                 Source::Text(path) => texts.push(path),
                 Source::Columns(path) if options.text.is_some() => texts.push(path),
                 Source::Columns(path) => {
-                    for (name, values) in columns::read(&path, wanted, options.cached_bytes)? {
+                    for (name, values) in columns::read(&path, wanted, options.cached_bytes, options.has_probabilities)?
+                    {
                         join(&mut found, &name, values)?;
                     }
                 }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostics};
-use of_ir::{Blob, DType, Dim, Elements, Tensor, Type};
+use of_ir::{Blob, DType, Elements, Tensor};
 use prost::Message;
 use rayon::prelude::*;
 
 use super::columns::sample_dims;
 use super::data::{ColumnSpec, Values};
 use super::lazy::{LazyColumn, Source};
+use super::mixup;
 use crate::error::{error, io_error};
 
 /// Strings, as both formats store them.
@@ -253,8 +254,7 @@ pub(super) fn read(
         let first = file.feature(0, &spec.name)?;
         let is_class = first.dtype().is_int() && first.len() == 1;
         let is_class = is_class && has_probabilities && i + 1 == wanted.len();
-        let classes = || ColumnSpec { name: spec.name.clone(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) };
-        let spec = if is_class { classes() } else { spec.clone() };
+        let spec = if is_class { mixup::classes(spec) } else { spec.clone() };
         let Some(ty) = spec.ty.as_tensor() else {
             return Err(wrong(path, &format!("feature '{}' is for an input of type {}", spec.name, spec.ty)));
         };

@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 
 use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Tensor};
+use of_ir::{DType, Dim, Tensor, Type};
 
 use super::augmentation::Draw;
+use super::data::ColumnSpec;
 use super::lazy::Source;
 use crate::error::error;
 
@@ -48,6 +49,11 @@ pub(super) fn mix(bytes: &mut Vec<u8>, weights: &[f64]) {
         out.extend(own.iter().zip(other).flat_map(|(x, y)| (weight * x + (1.0 - weight) * y).to_le_bytes()));
     }
     *bytes = out;
+}
+
+/// What classes are read as, before they become the probabilities that the loss takes.
+pub(super) fn classes(spec: &ColumnSpec) -> ColumnSpec {
+    ColumnSpec { name: spec.name.clone(), ty: Type::tensor(DType::I64, vec![Dim::symbol("n")]) }
 }
 
 /// Classes as probabilities: 1 for the class.
@@ -100,9 +106,8 @@ impl Source for Probabilities {
 #[cfg(test)]
 mod tests {
     use super::super::augmentation::Augmentation;
-    use super::super::data::{ColumnSpec, DataOptions, Dataset};
+    use super::super::data::{DataOptions, Dataset};
     use super::*;
-    use of_ir::{Dim, Type};
 
     fn draw(seed: u64, epoch: usize, alpha: f64) -> Draw {
         Draw { augmentation: Augmentation::default(), mixup: Some(alpha), seed, epoch }

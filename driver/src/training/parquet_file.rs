@@ -235,6 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn classes_become_probabilities_where_the_loss_takes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a.parquet", "b.parquet"].map(|name| dir.path().join(name));
+        write(&paths[0], 1, EVEN, Compression::SNAPPY);
+        write(&paths[1], 1, EVEN, Compression::SNAPPY);
+        let files = paths.map(OsString::from);
+        let wanted = |labels, classes: i64| {
+            [column("x", DType::F32, &[Dim::from(2i64)]), column(labels, DType::F32, &[Dim::from(classes)])]
+        };
+        let options = DataOptions { has_probabilities: true, ..DataOptions::default() };
+        let data = Dataset::read_with(&files, &wanted("y", 4), &options).unwrap();
+        let batch = data.batch(&[7, 1]).unwrap();
+        let labels = batch[1].as_tensor().unwrap();
+        assert_eq!(labels.to_elements::<f32>().unwrap(), [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+        let e = Dataset::read_with(&files, &wanted("y", 3), &options).unwrap_err().to_string();
+        assert!(e.contains("the data of 'y' has 3, and classes are 0 to 2"), "{e}");
+        // Lists are probabilities already, and other numbers are no classes.
+        let soft = [column("z", DType::F64, &[Dim::from(1i64)]), column("x", DType::F32, &[Dim::from(2i64)])];
+        let batch = Dataset::read_with(&files, &soft, &options).unwrap().batch(&[6]).unwrap();
+        assert_eq!(batch[1].as_tensor().unwrap().to_elements::<f32>().unwrap(), [2.0, 2.5]);
+        let e = Dataset::read_with(&files, &wanted("z", 4), &options).unwrap_err().to_string();
+        assert!(e.contains("a row has 1 numbers for 'z'"), "{e}");
+    }
+
+    #[test]
     fn orders_of_data_that_is_larger_than_memory_shuffle_windows_of_row_groups() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.parquet");
