@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use of_diag::{Code, Diagnostics};
 use of_ir::{Blob, DType, Elements, Tensor};
@@ -147,6 +147,34 @@ struct RecordFile {
     records: Vec<Extent>,
 }
 
+/// The columns of a file whose samples are read together. The first one decodes the records of a batch, and leaves the others their
+/// features, until one reads another batch.
+struct Together {
+    names: Vec<String>,
+    left: Mutex<HashMap<usize, Features>>,
+}
+
+impl Together {
+    fn new(names: Vec<String>) -> Arc<Together> {
+        Arc::new(Together { names, left: Mutex::default() })
+    }
+
+    /// What is left of these records.
+    fn take(&self, numbers: &[usize]) -> Vec<Option<Features>> {
+        let mut left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        numbers.iter().map(|number| left.remove(number)).collect()
+    }
+
+    /// Leaves the other columns what is theirs.
+    fn leave(&self, features: impl Iterator<Item = (usize, Features)>) {
+        let own = |(number, mut features): (usize, Features)| {
+            features.retain(|name, _| self.names.contains(name));
+            (!features.is_empty()).then_some((number, features))
+        };
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = features.filter_map(own).collect();
+    }
+}
+
 impl RecordFile {
     fn open(path: &Path, format: Format) -> Result<RecordFile, Diagnostics> {
         let failed = |e: std::io::Error| Diagnostics::from(io_error(path, "read", &e));
@@ -168,7 +196,11 @@ impl RecordFile {
     }
 
     fn feature(&self, number: usize, name: &str) -> Result<Numbers, Diagnostics> {
-        let mut features = self.features(number)?;
+        self.feature_of(number, name, &mut self.features(number)?)
+    }
+
+    /// Takes a feature from those of a record.
+    fn feature_of(&self, number: usize, name: &str, features: &mut Features) -> Result<Numbers, Diagnostics> {
         if let Some(numbers) = features.remove(name).flatten() {
             return Ok(numbers);
         }
@@ -186,6 +218,7 @@ fn wrong(path: &Path, what: &str) -> Diagnostics {
 /// A feature of all records, in the type of its input.
 struct FeatureColumn {
     file: Arc<RecordFile>,
+    together: Arc<Together>,
     name: String,
     /// What the first record has.
     first: (DType, usize),
@@ -200,17 +233,22 @@ impl Debug for FeatureColumn {
 }
 
 impl FeatureColumn {
-    fn sample(&self, number: usize) -> Result<Vec<u8>, Diagnostics> {
-        let numbers = self.file.feature(number, &self.name)?;
+    /// The bytes of a sample, and the other features of its record. `left` are those that another column has decoded.
+    fn sample(&self, number: usize, left: Option<Features>) -> Result<(Vec<u8>, Features), Diagnostics> {
+        let mut features = match left {
+            Some(left) if left.contains_key(&self.name) => left,
+            _ => self.file.features(number)?,
+        };
+        let numbers = self.file.feature_of(number, &self.name, &mut features)?;
         let (dtype, count) = self.first;
         if (numbers.dtype(), numbers.len()) != self.first {
             let (own, kind) = (numbers.len(), numbers.dtype());
             let has = format!("feature '{}' of record {number} has {own} values of {kind}", self.name);
             return Err(wrong(&self.file.path, &format!("{has}, and that of record 0 {count} of {dtype}")));
         }
-        numbers
-            .to_bytes(self.dtype)
-            .map_err(|what| wrong(&self.file.path, &format!("feature '{}' of record {number} is {what}", self.name)))
+        let unfit =
+            |what: String| wrong(&self.file.path, &format!("feature '{}' of record {number} is {what}", self.name));
+        Ok((numbers.to_bytes(self.dtype).map_err(unfit)?, features))
     }
 }
 
@@ -228,8 +266,14 @@ impl Source for FeatureColumn {
     }
 
     fn gather(&self, samples: &[usize], out: &mut Vec<u8>) -> Result<(), Diagnostics> {
-        let all: Vec<Vec<u8>> = samples.par_iter().map(|i| self.sample(*i)).collect::<Result<_, _>>()?;
-        out.extend(all.into_iter().flatten());
+        let left = self.together.take(samples);
+        let one = |(number, left): (&usize, Option<Features>)| self.sample(*number, left);
+        let all: Vec<(Vec<u8>, Features)> = samples.par_iter().zip(left).map(one).collect::<Result<_, _>>()?;
+        let left = samples.iter().zip(all).map(|(number, (bytes, features))| {
+            out.extend(bytes);
+            (*number, features)
+        });
+        self.together.leave(left);
         Ok(())
     }
 }
@@ -249,6 +293,7 @@ pub(super) fn read(
     if file.records.is_empty() {
         return Err(wrong(path, "there are no records"));
     }
+    let together = Together::new(wanted.iter().map(|spec| spec.name.clone()).collect());
     let mut out = Vec::new();
     for (i, spec) in wanted.iter().enumerate() {
         let first = file.feature(0, &spec.name)?;
@@ -259,8 +304,11 @@ pub(super) fn read(
             return Err(wrong(path, &format!("feature '{}' is for an input of type {}", spec.name, spec.ty)));
         };
         let dims = sample_dims(&spec, ty, first.len()).map_err(|_| wrong(path, &unfit_count(&spec, first.len())))?;
+        // Classes are read once, and of all records.
+        let together = if is_class { Together::new(Vec::new()) } else { Arc::clone(&together) };
         let column = FeatureColumn {
             file: Arc::clone(&file),
+            together,
             name: spec.name.clone(),
             first: (first.dtype(), first.len()),
             dims,
@@ -285,4 +333,63 @@ pub(super) fn in_memory(column: &LazyColumn) -> Result<Values, Diagnostics> {
     let dims = std::iter::once(all.len()).chain(column.dims().iter().copied()).collect();
     let tensor = Tensor::from_bytes(column.dtype(), dims, Blob::new(column.gather(&all)?));
     Ok(Values::Numbers(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use of_ir::{Dim, Type};
+
+    use super::*;
+
+    static DECODED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Records of two bytes: the features x and y.
+    const COUNTING: Format = Format {
+        index: |_, bytes| Ok(Ok((0..bytes / 2).map(|i| Extent { offset: 2 * i, bytes: 2 }).collect())),
+        decode: |record| {
+            DECODED.fetch_add(1, Ordering::Relaxed);
+            let feature = |name: &str, byte: u8| (name.to_owned(), Some(Numbers::Bytes(vec![byte])));
+            Ok([feature("x", record[0]), feature("y", record[1]), feature("unused", 0)].into())
+        },
+    };
+
+    #[test]
+    fn a_record_is_decoded_once_for_all_columns_of_a_batch() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let column = |name: &str| {
+                let ty = Type::tensor(DType::U8, vec![Dim::symbol("n")]);
+                ColumnSpec { name: name.into(), ty }
+            };
+            read(&path, COUNTING, &[column("x"), column("y")], false).unwrap().into_iter().map(|(_, values)| {
+                let Values::Lazy(column) = values else { panic!("records are read as needed") };
+                column
+            })
+        };
+        // Samples of two files alternate.
+        let (first, second) = (file("a", &[1, 10, 2, 20, 3, 30]), file("b", &[4, 40, 5, 50]));
+        let columns: Vec<LazyColumn> = first
+            .zip(second)
+            .map(|(mut column, more)| {
+                column.extend("x", &more).unwrap();
+                column
+            })
+            .collect();
+        let decoded = |samples: &[usize], column: usize| {
+            let before = DECODED.load(Ordering::Relaxed);
+            let bytes = columns[column].gather(samples).unwrap();
+            (bytes, DECODED.load(Ordering::Relaxed) - before)
+        };
+        assert_eq!(decoded(&[0, 3, 2], 0), (vec![1, 4, 3], 3));
+        assert_eq!(decoded(&[0, 3, 2], 1), (vec![10, 40, 30], 0));
+        // What a column has taken is gone, and so is what is left of an earlier batch.
+        assert_eq!(decoded(&[0], 1), (vec![10], 1));
+        assert_eq!(decoded(&[1, 4, 1], 0), (vec![2, 5, 2], 3));
+        assert_eq!(decoded(&[1, 3], 1), (vec![20, 40], 1));
+        assert_eq!(decoded(&[4], 1), (vec![50], 1));
+    }
 }

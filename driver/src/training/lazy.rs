@@ -116,12 +116,28 @@ impl LazyColumn {
     /// When there is no such sample, or one cannot be read.
     pub fn gather(&self, samples: &[usize]) -> Result<Vec<u8>, Diagnostics> {
         let each = self.dims().iter().product::<usize>() * self.dtype().bits().unwrap_or(8) / 8;
+        // Each source once, which reads its samples in parallel.
+        let mut by_source = BTreeMap::<u32, (Vec<usize>, Vec<usize>)>::new();
+        for (row, sample) in samples.iter().enumerate() {
+            let place = self.place(*sample).ok_or_else(|| error(Code::INPUT, "the data has no such samples"))?;
+            let (rows, numbers) = by_source.entry(place.0).or_default();
+            rows.push(row);
+            numbers.push(place.1 as usize);
+        }
         let mut out = Vec::with_capacity(each * samples.len());
-        let places: Option<Vec<(u32, u32)>> = samples.iter().map(|sample| self.place(*sample)).collect();
-        let places = places.ok_or_else(|| error(Code::INPUT, "the data has no such samples"))?;
-        for run in places.chunk_by(|a, b| a.0 == b.0) {
-            let numbers: Vec<usize> = run.iter().map(|(_, i)| *i as usize).collect();
-            self.sources[run[0].0 as usize].gather(&numbers, &mut out)?;
+        if by_source.len() == 1
+            && let Some((source, (_, numbers))) = by_source.first_key_value()
+        {
+            self.sources[*source as usize].gather(numbers, &mut out)?;
+            return Ok(out);
+        }
+        out.resize(each * samples.len(), 0);
+        for (source, (rows, numbers)) in by_source {
+            let mut own = Vec::with_capacity(each * rows.len());
+            self.sources[source as usize].gather(&numbers, &mut own)?;
+            for (row, sample) in rows.into_iter().zip(own.chunks_exact(each.max(1))) {
+                out[row * each..(row + 1) * each].copy_from_slice(sample);
+            }
         }
         Ok(out)
     }
