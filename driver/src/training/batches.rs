@@ -9,6 +9,7 @@ use of_diag::{Code, Diagnostics};
 use of_runtime::Value;
 
 use super::augmentation::Draw;
+use super::batch_rows::BatchRows;
 use super::data::Dataset;
 use crate::error::error;
 
@@ -20,17 +21,24 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `size` samples, in this order, without a last one that is not full. `draw` changes images at random.
+    /// Batches of `size` samples, in this order, without a last one that is not full. `draw` changes images at random; of each batch, the
+    /// needed `rows` are read.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn new(data: &Arc<Dataset>, order: &[usize], size: usize, draw: Option<Draw>) -> Result<Batches, Diagnostics> {
+    pub fn new(
+        data: &Arc<Dataset>,
+        order: &[usize],
+        size: usize,
+        draw: Option<Draw>,
+        rows: BatchRows,
+    ) -> Result<Batches, Diagnostics> {
         let (data, size) = (Arc::clone(data), size.max(1));
         let list: Vec<Vec<usize>> = order.chunks_exact(size).map(<[usize]>::to_vec).collect();
         let (send, prepared) = sync_channel(1);
         let prepare = move || {
             for samples in list {
-                let batch = data.batch_with(&samples, draw.as_ref());
+                let batch = data.batch_of_rows(&samples, draw.as_ref(), &rows);
                 let failed = batch.is_err();
                 // The receiver is gone where the training has ended.
                 if send.send(batch).is_err() || failed {

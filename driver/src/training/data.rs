@@ -8,6 +8,7 @@ use of_ir::{DType, Dim, Elements, Tensor, Type};
 use of_passes::specialize::Bindings;
 
 use super::augmentation::Draw;
+use super::batch_rows::{BatchRows, partner};
 use super::encoded::EncodedImages;
 use super::lazy::LazyColumn;
 use super::mixup::{self, Probabilities};
@@ -421,26 +422,52 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::batch`].
     pub fn batch_with(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+        self.batch_of_rows(samples, draw, &BatchRows::all())
+    }
+
+    /// As [`Dataset::batch_with`], with zeros in the rows that are not needed, whose samples are not read.
+    ///
+    /// # Errors
+    /// As [`Dataset::batch`].
+    pub fn batch_of_rows(
+        &self,
+        samples: &[usize],
+        draw: Option<&Draw>,
+        rows: &BatchRows,
+    ) -> Result<Vec<of_runtime::Value>, Diagnostics> {
         let mixup = draw.and_then(|draw| Some((draw, draw.mixup?)));
-        let weights = mixup
-            .map(|(draw, alpha)| samples.iter().map(|sample| mixup::weight(draw, alpha, *sample)).collect::<Vec<_>>());
-        let one = |column: &Column| {
-            let mut bytes = column.values.gather(samples, draw)?;
-            match &weights {
-                Some(weights) if column.values.dtype() == DType::F32 => mixup::mix(&mut bytes, weights),
-                Some(_) => {
-                    let what = format!("'{}' is {}, and mixed samples are f32", column.name, column.values.dtype());
-                    return Err(error(Code::INPUT, what).into());
-                }
-                None => {}
+        let one = |(number, Column { name, values }): (usize, &Column)| {
+            if mixup.is_some() && values.dtype() != DType::F32 {
+                let what = format!("'{name}' is {}, and mixed samples are f32", values.dtype());
+                return Err(error(Code::INPUT, what).into());
             }
-            let dims = std::iter::once(samples.len()).chain(column.values.sample_dims().iter().copied());
+            let read = rows.read(number, samples.len(), mixup.is_some());
+            let bytes = values.gather(&read.iter().map(|row| samples[*row]).collect::<Vec<_>>(), draw)?;
+            let each = bytes.len() / read.len().max(1);
+            let sample = |row: usize| {
+                let at = read.partition_point(|known| *known < row) * each;
+                &bytes[at..at + each]
+            };
+            let dims = std::iter::once(samples.len()).chain(values.sample_dims().iter().copied());
             let dims: Vec<i64> = dims.map(|d| d as i64).collect();
-            let dtype = of_codegen::physical::element_type(column.values.dtype());
-            let tensor = of_runtime::Tensor::from_bytes(dtype, dims, &bytes);
-            Ok(tensor.map_err(|e| error(Code::INPUT, e.to_string()))?.into())
+            let dtype = of_codegen::physical::element_type(values.dtype());
+            let wrong = |what: &str| Diagnostics::from(error(Code::INPUT, format!("the data of '{name}': {what}")));
+            let mut tensor = of_runtime::Tensor::zeros(dtype, dims).map_err(|e| wrong(&e.to_string()))?;
+            let batch = tensor.bytes_mut().filter(|batch| read.is_empty() || batch.len() == each * samples.len());
+            let batch = batch.ok_or_else(|| wrong("its samples have other extents than the first one"))?;
+            for row in rows.needed(number, samples.len()) {
+                let to = &mut batch[row * each..(row + 1) * each];
+                match mixup {
+                    None => to.copy_from_slice(sample(row)),
+                    Some((draw, alpha)) => {
+                        let weight = mixup::weight(draw, alpha, samples[row]);
+                        mixup::mix(sample(row), sample(partner(row, samples.len())), weight, to);
+                    }
+                }
+            }
+            Ok(tensor.into())
         };
-        self.columns.iter().map(one).collect()
+        self.columns.iter().enumerate().map(one).collect()
     }
 
     /// Two data sets: all samples but every `n`-th, and these.
@@ -672,6 +699,12 @@ pub(super) fn one_sample(ty: &Type) -> Type {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use of_plan::{AxisLayout, LayoutKind, MeshPort, MeshProgram};
+
+    use super::super::augmentation::Augmentation;
+    use super::super::lazy;
     use super::*;
 
     #[test]
@@ -706,6 +739,70 @@ mod tests {
         });
         let (len, x, y) = read(&files, &[3, 32, 32], &ImageOptions::default());
         assert_eq!((len, x[0], x[1024], x[3071], y), (2, 0.0, 0.2, 0.4, vec![6]));
+    }
+
+    /// A column of f32 that records which samples are read.
+    #[derive(Debug)]
+    struct Recording {
+        read: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl lazy::Source for Recording {
+        fn len(&self) -> usize {
+            8
+        }
+
+        fn dims(&self) -> &[usize] {
+            &[2]
+        }
+
+        fn dtype(&self) -> DType {
+            DType::F32
+        }
+
+        fn gather(&self, samples: &[usize], out: &mut Vec<u8>) -> Result<(), Diagnostics> {
+            self.read.lock().unwrap().extend(samples);
+            out.extend(samples.iter().flat_map(|i| [*i as f32, 0.5]).flat_map(f32::to_le_bytes));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rows_that_are_not_needed_are_not_read() {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let column = || Values::Lazy(LazyColumn::new(Recording { read: Arc::clone(&read) }));
+        let columns = ["x", "y"].map(|name| Column { name: name.into(), values: column() }).to_vec();
+        let data = Dataset { columns, len: 8, classes: Vec::new() };
+        let port = |layout| MeshPort { dims: vec![4, 2], layout: vec![layout], ..MeshPort::default() };
+        let program = |x, y| MeshProgram { shape: vec![2], inputs: vec![port(x), port(y)], ..MeshProgram::default() };
+        let (split, whole) = (AxisLayout::split(0), AxisLayout::of(LayoutKind::Broadcast));
+        let samples = [7, 2, 5, 0];
+        let draw = |mixup| Draw { augmentation: Augmentation::default(), mixup, seed: 3, epoch: 1 };
+        for (inputs, mixup, known) in [
+            ((split, split), None, [vec![7, 2, 7, 2], vec![5, 0, 5, 0]]),
+            ((split, whole), None, [vec![7, 2, 7, 2, 5, 0], vec![5, 0, 7, 2, 5, 0]]),
+            // The second stage has y.
+            ((AxisLayout::at(0), AxisLayout::at(1)), None, [vec![7, 2, 5, 0], vec![7, 2, 5, 0]]),
+            // The partners of rows 0 and 1 are 3 and 2.
+            ((split, split), Some(0.4), [samples.repeat(2), samples.repeat(2)]),
+        ] {
+            let draw = draw(mixup);
+            let whole = data.batch_with(&samples, Some(&draw)).unwrap();
+            for (rank, known) in known.iter().enumerate() {
+                let rows = BatchRows::of_rank(&program(inputs.0, inputs.1), rank);
+                read.lock().unwrap().clear();
+                let batch = data.batch_of_rows(&samples, Some(&draw), &rows).unwrap();
+                assert_eq!(*read.lock().unwrap(), *known, "{inputs:?} {mixup:?} rank {rank}");
+                for (column, (own, whole)) in batch.iter().zip(&whole).enumerate() {
+                    let [own, whole] = [own, whole].map(|v| v.as_tensor().unwrap().to_elements::<f32>().unwrap());
+                    let needed = rows.needed(column, 4);
+                    for row in 0..4 {
+                        let want = if needed.contains(&row) { &whole[2 * row..][..2] } else { &[0.0, 0.0][..] };
+                        assert_eq!(&own[2 * row..][..2], want, "{inputs:?} {mixup:?} rank {rank}, row {row}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -207,6 +207,7 @@ mod tests {
     use of_ir::{Dim, Type};
 
     use super::super::augmentation::Augmentation;
+    use super::super::batch_rows::BatchRows;
     use super::super::batches::Batches;
     use super::super::data::Dataset;
     use super::*;
@@ -245,7 +246,8 @@ mod tests {
         let data = Arc::new(folders(dir.path()));
         assert!(data.has_images() && data.classes == ["a", "b"]);
         let order = [5, 0, 3, 2, 1, 4];
-        let batches: Vec<_> = Batches::new(&data, &order, 2, None).unwrap().collect::<Result<_, _>>().unwrap();
+        let batches: Vec<_> =
+            Batches::new(&data, &order, 2, None, BatchRows::all()).unwrap().collect::<Result<_, _>>().unwrap();
         assert_eq!(batches.len(), 3);
         for (batch, samples) in batches.iter().zip(order.chunks(2)) {
             let greys: Vec<u8> = pixels(batch).chunks(48).map(|image| image[47]).collect();
@@ -254,8 +256,8 @@ mod tests {
             assert_eq!(classes, samples.iter().map(|i| *i as i64 / 3).collect::<Vec<_>>());
         }
         // What is left out of a last batch that is not full is not read, and an early end stops the thread.
-        assert_eq!(Batches::new(&data, &order[..5], 2, None).unwrap().count(), 2);
-        drop(Batches::new(&data, &order, 1, None).unwrap());
+        assert_eq!(Batches::new(&data, &order[..5], 2, None, BatchRows::all()).unwrap().count(), 2);
+        drop(Batches::new(&data, &order, 1, None, BatchRows::all()).unwrap());
         let (train, held) = data.split(0.5).unwrap();
         assert_eq!((train.len(), held.len(), held.has_images()), (3, 3, true));
         let small = read(dir.path()).unwrap().decode_small().unwrap();
@@ -308,7 +310,7 @@ mod tests {
             let e = data.batch(&[0, sample]).unwrap_err().to_string();
             assert!(e.contains(name), "{e}");
         }
-        let mut batches = Batches::new(&data, &[0, 1, 2], 1, None).unwrap();
+        let mut batches = Batches::new(&data, &[0, 1, 2], 1, None, BatchRows::all()).unwrap();
         assert!(batches.next().unwrap().is_ok() && batches.next().unwrap().is_err() && batches.next().is_none());
     }
 }

@@ -450,6 +450,9 @@ impl<'t> TrainingJob<'t> {
     fn train(&mut self) -> Result<(), Diagnostics> {
         let memory = self.trainer.expected_memory(self.validation.is_some());
         self.tell(JobEvent::Begins { memory: &memory })?;
+        let (batch, mixed) = (self.trainer.batch(), self.options.mixup.is_some());
+        let read = self.trainer.rows().read(0, batch, mixed).len();
+        tracing::debug!(read, of = batch, "samples that this process reads of each batch");
         self.copy()?;
         if std::mem::take(&mut self.recovered) && self.is_snapshot_due() {
             // The loss may have come before it was begun.
@@ -488,7 +491,7 @@ impl<'t> TrainingJob<'t> {
         };
         let is_changed = !options.augmentation.is_none() || options.mixup.is_some();
         let draw = is_changed.then_some(Draw { augmentation: options.augmentation, mixup: options.mixup, seed, epoch });
-        let mut batches = Batches::new(self.data, &order[done * samples..], samples, draw)?;
+        let mut batches = Batches::new(self.data, &order[done * samples..], samples, draw, self.trainer.rows())?;
         let mut rate = 0.0;
         for batch in &mut batches {
             let step = self.course.progress.step;
@@ -498,7 +501,8 @@ impl<'t> TrainingJob<'t> {
                     self.trainer.snapshot(place, self.course.progress)?;
                     return Err(why);
                 }
-                (batch, _) => batch?,
+                // The other ranks may not read what is damaged.
+                (batch, _) => batch.inspect_err(|why| self.trainer.fail(why))?,
             };
             let learning_rate = options.schedule.rate(step, total);
             let loss = self.step(batch, learning_rate)?;

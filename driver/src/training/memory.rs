@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use of_plan::{Exec, Plan, Program};
+use of_plan::{Exec, MeshPort, Plan, Program};
 
 use super::Trainer;
 use crate::process;
@@ -63,11 +63,14 @@ impl Trainer {
         ExpectedMemory { planned, resident, peak_before: process::peak_bytes() }
     }
 
-    /// Bytes of a batch.
+    /// Bytes of a batch, as far as it is read.
     fn batch_bytes(&self) -> u64 {
-        let plan = self.plan.plan();
-        let of_mesh =
-            plan.meshes.first().map(|mesh| mesh.inputs.iter().filter_map(|p| p.dtype().byte_len(&p.dims)).sum());
+        let (plan, rows) = (self.plan.plan(), self.rows());
+        let read = |(number, port): (usize, &MeshPort)| {
+            let needed = rows.needed(number, self.batch).len() as u64;
+            Some(port.dtype().byte_len(&port.dims)? * needed / self.batch.max(1) as u64)
+        };
+        let of_mesh = plan.meshes.first().map(|mesh| mesh.inputs.iter().enumerate().filter_map(read).sum());
         let of_program = || {
             let inputs = plan.programs.first().map(|program| &program.inputs[..]).unwrap_or_default();
             inputs.iter().filter_map(|port| port.dtype().byte_len(&port.dims)).sum()

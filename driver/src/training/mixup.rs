@@ -33,22 +33,14 @@ fn gamma(shape: f64, random: &mut impl FnMut() -> f64) -> f64 {
     }
 }
 
-/// Mixes each sample of a batch of f32 with that as far from the other end.
-pub(super) fn mix(bytes: &mut Vec<u8>, weights: &[f64]) {
-    let each = bytes.len() / weights.len().max(1);
-    let values = |row: usize, bytes: &[u8]| -> Vec<f32> {
-        bytes[row * each..(row + 1) * each]
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect()
-    };
-    let mut out = Vec::with_capacity(bytes.len());
-    for (row, weight) in weights.iter().enumerate() {
-        let (own, other) = (values(row, bytes), values(weights.len() - 1 - row, bytes));
-        let weight = *weight as f32;
-        out.extend(own.iter().zip(other).flat_map(|(x, y)| (weight * x + (1.0 - weight) * y).to_le_bytes()));
+/// Writes the sum of a sample of f32, which has this weight, and of another one.
+pub(super) fn mix(own: &[u8], other: &[u8], weight: f64, to: &mut [u8]) {
+    let weight = weight as f32;
+    let value = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
+    let pairs = own.as_chunks().0.iter().zip(other.as_chunks().0);
+    for (to, (x, y)) in to.as_chunks_mut().0.iter_mut().zip(pairs) {
+        *to = (weight * value(x) + (1.0 - weight) * value(y)).to_le_bytes();
     }
-    *bytes = out;
 }
 
 /// What classes are read as, before they become the probabilities that the loss takes.

@@ -6,6 +6,7 @@
 mod adapters;
 mod arrow_file;
 mod augmentation;
+mod batch_rows;
 mod batches;
 mod columns;
 mod data;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 pub use adapters::Lora;
 pub use augmentation::{Augmentation, Draw};
+pub use batch_rows::BatchRows;
 pub use batches::Batches;
 pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
@@ -364,7 +366,21 @@ impl Trainer {
         self.batch
     }
 
-    /// One step on a batch in the order of [`columns`]; returns its loss before the update.
+    /// The rows of a batch that [`Trainer::step`] reads in this process.
+    pub fn rows(&self) -> BatchRows {
+        match (self.sessions.of_rank(), self.plan.plan().meshes.first()) {
+            (Some(own), Some(mesh)) => BatchRows::of_rank(mesh, own.rank()),
+            _ => BatchRows::all(),
+        }
+    }
+
+    /// Ends the other ranks, where they are processes, because this one cannot go on.
+    pub fn fail(&self, why: &Diagnostics) {
+        self.sessions.fail(why);
+    }
+
+    /// One step on a batch in the order of [`columns`], of which the [`rows`](Trainer::rows) of this process count; returns its loss before
+    /// the update.
     ///
     /// # Errors
     /// When the batch does not fit, or a task fails.

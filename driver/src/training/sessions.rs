@@ -27,6 +27,8 @@ pub(super) struct Sessions {
     evaluation_plan: (Arc<PlanFile>, usize),
     /// The variables of evaluations that do not share those of the steps.
     copies: Option<Arc<Variables>>,
+    /// The connection to the other ranks, where they are processes.
+    transport: Option<Arc<dyn Transport>>,
 }
 
 impl Sessions {
@@ -40,7 +42,8 @@ impl Sessions {
         let steps = Session::for_program(Arc::clone(plan), 0, options, backends)?;
         let Some(SessionVariables::One(shared)) = steps.variables() else { return Err(no_variables()) };
         let evaluations = evaluations(plan, 1, sizes, options, backends, shared)?;
-        Ok(Sessions { steps: Some(steps), evaluations, evaluation_plan: (Arc::clone(plan), 1), copies: None })
+        let evaluation_plan = (Arc::clone(plan), 1);
+        Ok(Sessions { steps: Some(steps), evaluations, evaluation_plan, copies: None, transport: None })
     }
 
     /// Sessions of a plan for a mesh, and of a plan with evaluations of so many samples.
@@ -52,7 +55,7 @@ impl Sessions {
         backends: &Backends,
         join: Join<'_>,
     ) -> Result<Sessions, Diagnostics> {
-        let steps = joined(plan, options, backends, join)?;
+        let (steps, transport) = joined(plan, options, backends, join)?;
         let first = program_session(Arc::clone(evaluation), 0, options, backends)?;
         let copies = Arc::clone(first.variables().ok_or_else(no_variables)?);
         let evaluations = evaluations(evaluation, 0, sizes, options, backends, &copies)?;
@@ -61,6 +64,7 @@ impl Sessions {
             evaluations,
             evaluation_plan: (Arc::clone(evaluation), 0),
             copies: Some(copies),
+            transport,
         })
     }
 
@@ -72,8 +76,9 @@ impl Sessions {
         backends: &Backends,
         join: Join<'_>,
     ) -> Result<(), Diagnostics> {
-        self.steps = None;
-        self.steps = Some(joined(plan, options, backends, join)?);
+        (self.steps, self.transport) = (None, None);
+        let (steps, transport) = joined(plan, options, backends, join)?;
+        (self.steps, self.transport) = (Some(steps), transport);
         Ok(())
     }
 
@@ -94,6 +99,12 @@ impl Sessions {
     pub fn evaluation_programs(&self) -> (&Plan, &[Program]) {
         let (plan, first) = (self.evaluation_plan.0.plan(), self.evaluation_plan.1);
         (plan, plan.programs.get(first..first + self.evaluations.len()).unwrap_or_default())
+    }
+
+    /// Ends the other ranks, where they are processes, because of an error of this one.
+    pub fn fail(&self, why: &Diagnostics) {
+        let what = why.0.first().map(|first| first.message.as_str()).unwrap_or_default();
+        self.transport.iter().for_each(|transport| transport.fail(what));
     }
 
     /// Whether this process reports results: of ranks that are processes, the first one does.
@@ -137,18 +148,21 @@ impl Sessions {
     }
 }
 
-/// The session of steps on the ranks that `join` finds, which may be threads.
+/// The session of steps on the ranks that `join` finds, which may be threads, and the connection to those that are processes.
 fn joined(
     plan: &Arc<PlanFile>,
     options: &SessionOptions,
     backends: &Backends,
     join: Join<'_>,
-) -> Result<Session, Diagnostics> {
-    let steps = match join(plan)? {
-        Some((rank, transport)) => Session::as_rank(Arc::clone(plan), 0, rank, transport, options, backends)?,
-        None => Session::first(Arc::clone(plan), options, backends)?,
+) -> Result<(Session, Option<Arc<dyn Transport>>), Diagnostics> {
+    let (steps, transport) = match join(plan)? {
+        Some((rank, transport)) => {
+            let shared = Arc::clone(&transport);
+            (Session::as_rank(Arc::clone(plan), 0, rank, shared, options, backends)?, Some(transport))
+        }
+        None => (Session::first(Arc::clone(plan), options, backends)?, None),
     };
-    if steps.variables().is_some() { Ok(steps) } else { Err(no_variables()) }
+    if steps.variables().is_some() { Ok((steps, transport)) } else { Err(no_variables()) }
 }
 
 /// Sessions of the programs of a plan from `first` on, which share variables.
