@@ -93,7 +93,7 @@ pub struct TrainOptions {
     /// How parameters change.
     pub optimizer: Box<dyn Optimizer>,
     /// Limits on gradients.
-    pub clipping: Option<Clipping>,
+    pub clipping: Clipping,
     /// Names of parameters that keep their values; `*` stands for any text.
     pub frozen: Vec<String>,
     /// Samples of a step.
@@ -126,7 +126,7 @@ impl TrainOptions {
             output: None,
             labels: "labels".into(),
             optimizer,
-            clipping: None,
+            clipping: Clipping::default(),
             frozen: Vec::new(),
             batch,
             no_decay: Vec::new(),

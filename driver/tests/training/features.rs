@@ -58,6 +58,38 @@ fn accumulated_steps_are_one_step_on_all_their_samples() {
 }
 
 #[test]
+fn gradients_are_limited_by_value_and_then_by_norm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, _, folder) = data(dir.path(), entropy());
+    let module = model(4, entropy());
+    // At a rate of 1, parameters change by their gradients.
+    let gradients = |value: Option<f64>, norm: Option<f64>| -> Vec<f64> {
+        let plain = options("sgd", &Hyperparameters::default(), entropy());
+        let options = TrainOptions { clipping: Clipping { value, norm }, ..plain };
+        let samples = dataset(&folder, &module, &options);
+        let mut t = trainer(module.clone(), &options, &[]);
+        let all = |t: &Trainer| ["a.weight", "a.bias", "b.weight", "b.bias"].map(|name| numbers(t, name)).concat();
+        let before = all(&t);
+        steps(&mut t, &samples, SAMPLES, 1, 1.0);
+        before.iter().zip(all(&t)).map(|(before, after)| before - after).collect()
+    };
+    let norm_of = |list: &[f64]| list.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let free = gradients(None, None);
+    let value = free.iter().fold(0.0, |most: f64, g| most.max(g.abs())) / 3.0;
+    let limited: Vec<f64> = free.iter().map(|g| g.clamp(-value, value)).collect();
+    let norm = norm_of(&limited) / 2.0;
+    let scaled = |list: &[f64]| list.iter().map(|g| g * norm / norm_of(list)).collect::<Vec<_>>();
+    for (got, want, what) in [
+        (gradients(Some(value), None), limited.clone(), "value"),
+        (gradients(None, Some(norm)), scaled(&free), "norm"),
+        (gradients(Some(value), Some(norm)), scaled(&limited), "value, then norm"),
+    ] {
+        let near = got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-3 * value);
+        assert!(near, "{what}: {got:?}, not {want:?}");
+    }
+}
+
+#[test]
 fn averages_follow_parameters_and_are_what_is_evaluated() {
     let dir = tempfile::tempdir().unwrap();
     let (x, _, folder) = data(dir.path(), entropy());

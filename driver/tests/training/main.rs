@@ -191,19 +191,22 @@ impl Interpreted {
 
 #[test]
 fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
-    let mut cases: Vec<(String, Hyperparameters, Loss, Option<Clipping>)> = Vec::new();
+    let mut cases: Vec<(String, Hyperparameters, Loss, Clipping)> = Vec::new();
     let entropy = Loss::named("cross-entropy").unwrap();
+    let none = Clipping::default();
     for name in OPTIMIZERS {
-        cases.push((name.into(), Hyperparameters::default(), entropy, None));
+        cases.push((name.into(), Hyperparameters::default(), entropy, none));
     }
     let heavy = Hyperparameters { momentum: Some(0.9), weight_decay: Some(0.01), ..Hyperparameters::default() };
-    cases.push(("sgd".into(), Hyperparameters { nesterov: true, ..heavy }, entropy, Some(Clipping::Norm(0.1))));
-    cases.push(("rmsprop".into(), heavy, entropy, Some(Clipping::Value(0.05))));
+    let (value, norm) = (Some(0.05), Some(0.1));
+    cases.push(("sgd".into(), Hyperparameters { nesterov: true, ..heavy }, entropy, Clipping { norm, ..none }));
+    cases.push(("rmsprop".into(), heavy, entropy, Clipping { value, ..none }));
+    cases.push(("adam".into(), heavy, entropy, Clipping { value, norm }));
     // The loss `output` has no labels; the models of the zoo are trained with it.
     for name in LOSSES.into_iter().filter(|name| *name != "output") {
-        cases.push(("sgd".into(), Hyperparameters::default(), Loss::named(name).unwrap(), None));
+        cases.push(("sgd".into(), Hyperparameters::default(), Loss::named(name).unwrap(), none));
     }
-    cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0, axis: -1 }, None));
+    cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0, axis: -1 }, none));
     for (optimizer, hyperparameters, loss, clipping) in cases {
         let what = format!("{optimizer} {hyperparameters:?} {loss:?} {clipping:?}");
         let dir = tempfile::tempdir().unwrap();

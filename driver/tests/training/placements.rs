@@ -40,7 +40,7 @@ fn placed_layers_have_the_losses_of_one_device() {
     let loss = Loss::named("cross-entropy").unwrap();
     let (_, _, folder) = data(dir.path(), loss);
     let mut options = options("adamw", &Hyperparameters::default(), loss);
-    options.clipping = Some(Clipping::Norm(1.0));
+    options.clipping.norm = Some(1.0);
     let plain = placed([None; 3]);
     let data = dataset(&folder, &plain, &options);
     let mut one = trainer(plain, &options, &[]);

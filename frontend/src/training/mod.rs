@@ -59,7 +59,7 @@ pub struct TrainingSpec<'s> {
     /// Which parameters change, by name; the others keep their values.
     pub is_trained: &'s dyn Fn(&str) -> bool,
     /// Limits on gradients.
-    pub clipping: Option<Clipping>,
+    pub clipping: Clipping,
     /// Which parameters the optimizer's weight decay applies to, by name.
     pub is_decayed: &'s dyn Fn(&str) -> bool,
     /// Decay of the running averages of parameters, which evaluation uses; `None` for the parameters themselves.
@@ -83,7 +83,7 @@ impl<'s> TrainingSpec<'s> {
             labels: "labels".into(),
             optimizer,
             is_trained: &|_| true,
-            clipping: None,
+            clipping: Clipping::default(),
             is_decayed: &|_| true,
             average: None,
             accumulate: 1,
@@ -114,13 +114,14 @@ impl Default for LossScale {
     }
 }
 
-/// Limits on gradients.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Clipping {
+/// Limits on gradients: first that of elements, then that of the norm, as a program of PyTorch that calls `clip_grad_value_` and
+/// `clip_grad_norm_`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clipping {
     /// Every element is at most this large.
-    Value(f64),
+    pub value: Option<f64>,
     /// The norm of all gradients together is at most this; otherwise all are scaled down.
-    Norm(f64),
+    pub norm: Option<f64>,
 }
 
 /// A model ready for training.

@@ -247,43 +247,47 @@ impl<'s> Updates<'s> {
 }
 
 /// Gradients within their limits.
-fn clipped(b: &mut Builder, gradients: Vec<ValueId>, clipping: Option<Clipping>) -> Result<Vec<ValueId>, Diagnostic> {
+fn clipped(b: &mut Builder, gradients: Vec<ValueId>, limits: Clipping) -> Result<Vec<ValueId>, Diagnostic> {
     let b = &mut Arithmetic::new(b);
-    match clipping {
+    let gradients = match limits.value {
+        None => gradients,
+        Some(limit) => gradients.into_iter().map(|g| clipped_by_value(b, g, limit)).collect::<Result<_, _>>()?,
+    };
+    match limits.norm {
         None => Ok(gradients),
-        Some(Clipping::Value(limit)) => {
-            let clip = |g: ValueId| {
-                let (low, high) = (b.number(-limit, g)?, b.number(limit, g)?);
-                let bounded = b.op(Min {}, &[g, high])?;
-                b.op(Max {}, &[bounded, low])
-            };
-            gradients.into_iter().map(clip).collect()
-        }
-        Some(Clipping::Norm(limit)) => {
-            let mut total = None;
-            for g in &gradients {
-                let square = b.square(*g)?;
-                let sum = b.sum(square)?;
-                let sum = b.cast(sum, DType::F32)?;
-                total = Some(match total {
-                    None => sum,
-                    Some(total) => b.add(total, sum)?,
-                });
-            }
-            let Some(total) = total else { return Ok(gradients) };
-            let norm = b.sqrt(total)?;
-            // As PyTorch's clip_grad_norm_.
-            let shifted = b.plus(norm, 1e-6)?;
-            let limit = b.number(limit, shifted)?;
-            let ratio = b.div(limit, shifted)?;
-            let one = b.number(1.0, ratio)?;
-            let factor = b.op(Min {}, &[ratio, one])?;
-            let scale = |g: ValueId| {
-                let dtype = b.dtype(g);
-                let factor = b.cast(factor, dtype)?;
-                b.mul(g, factor)
-            };
-            gradients.into_iter().map(scale).collect()
-        }
+        Some(limit) => clipped_by_norm(b, gradients, limit),
     }
+}
+
+fn clipped_by_value(b: &mut Arithmetic<'_>, gradient: ValueId, limit: f64) -> ValueResult {
+    let (low, high) = (b.number(-limit, gradient)?, b.number(limit, gradient)?);
+    let bounded = b.op(Min {}, &[gradient, high])?;
+    b.op(Max {}, &[bounded, low])
+}
+
+fn clipped_by_norm(b: &mut Arithmetic<'_>, gradients: Vec<ValueId>, limit: f64) -> Result<Vec<ValueId>, Diagnostic> {
+    let mut total = None;
+    for g in &gradients {
+        let square = b.square(*g)?;
+        let sum = b.sum(square)?;
+        let sum = b.cast(sum, DType::F32)?;
+        total = Some(match total {
+            None => sum,
+            Some(total) => b.add(total, sum)?,
+        });
+    }
+    let Some(total) = total else { return Ok(gradients) };
+    let norm = b.sqrt(total)?;
+    // As PyTorch's clip_grad_norm_.
+    let shifted = b.plus(norm, 1e-6)?;
+    let limit = b.number(limit, shifted)?;
+    let ratio = b.div(limit, shifted)?;
+    let one = b.number(1.0, ratio)?;
+    let factor = b.op(Min {}, &[ratio, one])?;
+    let scale = |g: ValueId| {
+        let dtype = b.dtype(g);
+        let factor = b.cast(factor, dtype)?;
+        b.mul(g, factor)
+    };
+    gradients.into_iter().map(scale).collect()
 }

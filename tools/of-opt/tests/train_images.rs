@@ -147,6 +147,7 @@ fn numbers_of_optimizers_losses_and_schedules_have_effects() {
         (&["--optimizer", "ftrl"], &["--ftrl-beta", "1", "--ftrl-l1", "0"], &["--ftrl-beta", "0.1"]),
         (&["--optimizer", "ftrl"], &[], &["--ftrl-l1", "0.1"]),
         (&["--loss", "cross-entropy"], &["--ignore-index", "-100"], &["--ignore-index", "3"]),
+        (&["--clip-value", "0.001"], &["--clip-norm", "1e6"], &["--clip-norm", "0.001"]),
         (&["--schedule", "cosine"], &["--lr-min", "0"], &["--lr-min", "0.001"]),
         (&["--schedule", "step", "--lr-step-size", "1"], &["--lr-gamma", "0.1"], &["--lr-gamma", "0.9"]),
     ] {

@@ -197,11 +197,11 @@ pub struct Train {
     /// Parameters without weight decay, such as '*.bias'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub no_decay: Vec<String>,
-    /// Scale all gradients so that their norm is at most X
-    #[arg(long, value_name = "X", conflicts_with = "clip_value")]
+    /// Scale all gradients so that their norm is at most X; with --clip-value after that
+    #[arg(long, value_name = "X", value_parser = positive)]
     pub clip_norm: Option<f64>,
     /// Limit each element of a gradient to X
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = positive)]
     pub clip_value: Option<f64>,
     /// Parameters that keep their values, such as 'backbone.*'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
@@ -549,7 +549,7 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         }
         _ => {}
     }
-    let clipping = c.clip_norm.map(Clipping::Norm).or(c.clip_value.map(Clipping::Value));
+    let clipping = Clipping { value: c.clip_value, norm: c.clip_norm };
     let adapters = train_adapters::adapters(c)?;
     Ok(TrainOptions {
         output: c.loss_of.clone(),
