@@ -556,6 +556,7 @@ impl<'t> TrainingJob<'t> {
             let mut scalars = vec![("train/samples_per_second", rate)];
             scalars.extend(checked.map(|e| ("validation/loss", e.loss)));
             scalars.extend(checked.and_then(|e| e.accuracy).map(|a| ("validation/accuracy", a)));
+            scalars.extend(checked.and_then(|e| e.top_k_accuracy).map(|a| ("validation/top_k_accuracy", a)));
             events.scalars(step, &scalars)?;
         }
         let done = step.saturating_sub(self.first).max(1);

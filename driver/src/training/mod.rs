@@ -49,7 +49,7 @@ pub use job::{EndedJob, EpochReport, Held, JobEvent, JobOptions, Rejoin, StepRep
 pub use memory::{ExpectedMemory, PlannedMemory};
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
-use of_frontend::training::{Adapter, TrainingSpec, folded_norms, prune, to_evaluation, training};
+use of_frontend::training::{Adapter, Metric, TrainingSpec, folded_norms, prune, to_evaluation, training};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
     Pruning, Role, Rule, named,
@@ -114,6 +114,8 @@ pub struct TrainOptions {
     pub prune_targets: Vec<String>,
     /// Adapters, which are trained instead of the parameters.
     pub lora: Option<Lora>,
+    /// Evaluation also counts the labels among the classes of so many largest scores, for losses with classes.
+    pub top_k: Option<usize>,
     /// Extents of dimensions that only the data gives, such as the length of texts ([`Dataset::extents`]).
     pub extents: Bindings,
 }
@@ -137,6 +139,7 @@ impl TrainOptions {
             pruning: None,
             prune_targets: Vec::new(),
             lora: None,
+            top_k: None,
             extents: Bindings::new(),
         }
     }
@@ -160,8 +163,7 @@ pub struct Trainer {
     /// What another session of the steps is opened with.
     reopen: (SessionOptions, Backends),
     snapshots: Snapshots,
-    has_classes: bool,
-    axis_of_probabilities: Option<i64>,
+    metrics: Vec<Metric>,
     batch: usize,
 }
 
@@ -176,8 +178,10 @@ enum Origin {
 pub struct Evaluation {
     /// The mean loss.
     pub loss: f64,
-    /// The part of labels that are right, for losses with classes.
+    /// The part of labels that are right, for losses with classes and binary labels.
     pub accuracy: Option<f64>,
+    /// The part of labels that are among the first classes ([`TrainOptions::top_k`]).
+    pub top_k_accuracy: Option<f64>,
 }
 
 /// The columns that data must have: the inputs of a model, then the labels, if the loss has any.
@@ -267,6 +271,7 @@ impl Trainer {
             accumulate: options.accumulate,
             seed: options.seed,
             loss_scale: (compile.precision == Precision::F16).then(LossScale::default),
+            top_k: options.top_k.map(|k| k as i64),
             ..TrainingSpec::new(options.loss, &*options.optimizer, &masks)
         };
         let made = training(&model.module, &spec)?;
@@ -334,8 +339,7 @@ impl Trainer {
             copies: StateCopies::default(),
             reopen: (session, backends),
             snapshots: Snapshots::default(),
-            has_classes: options.loss.has_classes(),
-            axis_of_probabilities: options.loss.axis_of_probabilities(),
+            metrics: made.metrics,
             batch: options.batch,
         })
     }
@@ -407,29 +411,23 @@ impl Trainer {
     /// When the data does not fit, or a task fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, Diagnostics> {
         self.sessions.begin_evaluation()?;
-        let (mut loss, mut correct, mut labels) = (0.0, 0.0, 0usize);
+        let (mut loss, mut counts) = (0.0, vec![0; self.metrics.len()]);
         let mut start = 0;
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
             let batch = data.batch(&(start..start + samples).collect::<Vec<_>>())?;
-            labels += batch.last().and_then(Value::as_tensor).map_or(0, |t| self.labels_of(t.dims()));
             let outputs = self.sessions.evaluate(samples, batch)?;
             loss += number(&outputs[0])? * samples as f64;
-            if self.has_classes {
-                let count = outputs[1].as_tensor().and_then(of_runtime::Tensor::to_elements::<i64>);
-                correct += count.and_then(|c| c.first().copied()).unwrap_or(0) as f64;
+            for (sum, counted) in counts.iter_mut().zip(&outputs[1..]) {
+                let count = counted.as_tensor().and_then(of_runtime::Tensor::to_elements::<i64>);
+                *sum += count.and_then(|count| count.first().copied()).unwrap_or(0);
             }
             start += samples;
         }
-        let accuracy = self.has_classes.then(|| correct / labels.max(1) as f64);
-        Ok(Evaluation { loss: loss / data.len() as f64, accuracy })
-    }
-
-    /// The number of labels of these extents.
-    fn labels_of(&self, dims: &[i64]) -> usize {
-        let all = dims.iter().product::<i64>() as usize;
-        let axis = self.axis_of_probabilities.and_then(|axis| of_ops::shape::axis(axis, dims.len()).ok());
-        axis.map_or(all, |axis| all / (dims[axis] as usize).max(1))
+        let count = |metric| Some(counts[self.metrics.iter().position(|known| *known == metric)?] as f64);
+        let part = |metric| Some(count(metric)? / count(Metric::Labels)?.max(1.0));
+        let (accuracy, top_k_accuracy) = (part(Metric::Correct), part(Metric::CorrectOfTopK));
+        Ok(Evaluation { loss: loss / data.len() as f64, accuracy, top_k_accuracy })
     }
 
     /// The model with the parameters as they are now.

@@ -2,7 +2,7 @@
 //! `torch.nn.functional` gives for the same scores.
 
 use of_driver::Model;
-use of_driver::training::{Hyperparameters, Loss, TrainOptions, columns, named};
+use of_driver::training::{Dataset, Evaluation, Hyperparameters, Loss, TrainOptions, columns, named};
 use of_frontend::Builder;
 use of_ir::{DType, Dim, Module, Tensor, Type};
 use of_ops::elementwise::Add;
@@ -141,4 +141,53 @@ fn outputs_that_do_not_fit_a_loss_are_refused() {
         let error = columns(&Model::from_module(shift(dims)), &options).unwrap_err().to_string();
         assert!(error.contains(words), "{loss}: {error}");
     }
+}
+
+/// What an evaluation finds of four samples of three scores.
+fn evaluated(loss: Loss, top_k: Option<usize>, scores: [f32; 12], labels: Tensor) -> Evaluation {
+    let model = shift(&[3]);
+    let sgd = named("sgd", &Hyperparameters::default()).unwrap();
+    let options = TrainOptions { top_k, ..TrainOptions::new(loss, sgd, ROWS) };
+    let wanted = columns(&Model::from_module(model.clone()), &options).unwrap();
+    let scores = Tensor::from_slice(&[ROWS, 3], &scores).unwrap();
+    let data = Dataset::of_columns(vec![("x".into(), scores), ("labels".into(), labels)], &wanted).unwrap();
+    super::trainer(model, &options, &[]).evaluate(&data).unwrap_or_else(|d| panic!("{loss:?}: {d}"))
+}
+
+#[test]
+fn metrics_count_labels_that_are_right() {
+    const SCORES: [f32; 12] = [3.0, 2.0, 1.0, 1.0, 3.0, 2.0, 2.0, 1.0, 3.0, 1.0, 2.0, 3.0];
+    let classes = || Tensor::from_slice(&[ROWS], &[0i64, 2, 1, 2]).unwrap();
+    let entropy = |ignore: i64| Loss::CrossEntropy { smoothing: 0.0, ignore, axis: -1 };
+    let of = |evaluation: Evaluation| (evaluation.accuracy, evaluation.top_k_accuracy);
+    assert_eq!(of(evaluated(entropy(-100), None, SCORES, classes())), (Some(0.5), None));
+    assert_eq!(of(evaluated(entropy(-100), Some(1), SCORES, classes())), (Some(0.5), Some(0.5)));
+    assert_eq!(of(evaluated(entropy(-100), Some(2), SCORES, classes())), (Some(0.5), Some(0.75)));
+    // Labels that do not count are neither right nor wrong.
+    assert_eq!(of(evaluated(entropy(1), Some(2), SCORES, classes())), (Some(2.0 / 3.0), Some(1.0)));
+    assert_eq!(of(evaluated(entropy(2), Some(2), SCORES, classes())), (Some(0.5), Some(0.5)));
+    let probabilities = [0.6f32, 0.3, 0.1, 0.0, 0.1, 0.9, 0.2, 0.5, 0.3, 0.0, 0.0, 1.0];
+    let probabilities = Tensor::from_slice(&[ROWS, 3], &probabilities).unwrap();
+    let soft = Loss::SoftCrossEntropy { smoothing: 0.0, axis: 1 };
+    assert_eq!(of(evaluated(soft, Some(2), SCORES, probabilities)), (Some(0.5), Some(0.75)));
+    let signs = SCORES.map(|score| score - 2.5);
+    let sides = || {
+        let right = SCORES.map(|score| f32::from(u8::from(score > 2.5)));
+        let wrong = [1.0 - right[0], 1.0 - right[1], 1.0 - right[2]];
+        Tensor::from_slice(&[ROWS, 3], &[&wrong[..], &right[3..]].concat()).unwrap()
+    };
+    for loss in ["bce", "focal"] {
+        assert_eq!(of(evaluated(Loss::named(loss).unwrap(), None, signs, sides())), (Some(0.75), None), "{loss}");
+    }
+    assert_eq!(of(evaluated(Loss::Mse, None, signs, sides())), (None, None));
+}
+
+#[test]
+fn a_label_is_not_among_more_classes_than_there_are() {
+    let sgd = named("sgd", &Hyperparameters::default()).unwrap();
+    let loss = Loss::named("cross-entropy").unwrap();
+    let options = TrainOptions { top_k: Some(4), ..TrainOptions::new(loss, sgd, ROWS) };
+    let made = super::trainer_in(shift(&[3]), &options, &[], of_driver::Precision::Model);
+    let e = made.err().unwrap().to_string();
+    assert!(e.contains("a label cannot be among the first 4 classes of 3"), "{e}");
 }

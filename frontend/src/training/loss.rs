@@ -5,7 +5,7 @@ use of_ir::{DType, Dim, Shape, Type, ValueId};
 use of_ops::elementwise::{Eq, Log, Max, Min, Pow, Select, Sigmoid, Softplus};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
-use of_ops::reduction::{ArgMax, LogSoftmax, ReduceSum, Softmax};
+use of_ops::reduction::{LogSoftmax, ReduceSum, Softmax};
 
 use super::arithmetic::{Arithmetic, ValueResult};
 use crate::Builder;
@@ -331,27 +331,4 @@ fn classes_second(b: &mut Builder, v: ValueId, axis: i64) -> ValueResult {
     let mut perm: Vec<i64> = (0..rank as i64).filter(|a| *a != axis).collect();
     perm.insert(1, axis);
     b.op(Transpose { perm: Some(perm) }, &[v])
-}
-
-/// The number of labels that are the class of the largest score, as i64. For losses with classes.
-///
-/// # Errors
-/// When the types do not fit.
-pub(super) fn correct(b: &mut Builder, loss: Loss, output: ValueId, labels: ValueId) -> ValueResult {
-    let (axis, is_soft) = match loss {
-        Loss::CrossEntropy { axis, .. } => (axis, false),
-        Loss::SoftCrossEntropy { axis, .. } => (axis, true),
-        _ => return Err(no_classes()),
-    };
-    let b = &mut Arithmetic::new(b);
-    let mut largest = |v| b.op(ArgMax { axis, keepdims: false, select_last_index: false }, &[v]);
-    let best = largest(output)?;
-    let labels = if is_soft { largest(labels)? } else { labels };
-    let equal = b.op(Eq {}, &[best, labels])?;
-    let ones = b.cast(equal, DType::I64)?;
-    b.sum(ones)
-}
-
-fn no_classes() -> Diagnostic {
-    Diagnostic::error(Code::TYPE, of_diag::Location::Unknown, "the loss has no classes")
 }

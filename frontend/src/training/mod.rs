@@ -11,6 +11,7 @@ mod evaluation;
 mod folded;
 mod lora;
 mod loss;
+mod metrics;
 mod optimizer;
 mod parameters;
 mod pruning;
@@ -24,6 +25,7 @@ pub use evaluation::to_evaluation;
 pub use folded::folded_norms;
 pub use lora::{Adapter, BaseStorage, LoraSpec, add_adapters};
 pub use loss::{LABEL_LENGTH, LOSSES, Loss};
+pub use metrics::Metric;
 pub use optimizer::{
     Adadelta, Adagrad, Adam, Ftrl, Hyperparameters, Lamb, Lars, OPTIMIZERS, Optimizer, RmsProp, Sgd, StepNumbers, named,
 };
@@ -68,6 +70,8 @@ pub struct TrainingSpec<'s> {
     pub accumulate: usize,
     /// Scaling of the loss, so that small gradients are in the range of f16.
     pub loss_scale: Option<LossScale>,
+    /// Evaluation also counts the labels among the classes of so many largest scores, for losses with classes.
+    pub top_k: Option<i64>,
     /// Gives the random numbers of dropouts.
     pub seed: u64,
     /// Elements of parameters that are always zero: i1 tensors of the parameters' shapes, true where an element is kept.
@@ -88,6 +92,7 @@ impl<'s> TrainingSpec<'s> {
             average: None,
             accumulate: 1,
             loss_scale: None,
+            top_k: None,
             seed: 0,
             masks,
         }
@@ -128,8 +133,10 @@ pub struct Clipping {
 pub struct Training {
     /// Inputs of the model, labels, learning rate; gives the loss.
     pub train: Func,
-    /// Inputs of the model and labels; gives the loss, the number of right labels where there are classes, and the outputs.
+    /// Inputs of the model and labels; gives the loss, the metrics and the outputs.
     pub eval: Func,
+    /// What `eval` counts, in the order of its outputs behind the loss; sums of i64.
+    pub metrics: Vec<Metric>,
     /// The parameters.
     pub parameters: Vec<Parameter>,
     /// Names of float constants that are no variables, because ops read them as configuration, or give no floats for them.
@@ -170,13 +177,7 @@ pub enum Role {
 /// When the model has no parameter to train, or the loss does not fit its output.
 pub fn training(module: &Module, spec: &TrainingSpec<'_>) -> Result<Training, Diagnostics> {
     let func = module.main().ok_or_else(|| plain(Code::NAME, "the module has no function".into()))?;
-    let index = match &spec.output {
-        None => 0,
-        Some(name) => func.outputs.iter().position(|output| output == name).ok_or_else(|| {
-            let known = func.outputs.join(", ");
-            plain(Code::NAME, format!("the model has no output '{name}'; there are {known}"))
-        })?,
-    };
+    let index = output_index(func, spec.output.as_deref())?;
     let labels = (spec.loss != Loss::Output).then_some(spec.labels.as_str());
     for taken in labels.into_iter().chain([RATE, COUNT, ACCUMULATED, LOSS_SCALE, LOSS_SCALE_AGE]) {
         if func.inputs.iter().any(|input| input == taken) {
@@ -186,8 +187,17 @@ pub fn training(module: &Module, spec: &TrainingSpec<'_>) -> Result<Training, Di
         }
     }
     let (train, parameters, constants) = step::train_func(module, func, index, spec)?;
-    let eval = step::eval_func(module, func, index, spec)?;
-    Ok(Training { train, eval, parameters, constants })
+    let (eval, metrics) = step::eval_func(module, func, index, spec)?;
+    Ok(Training { train, eval, metrics, parameters, constants })
+}
+
+/// The number of an output, which is the first one without a name.
+fn output_index(func: &Func, name: Option<&str>) -> Result<usize, Diagnostic> {
+    let Some(name) = name else { return Ok(0) };
+    func.outputs.iter().position(|output| output == name).ok_or_else(|| {
+        let known = func.outputs.join(", ");
+        plain(Code::NAME, format!("the model has no output '{name}'; there are {known}"))
+    })
 }
 
 fn plain(code: Code, what: String) -> Diagnostic {

@@ -9,6 +9,7 @@ use of_ops::structural::{Constant, Size};
 use of_ops::training::Gradient;
 
 use super::dropout::{randomize, replace};
+use super::metrics::{Metric, metrics};
 use super::parameters::{Variable, fixed_constants, parameter_inputs, statistics};
 use super::update::{Trained, Updates, average_name};
 use super::{Parameter, RATE, Role, TrainingSpec, plain};
@@ -88,7 +89,7 @@ pub(super) fn eval_func(
     func: &Func,
     index: usize,
     spec: &TrainingSpec<'_>,
-) -> Result<Func, Diagnostics> {
+) -> Result<(Func, Vec<Metric>), Diagnostics> {
     let (mut b, values) = Builder::reopen(module, func.clone());
     let statistics = statistics(&b);
     let fixed = fixed(&b, &values, &statistics, spec);
@@ -98,13 +99,14 @@ pub(super) fn eval_func(
     let labels = spec.loss.label_type(b.ty(output))?;
     let labels = labels.map(|labels| b.input(&spec.labels, labels));
     let loss = spec.loss.build(&mut b, output, labels)?;
+    let counted = labels.map(|labels| metrics(&mut b, spec.loss, output, labels, spec.top_k)).transpose()?;
+    let counted = counted.unwrap_or_default();
     let mut outputs = vec![("loss", loss)];
-    if let Some(labels) = labels.filter(|_| spec.loss.has_classes()) {
-        outputs.push(("correct", super::loss::correct(&mut b, spec.loss, output, labels)?));
-    }
-    let names = func.outputs.iter().zip(values).filter(|(name, _)| !matches!(name.as_str(), "loss" | "correct"));
+    outputs.extend(counted.iter().map(|(metric, value)| (metric.output(), *value)));
+    let own: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
+    let names = func.outputs.iter().zip(values).filter(|(name, _)| !own.contains(&name.as_str()));
     outputs.extend(names.map(|(name, value)| (name.as_str(), value)));
-    finish(b, variables, &outputs)
+    Ok((finish(b, variables, &outputs)?, counted.into_iter().map(|(metric, _)| metric).collect()))
 }
 
 /// The function, with its variables.

@@ -133,6 +133,9 @@ pub struct Train {
     /// The similarity below which a pair is different enough, for cosine-embedding
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub margin: f64,
+    /// Validation also shows the part of labels that are among the K classes of the largest scores, for cross-entropy: 5
+    #[arg(long, value_name = "K", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
+    pub top_k: Option<usize>,
     /// The output that the loss is of [default: the first]
     #[arg(long, value_name = "NAME")]
     pub loss_of: Option<String>,
@@ -459,7 +462,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let is_profiled = |step| job.takes(step);
     let options = JobOptions { snapshots: place, zoo: zoo.as_ref(), ..job_options(c, schedule, &is_profiled) };
     let data = (&data, validation.as_ref());
-    let trained = run_job(&mut trainer, data, &options, (&join, &connection), (job, console, c.json));
+    let trained = run_job(&mut trainer, data, &options, (&join, &connection), (c, job, console));
     trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
     if reports {
@@ -564,6 +567,7 @@ fn options(c: &Train) -> Result<TrainOptions, Diagnostics> {
         pruning: c.prune,
         prune_targets: c.prune_target.clone(),
         lora: adapters,
+        top_k: c.top_k,
         ..TrainOptions::new(loss, optimizer, c.batch)
     })
 }

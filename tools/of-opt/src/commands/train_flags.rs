@@ -31,6 +31,7 @@ pub fn check(c: &Train) -> Result<(), Diagnostics> {
     let of_losses: &[Use<'_>] = &[
         ("--huber-delta", c.huber_delta.is_some(), &["huber"]),
         ("--ignore-index", c.ignore_index.is_some(), &["cross-entropy"]),
+        ("--top-k", c.top_k.is_some(), &["cross-entropy", "soft-cross-entropy"]),
     ];
     let of_schedules: &[Use<'_>] = &[
         ("--schedule-power", c.schedule_power.is_some(), &["polynomial"]),
@@ -54,6 +55,9 @@ pub fn check(c: &Train) -> Result<(), Diagnostics> {
     }
     if !matches!(c.betas.len(), 0 | 2) {
         return Err(exit::usage("--betas takes two numbers, such as 0.9,0.999").into());
+    }
+    if c.top_k.is_some() && c.validation.is_empty() {
+        return Err(exit::usage("--top-k is shown of validation data: give --validation").into());
     }
     if c.ignore_index.is_some() && c.mixup.is_some() {
         let what = "--ignore-index has no effect with --mixup, whose labels are probabilities";

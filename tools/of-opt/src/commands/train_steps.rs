@@ -104,10 +104,10 @@ pub fn run_job(
     data: (&Arc<Dataset>, Option<&Dataset>),
     options: &JobOptions<'_>,
     (join, connection): (Join<'_>, &Connection),
-    (job, console, json): (&JobTrace, &Console, bool),
+    (c, job, console): (&Train, &JobTrace, &Console),
 ) -> Result<(), Diagnostics> {
     let shows_line = std::io::stderr().is_terminal() && !console.quiet;
-    let mut shown = Shown { job, console, json, shows_line, line: None };
+    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, line: None };
     let mut observe = |event: JobEvent<'_>| shown.event(event);
     let rejoin = Rejoin {
         join,
@@ -124,6 +124,8 @@ struct Shown<'s> {
     console: &'s Console,
     json: bool,
     shows_line: bool,
+    /// How many classes a label may be among.
+    top_k: Option<usize>,
     /// The line of the epoch that is under way.
     line: Option<Line>,
 }
@@ -172,19 +174,24 @@ impl Shown<'_> {
     fn epoch(&self, report: &EpochReport) -> Result<(), Diagnostics> {
         let EpochReport { epoch, epochs, step, loss, samples_per_second: rate, evaluation, left, .. } = *report;
         let accuracy = evaluation.and_then(|e| e.accuracy);
+        let top_k = evaluation.and_then(|e| e.top_k_accuracy);
         if self.json {
-            let line = serde_json::json!({
+            let mut line = serde_json::json!({
                 "epoch": epoch + 1, "step": step, "loss": loss, "samples_per_second": rate,
                 "validation_loss": evaluation.map(|e| e.loss), "accuracy": accuracy,
                 "seconds_left": left.as_secs_f64(),
             });
+            if let Some(part) = top_k {
+                line["top_k_accuracy"] = part.into();
+            }
             return self.console.print(&format!("{line}\n"));
         }
         let validation = evaluation.map_or_else(String::new, |e| format!("  validation loss {:.4}", e.loss));
         let accuracy = accuracy.map_or_else(String::new, |a| format!("  accuracy {a:.4}"));
+        let top_k = top_k.map_or_else(String::new, |a| format!("  top-{} accuracy {a:.4}", self.top_k.unwrap_or(1)));
         let left = if left.is_zero() { String::new() } else { format!("  {} left", duration(left)) };
         self.console.print(&format!(
-            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}  {rate:.0} samples/s{left}\n",
+            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}{top_k}  {rate:.0} samples/s{left}\n",
             epoch + 1
         ))
     }
