@@ -21,8 +21,8 @@ use crate::{sharding, tensor, types};
 /// The attribute that holds the stage of a pipeline which an op belongs to.
 pub(crate) const PIPELINE_STAGE: &str = "onnx.pipeline_stage";
 
-/// Constants of at most this many bytes stay where they are; larger ones, and those in front of everything else, are
-/// listed apart, where runtimes look for weights.
+/// Constants of at most this many bytes stay where they are; larger ones, parameters, and those in front of everything else, are
+/// listed apart, where runtimes and trainings look for weights.
 const SMALL: usize = 1024;
 
 /// The operator that an op is written as.
@@ -97,7 +97,8 @@ impl Writer<'_> {
             match g.constant_of(data) {
                 Some(value) => {
                     let name = self.value_name(data.results[0]);
-                    if leading || value.bytes().is_some_and(|b| b.len() > SMALL) {
+                    let is_large = value.bytes().is_some_and(|b| b.len() > SMALL);
+                    if leading || is_large || (region == g.entry() && g.is_parameter(data, &value)) {
                         let stored = self.weights.store(&name, &value);
                         out.initializer.push(stored);
                     } else {
@@ -409,6 +410,7 @@ fn says_more(ty: &Type) -> bool {
 trait Read {
     fn results_are_none(&self, data: &OpData) -> bool;
     fn constant_of(&self, data: &OpData) -> Option<Tensor>;
+    fn is_parameter(&self, data: &OpData, value: &Tensor) -> bool;
     fn is_output(&self, region: RegionId, v: ValueId) -> bool;
 }
 
@@ -419,6 +421,13 @@ impl Read for Graph {
 
     fn constant_of(&self, data: &OpData) -> Option<Tensor> {
         if data.def.traits().constant { data.def.constant(&data.attrs) } else { None }
+    }
+
+    /// Whether a constant is one that a training changes: it has a name, and the model does not compute it by a node.
+    fn is_parameter(&self, data: &OpData, value: &Tensor) -> bool {
+        let is_node = matches!(&data.loc, Location::Onnx { op, .. } if &**op != "Initializer");
+        let is_named = data.results.first().is_some_and(|v| self.name(*v).is_some());
+        value.dtype().is_float() && !value.dims().is_empty() && is_named && !is_node
     }
 
     fn is_output(&self, region: RegionId, v: ValueId) -> bool {
