@@ -34,6 +34,7 @@ mod table;
 mod text;
 mod tfrecord;
 mod webdataset;
+mod weights;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -51,8 +52,8 @@ use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
 use of_frontend::training::{Adapter, Metric, TrainingSpec, folded_norms, prune, to_evaluation, training};
 pub use of_frontend::training::{
-    BaseStorage, Clipping, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer, Parameter,
-    Pruning, Role, Rule, named,
+    BaseStorage, Clipping, Head, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer,
+    Parameter, Pruning, Role, Rule, named, reset_head,
 };
 use of_ir::{Attr, Func, Module, Tensor, Type};
 use of_passes::specialize::Bindings;
@@ -65,6 +66,7 @@ pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
 pub use snapshot::{Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
 pub use text::{TextOptions, TextSamples};
+pub use weights::LoadedWeights;
 
 use crate::backends::Backends;
 use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};

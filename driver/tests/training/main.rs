@@ -9,6 +9,7 @@ mod mesh_features;
 mod placements;
 mod ranks;
 mod rules;
+mod weights;
 mod zoo;
 
 use std::collections::HashMap;

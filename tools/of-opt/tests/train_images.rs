@@ -6,7 +6,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn of_opt(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_of-opt")).args(args).current_dir(dir).output().unwrap()
+    let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]
+    {
+        c.env_remove(name);
+    }
+    c.args(args).current_dir(dir).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -125,6 +130,109 @@ fn images_are_changed_at_random_and_validation_shows_their_centres() {
     assert_ne!(changed["loss"], other["loss"]);
 }
 
+#[test]
+fn a_trained_model_learns_other_classes() {
+    let dir = tempfile::tempdir().unwrap();
+    photos(dir.path());
+    let out = train(dir.path(), ",classes=2", &["--epochs", "2", "-o", "pets.onnx", "-o", "pets.safetensors"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for i in 0..4 {
+        write_image(dir.path().join(format!("photos/bird/{i}.ppm")), i % 2 == 0, 400 + i);
+    }
+    let said = |model: &str, args: &[&str]| {
+        let common = ["train", model, "--data", "photos", "--batch", "4", "--threads", "1", "--epochs", "1"];
+        let out = of_opt(dir.path(), &[&common[..], args].concat());
+        (out.status.success(), text(&out.stderr))
+    };
+    let zoo = "zoo:resnet50:small,size=32,classes=3";
+    let (is_fine, errors) = said(zoo, &["--weights", "pets.safetensors", "-o", "three.onnx"]);
+    for words in [", not [3, ", "fc.bias ([2], not [3])", "--weights-ignore fc.weight,fc.bias begins with"] {
+        assert!(!is_fine && errors.contains(words), "{words}: {errors}");
+    }
+    for file in ["pets.safetensors", "pets.onnx"] {
+        let args = ["--weights", file, "--weights-ignore", "fc.*", "-o", "three.onnx"];
+        let (is_fine, notes) = said(zoo, &args);
+        let words = " parameters loaded, 2 newly initialised (fc.weight, fc.bias)\n";
+        assert!(is_fine && notes.contains(file) && notes.contains(words), "{notes}");
+    }
+    let (is_fine, errors) = said("pets.onnx", &["-o", "three.onnx"]);
+    assert!(!is_fine && errors.contains("--reset-head 3 gives it a new last layer"), "{errors}");
+    let reset = ["--reset-head", "3", "-o", "three.onnx"];
+    let (is_fine, notes) = said("pets.onnx", &reset);
+    let words = "the last layer is newly initialised (fc.weight, fc.bias): 3 scores in the place of 2\n";
+    assert!(is_fine && notes.contains(words) && !notes.contains("warning"), "{notes}");
+    write_image(dir.path().join("photo.ppm"), true, 500);
+    let args = ["run", "three.onnx", "--inputs", "photo.ppm", "--top", "3", "--labels", "three.labels.txt"];
+    let run = text(&of_opt(dir.path(), &args).stdout);
+    assert!([" 0 bird (", " 1 cat (", " 2 dog ("].iter().all(|class| run.contains(class)), "{run}");
+    let (is_fine, errors) = said(zoo, &reset);
+    assert!(!is_fine && errors.contains("zoo:resnet50:classes=3 has them"), "{errors}");
+}
+
+#[test]
+fn labels_are_among_the_first_classes() {
+    let dir = tempfile::tempdir().unwrap();
+    photos(dir.path());
+    let common = ["--epochs", "1", "-o", "m.onnx", "--top-k", "2"];
+    let with = |args: &[&str]| train(dir.path(), ",classes=2", &[&common[..], args].concat());
+    let out = last(&with(&["--validation", "0.2", "--json"]));
+    assert_eq!(out["top_k_accuracy"].as_f64(), Some(1.0), "{out}");
+    let shown = text(&with(&["--validation", "0.2"]).stdout);
+    assert!(shown.contains("  top-2 accuracy 1.0000  "), "{shown}");
+    for (args, words) in [
+        (&[][..], "--top-k is shown of validation data: give --validation"),
+        (&["--validation", "0.2", "--loss", "mse"], "--top-k is of --loss cross-entropy, soft-cross-entropy"),
+    ] {
+        assert!(text(&with(args).stderr).contains(words), "{words}: {}", text(&with(args).stderr));
+    }
+}
+
+/// The values of a file of safetensors.
+fn values(path: PathBuf) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes[8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize..].to_vec()
+}
+
+/// Ranks that are processes decode their own images, and have the bits of ranks that share the batches of one process.
+#[test]
+fn ranks_decode_their_own_images() {
+    const MESH: [&str; 4] = ["--mesh", "cpu[2]", "--layout", "image=S(0)"];
+    const PROCESSES: [&str; 5] = ["--ranks", "2", "--peer-timeout", "60s", "-vv"];
+    let dir = tempfile::tempdir().unwrap();
+    photos(dir.path());
+    let run = |args: &[&str]| {
+        let changes = ["--random-crop", "0.5", "--random-flip", "--color-jitter", "0.3"];
+        let out = train(dir.path(), ",classes=2", &[&changes[..], &MESH, &["-o", "m.safetensors"], args].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        (values(dir.path().join("m.safetensors")), text(&out.stderr))
+    };
+    for (args, read) in [(&[][..], 2), (&["--mixup", "0.4"], 4), (&["--accumulate", "2"], 2)] {
+        let threads = run(&[&["--epochs", "2"], args].concat()).0;
+        let (processes, said) = run(&[&["--epochs", "2"], args, &PROCESSES[..]].concat());
+        assert!(processes == threads, "{args:?}: processes have another result");
+        for rank in ["[rank 0]", "[rank 1]"] {
+            let line = said.lines().find(|l| l.starts_with(rank) && l.contains("this process reads of each batch"));
+            assert!(line.is_some_and(|l| l.contains(&format!("read={read} of=4"))), "{args:?} {rank}: {said}");
+        }
+    }
+    // A snapshot of processes goes on in one process that decodes all.
+    let snapshot = ["--snapshot", "s.safetensors", "--schedule", "constant"];
+    let with = |args: &[&str]| run(&[&snapshot[..], args].concat()).0;
+    let through = with(&["--epochs", "3"]);
+    std::fs::remove_file(dir.path().join("s.safetensors")).unwrap();
+    with(&[&["--epochs", "1"][..], &PROCESSES].concat());
+    assert!(with(&["--epochs", "3", "--resume"]) == through, "the resumed training has another result");
+    // The last image is in a row of the second rank, which tells the first one.
+    std::fs::write(dir.path().join("photos/dog/9.ppm"), "P6\n40 30\n255\nshort").unwrap();
+    let args = ["--random-flip", "--no-shuffle", "--epochs", "1", "-o", "m.onnx"];
+    let out = train(dir.path(), ",classes=2", &[&args[..], &MESH, &PROCESSES[..4]].concat());
+    let errors = text(&out.stderr);
+    let names = |rank: &str, words: &str| {
+        errors.lines().any(|l| l.starts_with(rank) && l.contains(words) && l.contains("dog/9.ppm"))
+    };
+    assert!(!out.status.success() && names("[rank 1]", "error") && names("[rank 0]", "failed"), "{errors}");
+}
+
 /// Trains the digits network for two epochs with further arguments.
 fn digits(dir: &Path, args: &[&str]) -> Output {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits").canonicalize().unwrap();
@@ -178,6 +286,8 @@ fn flags_without_an_effect_are_refused() {
             "--validation-crop shows a part of the images of --validation, and there are none",
         ),
         (&["--validation-crop", "2"], "a number above 0, at most 1, is needed"),
+        (&["--clip-norm", "0"], "a positive number is needed"),
+        (&["--weights-ignore", "fc.*"], "--weights <FILE>"),
     ] {
         let out = digits(dir.path(), args);
         let errors = text(&out.stderr);

@@ -178,6 +178,18 @@ struct Found<'b> {
 }
 
 impl Parts<'_> {
+    /// Name, type and extents of each tensor, whole. Parts of a tensor are no tensors.
+    pub fn list(&self) -> impl Iterator<Item = (&str, Dtype, Vec<usize>)> {
+        let of_parts = |found: &[Found<'_>]| {
+            let extent = |axis: usize| found.iter().filter_map(|part| part.block.get(axis)).map(|(at, n)| at + n).max();
+            (0..found[0].block.len()).map(|axis| extent(axis).unwrap_or(0)).collect()
+        };
+        let whole = self.tensors.iter().filter(|(name, _)| parse_part(name).is_none());
+        whole
+            .filter(|(_, found)| !found.is_empty())
+            .map(move |(name, found)| (name.as_str(), found[0].dtype, of_parts(found)))
+    }
+
     /// The bytes of a variable, whole.
     pub fn whole(&self, name: &str, of: of_plan::ElementType, dims: &[i64]) -> Result<Vec<u8>, Problem> {
         let own = self.tensors.get(name).map(Vec::as_slice).unwrap_or_default();

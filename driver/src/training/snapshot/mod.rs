@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use format::{PartsFile, SnapshotBytes, check_file, parse_index};
+pub(super) use format::{Parts, SnapshotBytes};
+use format::{PartsFile, check_file, parse_index};
 use of_diag::{Code, Diagnostics};
 use of_runtime::{RankVariables, Tensor};
 pub use place::{SnapshotFile, SnapshotFiles, SnapshotPlace};
@@ -169,7 +170,7 @@ pub fn restore(place: &SnapshotPlace, variables: SessionVariables<'_>) -> Result
 }
 
 /// The newest snapshot at a place: that of one file, or that of an index.
-fn read(place: &SnapshotPlace) -> Result<SnapshotBytes, Diagnostics> {
+pub(super) fn read(place: &SnapshotPlace) -> Result<SnapshotBytes, Diagnostics> {
     let problem = |e: std::io::Error| io_problem(place, "read", &e);
     let of = |name: &str, what: &str| Diagnostics::from(error(Code::INPUT, format!("'{name}' {what}")));
     let single = place.files().read(place.name()).map_err(problem)?;

@@ -103,6 +103,11 @@ impl SnapshotPlace {
         self.name.strip_suffix(SUFFIX).unwrap_or(&self.name)
     }
 
+    /// Whether a snapshot of several files is there.
+    pub fn has_index(&self) -> bool {
+        matches!(self.files.written(&self.index()), Ok(Some(_)))
+    }
+
     /// The name of the file that lists those of a snapshot that are several.
     pub fn index(&self) -> String {
         format!("{}{SUFFIX}.index.json", self.stem())

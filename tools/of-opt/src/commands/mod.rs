@@ -33,6 +33,7 @@ mod train_classes;
 pub mod train_config;
 mod train_flags;
 mod train_steps;
+mod train_weights;
 pub mod verify;
 pub mod view;
 pub mod why_stuck;

@@ -16,7 +16,7 @@ use of_driver::{Model, Observer, SessionOptions, count, error};
 use of_plan::PlanFile;
 
 use super::train_steps::{Connection, job_options, run_job};
-use super::{train_adapters, train_classes, train_flags};
+use super::{train_adapters, train_classes, train_flags, train_weights};
 use crate::arguments::{Codegen, ModelFile, image_options};
 use crate::console::Console;
 use crate::downloads::local_files;
@@ -206,6 +206,16 @@ pub struct Train {
     /// Limit each element of a gradient to X
     #[arg(long, value_name = "X", value_parser = positive)]
     pub clip_value: Option<f64>,
+    /// Begin with the parameters that a file has under the same names: .onnx, or .safetensors, which may be a state dict of PyTorch, a
+    /// trained model or a snapshot
+    #[arg(long, value_name = "FILE", help_heading = "Fine-tuning")]
+    pub weights: Option<PathBuf>,
+    /// Parameters that --weights leaves as the model has them, such as 'fc.*'; those of the zoo are random. Comma-separated or repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "weights", help_heading = "Fine-tuning")]
+    pub weights_ignore: Vec<String>,
+    /// Put random values into the last layer, which then gives so many scores: for other classes than the model was trained on
+    #[arg(long, value_name = "CLASSES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = "Fine-tuning")]
+    pub reset_head: Option<usize>,
     /// Parameters that keep their values, such as 'backbone.*'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub freeze: Vec<String>,
@@ -407,7 +417,8 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     if let Some(zoo) = &zoo {
         options.frozen.extend(zoo.spec.model.frozen.iter().map(|pattern| (*pattern).to_owned()));
     }
-    let model = of_driver::model::open_for_training(&c.model.model, console)?;
+    let mut model = of_driver::model::open_for_training(&c.model.model, console)?;
+    let prepared = train_weights::prepare(c, zoo.as_ref(), &mut model, console)?;
     let wanted = columns(&model, &options).map_err(|errors| match &zoo {
         Some(zoo) => hinted(errors, &format!("the loss of '{}' is {}", zoo.spec.model.name, zoo.spec.model.loss)),
         None => errors,
@@ -443,6 +454,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks)?;
     let reports = trainer.reports();
     unused_scores.iter().filter(|_| reports).for_each(|warning| console.diagnostic(warning));
+    prepared.iter().filter(|_| reports).for_each(|line| console.note(line));
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
     }

@@ -26,7 +26,7 @@ pub fn check(
         Some(zoo) => {
             format!("the setting classes={wanted} gives it as many: zoo:{}:classes={wanted}", zoo.spec.model.name)
         }
-        None => format!("export the model with {}", count(wanted, "score")),
+        None => format!("--reset-head {wanted} gives it a new last layer with as many"),
     };
     let has = format!("the model's output '{output}' has {}", count(scores, "score"));
     if classes > scores {
