@@ -19,7 +19,7 @@ use crate::lower::weight_form::WeightForm;
 use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
 use crate::mesh::MeshFuncs;
-use crate::physical::{StepKind, VariableLayout, async_order};
+use crate::physical::{StepKind, VariableLayout, async_order, fuse_transfers};
 use crate::place::Rejected;
 use crate::print::{Source, printer};
 use crate::toolchain::cache::Cache;
@@ -166,7 +166,7 @@ impl Compiled {
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
-    let (mut builder, programs, summary) = programs(funcs, options, true)?;
+    let (mut builder, programs, summary) = programs(funcs, options, true, &[])?;
     programs.into_iter().for_each(|p| {
         builder.add_program(p);
     });
@@ -180,7 +180,8 @@ pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Resul
 pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
     let funcs: Vec<(String, &Func)> =
         mesh.funcs.iter().enumerate().map(|(i, f)| (format!("{}@{i}", mesh.name), *f)).collect();
-    let (mut builder, mut programs, summary) = programs(&funcs, options, false)?;
+    let fused = [((0..funcs.len()).collect(), mesh.fused_bytes)];
+    let (mut builder, mut programs, summary) = programs(&funcs, options, false, &fused)?;
     programs.iter_mut().for_each(|p| p.inner = true);
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
     if programs.len() > funcs.len() {
@@ -205,11 +206,13 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
 }
 
 /// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan. The programs
-/// may share their variables, or each has its own.
+/// may share their variables, or each has its own. `fused` are the functions of the ranks of each entry point, and the bytes of transfers
+/// that may share a rendezvous there.
 fn programs(
     funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
     shared_variables: bool,
+    fused: &[(Vec<usize>, u64)],
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = printer(isa.language).environment(isa, options.threads);
@@ -224,10 +227,20 @@ fn programs(
     let blobs = kernels(&sources, &|i| origin(&lowered, i), in_process.as_ref(), options, &mut summary)?;
     let mut lowered = lowered;
     let mut layouts = vec![VariableLayout::default()];
-    for (i, (_, l)) in lowered.iter_mut().enumerate() {
+    for (_, l) in &mut lowered {
         async_order::order(&mut l.physical);
         let moved = l.physical.place_variables();
         l.tunable.iter_mut().for_each(|t| t.step = moved.get(t.step).copied().unwrap_or(t.step));
+    }
+    for (of_ranks, most) in fused {
+        let own = lowered.iter_mut().enumerate().filter(|(i, _)| of_ranks.contains(i));
+        let mut own: Vec<&mut Lowered> = own.map(|(_, (_, l))| l).collect();
+        let moved = fuse_transfers(&mut own.iter_mut().map(|l| &mut l.physical).collect::<Vec<_>>(), *most);
+        for (l, moved) in own.into_iter().zip(moved) {
+            l.tunable.iter_mut().for_each(|t| t.step = moved.get(t.step).copied().unwrap_or(t.step));
+        }
+    }
+    for (i, (_, l)) in lowered.iter_mut().enumerate() {
         l.physical.overlap_transfers();
         let at = if shared_variables { 0 } else { i };
         layouts.resize_with(layouts.len().max(at + 1), VariableLayout::default);

@@ -27,6 +27,8 @@ pub struct MeshFuncs<'m> {
     pub funcs: Vec<&'m Func>,
     /// The index of each rank's function.
     pub ranks: Vec<usize>,
+    /// Transfers that follow one another share a rendezvous of at most so many bytes; 0 where each has its own.
+    pub fused_bytes: u64,
 }
 
 /// Values that ranks can exchange.
@@ -154,7 +156,7 @@ fn args(exec: &Exec) -> Vec<&Arg> {
         Exec::Backend(e) => e.inputs.iter().collect(),
         Exec::Control(e) => e.inputs.iter().collect(),
         Exec::Copy(e) => vec![&e.src],
-        Exec::Boxing(e) => vec![&e.src],
+        Exec::Boxing(e) => e.transfers().map(|(_, src, _)| src).collect(),
         Exec::Concat(e) => e.parts.iter().map(|part| &part.src).collect(),
         Exec::Feed(_) | Exec::Fetch(_) => Vec::new(),
     }
@@ -166,7 +168,7 @@ fn args_mut(exec: &mut Exec) -> Vec<&mut Arg> {
         Exec::Backend(e) => e.inputs.iter_mut().collect(),
         Exec::Control(e) => e.inputs.iter_mut().collect(),
         Exec::Copy(e) => vec![&mut e.src],
-        Exec::Boxing(e) => vec![&mut e.src],
+        Exec::Boxing(e) => std::iter::once(&mut e.src).chain(e.fused.iter_mut().map(|own| &mut own.src)).collect(),
         Exec::Concat(e) => e.parts.iter_mut().map(|part| &mut part.src).collect(),
         Exec::Feed(_) | Exec::Fetch(_) => Vec::new(),
     }

@@ -287,6 +287,7 @@ pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled,
         module: &funcs.module,
         funcs: funcs.funcs.iter().collect(),
         ranks: funcs.ranks.clone(),
+        fused_bytes: funcs.mesh.latency_bytes() as u64,
     };
     generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
 }

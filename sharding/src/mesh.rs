@@ -181,6 +181,12 @@ impl MeshSpec {
         self.axes.iter().map(|a| a.devices).product()
     }
 
+    /// Bytes that take as long to send as the first of them takes to arrive, along the axis where these are fewest. Transfers of fewer bytes
+    /// gain from sharing a rendezvous, because most of their time is latency.
+    pub fn latency_bytes(&self) -> f64 {
+        self.axes.iter().map(|axis| axis.latency * axis.bandwidth).fold(f64::INFINITY, f64::min)
+    }
+
     /// Floating-point operations per second for elements of this type.
     pub fn flops(&self, dtype: DType) -> f64 {
         let named = self.flops.get(&dtype.to_string()).or_else(|| self.flops.get("other"));

@@ -7,6 +7,7 @@
 //!
 //! - A reduction that others wait for follows the op that makes its operand; so do the sums of gradients, as long as nothing else waits for
 //!   transfers. Where something does, they come when they fit into the time until then.
+//! - Small sums come one after another (`small_sums.rs`), so that several are one rendezvous.
 //! - A gather of a value that is there at the beginning of the step comes when the link has nothing else to do, or soon has not, in the
 //!   order of readers.
 //! - Updates, which only the next step needs, run when the sums that they read are there and the link waits for their results, or when the
@@ -15,6 +16,8 @@
 //! - Other ops keep their order.
 //!
 //! Where more ops wait for transfers than there are sums, as with the statistics of batch normalizations, only reductions move.
+
+mod small_sums;
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -55,7 +58,7 @@ pub fn overlap_transfers(func: &mut Func, meshes: &Meshes) -> Result<usize, Diag
     if !step.roles.iter().any(|role| *role != Role::Main) {
         return Ok(0);
     }
-    let order = Scheduler::new(&step).run();
+    let order = small_sums::gather_small_sums(&step, g, meshes, &Scheduler::new(&step).run());
     let count = order.iter().enumerate().filter(|(place, op)| place != *op).count();
     if count > 0 {
         let order: Vec<OpId> = order.into_iter().map(|op| step.ops[op]).chain(step.terminator).collect();
@@ -672,6 +675,15 @@ mod tests {
             value
         }
 
+        /// The same for values of so many elements.
+        fn vector(&mut self, name: &'static str, from: ValueId, elements: usize, sbp: Sbp) -> ValueId {
+            let value = self.op(name, Exp {}, &[from], sbp);
+            let Type::Tensor(ty) = Type::fixed(DType::F32, &[elements]) else { unreachable!() };
+            let ty = Type::Tensor(TensorType { sbp: Some(on_mesh(sbp)), ..ty });
+            Rewriter::new(&mut self.graph, "test").set_type(value, ty);
+            value
+        }
+
         fn product(&mut self, name: &'static str, operands: [ValueId; 2], sbp: Sbp) -> ValueId {
             self.op(name, MatMul {}, &operands, sbp)
         }
@@ -842,5 +854,28 @@ mod tests {
         let next = m.op("next", Sub {}, &[w, whole], Sbp::Broadcast);
         // It would be under way while `part` takes no time, and `mean` would wait for it.
         assert_eq!(m.ordered(&[y, next], &[-1, 1], 1e8), "dw part mean +w dx y whole next");
+    }
+
+    #[test]
+    fn small_sums_come_one_after_another() {
+        let mut m = Maker::new();
+        let x = m.input(Sbp::Split(0));
+        let (mut last, mut next) = (m.product("y", [x, x], Sbp::Split(0)), Vec::new());
+        let layers: [[&'static str; 4]; 4] = [
+            ["dw4", "+w4", "db4", "+b4"],
+            ["dw3", "+w3", "db3", "+b3"],
+            ["dw2", "+w2", "db2", "+b2"],
+            ["dw1", "+w1", "db1", "+b1"],
+        ];
+        for [dw, of_w, db, of_b] in layers {
+            // 2,000 floats take as long as the latency.
+            let (w, b) = (m.product(dw, [last, x], SUM), m.vector(db, last, 900, SUM));
+            next.extend([m.reduce(of_w, w), m.reduce(of_b, b)]);
+            last = m.product("dx", [last, x], Sbp::Split(0));
+        }
+        let carried: Vec<i64> = next.iter().map(|_| 0).collect();
+        let order = m.ordered(&next, &carried, 8e9);
+        let sums: Vec<&str> = order.split(' ').filter(|name| name.starts_with('+')).collect();
+        assert_eq!(sums, ["+w4", "+w3", "+b4", "+b3", "+w2", "+b2", "+b1", "+w1"], "{order}");
     }
 }

@@ -66,7 +66,7 @@ fn plan(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
     let funcs: Vec<Func> = (0..count).map(rank).collect();
     let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), support::cache());
     let (funcs, ranks) = (funcs.iter().collect(), (0..count).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape, module: &module, whole, funcs, ranks };
+    let mesh = MeshFuncs { name: "main".into(), shape, module: &module, whole, funcs, ranks, fused_bytes: 0 };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }

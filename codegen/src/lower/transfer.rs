@@ -59,7 +59,8 @@ impl Lowering<'_, '_> {
         let bytes = self.bytes_of(&src).unwrap_or(0) + self.out.physical.slots[dst].bytes.unwrap_or(0);
         let locations = self.locations(&[op]);
         let name = format!("transfer {}", transfer.id);
-        self.step(name, locations, StepKind::Boxing { transfer, src, dst, is_async: false }, Flops::default(), bytes);
+        let kind = StepKind::Boxing { transfer, src, dst, is_async: false, fused: Vec::new(), staging: None };
+        self.step(name, locations, kind, Flops::default(), bytes);
     }
 }
 

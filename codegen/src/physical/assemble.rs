@@ -2,14 +2,15 @@
 
 use of_ir::{Dim, DimFn, Factor};
 use of_plan::{
-    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, CopyExec, ElementType, Exec, KernelExec,
-    MemoryKind, ObjectStorage, Port, PortExec, Program, Register, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, CopyExec, ElementType, Exec, FusedTransfer,
+    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Register, Storage, Task, TaskId, TaskKind,
+    ThreadDesc,
 };
 
 use crate::physical::memory::Buffer;
 use crate::physical::phases::Lifetimes;
 use crate::physical::variables::VariableLayout;
-use crate::physical::{ALIGN, Operand, PortSpec, Step, StepGraph, StepKind, TimeCopy, element_type, memory};
+use crate::physical::{ALIGN, FusedStep, Operand, PortSpec, Step, StepGraph, StepKind, TimeCopy, element_type, memory};
 
 impl StepGraph {
     /// The program of a graph without variables, or of one whose variables no other program has.
@@ -247,9 +248,14 @@ impl StepGraph {
                 };
                 (kind, Exec::Copy(exec))
             }
-            StepKind::Boxing { transfer, src, dst, is_async } => {
+            StepKind::Boxing { transfer, src, dst, is_async, fused, staging } => {
+                let further = |own: &FusedStep| {
+                    let (transfer, src, dst) = (own.transfer.clone(), own.src.arg(), own.dst as u32);
+                    FusedTransfer { transfer, src, dst }
+                };
                 let (transfer, src, dst, is_async) = (transfer.clone(), src.arg(), *dst as u32, *is_async);
-                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst, is_async }))
+                let (fused, staging) = (fused.iter().map(further).collect(), staging.map(|slot| slot as u32));
+                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst, is_async, fused, staging }))
             }
             StepKind::Variable { .. } => return self.bare_task(step, id),
             StepKind::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),

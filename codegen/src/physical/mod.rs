@@ -5,6 +5,7 @@
 
 mod assemble;
 pub mod async_order;
+mod fused_transfers;
 pub mod memory;
 mod overlap;
 mod phases;
@@ -16,6 +17,8 @@ use of_ir::{DType, Dim};
 use of_plan::{Arg, BackendTransfer, ControlKind, ElementType, Initial, LayoutKind, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
+pub use fused_transfers::FusedStep;
+pub(crate) use fused_transfers::fuse_transfers;
 pub use phases::{PhaseRange, PhaseSteps};
 pub(crate) use variables::VariableLayout;
 
@@ -167,6 +170,10 @@ pub enum StepKind {
         dst: usize,
         /// Whether the rank goes on meanwhile.
         is_async: bool,
+        /// Further transfers of the same rendezvous.
+        fused: Vec<FusedStep>,
+        /// The slot of what is sent, where there are further transfers.
+        staging: Option<usize>,
     },
     /// Copies the caller's input to a slot.
     Feed {
@@ -321,9 +328,8 @@ impl Step {
             StepKind::Backend { inputs, .. } | StepKind::Control { inputs, .. } => {
                 inputs.iter().filter_map(Operand::slot).collect()
             }
-            StepKind::Copy { src, .. } | StepKind::Time { src, .. } | StepKind::Boxing { src, .. } => {
-                src.slot().into_iter().collect()
-            }
+            StepKind::Copy { src, .. } | StepKind::Time { src, .. } => src.slot().into_iter().collect(),
+            StepKind::Boxing { .. } => self.boxings().filter_map(|(_, src, _)| src.slot()).collect(),
             StepKind::Fetch { src, .. } => vec![*src],
             StepKind::Feed { .. } | StepKind::Variable { .. } => Vec::new(),
         };
@@ -339,9 +345,9 @@ impl Step {
             StepKind::Backend { outputs, .. } | StepKind::Control { outputs, .. } => outputs.clone(),
             StepKind::Copy { dst, .. }
             | StepKind::Time { dst, .. }
-            | StepKind::Boxing { dst, .. }
             | StepKind::Feed { dst, .. }
             | StepKind::Variable { dst } => vec![*dst],
+            StepKind::Boxing { staging, .. } => self.boxings().map(|(.., dst)| dst).chain(*staging).collect(),
             StepKind::Fetch { .. } => Vec::new(),
         }
     }

@@ -96,13 +96,15 @@ impl StepGraph {
         let mut found: HashMap<usize, usize> = HashMap::new();
         let (mut out, mut next) = (Vec::new(), None);
         for (place, step) in self.steps.iter().enumerate().rev() {
-            let StepKind::Boxing { transfer, dst, .. } = &step.kind else { continue };
+            let StepKind::Boxing { transfer, .. } = &step.kind else { continue };
             if transfer.is_local() {
                 continue;
             }
+            let results: Vec<usize> = step.boxings().map(|(.., dst)| dst).collect();
             // A later transfer that is asynchronous is itself waited for.
             let waits = |step: usize| found.get(&step).copied().unwrap_or(step);
-            let of_readers = readers.get(dst).into_iter().flatten().filter(|reader| **reader > place);
+            let of_readers =
+                results.iter().filter_map(|dst| readers.get(dst)).flatten().filter(|reader| **reader > place);
             let until = of_readers.copied().chain(next).map(waits).min().unwrap_or(count);
             let concurrent = is_async(step, place, until);
             if concurrent {
@@ -155,7 +157,10 @@ mod tests {
             ..Transfer::default()
         };
         let src = Operand::whole(BufferRef::Slot(src));
-        step(StepKind::Boxing { transfer, src, dst, is_async: false }, Flops::default())
+        step(
+            StepKind::Boxing { transfer, src, dst, is_async: false, fused: Vec::new(), staging: None },
+            Flops::default(),
+        )
     }
 
     fn graph(steps: Vec<Step>) -> StepGraph {

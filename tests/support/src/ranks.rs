@@ -61,7 +61,15 @@ pub fn planned(
     let funcs: Vec<_> =
         funcs.iter().map(|f| rewrite::for_isa(f, Isa::host()).unwrap_or_else(|d| panic!("{d}"))).collect();
     let (funcs, ranks) = (funcs.iter().map(|f| &**f).collect(), (0..spec.devices()).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
+    let mesh = MeshFuncs {
+        name: "main".into(),
+        shape: spec.shape(),
+        module: &module,
+        whole,
+        funcs,
+        ranks,
+        fused_bytes: spec.latency_bytes() as u64,
+    };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }
