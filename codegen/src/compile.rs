@@ -18,7 +18,7 @@ use crate::lower::panel_widths::PanelWidths;
 use crate::lower::weight_form::WeightForm;
 use crate::lower::{Lowered, NotNative, Target, lower};
 use crate::mesh;
-use crate::mesh::MeshFuncs;
+use crate::mesh::{MeshFuncs, RankPrograms};
 use crate::physical::{StepKind, VariableLayout, async_order, fuse_transfers};
 use crate::place::Rejected;
 use crate::print::{Source, printer};
@@ -166,22 +166,22 @@ impl Compiled {
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
-    let (mut builder, programs, summary) = programs(funcs, options, true, &[])?;
+    let (mut builder, programs, summary) = programs(funcs, options, None, &[])?;
     programs.into_iter().for_each(|p| {
         builder.add_program(p);
     });
     Ok(Compiled { builder, summary })
 }
 
-/// Compiles the programs of all ranks of a mesh into one plan. Ranks whose programs differ only in their weights share one.
+/// Compiles entry points of one model on a mesh into one plan. The programs of a rank share its parts of the variables. Ranks whose programs
+/// differ only in their weights share one.
 ///
 /// # Errors
-/// As [`compile`], and when an input or output is no tensor of known extents.
-pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
-    let funcs: Vec<(String, &Func)> =
-        mesh.funcs.iter().enumerate().map(|(i, f)| (format!("{}@{i}", mesh.name), *f)).collect();
-    let fused = [((0..funcs.len()).collect(), mesh.fused_bytes)];
-    let (mut builder, mut programs, summary) = programs(&funcs, options, false, &fused)?;
+/// As [`compile`], and when an input or output is no tensor of known extents, or entry points have other layouts of a variable.
+pub fn compile_meshes(meshes: &[MeshFuncs<'_>], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
+    let RankPrograms { funcs, groups, of_ranks } = RankPrograms::of(meshes);
+    let fused: Vec<_> = of_ranks.iter().map(Vec::as_slice).zip(meshes.iter().map(|mesh| mesh.fused_bytes)).collect();
+    let (mut builder, mut programs, summary) = programs(&funcs, options, Some(&groups), &fused)?;
     programs.iter_mut().for_each(|p| p.inner = true);
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
     if programs.len() > funcs.len() {
@@ -200,19 +200,24 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
             });
         }
     }
-    let ranks = mesh.ranks.iter().map(|f| known[*f].clone()).collect();
-    builder.add_mesh(mesh::program(mesh, ranks)?);
+    let entry_point = |(mesh, of_ranks): (&MeshFuncs<'_>, &Vec<usize>)| {
+        mesh::program(mesh, of_ranks.iter().map(|own| known[*own].clone()).collect())
+    };
+    let mut entry_points = meshes.iter().zip(&of_ranks).map(entry_point).collect::<Result<Vec<_>, _>>()?;
+    mesh::share_variables(&mut entry_points)
+        .map_err(|why| Diagnostic::error(Code::SBP, meshes[0].whole.loc.clone(), why))?;
+    entry_points.into_iter().for_each(|mesh| builder.add_mesh(mesh));
     Ok(Compiled { builder, summary })
 }
 
-/// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan. The programs
-/// may share their variables, or each has its own. `fused` are the functions of the ranks of each entry point, and the bytes of transfers
-/// that may share a rendezvous there.
+/// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan. All programs
+/// share their variables, and what is derived from constants; or those of one of the `groups` share variables. `fused` are the functions of
+/// the ranks of each entry point, and the bytes of transfers that may share a rendezvous there.
 fn programs(
     funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
-    shared_variables: bool,
-    fused: &[(Vec<usize>, u64)],
+    groups: Option<&[usize]>,
+    fused: &[(&[usize], u64)],
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = printer(isa.language).environment(isa, options.threads);
@@ -220,12 +225,14 @@ fn programs(
     let mut builder = PlanBuilder::new(options.info(), environment);
     let wants_process = options.target.cpu_code == CpuCode::Machine && isa.language == Language::C;
     let in_process = if wants_process { InProcess::new(isa) } else { None };
-    let lowered = flatten(lower_all(funcs, options, shared_variables, in_process.as_ref(), &mut builder)?);
+    let lowered = flatten(lower_all(funcs, options, groups.is_none(), in_process.as_ref(), &mut builder)?);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let not_covered = (wants_process && in_process.is_none() && !sources.is_empty()).then_some(isa.name);
     let mut summary = Summary { not_covered, ..Summary::default() };
     let blobs = kernels(&sources, &|i| origin(&lowered, i), in_process.as_ref(), options, &mut summary)?;
     let mut lowered = lowered;
+    // Programs of regions have no variables.
+    let group = |program: usize| groups.and_then(|groups| groups.get(program)).copied().unwrap_or(0);
     let mut layouts = vec![VariableLayout::default()];
     for (_, l) in &mut lowered {
         async_order::order(&mut l.physical);
@@ -242,9 +249,8 @@ fn programs(
     }
     for (i, (_, l)) in lowered.iter_mut().enumerate() {
         l.physical.overlap_transfers();
-        let at = if shared_variables { 0 } else { i };
-        layouts.resize_with(layouts.len().max(at + 1), VariableLayout::default);
-        layouts[at].add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
+        layouts.resize_with(layouts.len().max(group(i) + 1), VariableLayout::default);
+        layouts[group(i)].add(&l.physical).map_err(|why| Diagnostic::error(Code::TYPE, Location::Unknown, why))?;
     }
     let mut next = blobs.into_iter();
     let mut programs = Vec::with_capacity(lowered.len());
@@ -259,7 +265,7 @@ fn programs(
             })
             .collect::<Result<_, _>>()?;
         let inner = i >= funcs.len();
-        let variables = if inner { &VariableLayout::default() } else { &layouts[if shared_variables { 0 } else { i }] };
+        let variables = if inner { &VariableLayout::default() } else { &layouts[group(i)] };
         let mut program = program(&name, inner, l, &codes, variables, &mut summary);
         if let Some((_, func)) = funcs.get(i) {
             program.rewrites = func.graph.rewrites().iter().map(rewrite).collect();

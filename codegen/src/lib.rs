@@ -25,7 +25,7 @@ mod transfer;
 pub mod vendor_libraries;
 
 pub use backend::{Backend, Overhead};
-pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
+pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_meshes};
 pub use isa::{CpuCode, Isa, Language};
 pub use limits::Limits;
 pub use lower::{NotNative, Target};

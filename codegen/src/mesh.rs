@@ -50,6 +50,55 @@ pub fn axis_layout(sbp: Sbp) -> AxisLayout {
     }
 }
 
+/// The programs of the ranks of several entry points.
+pub(crate) struct RankPrograms<'m> {
+    /// Functions, with the names of their programs.
+    pub funcs: Vec<(String, &'m Func)>,
+    /// For each function the number of a group: functions of one group are of the same ranks.
+    pub groups: Vec<usize>,
+    /// For each entry point and each rank the index of its function.
+    pub of_ranks: Vec<Vec<usize>>,
+}
+
+impl<'m> RankPrograms<'m> {
+    /// Ranks with the same function in the first entry point are a group. A function of another one that is of several groups becomes a
+    /// program for each of them, since their variables may have other extents.
+    pub fn of(meshes: &[MeshFuncs<'m>]) -> RankPrograms<'m> {
+        let mut out = RankPrograms { funcs: Vec::new(), groups: Vec::new(), of_ranks: Vec::new() };
+        for mesh in meshes {
+            let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+            let mut of_ranks = Vec::with_capacity(mesh.ranks.len());
+            for (rank, own) in mesh.ranks.iter().enumerate() {
+                let group = meshes[0].ranks.get(rank).copied().unwrap_or(0);
+                let number = known.len();
+                of_ranks.push(*known.entry((*own, group)).or_insert_with(|| {
+                    out.funcs.push((format!("{}@{number}", mesh.name), mesh.funcs[*own]));
+                    out.groups.push(group);
+                    out.funcs.len() - 1
+                }));
+            }
+            out.of_ranks.push(of_ranks);
+        }
+        out
+    }
+}
+
+/// Makes the variables of every entry point those of all of them. The error names one that has several layouts.
+pub(crate) fn share_variables(entry_points: &mut [MeshProgram]) -> Result<(), String> {
+    let mut all: Vec<MeshPort> = Vec::new();
+    for port in entry_points.iter().flat_map(|mesh| &mesh.variables) {
+        match all.iter().find(|known| known.name == port.name) {
+            None => all.push(port.clone()),
+            Some(known) if known == port => {}
+            Some(_) => {
+                return Err(format!("variable '{}' has one layout in one function and another in a second", port.name));
+            }
+        }
+    }
+    entry_points.iter_mut().for_each(|mesh| mesh.variables.clone_from(&all));
+    Ok(())
+}
+
 /// The entry point of a mesh whose ranks run these programs.
 pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Diagnostic> {
     let port = |name: &str, ty: &Type, microbatches: Option<Microbatches>| {

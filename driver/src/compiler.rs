@@ -8,20 +8,19 @@ use std::time::Duration;
 use of_codegen::kernel::schedule::{self, Schedules};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Compiled, Summary};
-use of_diag::{Code, Diagnostics};
-use of_ir::{Func, Module, Type};
+use of_diag::Diagnostics;
+use of_ir::{Func, Type};
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_tensorrt::Ranges;
 
 use crate::backends::Backends;
-use crate::error::error;
 use crate::generate::Generator;
 use crate::input_files::Conversion;
-use crate::mesh::RankSelection;
+use crate::mesh::{RankFuncs, RankSelection};
 use crate::model::Model;
 use crate::observer::{Observer, Silent};
-use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
+use crate::options::{CompileOptions, MeshOptions, Precision, Search, SessionOptions, Target};
 use crate::prepare::{main_func, module_of, prepare, verify};
 use crate::session::{Session, check_memory};
 use crate::{input_files, mesh, native_only, precision, shapes, tune, variables};
@@ -142,13 +141,7 @@ impl<'o> Compiler<'o> {
         let backends = Backends::with_ranges(&self.options, &ranges)?;
         let built = match &self.options.mesh {
             None => build(&model, &variants, &self.options, &backends, self.observer)?,
-            Some(mesh) => {
-                let [bindings] = &variants[..] else {
-                    let what = "a plan for a mesh holds one program: variants cannot be combined with a mesh";
-                    return Err(error(Code::INPUT, what).into());
-                };
-                build_mesh(&model, bindings, mesh, &self.options, &backends, self.observer)?
-            }
+            Some(mesh) => build_mesh(&model, &variants, mesh, &self.options, &backends, self.observer)?,
         };
         Ok(CompiledModel { code: built.code, programs: built.programs, ops: built.ops, backends })
     }
@@ -234,7 +227,7 @@ impl CompiledModel {
     /// [`Compiler::variants`]. They share weights, code, the values of variables, and memory for the values of runs, which follow one another.
     ///
     /// # Errors
-    /// When this machine cannot execute the plan, or it is for a mesh.
+    /// When this machine cannot execute the plan.
     pub fn sessions(&self, options: &SessionOptions) -> Result<Vec<Session>, Diagnostics> {
         Session::all(&Arc::new(self.open()?), options, &self.backends)
     }
@@ -262,7 +255,7 @@ pub(crate) fn compile_bound(
 ) -> Result<Built, Diagnostics> {
     match &options.mesh {
         None => build(model, &[bindings], options, backends, observer),
-        Some(mesh) => build_mesh(model, &bindings, mesh, options, backends, observer),
+        Some(mesh) => build_mesh(model, &[bindings], mesh, options, backends, observer),
     }
 }
 
@@ -319,44 +312,53 @@ fn check(code: &Compiled, options: &CompileOptions) -> Result<(), Diagnostics> {
     if options.require_native { native_only::check(code) } else { Ok(()) }
 }
 
-/// Compiles a function for the ranks of a mesh.
-pub(crate) fn compile_job_on_mesh(
+/// Compiles functions for the ranks of a mesh into one plan. The first decides on which ranks variables are, and how they are split.
+pub(crate) fn compile_jobs_on_mesh(
     model: &Model,
-    job: &Job,
-    mesh: &MeshOptions,
-    options: &CompileOptions,
-    backends: &Backends,
-    observer: &dyn Observer,
-) -> Result<Compiled, Diagnostics> {
-    let module = module_of(job.func.clone(), &model.module);
-    build_module_on_mesh(model, &module, &job.bindings, mesh, options, backends, observer).map(|built| built.code)
-}
-
-fn build_mesh(
-    model: &Model,
-    bindings: &Bindings,
+    jobs: &[Job],
     mesh: &MeshOptions,
     options: &CompileOptions,
     backends: &Backends,
     observer: &dyn Observer,
 ) -> Result<Built, Diagnostics> {
-    build_module_on_mesh(model, &model.module, bindings, mesh, options, backends, observer)
-}
-
-fn build_module_on_mesh(
-    model: &Model,
-    module: &Module,
-    bindings: &Bindings,
-    mesh: &MeshOptions,
-    options: &CompileOptions,
-    backends: &Backends,
-    observer: &dyn Observer,
-) -> Result<Built, Diagnostics> {
-    let funcs = mesh::prepare(module, bindings, mesh, options, RankSelection::All, backends, observer)?;
-    let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
+    let mut entry_points: Vec<(&str, RankFuncs)> = Vec::with_capacity(jobs.len());
+    // The stages of the others follow from where variables are, and they have no backward pass.
+    let search = mesh.search.iter().copied().filter(|what| *what != Search::Recompute).collect();
+    let of_others = MeshOptions { stages: None, search, ..mesh.clone() };
+    for Job { name, func, bindings } in jobs {
+        let module = module_of(func.clone(), &model.module);
+        let first = entry_points.first().map(|(_, funcs)| funcs);
+        let mesh = if first.is_some() { &of_others } else { mesh };
+        let all = RankSelection::All;
+        let funcs = mesh::prepare_next(first, &module, bindings, mesh, options, all, backends, observer)?;
+        entry_points.push((name, funcs));
+    }
+    let inputs = entry_points.first().map(|(_, funcs)| Ok::<_, Diagnostics>(inputs_of(main_func(&funcs.module)?)));
+    let inputs = inputs.transpose()?.unwrap_or_default();
+    let entry_points: Vec<(&str, &RankFuncs)> = entry_points.iter().map(|(name, funcs)| (*name, funcs)).collect();
+    let generator = Generator { model, options, backends, schedules: &schedule::NONE, observer };
+    let code = mesh::compile_entry_points(&entry_points, &generator)?;
     check(&code, options)?;
     let programs = code.plan().programs.len();
-    Ok(Built { code, inputs: inputs_of(main_func(&funcs.module)?), programs, ops: 0 })
+    Ok(Built { code, inputs, programs, ops: 0 })
+}
+
+/// Compiles a model for a mesh, with an entry point for each set of shapes.
+fn build_mesh(
+    model: &Model,
+    variants: &[Bindings],
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Built, Diagnostics> {
+    let func = main_func(&model.module)?;
+    let job = |bindings: &Bindings| {
+        let name = if variants.len() == 1 { "main".into() } else { shapes::program_name(bindings) };
+        Job { name, func: func.clone(), bindings: bindings.clone() }
+    };
+    let jobs: Vec<Job> = variants.iter().map(job).collect();
+    compile_jobs_on_mesh(model, &jobs, mesh, options, backends, observer)
 }
 
 fn inputs_of(func: &Func) -> Vec<(String, Type)> {

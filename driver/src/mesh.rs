@@ -1,5 +1,7 @@
 //! Sharding over a mesh: from a module to the function of each rank, and to one plan of all ranks.
 
+use std::collections::HashMap;
+
 use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};
@@ -103,6 +105,26 @@ pub fn fix_layouts(module: &mut Module, spec: &MeshSpec, layouts: &[String]) -> 
     Ok(())
 }
 
+/// Gives the variables of a function the layouts that they have in another module, on its meshes.
+fn fix_variables(module: &mut Module, first: &Module) -> Result<(), Diagnostics> {
+    let known = main_func(first)?;
+    let layouts = variables(known)?.into_iter().map(|variable| {
+        let ty = known.graph.ty(known.graph.args()[variable.input]);
+        (known.inputs[variable.input].as_str(), ty.as_tensor().and_then(|t| t.sbp.clone()))
+    });
+    let layouts: HashMap<&str, Option<NdSbp>> = layouts.collect();
+    module.meshes.clone_from(&first.meshes);
+    let func = module.main_mut().ok_or_else(|| error(Code::NAME, "the module has no function"))?;
+    for variable in variables(func)? {
+        let value = func.graph.args()[variable.input];
+        let Some(Some(sbp)) = layouts.get(func.inputs[variable.input].as_str()) else { continue };
+        let Some(ty) = func.graph.ty(value).as_tensor().cloned() else { continue };
+        let ty = TensorType { sbp: Some(sbp.clone()), ..ty };
+        Rewriter::new(&mut func.graph, "layout").set_type(value, Type::Tensor(ty));
+    }
+    Ok(())
+}
+
 /// The name of the mesh of a module whose types name none.
 const FIXED_MESH: &str = "mesh";
 
@@ -124,6 +146,21 @@ pub struct RankFuncs {
     pub ranks: Vec<usize>,
     /// The placement of each function's ops on backends; empty where no backend was requested.
     pub placements: Vec<Placement>,
+}
+
+impl RankFuncs {
+    /// The entry point of this name.
+    fn to_compile(&self, name: &str) -> Result<MeshFuncs<'_>, Diagnostics> {
+        Ok(MeshFuncs {
+            name: name.into(),
+            shape: self.mesh.shape(),
+            whole: main_func(&self.module)?,
+            module: &self.module,
+            funcs: self.funcs.iter().collect(),
+            ranks: self.ranks.clone(),
+            fused_bytes: self.mesh.latency_bytes() as u64,
+        })
+    }
 }
 
 /// Which ranks are prepared.
@@ -151,8 +188,26 @@ pub fn prepare(
     backends: &Backends,
     observer: &dyn Observer,
 ) -> Result<RankFuncs, Diagnostics> {
+    prepare_next(None, module, bindings, mesh, options, selection, backends, observer)
+}
+
+/// As [`prepare`], for an entry point of the plan of `first`: variables have the layouts that they have there, in the same stages.
+///
+/// # Errors
+/// As [`prepare`].
+#[allow(clippy::too_many_arguments)]
+pub fn prepare_next(
+    first: Option<&RankFuncs>,
+    module: &Module,
+    bindings: &Bindings,
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    selection: RankSelection,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<RankFuncs, Diagnostics> {
     let spec = MeshSpec::named(&mesh.mesh)?;
-    let mut sharded = shard(module, bindings, mesh, options, observer)?;
+    let mut sharded = shard(first, module, bindings, mesh, options, observer)?;
     // Backends merge collectives that follow one another, and place them themselves.
     let native =
         options.target.cuda.is_none() && options.placement.backends.is_empty() && options.placement.pins.is_empty();
@@ -171,6 +226,7 @@ pub fn prepare(
 
 /// The module with the layouts of all tensors, and every transfer.
 fn shard(
+    first: Option<&RankFuncs>,
     module: &Module,
     bindings: &Bindings,
     mesh: &MeshOptions,
@@ -179,7 +235,10 @@ fn shard(
 ) -> Result<Module, Diagnostics> {
     let func = main_func(module)?;
     let mut sharded = module_to_compile(func.clone(), module, options);
-    fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?;
+    match first {
+        None => fix_layouts(&mut sharded, &MeshSpec::named(&mesh.mesh)?, &mesh.layouts)?,
+        Some(first) => fix_variables(&mut sharded, &first.module)?,
+    }
     if let Some(func) = sharded.main_mut() {
         constrain_constants(func)?;
     }
@@ -280,16 +339,19 @@ fn rank_functions(
 /// # Errors
 /// When an op is not supported or a kernel cannot be compiled.
 pub fn compile(funcs: &RankFuncs, generator: &Generator<'_>) -> Result<Compiled, Diagnostics> {
-    let mesh = MeshFuncs {
-        name: "main".into(),
-        shape: funcs.mesh.shape(),
-        whole: main_func(&funcs.module)?,
-        module: &funcs.module,
-        funcs: funcs.funcs.iter().collect(),
-        ranks: funcs.ranks.clone(),
-        fused_bytes: funcs.mesh.latency_bytes() as u64,
-    };
-    generator.with_options(|options| of_codegen::compile_mesh(&mesh, options))
+    compile_entry_points(&[("main", funcs)], generator)
+}
+
+/// As [`compile`], for several entry points, each with its name, of which the first fixed the layouts of variables.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_entry_points(
+    entry_points: &[(&str, &RankFuncs)],
+    generator: &Generator<'_>,
+) -> Result<Compiled, Diagnostics> {
+    let meshes = entry_points.iter().map(|(name, funcs)| funcs.to_compile(name)).collect::<Result<Vec<_>, _>>()?;
+    generator.with_options(|options| of_codegen::compile_meshes(&meshes, options))
 }
 
 /// Makes the layout in the type of a constant that of an `of.sharding_constraint`, which passes keep.

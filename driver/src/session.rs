@@ -234,39 +234,82 @@ impl Session {
     /// # Errors
     /// When this machine cannot execute it.
     pub fn first(plan: Arc<PlanFile>, options: &SessionOptions, backends: &Backends) -> Result<Session, Diagnostics> {
-        if plan.plan().meshes.is_empty() {
-            return Session::for_program(plan, 0, options, backends);
-        }
-        let session = mesh_session(plan, 0, options, backends)?;
-        Ok(Session { executor: Executor::Mesh(Box::new(session)) })
+        Session::at(plan, 0, options, backends)
     }
 
-    /// Opens every program of a plan, in their order. The sessions share weights, code, and the values of variables.
+    /// Opens every entry point of a plan, in their order; of a plan for a mesh, its ranks as threads. The sessions share weights, code, and
+    /// the values of variables.
     ///
     /// # Errors
-    /// When this machine cannot execute the plan, it is for a mesh, or its programs have different variables.
+    /// When this machine cannot execute the plan, or its programs have different variables.
     pub fn all(
         plan: &Arc<PlanFile>,
         options: &SessionOptions,
         backends: &Backends,
     ) -> Result<Vec<Session>, Diagnostics> {
-        if !plan.plan().meshes.is_empty() {
-            let what = "a plan for a mesh holds one program, whose ranks are opened together";
-            return Err(error(Code::PLAN, what).hint("open it by `Session::first`").into());
-        }
-        let mut sessions: Vec<Session> = Vec::with_capacity(plan.plan().programs.len());
-        for (program, of) in plan.plan().programs.iter().enumerate().filter(|(_, program)| !program.inner) {
-            let shared = match sessions.first().and_then(Session::variables) {
-                Some(SessionVariables::One(variables)) if !of.variables.is_empty() => Some(Arc::clone(variables)),
-                _ => None,
-            };
-            let session = match shared {
-                None => program_session(Arc::clone(plan), program, options, backends)?,
-                Some(variables) => sharing_session(plan, program, options, backends, &variables)?,
-            };
-            sessions.push(Session { executor: Executor::Single(Box::new(session)) });
+        let own = plan.plan();
+        let entry_points: Vec<usize> = match own.meshes.is_empty() {
+            true => (0..own.programs.len()).filter(|program| !own.programs[*program].inner).collect(),
+            false => (0..own.meshes.len()).collect(),
+        };
+        let mut sessions: Vec<Session> = Vec::with_capacity(entry_points.len());
+        for entry_point in entry_points {
+            sessions.push(match sessions.first() {
+                Some(first) if first.variables().is_some() => first.sharing(plan, entry_point, options, backends)?,
+                _ => Session::at(Arc::clone(plan), entry_point, options, backends)?,
+            });
         }
         Ok(sessions)
+    }
+
+    /// Opens the entry point of this number: a mesh, or a program.
+    fn at(
+        plan: Arc<PlanFile>,
+        entry_point: usize,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
+        if plan.plan().meshes.is_empty() {
+            return Session::for_program(plan, entry_point, options, backends);
+        }
+        let session = mesh_session(plan, entry_point, options, backends)?;
+        Ok(Session { executor: Executor::Mesh(Box::new(session)) })
+    }
+
+    /// Opens another entry point of the plan of this session, a mesh or a program. Both share the values of variables. One of them runs
+    /// at a time; of ranks that are processes, all run the same one.
+    ///
+    /// # Errors
+    /// When this machine cannot execute it, or its variables differ.
+    pub fn sharing(
+        &self,
+        plan: &Arc<PlanFile>,
+        entry_point: usize,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
+        let (plan, options, loaders) = (Arc::clone(plan), runtime_options(options), &backends.loaders);
+        let failed = |e: SessionError| session_error(&e);
+        let executor = match &self.executor {
+            Executor::Single(first) => {
+                let made = match first.variables() {
+                    Some(variables) => of_runtime::Session::sharing(plan, entry_point, options, loaders, variables),
+                    None => of_runtime::Session::new(plan, entry_point, options, loaders),
+                };
+                Executor::Single(Box::new(made.map_err(failed)?))
+            }
+            Executor::Mesh(first) => {
+                let made = match first.variables() {
+                    Some(variables) => MeshSession::sharing(plan, entry_point, options, loaders, variables),
+                    None => MeshSession::new(plan, entry_point, options, loaders),
+                };
+                Executor::Mesh(Box::new(made.map_err(failed)?))
+            }
+            Executor::Rank(first) => {
+                Executor::Rank(Box::new(first.sharing(entry_point, options, loaders).map_err(failed)?))
+            }
+        };
+        Ok(Session { executor })
     }
 
     /// Opens a program of a plan.

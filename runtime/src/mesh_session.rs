@@ -32,6 +32,8 @@ pub struct MeshSession {
     /// For each rank its parts of the inputs and outputs, allocated once.
     buffers: Vec<RankBuffers>,
     variables: Option<MeshVariables>,
+    /// Whether a run gives variables other values.
+    updates: bool,
     /// For each rank what ends its runs.
     cancellers: Vec<Arc<Canceller>>,
     /// What ends the run of all ranks.
@@ -85,6 +87,30 @@ impl MeshSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
+        Self::with(plan, mesh, options, loaders, None)
+    }
+
+    /// As [`MeshSession::new`], for another mesh of the plan of a session with variables, which both share. Of both, one runs at a time.
+    ///
+    /// # Errors
+    /// As [`MeshSession::new`], and when ranks have other variables there.
+    pub fn sharing(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        variables: &MeshVariables,
+    ) -> Result<Self, SessionError> {
+        Self::with(plan, mesh, options, loaders, Some(variables))
+    }
+
+    fn with(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        shared: Option<&MeshVariables>,
+    ) -> Result<Self, SessionError> {
         let desc = verified_mesh(&plan, mesh, None)?;
         let code = CodeMap::new(&plan).map_err(|error| code_error(&plan, error))?;
         let code = Arc::new(code);
@@ -107,8 +133,10 @@ impl MeshSession {
                 transport: to_others,
             };
             let (plan, code, loaders, program) = (Arc::clone(&plan), Arc::clone(&code), loaders.to_vec(), own.program);
+            let shared = shared.and_then(|shared| shared.of_rank(rank)).cloned();
             let load = move |rank_context: &RankContext| {
-                let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
+                let session =
+                    Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context, shared)?;
                 let part_buffers =
                     RankBuffers { inputs: zeros_for(&session.program().inputs)?, outputs: session.new_outputs() };
                 let (variables, canceller) = (session.variables().cloned(), Arc::clone(session.canceller()));
@@ -148,6 +176,7 @@ impl MeshSession {
             outcomes,
             buffers,
             variables: MeshVariables::new(&plan, mesh, variables),
+            updates: desc.ranks.iter().any(|rank| updates(&plan.plan().programs[rank.program as usize])),
             cancellers,
             poll: None,
             mesh,
@@ -238,7 +267,9 @@ impl MeshSession {
         self.cancellers.iter().for_each(|rank| rank.set(false));
         self.transport.restart();
         if let Some(error) = failure {
-            self.variables.iter().for_each(MeshVariables::lose);
+            if self.updates {
+                self.variables.iter().for_each(MeshVariables::lose);
+            }
             let is_cause = |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Cancelled);
             return Err(if cancelled && (is_cause(&error) || silent(&error)) { RunError::Cancelled } else { error });
         }
@@ -292,6 +323,11 @@ impl MeshSession {
         self.transport.stop();
         RunError::Internal(what.into())
     }
+}
+
+/// Whether tasks of a program write variables.
+fn updates(program: &Program) -> bool {
+    program.tasks.iter().any(|task| program.variables_written(task).next().is_some())
 }
 
 impl Drop for MeshSession {

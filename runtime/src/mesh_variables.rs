@@ -24,6 +24,11 @@ impl MeshVariables {
         any.then(|| Self { plan: Arc::clone(plan), mesh, ranks })
     }
 
+    /// The parts of a rank, where it has any.
+    pub(crate) fn of_rank(&self, rank: usize) -> Option<&Arc<Variables>> {
+        self.ranks.get(rank)?.as_ref()
+    }
+
     fn program(&self) -> &MeshProgram {
         &self.plan.plan().meshes[self.mesh]
     }

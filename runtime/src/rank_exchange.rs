@@ -53,6 +53,11 @@ impl RankExchange {
         &self.plan.plan().meshes[self.mesh]
     }
 
+    /// The number of the mesh in the plan.
+    pub fn mesh(&self) -> usize {
+        self.mesh
+    }
+
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -63,6 +68,11 @@ impl RankExchange {
 
     pub fn transport(&self) -> &dyn Transport {
         &*self.transport
+    }
+
+    /// The same, for another session of the rank.
+    pub fn shared_transport(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.transport)
     }
 
     /// Whether another rank ended the job: it failed, or was lost.

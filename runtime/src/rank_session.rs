@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_plan::{MeshProgram, PlanFile};
+use of_plan::{MeshProgram, PlanFile, Rates, TaskGraph};
 
 use crate::clock::Instant;
 use crate::device::CodeMap;
-use crate::flight_recorder::Phase;
+use crate::flight_recorder::{FlightRecorder, Phase};
 use crate::memory_budget::check_memory;
 use crate::mesh_ports::{check_inputs, held, scatter, verified_mesh, zeros_for};
 use crate::rank_exchange::RankExchange;
 use crate::rank_variables::RankVariables;
 use crate::session::{code_error, worker_count};
 use crate::transport::Transport;
-use crate::{Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value};
+use crate::{Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Value, Variables};
 
 /// One rank of a program on a mesh. Every rank takes the whole inputs, of which it reads its parts, and gives the whole
 /// outputs.
@@ -25,6 +25,8 @@ pub struct RankSession {
     /// Its parts of the inputs and outputs, allocated once.
     inputs: Vec<Value>,
     outputs: Vec<Value>,
+    /// Runs that ended in order.
+    runs: u64,
     step: Duration,
     failed: Option<String>,
 }
@@ -43,6 +45,32 @@ impl RankSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
+        let own = Self::with(plan, mesh, rank, transport, options, loaders, None)?;
+        own.is_recorded();
+        Ok(own)
+    }
+
+    /// As [`RankSession::new`], for another mesh of the plan of a session with variables, which both share. Of both, one runs at a time, the same
+    /// on all ranks.
+    ///
+    /// # Errors
+    /// As [`RankSession::new`], and when the rank has other variables there.
+    pub fn sharing(&self, mesh: usize, options: Options, loaders: &[Arc<dyn Loader>]) -> Result<Self, SessionError> {
+        let exchange = &self.exchange;
+        let variables = self.session.variables().cloned();
+        let (plan, transport) = (exchange.plan(), exchange.shared_transport());
+        Self::with(plan, mesh, exchange.rank(), transport, options, loaders, variables)
+    }
+
+    fn with(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        rank: usize,
+        transport: Arc<dyn Transport>,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+        shared: Option<Arc<Variables>>,
+    ) -> Result<Self, SessionError> {
         let desc = verified_mesh(&plan, mesh, Some(rank))?;
         let count = desc.ranks.len();
         let own = desc.ranks.get(rank).ok_or(SessionError::Rank { rank, count })?;
@@ -60,21 +88,36 @@ impl RankSession {
             weight_overrides: own.weight_overrides.clone(),
             transport: Arc::clone(&transport),
         };
-        let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context);
+        let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &rank_context, shared);
         let session = session.inspect_err(|error| {
             transport.fail(&error.to_string());
             transport.recorder().inspect(|recorder| recorder.failed(&error.to_string(), Phase::Failed));
         })?;
-        if let Some(recorder) = transport.recorder() {
-            recorder.runs(mesh, own.program as usize);
-        }
         // A rank that computes ends before its next task.
         let stops = Arc::clone(&transport);
         session.canceller().poll_with(Box::new(move || stops.stopped()));
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
         let exchange = Arc::new(RankExchange::new(plan, mesh, rank, transport));
         let variables = RankVariables::new(&exchange, session.variables().cloned());
-        Ok(Self { exchange, session, variables, inputs, outputs, step: Duration::ZERO, failed: None })
+        Ok(Self { exchange, session, variables, inputs, outputs, runs: 0, step: Duration::ZERO, failed: None })
+    }
+
+    /// Says in the rank's recording that it runs this program.
+    fn is_recorded(&self) {
+        let Some(recorder) = self.exchange.recorder() else { return };
+        let program = self.session.program();
+        let rates = TaskGraph::of(program).map(|graph| Rates::of(program, &graph));
+        let acts_of = |rates: &Rates| {
+            let tasks = 0..program.tasks.len();
+            tasks.map(|task| self.runs * u64::from(rates.task(task))).collect()
+        };
+        let acts: Vec<u64> = rates.as_ref().map_or(Vec::new(), acts_of);
+        recorder.runs(self.exchange.mesh(), self.own_program(), self.runs, &acts);
+    }
+
+    /// The number of the rank's program in the plan.
+    fn own_program(&self) -> usize {
+        self.program().ranks[self.rank()].program as usize
     }
 
     /// The program.
@@ -141,9 +184,14 @@ impl RankSession {
         let program = self.exchange.program();
         check_inputs(program, inputs)?;
         scatter(program, inputs, self.exchange.rank(), &mut self.inputs)?;
+        let is_other = |recorder: &Arc<FlightRecorder>| !recorder.is_of(self.exchange.mesh(), self.own_program());
+        if self.exchange.recorder().is_some_and(is_other) {
+            self.is_recorded();
+        }
         let start = Instant::now();
         self.session.run_into(&mut self.inputs, &mut self.outputs)?;
         self.step = start.elapsed();
+        self.runs += 1;
         (0..program.outputs.len()).map(|index| self.whole_output(index)).collect()
     }
 

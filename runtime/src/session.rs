@@ -178,7 +178,8 @@ impl Session {
         CodeMap::new(plan).map(Arc::new).map_err(|error| code_error(plan, error))
     }
 
-    /// The program of one of several ranks, which share their code. The plan's meshes were verified.
+    /// The program of one of several ranks, which share their code. The plan's meshes were verified. It has the variables of another
+    /// session of the rank, or its own.
     pub(crate) fn of_rank(
         plan: &Arc<PlanFile>,
         program: usize,
@@ -186,9 +187,10 @@ impl Session {
         code: &Arc<CodeMap>,
         loaders: &[Arc<dyn Loader>],
         rank_context: &RankContext,
+        variables: Option<Arc<Variables>>,
     ) -> Result<Self, SessionError> {
         let pool = Pool::new(options.threads, plan.plan().environment.keep_subnormals).map_err(SessionError::Thread)?;
-        let resources = Resources::new(pool, Arc::clone(code));
+        let resources = Resources { variables, ..Resources::new(pool, Arc::clone(code)) };
         let rank = rank_context.rank;
         let session = Self::with(plan, program, options, resources, loaders, Some(rank_context), rank as usize)?;
         Ok(session.live(Some(rank)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh, rewrite};
+use of_codegen::{CompileOptions, MeshFuncs, Target, compile_meshes, rewrite};
 use of_ir::{Attr, Func, Module, text};
 use of_ops::sample::Rng;
 use of_ops::training::{INITIAL_VALUES, InitialValue, VARIABLES, variables};
@@ -67,7 +67,7 @@ fn plan(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
     let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), support::cache());
     let (funcs, ranks) = (funcs.iter().collect(), (0..count).collect());
     let mesh = MeshFuncs { name: "main".into(), shape, module: &module, whole, funcs, ranks, fused_bytes: 0 };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
+    let compiled = compile_meshes(std::slice::from_ref(&mesh), &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh, rewrite};
+use of_codegen::{CompileOptions, MeshFuncs, Target, compile_meshes, rewrite};
 use of_diag::Diagnostic;
 use of_frontend::gpt::{Gpt, training};
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
@@ -116,7 +116,7 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
         ranks,
         fused_bytes: spec.latency_bytes() as u64,
     };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
+    let compiled = compile_meshes(std::slice::from_ref(&mesh), &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use of_plan::{Exec, MeshPort, Plan, Program};
+use of_runtime::RankVariables;
 
 use super::Trainer;
 use crate::process;
@@ -79,36 +80,39 @@ impl Trainer {
     }
 
     fn planned_memory(&self, evaluates: bool) -> PlannedMemory {
-        let plan = self.plan.plan();
-        let is_on_mesh = !plan.meshes.is_empty();
-        let programs: Vec<&Program> = match plan.meshes.first() {
-            None => plan.programs.iter().take(1).collect(),
-            Some(mesh) => {
-                let own = self.sessions.of_rank().map(|rank| rank.rank());
-                let ranks = mesh.ranks.iter().enumerate().filter(|(i, _)| own.is_none_or(|own| own == *i));
-                ranks.filter_map(|(_, rank)| plan.programs.get(rank.program as usize)).collect()
-            }
-        };
+        let (plan, own) = (self.plan.plan(), self.sessions.of_rank().map(RankVariables::rank));
+        let steps = programs_of(plan, 0, own);
         let mut memory = PlannedMemory::default();
-        for program in &programs {
+        for program in &steps {
             memory.values += values(plan, program);
             memory.variables += variables(program);
             memory.scratch += scratch(plan, program);
         }
         if evaluates {
-            let (plan, programs) = self.sessions.evaluation_programs();
-            // They follow one another in the memory of the largest; on one rank, steps do so, too.
-            let most = programs.iter().map(own_values).max().unwrap_or(0);
-            let steps = if is_on_mesh { 0 } else { own_values(&self.plan.plan().programs[0]) };
-            memory.evaluation = most.saturating_sub(steps)
-                + programs.iter().map(|program| values(plan, program) - own_values(program)).sum::<u64>();
-            memory.scratch += programs.iter().map(|program| scratch(plan, program)).sum::<u64>();
-            // On one rank they share those of the steps.
-            memory.variables += programs.first().filter(|_| is_on_mesh).map_or(0, variables);
+            let of_ranks: Vec<_> =
+                (1..=self.sessions.evaluations()).map(|number| programs_of(plan, number, own)).collect();
+            for (rank, step) in steps.iter().enumerate() {
+                let programs = || of_ranks.iter().filter_map(|programs| programs.get(rank).copied());
+                // They follow one another in the memory of the largest, and steps do so, too. All share their variables.
+                let most = programs().map(own_values).max().unwrap_or(0);
+                memory.evaluation += most.saturating_sub(own_values(step))
+                    + programs().map(|program| values(plan, program) - own_values(program)).sum::<u64>();
+                memory.scratch += programs().map(|program| scratch(plan, program)).sum::<u64>();
+            }
         }
-        memory.constants = constants(plan, &programs);
+        memory.constants = constants(plan, &steps);
         memory
     }
+}
+
+/// The programs of an entry point of a plan: of each rank, or of the rank that this process is.
+fn programs_of(plan: &Plan, entry_point: usize, rank: Option<usize>) -> Vec<&Program> {
+    if plan.meshes.is_empty() {
+        return plan.programs.get(entry_point).into_iter().collect();
+    }
+    let ranks = plan.meshes.get(entry_point).map(|mesh| &mesh.ranks[..]).unwrap_or_default();
+    let own = ranks.iter().enumerate().filter(|(number, _)| rank.is_none_or(|own| own == *number));
+    own.filter_map(|(_, own)| plan.programs.get(own.program as usize)).collect()
 }
 
 /// Bytes of the values of a program.

@@ -69,7 +69,7 @@ pub use text::{TextOptions, TextSamples};
 pub use weights::LoadedWeights;
 
 use crate::backends::Backends;
-use crate::compiler::{Job, compile_job_on_mesh, compile_jobs};
+use crate::compiler::{Job, compile_jobs, compile_jobs_on_mesh};
 use crate::error::error;
 use crate::model::Model;
 use crate::name_patterns::matches;
@@ -80,7 +80,6 @@ use crate::session::{SessionVariables, run_error};
 use crate::tensor_files;
 use patterns::{any_matches, check_known};
 use precision::in_precision;
-use rank_plans::Plans;
 use sessions::Sessions;
 use snapshot::Snapshots;
 
@@ -297,33 +296,20 @@ impl Trainer {
         // The jobs are in their precision already.
         let compile = &CompileOptions { precision: Precision::Model, ..compile.clone() };
         let backends = Backends::new(compile)?;
-        let (origin, plan, sessions) = match &compile.mesh {
+        let compiled = || match &compile.mesh {
+            None => compile_jobs(&model, &jobs, compile, &backends, observer),
+            Some(mesh) => Ok(compile_jobs_on_mesh(&model, &jobs, mesh, compile, &backends, observer)?.code),
+        };
+        let (origin, plan) = match ranks.plans.as_ref().filter(|_| compile.mesh.is_some()) {
+            Some(shared) => (Origin::File(shared.clone()), shared.open(compiled)?),
             None => {
-                let compiled = compile_jobs(&model, &jobs, compile, &backends, observer)?;
-                let plan = Arc::new(compiled.open()?);
-                let sessions = Sessions::of_one_rank(&plan, &sizes, &session, &backends)?;
-                (Origin::Compiled(Box::new(compiled)), plan, sessions)
-            }
-            Some(mesh) => {
-                let plans = || -> Result<Plans<Compiled>, Diagnostics> {
-                    let step = compile_job_on_mesh(&model, &jobs[0], mesh, compile, &backends, observer)?;
-                    let one_rank = CompileOptions { mesh: None, ..compile.clone() };
-                    let evaluation = compile_jobs(&model, &jobs[1..], &one_rank, &backends, observer)?;
-                    Ok(Plans { step, evaluation })
-                };
-                let (origin, opened) = match &ranks.plans {
-                    Some(shared) => (Origin::File(shared.clone()), shared.open(plans)?),
-                    None => {
-                        let Plans { step, evaluation } = plans()?;
-                        let opened = Plans { step: step.open()?, evaluation: evaluation.open()? };
-                        (Origin::Compiled(Box::new(step)), opened)
-                    }
-                };
-                let (plan, evaluation) = (Arc::new(opened.step), Arc::new(opened.evaluation));
-                let sessions = Sessions::of_ranks(&plan, &evaluation, &sizes, &session, &backends, ranks.join)?;
-                (origin, plan, sessions)
+                let compiled = compiled()?;
+                let plan = compiled.open()?;
+                (Origin::Compiled(Box::new(compiled)), plan)
             }
         };
+        let plan = Arc::new(plan);
+        let sessions = Sessions::open(&plan, &sizes, &session, &backends, ranks.join)?;
         let unplaced = |mut module: Module| {
             remove_placements(&mut module);
             module
@@ -351,7 +337,7 @@ impl Trainer {
         &self.parameters
     }
 
-    /// The plan: programs `train` and `eval`; on a mesh, the step alone.
+    /// The plan: programs `train` and `eval`, or meshes of these names.
     pub fn plan(&self) -> &PlanFile {
         &self.plan
     }
@@ -363,7 +349,7 @@ impl Trainer {
     pub fn write_plan(&self, path: &Path) -> Result<(), Diagnostics> {
         match &self.origin {
             Origin::Compiled(compiled) => Ok(compiled.write(path)?),
-            Origin::File(plans) => plans.copy_step(path),
+            Origin::File(plans) => plans.copy(path),
         }
     }
 
@@ -412,12 +398,14 @@ impl Trainer {
     /// # Errors
     /// When the data does not fit, or a task fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, Diagnostics> {
-        self.sessions.begin_evaluation()?;
         let (mut loss, mut counts) = (0.0, vec![0; self.metrics.len()]);
         let mut start = 0;
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
-            let batch = data.batch(&(start..start + samples).collect::<Vec<_>>())?;
+            let rows = self.rows_of(self.sessions.evaluation(samples)?);
+            let numbers: Vec<usize> = (start..start + samples).collect();
+            // The other ranks may not read what is damaged.
+            let batch = data.batch_of_rows(&numbers, None, &rows).inspect_err(|why| self.fail(why))?;
             let outputs = self.sessions.evaluate(samples, batch)?;
             loss += number(&outputs[0])? * samples as f64;
             for (sum, counted) in counts.iter_mut().zip(&outputs[1..]) {

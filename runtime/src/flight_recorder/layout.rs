@@ -43,12 +43,20 @@ pub mod word {
     pub const MESSAGES_RECEIVED: usize = 19;
     /// Times that the rank slept because it waited for another one.
     pub const WAITS: usize = 20;
+    /// Steps, and acts, of other programs that the rank ran: the table of tasks is of the last one.
+    pub const OTHER_STEPS: usize = 21;
+    pub const OTHER_ACTS: usize = 22;
     /// The hash of the plan, four words.
     pub const PLAN_HASH: usize = 32;
     /// Texts: a word with the length, then the bytes.
     pub const HOST: usize = 64;
     pub const PLAN: usize = 128;
     pub const FAILURE: usize = 256;
+}
+
+/// The word of a program of a mesh.
+pub fn program(mesh: usize, program: usize) -> u64 {
+    (program as u64 + 1) | (mesh as u64 + 1) << 32
 }
 
 /// Bytes of the longest texts.

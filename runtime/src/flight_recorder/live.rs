@@ -53,6 +53,12 @@ impl LiveSession {
     /// Every actor, register and credit as text.
     pub fn describe(&self) -> String {
         let rank = self.rank.map_or(String::new(), |rank| format!("rank {rank}, "));
-        rank + &actors::describe(self.program(), &self.log.tasks, self.log.steps)
+        let program = self.program();
+        match self.log.program {
+            Some((_, other)) if other != self.shared.program => {
+                format!("{rank}program `{}` is idle: the rank runs another\n", program.name)
+            }
+            _ => rank + &actors::describe(program, &self.log.tasks, self.log.steps_of_program()),
+        }
     }
 }

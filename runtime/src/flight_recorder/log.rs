@@ -41,6 +41,8 @@ pub struct FlightLog {
     pub failure: Option<String>,
     /// Steps that began and that ended.
     pub steps: (u64, u64),
+    /// Steps, and acts of tasks, of programs that the rank ran before and that are not in the table of tasks.
+    pub of_others: (u64, u64),
     /// Bytes and messages that were sent.
     pub sent: (u64, u64),
     /// Bytes and messages that were received.
@@ -80,6 +82,12 @@ impl FlightLog {
     /// When it is no recording. Records that are torn are left out.
     pub fn read(path: &Path) -> Result<FlightLog, LogError> {
         Self::parse(&std::fs::read(path)?)
+    }
+
+    /// Steps of the rank's program that began and that ended.
+    pub fn steps_of_program(&self) -> (u64, u64) {
+        let own = |steps: u64| steps.saturating_sub(self.of_others.0);
+        (own(self.steps.0), own(self.steps.1))
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Result<FlightLog, LogError> {
@@ -123,6 +131,7 @@ impl FlightLog {
             phase: Phase::from_word(words[word::PHASE]).ok_or(LogError::Other)?,
             failure: text(word::FAILURE, layout::MAX_FAILURE),
             steps: (words[word::STEPS_BEGUN], words[word::STEPS_ENDED]),
+            of_others: (words[word::OTHER_STEPS], words[word::OTHER_ACTS]),
             sent: (words[word::BYTES_SENT], words[word::MESSAGES_SENT]),
             received: (words[word::BYTES_RECEIVED], words[word::MESSAGES_RECEIVED]),
             waits: words[word::WAITS],
@@ -180,7 +189,7 @@ mod tests {
         let (_dir, path, recorder) = recorded(5);
         recorder.act_ends(2, 4);
         recorder.sent(3, 2, 1 << 33);
-        recorder.runs(0, 6);
+        recorder.runs(0, 6, 0, &[0, 0, 5]);
         let log = FlightLog::read(&path).unwrap();
         assert_eq!((log.of.rank, log.of.ranks, log.of.host.as_str(), log.pid), (1, 4, "host", std::process::id()));
         assert_eq!((log.of.plan_hash, log.of.plan, log.program), ([7; 32], Some("/tmp/of.plan".into()), Some((0, 6))));
@@ -193,6 +202,31 @@ mod tests {
         recorder.failed("another reason", Phase::EndedByAnother);
         let log = FlightLog::read(&path).unwrap();
         assert_eq!((log.phase, log.failure.as_deref()), (Phase::Failed, Some("no memory")));
+    }
+
+    #[test]
+    fn the_table_of_tasks_is_that_of_the_program_that_runs() {
+        let (_dir, path, recorder) = recorded(0);
+        let run = |act: u64| {
+            let step = recorder.step_begins();
+            (0..3).for_each(|task| (recorder.act_begins(task, act), recorder.act_ends(task, act)).1);
+            recorder.step_ends(step);
+        };
+        recorder.runs(0, 6, 0, &[0; 3]);
+        (0..4).for_each(run);
+        assert!(recorder.is_of(0, 6) && !recorder.is_of(1, 6));
+        // Another program of two tasks runs once, then the first again.
+        recorder.runs(1, 7, 0, &[0; 2]);
+        recorder.act_begins(1, 0);
+        let log = FlightLog::read(&path).unwrap();
+        assert_eq!((log.program, log.steps, log.steps_of_program()), (Some((1, 7)), (4, 4), (0, 0)));
+        assert_eq!(log.tasks, [(0, false), (0, true), (0, false)].map(|(acts, acting)| TaskState { acts, acting }));
+        recorder.act_ends(1, 0);
+        recorder.runs(0, 6, 4, &[4; 3]);
+        run(4);
+        let log = FlightLog::read(&path).unwrap();
+        assert_eq!((log.steps, log.steps_of_program(), log.of_others), ((5, 5), (5, 5), (0, 1)));
+        assert_eq!(log.tasks, [TaskState { acts: 5, acting: false }; 3]);
     }
 
     #[test]

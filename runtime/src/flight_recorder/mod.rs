@@ -129,11 +129,24 @@ impl FlightRecorder {
         self.memory.word(at + 1).store(now.as_nanos() as u64, Relaxed);
     }
 
-    /// Says which program of the plan the rank runs, and of which mesh.
-    pub(crate) fn runs(&self, mesh: usize, program: usize) {
-        self.memory.word(word::PROGRAM).store((program as u64 + 1) | (mesh as u64 + 1) << 32, Relaxed);
+    /// Says which program of the plan the rank runs from now on, and of which mesh. It has run so many steps before, and each of its tasks
+    /// has acted so often.
+    pub(crate) fn runs(&self, mesh: usize, program: usize, steps: u64, acts: &[u64]) {
+        let load = |at: usize| self.memory.word(at).load(Relaxed);
+        let table = || HEADER..HEADER + self.tasks;
+        let of_all: u64 = load(word::OTHER_ACTS) + table().map(|at| load(at) >> 1).sum::<u64>();
+        table().for_each(|at| self.memory.word(at).store(0, Relaxed));
+        acts.iter().enumerate().for_each(|(task, acts)| self.note(task, acts << 1));
+        self.memory.word(word::OTHER_ACTS).store(of_all.saturating_sub(acts.iter().sum()), Relaxed);
+        self.memory.word(word::OTHER_STEPS).store(load(word::STEPS_BEGUN).saturating_sub(steps), Relaxed);
+        self.memory.word(word::PROGRAM).store(layout::program(mesh, program), Relaxed);
         self.phase(Phase::Runs);
         self.synchronize(word::CLOCK + 2);
+    }
+
+    /// Whether the rank runs this program of this mesh.
+    pub(crate) fn is_of(&self, mesh: usize, program: usize) -> bool {
+        self.memory.word(word::PROGRAM).load(Relaxed) == layout::program(mesh, program)
     }
 
     /// Says how far the rank is.

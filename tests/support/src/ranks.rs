@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Isa;
-use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_mesh, place, rewrite};
+use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_meshes, place, rewrite};
 use of_ir::{DType, Func, Graph, Module, PartialKind};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -70,7 +70,7 @@ pub fn planned(
         ranks,
         fused_bytes: spec.latency_bytes() as u64,
     };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
+    let compiled = compile_meshes(std::slice::from_ref(&mesh), &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }
 

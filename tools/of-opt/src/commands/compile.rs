@@ -62,9 +62,6 @@ pub struct Compile {
 pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     let model = model_file::open_model_for(&c.model, &c.inputs.inputs, console)?;
-    if c.codegen.mesh.is_some() && !c.variant.is_empty() {
-        return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
-    }
     let options = CompileOptions {
         tuning: c.tune,
         recorded_flags: flags(c),
@@ -87,7 +84,9 @@ pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     }
     let content = match compiled.plan().meshes.first() {
         Some(mesh) => {
-            format!("{}, {}", count(mesh.ranks.len(), "rank"), count(compiled.programs, "template"))
+            let entry_points = compiled.plan().meshes.len();
+            let of_several = if entry_points > 1 { format!("{entry_points} sets of shapes, ") } else { String::new() };
+            format!("{}, {of_several}{}", count(mesh.ranks.len(), "rank"), count(compiled.programs, "template"))
         }
         None => format!("{}, {}", count(compiled.programs, "program"), count(compiled.ops, "op")),
     };

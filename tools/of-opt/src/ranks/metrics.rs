@@ -119,7 +119,7 @@ impl Metrics {
             host: log.of.host.clone(),
             up: log.phase == Phase::Runs && why_stuck::process_state(log) == ProcessState::Runs,
             steps: log.steps.1,
-            acts: log.tasks.iter().map(|task| task.acts).sum(),
+            acts: log.of_others.1 + log.tasks.iter().map(|task| task.acts).sum::<u64>(),
             sent: log.sent,
             received: log.received,
             waits: log.waits,
