@@ -105,3 +105,93 @@ fn ops_differentiate_through_their_expansion() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(compared > 300, "only {compared} derivatives were compared");
 }
+
+/// The gradient of a weighted sum of pieces of `x`, which `made` makes.
+fn gradient_of_pieces(made: &str) -> Result<Vec<f64>, String> {
+    let text = format!(
+        "func @main(%x: tensor<2x6xf64>, %i: tensor<i64>, %flag: tensor<i1>) -> (tensor<2x6xf64>) {{
+  %zero = of.constant {{value = dense<0> : tensor<i64>}}
+  %one = of.constant {{value = dense<1> : tensor<i64>}}
+  %lengths = of.constant {{value = dense<[2, 4]> : tensor<2xi64>}}
+  {made}
+  %p = of.reduce_sum %a {{keepdims = false}}
+  %square = of.mul %b, %b
+  %q = of.reduce_sum %square {{keepdims = false}}
+  %loss = of.add %p, %q
+  %g = of.gradient %loss, %x
+  of.return %g
+}}"
+    );
+    let mut module = of_ir::text::parse_module(&text, "test.of", &of_ops::registry(), None).unwrap();
+    let func = module.main_mut().unwrap();
+    differentiate(func).map_err(|e| e.to_string())?;
+    let elements = Elements::Float((0..12).map(f64::from).collect());
+    let x = Tensor::from_elements(DType::F64, vec![2, 6], elements).unwrap();
+    let flag = Tensor::from_elements(DType::Bool, vec![], Elements::Int(vec![1])).unwrap();
+    let got = interpret::run_graph(&func.graph, &[x.into(), Tensor::scalar(0i64).into(), flag.into()]).unwrap();
+    let Value::Tensor(g) = &got[0] else { panic!("a tensor") };
+    Ok(g.to_f64s().unwrap())
+}
+
+#[test]
+fn gradients_propagate_through_sequences_of_known_elements() {
+    let split = gradient_of_pieces("%a, %b = of.split %x, %lengths {axis = 1, num_outputs = 2}").unwrap();
+    assert_eq!(split, [1.0, 1.0, 4.0, 6.0, 8.0, 10.0, 1.0, 1.0, 16.0, 18.0, 20.0, 22.0]);
+    let sequences = [
+        "%s = of.split_to_sequence %x, %lengths {axis = 1, keepdims = true}
+         %a = of.sequence_at %s, %zero
+         %b = of.sequence_at %s, %one",
+        "%s = of.split_to_sequence %x, %lengths {axis = 1, keepdims = true}
+         %first = of.sequence_at %s, %zero
+         %second = of.sequence_at %s, %one
+         %t = of.sequence_construct %second, %first
+         %o = of.optional %t
+         %u = of.optional_get_element %o
+         %a = of.sequence_at %u, %one
+         %b = of.sequence_at %u, %zero",
+    ];
+    for made in sequences {
+        assert_eq!(gradient_of_pieces(made).as_ref(), Ok(&split), "{made}");
+    }
+}
+
+#[test]
+fn gradients_through_other_sequences_are_errors() {
+    let at = gradient_of_pieces(
+        "%s = of.split_to_sequence %x, %lengths {axis = 1, keepdims = true}
+         %a = of.sequence_at %s, %i
+         %b = of.sequence_at %s, %one",
+    );
+    let errors = at.unwrap_err();
+    assert!(errors.contains("'of.sequence_at' has no gradient, but a gradient propagates through it"), "{errors}");
+    // Within a branch, too.
+    let captured = gradient_of_pieces(
+        "%s = of.split_to_sequence %x, %lengths {axis = 1, keepdims = true}
+         %a = of.if %flag : (tensor<i1>) -> tensor<2x?xf64> {
+           %first = of.sequence_at %s, %i
+           of.yield %first
+         }, {
+           %second = of.sequence_at %s, %i
+           of.yield %second
+         }
+         %b = of.sequence_at %s, %one",
+    );
+    let errors = captured.unwrap_err();
+    assert!(errors.contains("'of.if' has no gradient"), "{errors}");
+}
+
+#[test]
+fn gradients_through_integers_and_comparisons_are_zero() {
+    let got = gradient_of_pieces(
+        "%whole = of.cast %x {to = #of.dtype<i64>}
+         %list = of.sequence_construct %whole
+         %back = of.sequence_at %list, %i
+         %a = of.cast %back {to = #of.dtype<f64>}
+         %best = of.arg_max %x {axis = 1, keepdims = true, select_last_index = false}
+         %number = of.cast %best {to = #of.dtype<f64>}
+         %b = of.mul %x, %number",
+    );
+    // The derivative of the square of 5 x.
+    let expected: Vec<f64> = (0..12).map(|x| 50.0 * f64::from(x)).collect();
+    assert_eq!(got, Ok(expected));
+}

@@ -6,12 +6,13 @@ mod far_windows;
 mod gather_map;
 mod pads;
 mod resize;
+mod sequences;
 #[cfg(test)]
 mod tests;
 mod zero_points;
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Dim, Func, Graph, IdSet, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Dim, Func, Graph, IdSet, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
 use of_ops::exactness::{Exactness, rounded_values};
@@ -22,6 +23,7 @@ use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Op, OpSpec};
 
 use crate::builders::{permutation, reshape_to, transpose_by};
+use crate::infer_shapes::infer_shapes;
 use crate::matchers::holds_all_values;
 use crate::matchers::{def, dims, ints, single_use, splat};
 use crate::pass_options;
@@ -30,6 +32,7 @@ use gather_map::gather_map;
 pub use gather_map::moves_behind_gathers;
 use pads::{conv_pad, pad_nothing};
 use resize::resize_whole;
+use sequences::{optional_element, sequence_at, sequence_concat, sequence_length};
 use zero_points::{conv_zero_points, matmul_zero_points};
 
 /// A local rewrite.
@@ -77,6 +80,18 @@ pub(crate) const RULES: &[LocalRule] = rules! {
     "matmul-row-sums", SumOrder, matmul_row_sums;
     "matmul-zero-points", Exact, matmul_zero_points;
     "conv-zero-points", Exact, conv_zero_points;
+    "sequence-at", Exact, sequence_at;
+    "sequence-concat", Exact, sequence_concat;
+    "sequence-length", Exact, sequence_length;
+    "optional-element", Exact, optional_element;
+};
+
+/// The rules that replace sequences and optionals whose elements are known by tensors.
+const TENSOR_RULES: &[LocalRule] = rules! {
+    "sequence-at", Exact, sequence_at;
+    "sequence-concat", Exact, sequence_concat;
+    "sequence-length", Exact, sequence_length;
+    "optional-element", Exact, optional_element;
 };
 
 pass_options! {
@@ -93,6 +108,22 @@ pass_options! {
 /// When a rule makes an op that does not fit, a bug of the rule.
 pub fn canonicalize(func: &mut Func, options: &CanonicalizeOptions) -> Result<(), Diagnostics> {
     apply(func, RULES, options)
+}
+
+/// Replaces sequences and optionals whose elements are known by these, and refines the types of their readers.
+///
+/// # Errors
+/// When a rule makes an op that does not fit, a bug of the rule.
+pub(crate) fn sequences_to_tensors(func: &mut Func) -> Result<(), Diagnostics> {
+    let has_any = func.graph.walk().into_iter().any(|op| {
+        let results = &func.graph.op(op).results;
+        results.iter().any(|v| matches!(func.graph.ty(*v), Type::Sequence(_) | Type::Optional(_)))
+    });
+    if !has_any {
+        return Ok(());
+    }
+    apply(func, TENSOR_RULES, &CanonicalizeOptions::default())?;
+    infer_shapes(func)
 }
 
 fn apply(func: &mut Func, rules: &[LocalRule], options: &CanonicalizeOptions) -> Result<(), Diagnostics> {

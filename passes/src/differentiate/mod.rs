@@ -14,6 +14,7 @@ use of_ops::structural::{Constant, ShapeOf};
 use of_ops::training::Gradient;
 use of_ops::{GradCx, Kind, OpSpec};
 
+use crate::canonicalize::sequences_to_tensors;
 use crate::expand_composites;
 
 /// Replaces every `of.gradient` by reverse accumulation over the ops between its operands. Gradients are replaced in
@@ -26,10 +27,19 @@ use crate::expand_composites;
 /// # Errors
 /// Every op between the operands that is not differentiable, with its location.
 pub fn differentiate(func: &mut Func) -> Result<(), Diagnostics> {
+    let gradients = |g: &Graph| {
+        let mut all = g.walk();
+        all.retain(|op| g.op(*op).name() == Gradient::NAME);
+        all
+    };
+    if gradients(&func.graph).is_empty() {
+        return Ok(());
+    }
+    // Gradients propagate through tensors alone.
+    sequences_to_tensors(func)?;
     let mut errors = Diagnostics::default();
     let mut rw = Rewriter::new(&mut func.graph, "differentiate");
-    let mut all = rw.graph().walk();
-    all.retain(|op| rw.graph().op(*op).name() == Gradient::NAME);
+    let all = gradients(rw.graph());
     for op in all {
         if let Err(more) = resolve(&mut rw, op, None) {
             add_new(&mut errors, more);
@@ -49,7 +59,7 @@ fn add_new(errors: &mut Diagnostics, more: Diagnostics) {
 
 /// The state of one reverse accumulation from `y`.
 struct Tape {
-    /// Values that depend on `xs` through floats.
+    /// Values that depend on `xs` through floats: tensors, and sequences and optionals of them.
     active: IdSet<ValueId>,
     /// Ops still to be visited; the last is the next.
     path: Vec<OpId>,
@@ -117,16 +127,26 @@ fn is_float(g: &Graph, v: ValueId) -> bool {
     matches!(g.ty(v), Type::Tensor(t) if t.dtype.is_float())
 }
 
+/// Whether a value has floats: a tensor, or a sequence or an optional of some.
+fn has_floats(ty: &Type) -> bool {
+    match ty {
+        Type::Tensor(t) => t.dtype.is_float(),
+        Type::Sequence(element) | Type::Optional(element) => has_floats(element),
+        _ => false,
+    }
+}
+
 /// The hint where an op has a gradient only for known extents.
 const OPEN_EXTENTS_HINT: &str =
     "some of its extents are unknown: 'infer-shapes' infers some, 'specialize' (or --shape) binds others";
 
 impl Tape {
-    /// Forward activity analysis: float results of active operands are active.
+    /// Forward activity analysis: results of active operands that have floats are active. Sequences and optionals have no gradient, so a
+    /// path through them ends in an error rather than in zeros.
     fn visit(&mut self, g: &Graph, op: OpId) {
         if self.reads_active(g, op) {
             let results = &g.op(op).results;
-            let floats: Vec<ValueId> = results.iter().copied().filter(|v| is_float(g, *v)).collect();
+            let floats: Vec<ValueId> = results.iter().copied().filter(|v| has_floats(g.ty(*v))).collect();
             if !floats.is_empty() {
                 self.active.extend(floats);
                 self.path.push(op);
@@ -166,11 +186,6 @@ impl Tape {
         if grads.iter().all(Option::is_none) {
             return Ok(());
         }
-        match name {
-            Scan::NAME | Loop::NAME => return self.repeat(rw, gradient, op),
-            If::NAME => return self.branch(rw, gradient, op),
-            _ => {}
-        }
         let fixed = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some());
         let open = !operands.iter().chain(&results).all(fixed);
         let none = || {
@@ -178,6 +193,15 @@ impl Tape {
             let d = Diagnostic::error(Code::UNSUPPORTED, loc.clone(), what);
             if open { d.hint(OPEN_EXTENTS_HINT) } else { d }
         };
+        let captured = rw.graph().captured(op);
+        if captured.iter().any(|v| self.active.contains(v) && !is_float(rw.graph(), *v)) {
+            return Err(none());
+        }
+        match name {
+            Scan::NAME | Loop::NAME => return self.repeat(rw, gradient, op),
+            If::NAME => return self.branch(rw, gradient, op),
+            _ => {}
+        }
         let imp = of_ops::get(rw.graph(), op).ok_or_else(none)?;
         rw.rewrite(op, &[gradient]);
         rw.before(gradient);
