@@ -143,6 +143,32 @@ fn outputs_that_do_not_fit_a_loss_are_refused() {
     }
 }
 
+#[test]
+fn a_sigmoid_at_the_end_is_left_out_of_binary_losses() {
+    let labels: Vec<f32> = (0..12).map(|i| ((i / 3 + i % 3) % 2) as f32).collect();
+    for loss in ["bce", "focal"] {
+        let loss = Loss::named(loss).unwrap();
+        let [scored, probable] = [false, true].map(|has_sigmoid| {
+            let (mut b, outputs) = Builder::reopen(&shift(&[3]), shift(&[3]).main().unwrap().clone());
+            let y = if has_sigmoid { b.op(of_ops::elementwise::Sigmoid {}, &outputs).unwrap() } else { outputs[0] };
+            let model = b.finish(&[("y", y)]).unwrap();
+            let options = TrainOptions::new(loss, named("sgd", &Hyperparameters::default()).unwrap(), ROWS);
+            let mut trainer = super::trainer(model.clone(), &options, &[]);
+            let wanted = columns(&Model::from_module(model), &options).unwrap();
+            let x: Vec<f32> = (0..12).map(|i| (2.0 * (0.7 * f64::from(i) + 0.3).sin()) as f32).collect();
+            let columns = vec![
+                ("x".into(), Tensor::from_slice(&[ROWS, 3], &x).unwrap()),
+                ("labels".into(), Tensor::from_slice(&[ROWS, 3], &labels).unwrap()),
+            ];
+            let found = trainer.evaluate(&Dataset::of_columns(columns, &wanted).unwrap()).unwrap();
+            let step = trainer.step(vec![scores(&[3]), floats(&[4, 3], &labels)], 1.0).unwrap();
+            (found, step, trainer.parameter("w").unwrap().to_f64s().unwrap())
+        });
+        assert!(scored.0.accuracy.is_some_and(|part| part > 0.0 && part < 1.0), "{scored:?}");
+        assert_eq!(scored, probable, "{loss:?}");
+    }
+}
+
 /// What an evaluation finds of four samples of three scores.
 fn evaluated(loss: Loss, top_k: Option<usize>, scores: [f32; 12], labels: Tensor) -> Evaluation {
     let model = shift(&[3]);

@@ -1,7 +1,7 @@
 //! Losses: what a training step makes small.
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{DType, Dim, Shape, Type, ValueId};
+use of_ir::{DType, Dim, Graph, Shape, Type, ValueId};
 use of_ops::elementwise::{Eq, Log, Max, Min, Pow, Select, Sigmoid, Softplus};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
@@ -31,7 +31,7 @@ pub enum Loss {
         /// The axis of classes; a negative one counts from the last.
         axis: i64,
     },
-    /// Binary cross entropy of scores, before the sigmoid, against numbers from 0 to 1.
+    /// Binary cross entropy of scores, before the sigmoid, against numbers from 0 to 1. A sigmoid at the end of the model is left out.
     BinaryCrossEntropy,
     /// Mean squared error.
     Mse,
@@ -149,7 +149,8 @@ impl Loss {
         Ok(Some(Type::tensor(DType::I64, labels)))
     }
 
-    /// The loss of an output against labels. A softmax at the end of a model is left out, because cross entropy has its own.
+    /// The loss of an output against labels. A softmax at the end of a model is left out, because cross entropy has its own; so is a
+    /// sigmoid before binary cross entropy.
     ///
     /// # Errors
     /// When the types do not fit.
@@ -163,11 +164,15 @@ impl Loss {
             }
             Loss::SoftCrossEntropy { smoothing, axis } => soft_cross_entropy(b, output, labels, (smoothing, axis)),
             Loss::BinaryCrossEntropy => {
+                let scores = binary_scores(b.graph(), output);
                 let b = &mut Arithmetic::new(b);
-                let all = binary_cross_entropy(b, output, labels)?;
+                let all = binary_cross_entropy(b, scores, labels)?;
                 b.mean(all)
             }
-            Loss::Focal { alpha, gamma } => focal(&mut Arithmetic::new(b), output, labels, (alpha, gamma)),
+            Loss::Focal { alpha, gamma } => {
+                let scores = binary_scores(b.graph(), output);
+                focal(&mut Arithmetic::new(b), scores, labels, (alpha, gamma))
+            }
             Loss::Ctc { blank } => super::ctc::ctc(b, output, labels, blank),
             Loss::Contrastive { temperature } => {
                 super::contrastive::contrastive(&mut Arithmetic::new(b), output, labels, temperature)
@@ -315,6 +320,12 @@ fn scores(b: &Builder, output: ValueId, axis: i64) -> Option<ValueId> {
         Some(_) => None,
         None => Some(output),
     }
+}
+
+/// The scores of an output with binary labels: what a final sigmoid reads, or the output itself.
+pub(super) fn binary_scores(g: &Graph, output: ValueId) -> ValueId {
+    let sigmoid = g.def_op(output).filter(|op| as_op::<Sigmoid>(g, *op).is_some());
+    sigmoid.map_or(output, |op| g.op(op).operands[0])
 }
 
 fn rank(b: &Builder, v: ValueId) -> usize {

@@ -9,6 +9,7 @@ use of_ops::structural::{Constant, Size};
 
 use super::Loss;
 use super::arithmetic::{Arithmetic, ValueResult};
+use super::loss::binary_scores;
 use crate::Builder;
 
 /// A number that an evaluation counts.
@@ -44,6 +45,7 @@ pub(super) fn metrics(
     labels: ValueId,
     top_k: Option<i64>,
 ) -> Result<Vec<(Metric, ValueId)>, Diagnostic> {
+    let scores = binary_scores(b.graph(), output);
     let b = &mut Arithmetic::new(b);
     match loss {
         Loss::CrossEntropy { axis, ignore, .. } => {
@@ -62,8 +64,8 @@ pub(super) fn metrics(
             Ok(out)
         }
         Loss::BinaryCrossEntropy | Loss::Focal { .. } => {
-            let (zero, half) = (b.number(0.0, output)?, b.number(0.5, labels)?);
-            let sides = [b.op(Gt {}, &[output, zero])?, b.op(Gt {}, &[labels, half])?];
+            let (zero, half) = (b.number(0.0, scores)?, b.number(0.5, labels)?);
+            let sides = [b.op(Gt {}, &[scores, zero])?, b.op(Gt {}, &[labels, half])?];
             let [predicted, right] = [b.cast(sides[0], DType::I64)?, b.cast(sides[1], DType::I64)?];
             Ok(vec![(Metric::Labels, b.op(Size {}, &[labels])?), (Metric::Correct, equal(b, predicted, right, None)?)])
         }
