@@ -21,7 +21,8 @@ pub struct Lora {
     pub rank: usize,
     /// Multiplies what an adapter adds, divided by the rank.
     pub alpha: f64,
-    /// Names of weights of products and convolutions; `*` stands for any text. Without any, every weight of a product gets an adapter.
+    /// Names of weights of products and convolutions; `*` stands for any text. Without any, every weight that one product alone reads gets
+    /// an adapter.
     pub targets: Vec<String>,
     /// How the weights below adapters are stored.
     pub base: BaseStorage,
@@ -101,6 +102,7 @@ impl Lora {
             alpha: self.alpha,
             is_target: &is_target,
             convolutions: has_values || !self.targets.is_empty(),
+            skips_shared: !has_values && self.targets.is_empty(),
             base: self.base,
             seed: self.seed,
         };

@@ -189,3 +189,21 @@ fn channels_are_pruned_whole() {
     let error = trainer_in(module, &pruned(&["conv.*", "x"]), &[], Precision::Model).err().unwrap().to_string();
     assert!(error.contains("fits no weight of a product or convolution that is called 'x'"), "{error}");
 }
+
+#[test]
+fn weights_of_several_products_have_no_adapters_by_default() {
+    let mut b = Builder::new("tied");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(3i64)]));
+    let values: Vec<f32> = (0..9).map(|i| i as f32 / 9.0).collect();
+    let [tied, own] = ["tied.weight", "own.weight"]
+        .map(|name| b.parameter(name, Tensor::from_slice(&[3, 3], &values).unwrap()).unwrap());
+    let y = [tied, own, tied].into_iter().fold(x, |y, w| b.op(MatMul {}, &[y, w]).unwrap());
+    let module = b.finish(&[("y", y)]).unwrap();
+    let trainer = |lora| super::trainer_in(module.clone(), &with(lora), &[], Precision::Model);
+    let adapted = trainer(Lora::new(2, 2.0)).unwrap_or_else(|d| panic!("{d}"));
+    let names: Vec<&str> =
+        adapted.parameters().iter().map(|p| p.name.as_str()).filter(|n| n.contains("lora")).collect();
+    assert_eq!(names, ["own.lora_A.weight", "own.lora_B.weight"]);
+    let errors = trainer(of_targets(&["tied.weight"])).err().unwrap().to_string();
+    assert!(errors.contains("weight 'tied.weight' is read 2 times"), "{errors}");
+}

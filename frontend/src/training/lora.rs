@@ -23,6 +23,8 @@ pub struct LoraSpec<'s> {
     pub is_target: &'s dyn Fn(&str) -> bool,
     /// Whether weights of convolutions get one, too.
     pub convolutions: bool,
+    /// Whether weights that several ops read, such as an embedding that is the last layer, too, are left out. Otherwise they are errors.
+    pub skips_shared: bool,
     /// How the weights that have adapters are stored.
     pub base: BaseStorage,
     /// Gives the first values of `A`; those of `B` are zeros.
@@ -108,13 +110,15 @@ fn wrong(e: TensorError) -> Diagnostic {
 /// dequantizes. The adapter of a convolution is one with the same kernel to `rank` channels, then one of a single element, as PEFT's.
 ///
 /// # Errors
-/// When no product has a weight of such a name, a weight is not finite, or a convolution has groups.
+/// When no product has a weight of such a name, a weight is not finite or read by several ops, or a convolution has groups.
 pub fn add_adapters(module: &mut Module, spec: &LoraSpec<'_>) -> Result<Vec<Adapter>, Diagnostics> {
     let func = module.main_mut().ok_or_else(|| plain(Code::NAME, "the module has no function".into()))?;
     let is_wanted = |weight: &Weight| weight.is_matrix || (spec.convolutions && weight.conv.is_some());
     let outermost = |weight: &Weight| func.graph.op(weight.reader).parent == func.graph.entry();
-    let all: Vec<Weight> =
-        weights(&func.graph).into_iter().filter(|weight| is_wanted(weight) && outermost(weight)).collect();
+    let readers = |weight: &Weight| func.graph.uses(func.graph.op(weight.constant).results[0]).len();
+    let is_alone = |weight: &Weight| !spec.skips_shared || readers(weight) == 1;
+    let fits = |weight: &Weight| is_wanted(weight) && outermost(weight) && is_alone(weight);
+    let all: Vec<Weight> = weights(&func.graph).into_iter().filter(fits).collect();
     let known: Vec<String> = all.iter().take(8).map(|weight| weight.name.clone()).collect();
     let targets: Vec<Weight> = all.into_iter().filter(|weight| (spec.is_target)(&weight.name)).collect();
     if targets.is_empty() {
