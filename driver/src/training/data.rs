@@ -75,6 +75,12 @@ impl Values {
         }
     }
 
+    /// The same values, as numbers in memory.
+    fn in_memory(&self) -> Result<Values, Diagnostics> {
+        let all: Vec<usize> = (0..self.len()).collect();
+        numbers(self.dtype(), all.len(), self.sample_dims(), self.gather(&all, None)?)
+    }
+
     /// The bytes of the samples of these numbers.
     fn gather(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
         let tensor = match self {
@@ -344,6 +350,37 @@ impl Dataset {
         let Values::Numbers(labels) = &self.columns.last()?.values else { return None };
         let labels = labels.to_i64s().filter(|_| labels.dtype().is_int())?;
         labels.into_iter().filter(|label| *label != ignored).max()
+    }
+
+    /// The first sample whose label, the last column, is below 0 and not `ignored`, and that label: where labels are whole numbers in memory.
+    pub(super) fn negative_label(&self, ignored: i64) -> Option<(usize, i64)> {
+        let Values::Numbers(labels) = &self.columns.last()?.values else { return None };
+        let each = labels.len() / self.len.max(1);
+        let labels = labels.to_i64s().filter(|_| labels.dtype().is_int())?;
+        let at = labels.iter().position(|label| *label < 0 && *label != ignored)?;
+        Some((at / each.max(1), labels[at]))
+    }
+
+    /// Whether labels, the last column, are in memory.
+    pub(super) fn has_labels_in_memory(&self) -> bool {
+        self.columns.last().is_some_and(|column| matches!(column.values, Values::Numbers(_)))
+    }
+
+    /// The first number of these samples that is infinite or none: its column, its sample and the number.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn not_finite(&self, samples: &[usize]) -> Result<Option<(&str, usize, f64)>, Diagnostics> {
+        for Column { name, values } in self.columns.iter().filter(|column| column.values.dtype().is_float()) {
+            for sample in samples {
+                let Values::Numbers(read) = values.select(&[*sample])?.in_memory()? else { continue };
+                let wrong = read.to_f64s().and_then(|list| list.into_iter().find(|x| !x.is_finite()));
+                if let Some(wrong) = wrong {
+                    return Ok(Some((name, *sample, wrong)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Whether a batch reads some of it from files: because it is large, or it has images.

@@ -8,6 +8,9 @@ use of_diag::{Code, Diagnostics};
 use of_onnx::ExportOptions;
 use of_runtime::TaskTiming;
 
+use super::checks::{
+    check_adapters_of_zoo, check_classes, check_classes_of_batch, check_updates, check_writable, explain_loss,
+};
 use super::{
     Augmentation, Batches, Dataset, Draw, Evaluation, EventWriter, ExpectedMemory, Join, Note, Progress, Recovery,
     Schedule, SnapshotPlace, Trainer,
@@ -278,7 +281,7 @@ impl<'t> TrainingJob<'t> {
     /// A training that has not begun. All ranks must make the same one.
     ///
     /// # Errors
-    /// When the data has no whole batch.
+    /// When the data has no whole batch or a label that is no class, no step would update parameters, or results could not be written.
     pub fn new(
         trainer: &'t mut Trainer,
         (data, validation): (&'t Arc<Dataset>, Option<&'t Dataset>),
@@ -289,6 +292,17 @@ impl<'t> TrainingJob<'t> {
         if data.len() < batch {
             let what = format!("the data has {}, fewer than the {batch} of a step", count(data.len(), "sample"));
             return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
+        }
+        check_updates(data.len() / batch * options.epochs, trainer.accumulate())?;
+        if let Some(ignored) = trainer.ignored_class() {
+            check_classes(data, "training", ignored)?;
+            validation.map_or(Ok(()), |data| check_classes(data, "validation", ignored))?;
+        }
+        if let Some(zoo) = options.zoo.filter(|_| trainer.has_adapters() && !options.merge) {
+            check_adapters_of_zoo(&zoo.spec.to_string(), &options.outputs)?;
+        }
+        if trainer.reports() {
+            check_writable(&options.outputs, options.snapshots.as_ref())?;
         }
         let progress = Progress { step: 0, seed: options.seed, batch, samples: data.len() };
         Ok(TrainingJob {
@@ -491,7 +505,11 @@ impl<'t> TrainingJob<'t> {
         };
         let is_changed = !options.augmentation.is_none() || options.mixup.is_some();
         let draw = is_changed.then_some(Draw { augmentation: options.augmentation, mixup: options.mixup, seed, epoch });
-        let mut batches = Batches::new(self.data, &order[done * samples..], samples, draw, self.trainer.rows())?;
+        let left = &order[done * samples..];
+        let mut batches = Batches::new(self.data, left, samples, draw, self.trainer.rows())?;
+        let mut numbers = left.chunks_exact(samples);
+        // Those in memory were looked at in the beginning.
+        let ignored = self.trainer.ignored_class().filter(|_| !self.data.has_labels_in_memory());
         let mut rate = 0.0;
         for batch in &mut batches {
             let step = self.course.progress.step;
@@ -505,7 +523,14 @@ impl<'t> TrainingJob<'t> {
                 (batch, _) => batch.inspect_err(|why| self.trainer.fail(why))?,
             };
             let learning_rate = options.schedule.rate(step, total);
+            let numbers = numbers.next().unwrap_or_default();
+            if let Some(ignored) = ignored {
+                check_classes_of_batch(batch.last(), numbers, ignored).inspect_err(|why| self.trainer.fail(why))?;
+            }
             let loss = self.step(batch, learning_rate)?;
+            if !loss.is_finite() {
+                return Err(explain_loss(loss, step, self.data, numbers));
+            }
             (self.course.sum, self.course.count) = (self.course.sum + loss, self.course.count + 1);
             self.course.progress.step += 1;
             self.copy()?;
@@ -536,11 +561,7 @@ impl<'t> TrainingJob<'t> {
             (self.observe)(JobEvent::Profiled { step, start, timings })?;
             self.trainer.set_profiling(false);
         }
-        if loss.is_finite() {
-            return Ok(loss);
-        }
-        let hint = "try a smaller --learning-rate, --warmup, or --clip-norm";
-        Err(error(Code::RUN, format!("the loss is {loss} at step {step}")).hint(hint).into())
+        Ok(loss)
     }
 
     fn is_on_one_device(&self) -> bool {

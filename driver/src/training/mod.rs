@@ -8,6 +8,7 @@ mod arrow_file;
 mod augmentation;
 mod batch_rows;
 mod batches;
+mod checks;
 mod columns;
 mod data;
 mod encoded;
@@ -166,6 +167,9 @@ pub struct Trainer {
     snapshots: Snapshots,
     metrics: Vec<Metric>,
     batch: usize,
+    accumulate: usize,
+    /// The class that does not count, where labels are classes.
+    ignored: Option<i64>,
 }
 
 /// Where the plan of a step comes from.
@@ -328,6 +332,11 @@ impl Trainer {
             reopen: (session, backends),
             snapshots: Snapshots::default(),
             metrics: made.metrics,
+            accumulate: options.accumulate,
+            ignored: match options.loss {
+                Loss::CrossEntropy { ignore, .. } => Some(ignore),
+                _ => None,
+            },
             batch: options.batch,
         })
     }
@@ -358,9 +367,24 @@ impl Trainer {
         self.batch
     }
 
+    /// Steps of an update.
+    pub fn accumulate(&self) -> usize {
+        self.accumulate
+    }
+
+    /// The label that does not count, where labels are classes.
+    pub fn ignored_class(&self) -> Option<i64> {
+        self.ignored
+    }
+
     /// The rows of a batch that [`Trainer::step`] reads in this process.
     pub fn rows(&self) -> BatchRows {
-        match (self.sessions.of_rank(), self.plan.plan().meshes.first()) {
+        self.rows_of(0)
+    }
+
+    /// The rows of the inputs of an entry point that this process reads.
+    fn rows_of(&self, entry_point: usize) -> BatchRows {
+        match (self.sessions.of_rank(), self.plan.plan().meshes.get(entry_point)) {
             (Some(own), Some(mesh)) => BatchRows::of_rank(mesh, own.rank()),
             _ => BatchRows::all(),
         }

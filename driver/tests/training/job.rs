@@ -74,6 +74,88 @@ fn a_job_reports_its_course_and_goes_on_from_a_snapshot() {
     assert_eq!(resumed, weight);
 }
 
+/// Why a training of one epoch on changed data fails: before it begins, or at a step.
+fn failure(change: impl FnOnce(&mut [f32], &mut [i64]), accumulate: usize, job: JobOptions<'_>) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let loss = Loss::named("cross-entropy").unwrap();
+    let (x, labels, _) = data(dir.path(), loss);
+    let module = model(4, loss);
+    let given = TrainOptions { batch: BATCH, accumulate, ..super::options("sgd", &Hyperparameters::default(), loss) };
+    let wanted = columns(&Model::from_module(module.clone()), &given).unwrap();
+    let mut numbers: Vec<f32> = x.to_f64s().unwrap().into_iter().map(|x| x as f32).collect();
+    let mut classes = labels.to_i64s().unwrap();
+    change(&mut numbers, &mut classes);
+    let x = Tensor::from_slice(x.dims(), &numbers).unwrap();
+    let labels = Tensor::from_slice(labels.dims(), &classes).unwrap();
+    let data = Arc::new(Dataset::of_columns(vec![("x".into(), x), ("labels".into(), labels)], &wanted).unwrap());
+    let mut trainer = trainer(module, &given, &[]);
+    let mut steps = 0;
+    let mut observe = |event: JobEvent<'_>| {
+        steps += usize::from(matches!(event, JobEvent::Step(_)));
+        Ok(())
+    };
+    let done = TrainingJob::new(&mut trainer, (&data, None), &job, &mut observe).and_then(|mut job| job.run(None));
+    let errors = done.err().map_or_else(String::new, |errors| errors.to_string());
+    format!("{errors} after {steps} steps")
+}
+
+#[test]
+fn what_a_job_cannot_do_is_refused_before_its_first_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let schedule = Schedule { kind: ScheduleKind::Constant, rate: 0.01, warmup: 0 };
+    let plain = || JobOptions { shuffle: false, ..JobOptions::new(1, schedule) };
+    let negative = failure(|_, classes| classes[17] = -1, 1, plain());
+    assert!(negative.contains("sample 17 of the training data (the first is 0) has the label -1"), "{negative}");
+    assert!(negative.ends_with("after 0 steps"), "{negative}");
+    // The label that does not count is none.
+    assert_eq!(failure(|_, classes| classes[17] = -100, 1, plain()), " after 3 steps");
+    let untouched = failure(|_, _| (), 4, plain());
+    assert!(
+        untouched.contains("updated after every 4 steps (--accumulate), and the training has 3 steps"),
+        "{untouched}"
+    );
+    assert!(untouched.ends_with("after 0 steps"), "{untouched}");
+    let nowhere = dir.path().join("none/x.onnx");
+    for job in [
+        JobOptions { outputs: vec![nowhere.clone()], ..plain() },
+        JobOptions { outputs: vec![dir.path().to_owned()], ..plain() },
+        JobOptions { snapshots: Some(SnapshotPlace::file(&nowhere.with_extension("safetensors"))), ..plain() },
+    ] {
+        let refused = failure(|_, _| (), 1, job);
+        assert!(refused.contains("cannot be written") && refused.ends_with("after 0 steps"), "{refused}");
+    }
+    // A file that is there stays as it is, where the training fails.
+    let old = dir.path().join("old.onnx");
+    std::fs::write(&old, "old").unwrap();
+    let failed =
+        failure(|x, _| x[FEATURES * 9 + 1] = f32::NAN, 1, JobOptions { outputs: vec![old.clone()], ..plain() });
+    assert!(failed.contains("the loss is NaN at step 1: 'x' of sample 9 of the training data"), "{failed}");
+    assert_eq!(std::fs::read(&old).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn separate_adapters_of_a_model_of_the_zoo_are_refused_before_the_first_step() {
+    let zoo = of_driver::zoo::named(Path::new("zoo:ncf:small")).unwrap().unwrap();
+    let model = zoo.model(of_driver::zoo::Mode::Training).unwrap();
+    let sgd = named("sgd", &Hyperparameters::default()).unwrap();
+    let lora = Some(of_driver::training::Lora::new(2, 2.0));
+    let given = TrainOptions { lora, ..TrainOptions::new(Loss::named("bce").unwrap(), sgd, BATCH) };
+    let wanted = columns(&model, &given).unwrap();
+    let data = Arc::new(zoo.synthetic("synthetic:16", &wanted).unwrap());
+    let mut trainer = trainer(model.module, &given, &[]);
+    let schedule = Schedule { kind: ScheduleKind::Constant, rate: 0.01, warmup: 0 };
+    let dir = tempfile::tempdir().unwrap();
+    let outputs = vec![dir.path().join("m.onnx")];
+    let mut job = JobOptions { outputs: outputs.clone(), zoo: Some(&zoo), ..JobOptions::new(1, schedule) };
+    let mut observe = |_: JobEvent<'_>| Ok(());
+    let refused = TrainingJob::new(&mut trainer, (&data, None), &job, &mut observe).err().unwrap().to_string();
+    assert!(refused.contains("with separate adapters") && refused.contains("add --merge"), "{refused}");
+    job.merge = true;
+    TrainingJob::new(&mut trainer, (&data, None), &job, &mut observe).unwrap().run(None).unwrap();
+    assert!(outputs[0].is_file());
+}
+
 #[test]
 fn a_job_without_a_whole_batch_is_refused() {
     let dir = tempfile::tempdir().unwrap();

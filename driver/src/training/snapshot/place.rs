@@ -60,6 +60,14 @@ pub trait SnapshotFiles: Send + Sync {
     /// When it cannot be removed.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Whether a file could be created, found out without a change.
+    ///
+    /// # Errors
+    /// When it could not. A store, in which only an attempt shows that, gives none.
+    fn check_writable(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether a file replaces another one only if that is still the one that was read: then a snapshot ends with [`SnapshotFiles::commit`].
     fn has_conditional_commits(&self) -> bool {
         false
@@ -125,6 +133,14 @@ impl SnapshotPlace {
     pub fn written(&self) -> io::Result<Option<SystemTime>> {
         Ok(self.files.written(&self.name)?.max(self.files.written(&self.index())?))
     }
+
+    /// Whether a snapshot could be written.
+    ///
+    /// # Errors
+    /// As [`SnapshotFiles::check_writable`].
+    pub fn check_writable(&self) -> io::Result<()> {
+        self.files.check_writable(&self.name)
+    }
 }
 
 /// The ending of files of tensors.
@@ -144,6 +160,12 @@ impl SnapshotFiles for Folder {
         let file = AtomicFile::new(&self.0.join(name))?;
         let part = file.create()?;
         Ok(Box::new(FolderFile { file, part, folder: self.0.clone() }))
+    }
+
+    fn check_writable(&self, name: &str) -> io::Result<()> {
+        let file = AtomicFile::new(&self.0.join(name))?;
+        // Opening a pipe would wait for its reader.
+        if file.is_regular() { file.create().map(drop) } else { Ok(()) }
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
