@@ -26,15 +26,15 @@ pub enum ScheduleKind {
         /// The rate at the end.
         floor: f64,
     },
-    /// It is multiplied by `factor` after every `period` of the training.
+    /// It is multiplied by `factor` after every `period` of the training, which the steps of the warm-up are part of.
     Step {
         /// Part of the training, 0 to 1.
         period: f64,
         /// What it is multiplied by.
         factor: f64,
     },
-    /// It rises from a 25th for 30 % of the training and falls to a 250,000th, both as half a cosine. Source: Smith and Topin,
-    /// "Super-Convergence" (2018), with PyTorch's defaults.
+    /// It rises from a 25th for 30 % of the training and falls to a 250,000th at the last step, both as half a cosine. Source: Smith and
+    /// Topin, "Super-Convergence" (2018), as PyTorch's `OneCycleLR` with its defaults.
     OneCycle,
 }
 
@@ -53,6 +53,7 @@ impl Schedule {
             ScheduleKind::Polynomial { power } => self.rate * (1.0 - part).powf(power),
             ScheduleKind::Cosine { floor } => half_cosine(self.rate, floor, part),
             ScheduleKind::Step { period, factor } => {
+                let part = (step as f64 / total.max(1) as f64).min(1.0);
                 // A period that ends with this step has ended, whatever its quotient is rounded to.
                 let periods = part / period.max(1e-9) * (1.0 + 1e-12);
                 self.rate * factor.powi(periods as i32)
@@ -60,10 +61,13 @@ impl Schedule {
             ScheduleKind::OneCycle => {
                 const RISE: f64 = 0.3;
                 let (low, end) = (self.rate / 25.0, self.rate / 250_000.0);
-                if part < RISE {
-                    half_cosine(low, self.rate, part / RISE)
+                // The steps at which it is highest and lowest.
+                let (highest, lowest) = (RISE * length as f64 - 1.0, length as f64 - 1.0);
+                let step = ((step - self.warmup) as f64).min(lowest);
+                if step <= highest {
+                    half_cosine(low, self.rate, step / highest)
                 } else {
-                    half_cosine(self.rate, end, (part - RISE) / (1.0 - RISE))
+                    half_cosine(self.rate, end, (step - highest) / (lowest - highest))
                 }
             }
         }
@@ -95,6 +99,43 @@ mod tests {
         let step = rates(ScheduleKind::Step { period: 0.25, factor: 0.5 }, 0);
         assert_eq!((step[24], step[25], step[99]), (1.0, 0.5, 0.125));
         let cycle = rates(ScheduleKind::OneCycle, 0);
-        assert!((cycle[0] - 0.04).abs() < 1e-12 && (cycle[30] - 1.0).abs() < 1e-12 && cycle[100] < 1e-5);
+        assert!((cycle[0] - 0.04).abs() < 1e-12 && (cycle[29] - 1.0).abs() < 1e-12 && (cycle[99] - 4e-6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_warm_up_delays_no_step_of_the_schedule() {
+        let schedule = Schedule { kind: ScheduleKind::Step { period: 0.25, factor: 0.5 }, rate: 1.0, warmup: 4 };
+        let rates = [0, 3, 4, 9, 10, 19, 20, 39].map(|step| schedule.rate(step, 40));
+        assert_eq!(rates, [0.25, 1.0, 1.0, 1.0, 0.5, 0.5, 0.25, 0.125]);
+    }
+
+    /// Rates of `torch.optim.lr_scheduler.OneCycleLR` for `max_lr=1`.
+    #[test]
+    fn one_cycle_is_torchs() {
+        let of_torch: [&[f64]; 5] = [
+            &[4e-6],
+            &[0.811745653949763, 4e-6],
+            &[0.9944154354509117, 0.46263710266697505, 4e-6],
+            &[0.04, 0.811745653949763, 0.28306099820869923, 4e-6],
+            &[
+                0.04,
+                0.52,
+                1.0,
+                0.9504846320134737,
+                0.8117456539497631,
+                0.6112620219362893,
+                0.38874197806371075,
+                0.18825834605023697,
+                0.049519367986526286,
+                4e-6,
+            ],
+        ];
+        let schedule = Schedule { kind: ScheduleKind::OneCycle, rate: 1.0, warmup: 0 };
+        for rates in of_torch {
+            for (step, expected) in rates.iter().enumerate() {
+                let rate = schedule.rate(step, rates.len());
+                assert!((rate - expected).abs() < 1e-12, "step {step} of {}: {rate}, not {expected}", rates.len());
+            }
+        }
     }
 }

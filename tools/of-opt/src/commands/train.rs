@@ -66,20 +66,20 @@ pub struct Train {
     #[arg(long, value_name = "S,…", value_delimiter = ',')]
     pub image_std: Vec<f64>,
     /// Show a random part of each training image, of at least this part of its area, with sides of 3:4 to 4:3: 0.08
-    #[arg(long, value_name = "AREA", value_parser = part, help_heading = "Random changes of training images")]
+    #[arg(long, value_name = "AREA", value_parser = part, allow_negative_numbers = true, help_heading = "Random changes of training images")]
     pub random_crop: Option<f64>,
     /// Swap left and right of every other training image
     #[arg(long, help_heading = "Random changes of training images")]
     pub random_flip: bool,
     /// Change brightness, contrast and saturation of training images by factors from 1 - X to 1 + X: 0.4
-    #[arg(long, value_name = "X", value_parser = part, help_heading = "Random changes of training images")]
+    #[arg(long, value_name = "X", value_parser = part, allow_negative_numbers = true, help_heading = "Random changes of training images")]
     pub color_jitter: Option<f64>,
     /// Train on sums of two samples and of their labels, weighted by a number of Beta(ALPHA, ALPHA): 0.2. Classes become probabilities
-    #[arg(long, value_name = "ALPHA", value_parser = positive, help_heading = "Random changes of training images")]
+    #[arg(long, value_name = "ALPHA", value_parser = positive, allow_negative_numbers = true, help_heading = "Random changes of training images")]
     pub mixup: Option<f64>,
     /// Show the centre of each validation image: this part of the sides of the largest centred one that has the shape of the input
     /// [default: 0.875 with --random-crop, otherwise whole images]
-    #[arg(long, value_name = "PART", value_parser = share, help_heading = "Random changes of training images")]
+    #[arg(long, value_name = "PART", value_parser = share, allow_negative_numbers = true, help_heading = "Random changes of training images")]
     pub validation_crop: Option<f64>,
     /// Texts of FILE.txt, or of FILE.jsonl with one in each line, as tokens of this tokenizer.json
     #[arg(long, value_name = "FILE.json", requires = "sequence_length", help_heading = "Texts")]
@@ -107,7 +107,7 @@ pub struct Train {
     #[arg(long, value_name = "LOSS", default_value = "cross-entropy", value_parser = PossibleValuesParser::new(LOSSES))]
     pub loss: String,
     /// Part of each label that goes to all classes alike, for cross-entropy
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = from_0_to_1, allow_negative_numbers = true)]
     pub label_smoothing: f64,
     /// The axis of classes of the output, for cross-entropy: -1 for most language models
     #[arg(long, value_name = "AXIS", default_value_t = 1, allow_negative_numbers = true)]
@@ -116,22 +116,22 @@ pub struct Train {
     #[arg(long, value_name = "CLASS", allow_negative_numbers = true)]
     pub ignore_index: Option<i64>,
     /// The error at which huber becomes linear [default: 1]
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub huber_delta: Option<f64>,
     /// Weight of label 1 in the focal loss; that of label 0 is 1 - X
-    #[arg(long, value_name = "X", default_value_t = 0.25)]
+    #[arg(long, value_name = "X", default_value_t = 0.25, value_parser = from_0_to_1, allow_negative_numbers = true)]
     pub focal_alpha: f64,
     /// Power of the error in the focal loss
-    #[arg(long, value_name = "X", default_value_t = 2.0)]
+    #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = not_negative, allow_negative_numbers = true)]
     pub focal_gamma: f64,
     /// The class that stands for no label, for ctc
     #[arg(long, value_name = "CLASS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     pub ctc_blank: i64,
     /// What similarities are divided by, for contrastive
-    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = positive)]
+    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = positive, allow_negative_numbers = true)]
     pub temperature: f64,
     /// The similarity below which a pair is different enough, for cosine-embedding
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = finite, allow_negative_numbers = true)]
     pub margin: f64,
     /// Validation also shows the part of labels that are among the K classes of the largest scores, for cross-entropy: 5
     #[arg(long, value_name = "K", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
@@ -147,64 +147,65 @@ pub struct Train {
     #[arg(long, value_name = "NAME|FILE", default_value = "adamw", value_parser = OptimizerParser)]
     pub optimizer: String,
     /// The learning rate
-    #[arg(long, value_name = "RATE", default_value_t = 1e-3)]
+    #[arg(long, value_name = "RATE", default_value_t = 1e-3, value_parser = not_negative, allow_negative_numbers = true)]
     pub learning_rate: f64,
     /// How the learning rate changes
     #[arg(long, value_enum, value_name = "COURSE", default_value = "cosine")]
     pub schedule: ScheduleArg,
     /// The power of the part of the training that is left, for --schedule polynomial [default: 2]
-    #[arg(long, value_name = "P", value_parser = positive)]
+    #[arg(long, value_name = "P", value_parser = positive, allow_negative_numbers = true)]
     pub schedule_power: Option<f64>,
-    /// Epochs after which --schedule step multiplies the learning rate by --lr-gamma, each time [default: a third of all]
+    /// Epochs after which --schedule step multiplies the learning rate by --lr-gamma, each time; those of --warmup count [default: a
+    /// third of all]
     #[arg(long, value_name = "EPOCHS", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub lr_step_size: Option<usize>,
     /// What --schedule step multiplies the learning rate by [default: 0.1]
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub lr_gamma: Option<f64>,
     /// The learning rate at the end of --schedule cosine [default: 0]
-    #[arg(long, value_name = "RATE", value_parser = not_negative)]
+    #[arg(long, value_name = "RATE", value_parser = not_negative, allow_negative_numbers = true)]
     pub lr_min: Option<f64>,
     /// Steps during which the learning rate rises from 0
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub warmup: usize,
     /// Momentum of sgd, rmsprop and lars [default: 0, for lars 0.9]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
     pub momentum: Option<f64>,
     /// Look ahead with sgd's momentum
     #[arg(long, requires = "momentum")]
     pub nesterov: bool,
     /// Decay rates of the means of gradients and of their squares, of adam, adamw and lamb [default: 0.9,0.999]
-    #[arg(long, value_name = "B1,B2", value_delimiter = ',', value_parser = decay_rate)]
+    #[arg(long, value_name = "B1,B2", value_delimiter = ',', value_parser = decay_rate, allow_negative_numbers = true)]
     pub betas: Vec<f64>,
     /// What is added to a divisor, of all optimizers but sgd and ftrl [default: 1e-8; 1e-6 for lamb and adadelta, 1e-10 for adagrad]
-    #[arg(long, value_name = "X", value_parser = not_negative)]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
     pub eps: Option<f64>,
     /// Decay rate of the mean of squares of rmsprop [default: 0.99]
-    #[arg(long, value_name = "X", value_parser = decay_rate)]
+    #[arg(long, value_name = "X", value_parser = decay_rate, allow_negative_numbers = true)]
     pub rmsprop_alpha: Option<f64>,
     /// Decay rate of the means of adadelta [default: 0.9]
-    #[arg(long, value_name = "X", value_parser = decay_rate)]
+    #[arg(long, value_name = "X", value_parser = decay_rate, allow_negative_numbers = true)]
     pub adadelta_rho: Option<f64>,
     /// Trust coefficient of lars [default: 0.001]
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub lars_trust: Option<f64>,
     /// beta of ftrl, which lowers the first learning rates [default: 1]
-    #[arg(long, value_name = "X", value_parser = not_negative)]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
     pub ftrl_beta: Option<f64>,
     /// Strength of the L1 regularization of ftrl; that of L2 is --weight-decay [default: 0]
-    #[arg(long, value_name = "X", value_parser = not_negative)]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
     pub ftrl_l1: Option<f64>,
     /// Weight decay [default: 0, for adamw and lamb 0.01]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
     /// Parameters without weight decay, such as '*.bias'. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub no_decay: Vec<String>,
     /// Scale all gradients so that their norm is at most X; with --clip-value after that
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub clip_norm: Option<f64>,
     /// Limit each element of a gradient to X
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub clip_value: Option<f64>,
     /// Begin with the parameters that a file has under the same names: .onnx, or .safetensors, which may be a state dict of PyTorch, a
     /// trained model or a snapshot
@@ -220,9 +221,9 @@ pub struct Train {
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub freeze: Vec<String>,
     /// Average parameters over steps with this decay, such as 0.999; evaluation and the trained model use the averages
-    #[arg(long, value_name = "DECAY", value_parser = part)]
+    #[arg(long, value_name = "DECAY", value_parser = part, allow_negative_numbers = true)]
     pub ema: Option<f64>,
-    /// Update parameters after every K steps, by the mean of their gradients
+    /// Update parameters after every K steps, by the mean of their gradients, with the learning rate of the last of these steps
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub accumulate: usize,
     /// Weights that are zero throughout: 0.5 is a part of each tensor, global:0.5 of all together, by magnitude; channels:0.3 of
@@ -238,7 +239,7 @@ pub struct Train {
     /// Go on with adapters in the layout of PEFT, whose adapter_config.json is in the same folder
     #[arg(long, value_name = "FILE.safetensors", group = "adapters", help_heading = "Adapters")]
     pub adapter: Option<PathBuf>,
-    /// Weights of products and convolutions that get adapters [default: all of products]. Comma-separated or repeated
+    /// Weights of products and convolutions that get adapters [default: all that one product reads]. Comma-separated or repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', requires = "lora", help_heading = "Adapters")]
     pub lora_target: Vec<String>,
     /// How weights below adapters are stored [default: model]
@@ -355,6 +356,16 @@ fn not_negative(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a number of at least 0 is needed".into())
 }
 
+/// Any number but infinities.
+fn finite(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(|| "a number is needed".into())
+}
+
+/// A number from 0 to 1.
+fn from_0_to_1(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x| (0.0..=1.0).contains(x)).ok_or_else(|| "a number from 0 to 1 is needed".into())
+}
+
 /// A number above 0 and of at most 1.
 fn share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0).ok_or_else(|| "a number above 0, at most 1, is needed".into())
@@ -435,7 +446,8 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         let what = format!("the data has {}, fewer than the {} of a step", count(data.len(), "sample"), c.batch);
         return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
     }
-    let schedule = train_flags::schedule(c, steps);
+    let schedule = train_flags::schedule(c);
+    let late = train_flags::late_warmup(c, steps);
     let unused_scores = train_classes::check(&model, &options, &data, validation.as_ref(), zoo.as_ref())?;
     options.extents = data.extents(&wanted)?;
     if !c.codegen.calibration.is_empty() {
@@ -453,7 +465,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
     let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks)?;
     let reports = trainer.reports();
-    unused_scores.iter().filter(|_| reports).for_each(|warning| console.diagnostic(warning));
+    unused_scores.iter().chain(&late).filter(|_| reports).for_each(|warning| console.diagnostic(warning));
     prepared.iter().filter(|_| reports).for_each(|line| console.note(line));
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;

@@ -4,9 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
-use of_diag::{Code, Diagnostics, closest};
+use of_diag::{Code, Diagnostic, Diagnostics, closest};
 use of_driver::error;
 
 use crate::console::Console;
@@ -41,10 +42,24 @@ pub fn expand(arguments: Vec<OsString>, program: &Command) -> Result<Vec<OsStrin
         return Ok(arguments);
     }
     let (model, flags) = read(&path, program, given)?;
+    let keys: Vec<String> = flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
     let mut out = arguments;
     out[config] = model;
     out.extend(flags);
-    Ok(out)
+    match program.clone().try_get_matches_from(&out) {
+        Err(e) => wrong_value(&path, &keys, &e).map_or(Ok(out), |wrong| Err(wrong.into())),
+        Ok(_) => Ok(out),
+    }
+}
+
+/// The error of a value that a file gives, with its key. Other errors are of the command line.
+fn wrong_value(path: &Path, flags: &[String], e: &clap::Error) -> Option<Diagnostic> {
+    let Some(ContextValue::String(argument)) = e.get(ContextKind::InvalidArg) else { return None };
+    let name = argument.strip_prefix("--")?.split([' ', '=']).next()?;
+    flags.iter().find(|flag| flag.strip_prefix("--").is_some_and(|flag| flag.split('=').next() == Some(name)))?;
+    let text = e.to_string();
+    let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    Some(error(Code::INPUT, format!("'{}': key '{name}': {what}", path.display())))
 }
 
 /// The model and the flags of a file.
@@ -52,7 +67,11 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
     let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
     let text = std::fs::read_to_string(path)
         .map_err(|e| error(Code::IO, format!("'{}' cannot be read: {e}", path.display())))?;
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong(e.to_string().trim_end().to_owned()))?;
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+        let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+        wrong(format!("{place}{}", e.message().replace('\n', ", ")))
+    })?;
     let command = train_command(program).ok_or_else(|| wrong("there is no command `train`".into()))?;
     let (mut model, mut flags) = (None, Vec::new());
     for (key, value) in &table {
@@ -101,7 +120,7 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
 /// When stdout cannot be written.
 pub fn print(arguments: &[OsString], program: Command, console: &Console) -> Result<(), Diagnostics> {
     let parsed = program.clone().try_get_matches_from(arguments);
-    let parsed = parsed.map_err(|e| error(Code::INPUT, e.to_string()))?;
+    let parsed = parsed.map_err(|e| error(Code::INPUT, e.to_string().lines().next().unwrap_or_default()))?;
     let (Some(("train", given)), Some(command)) = (parsed.subcommand(), train_command(&program)) else {
         return Err(error(Code::INPUT, "there is no command `train`").into());
     };

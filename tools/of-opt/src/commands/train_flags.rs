@@ -1,10 +1,11 @@
 //! Flags of `of-opt train` that concern one optimizer, loss or schedule.
 
-use of_diag::{Code, Diagnostics};
-use of_driver::error;
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_driver::training::{Hyperparameters, Loss, Schedule, ScheduleKind};
+use of_driver::{count, error};
 
 use super::train::{ScheduleArg, Train};
+use crate::arguments::PrecisionArg;
 use crate::exit;
 
 /// A flag, whether it is given, and what it concerns.
@@ -53,6 +54,10 @@ pub fn check(c: &Train) -> Result<(), Diagnostics> {
             return Err(error(Code::INPUT, what).hint(hint).into());
         }
     }
+    if c.codegen.precision == Some(PrecisionArg::Int8) {
+        let what = "--precision int8 is for compiling: a training step is in f32, bf16 or f16";
+        return Err(error(Code::UNSUPPORTED, what).hint("train first, then compile with --precision int8").into());
+    }
     if !matches!(c.betas.len(), 0 | 2) {
         return Err(exit::usage("--betas takes two numbers, such as 0.9,0.999").into());
     }
@@ -95,17 +100,30 @@ pub fn set_loss(c: &Train, loss: &mut Loss) {
     }
 }
 
-/// The course of the learning rate, for epochs of so many steps.
-pub fn schedule(c: &Train, steps: usize) -> Schedule {
+/// A warning where the learning rate has not risen when the training, of epochs of so many steps, ends.
+pub fn late_warmup(c: &Train, steps: usize) -> Option<Diagnostic> {
+    let total = steps.saturating_mul(c.epochs);
+    let what = || {
+        format!(
+            "--warmup {} ends after the training, which has {}: the rate only rises",
+            c.warmup,
+            count(total, "step")
+        )
+    };
+    (c.warmup >= total.max(1)).then(|| {
+        Diagnostic::warning(Code::INPUT, Location::Unknown, what()).hint("give a smaller --warmup, or more --epochs")
+    })
+}
+
+/// The course of the learning rate.
+pub fn schedule(c: &Train) -> Schedule {
     let kind = match c.schedule {
         ScheduleArg::Constant => ScheduleKind::Constant,
         ScheduleArg::Linear => ScheduleKind::Polynomial { power: 1.0 },
         ScheduleArg::Polynomial => ScheduleKind::Polynomial { power: c.schedule_power.unwrap_or(2.0) },
         ScheduleArg::Cosine => ScheduleKind::Cosine { floor: c.lr_min.unwrap_or(0.0) },
         ScheduleArg::Step => {
-            // A period is a part of the training after the warm-up.
-            let after = (steps * c.epochs).saturating_sub(c.warmup).max(1);
-            let period = c.lr_step_size.map_or(1.0 / 3.0, |epochs| (epochs * steps) as f64 / after as f64);
+            let period = c.lr_step_size.map_or(1.0 / 3.0, |epochs| epochs as f64 / c.epochs as f64);
             ScheduleKind::Step { period, factor: c.lr_gamma.unwrap_or(0.1) }
         }
         ScheduleArg::OneCycle => ScheduleKind::OneCycle,
