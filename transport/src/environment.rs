@@ -166,6 +166,9 @@ impl Placement {
     }
 }
 
+/// torchrun sets it where a store of its own listens at the port. The rendezvous is then at the next one.
+const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
 /// `HOST:PORT` of the rendezvous, where the launcher says the host.
 fn rendezvous(variables: &Variables, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<String>, String> {
     let host = match variables.host {
@@ -178,7 +181,11 @@ fn rendezvous(variables: &Variables, variable: &dyn Fn(&str) -> Option<String>) 
             None => None,
         },
     };
-    let port = variable(variables.port).unwrap_or_else(|| PORT.into());
+    let mut port = variable(variables.port).unwrap_or_else(|| PORT.into());
+    let is_taken = variables.launcher == Launcher::Torchrun && variable(AGENT_STORE).is_some_and(|set| set == "True");
+    if let (true, Ok(taken)) = (is_taken, port.parse::<u16>()) {
+        port = taken.checked_add(1).unwrap_or(taken - 1).to_string();
+    }
     Ok(host.map(|host| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
 }
 
@@ -240,6 +247,12 @@ mod tests {
         is(&own, Launcher::OfOpt, Some(2), Some("127.0.0.1:5"));
         let torchrun = [("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "node7"), ("MASTER_PORT", "99")];
         is(&torchrun, Launcher::Torchrun, Some(4), Some("node7:99"));
+        let with_store = |port: &'static str, set: &'static str| {
+            [&torchrun[..3], &[("MASTER_PORT", port), ("TORCHELASTIC_USE_AGENT_STORE", set)]].concat()
+        };
+        is(&with_store("99", "True"), Launcher::Torchrun, Some(4), Some("node7:100"));
+        is(&with_store("65535", "True"), Launcher::Torchrun, Some(4), Some("node7:65534"));
+        is(&with_store("99", "False"), Launcher::Torchrun, Some(4), Some("node7:99"));
         is(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")], Launcher::OpenMpi, Some(2), None);
         is(&[("PMI_RANK", "1"), ("PMI_SIZE", "2")], Launcher::Hydra, Some(2), None);
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_NODELIST", "node[07-09]")];

@@ -8,9 +8,9 @@ mod root;
 mod timeline;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use of_diag::{Code, Diagnostics};
+use of_diag::{Code, Diagnostic, Diagnostics};
 use of_plan::{Plan, PlanFile, Program, Task};
 use of_runtime::flight_recorder::{Event, FlightLog, Phase, actors};
 
@@ -83,32 +83,62 @@ pub fn recording(dir: &Path, rank: u32) -> PathBuf {
     dir.join(format!("rank-{rank}.flight"))
 }
 
-/// The recordings in a folder, by rank. They must be of one job.
+/// The recordings in a folder, by rank, and a line for each file that cannot be read. They must be of one job.
 ///
 /// # Errors
-/// When there is none, a file is no recording, or two belong to different jobs.
-pub fn recordings(dir: &Path) -> Result<Vec<FlightLog>, Diagnostics> {
+/// When there is none that can be read, or two belong to different jobs.
+pub fn recordings(dir: &Path) -> Result<(Vec<FlightLog>, Vec<String>), Diagnostics> {
     let entries = std::fs::read_dir(dir).map_err(|e| io_error(dir, "read", &e))?;
-    let mut logs = Vec::new();
+    let (mut logs, mut unread) = (Vec::new(), Vec::new());
     for entry in entries {
         let path = entry.map_err(|e| io_error(dir, "read", &e))?.path();
         if path.extension().is_some_and(|e| e == "flight") {
-            let log = FlightLog::read(&path);
-            logs.push(log.map_err(|e| error(Code::IO, format!("'{}' cannot be read: {e}", path.display())))?);
+            match FlightLog::read(&path) {
+                Ok(log) if recording(dir, log.of.rank) == path => logs.push(log),
+                Ok(log) => unread.push(format!("'{}' is left out: it is of rank {}", path.display(), log.of.rank)),
+                Err(e) => unread.push(format!("'{}' cannot be read: {e}", path.display())),
+            }
         }
     }
     logs.sort_by_key(|log| log.of.rank);
+    unread.sort();
     let Some(first) = logs.first() else {
         let hint =
             "ranks that are processes write rank-N.flight there: of-opt run PLAN --ranks N --flight-recorder DIR";
-        return Err(error(Code::INPUT, format!("'{}' has no recordings", dir.display())).hint(hint).into());
+        let none = error(Code::INPUT, format!("'{}' has no recordings", dir.display())).hint(hint);
+        return Err(unread.into_iter().fold(none, Diagnostic::note).into());
     };
     let other = |log: &&FlightLog| log.of.ranks != first.of.ranks || log.of.plan_hash != first.of.plan_hash;
     if let Some(log) = logs.iter().find(other) {
         let what = format!("rank {} in '{}' is of another job than rank {}", log.of.rank, dir.display(), first.of.rank);
         return Err(error(Code::INPUT, what).hint("remove what an earlier job left there").into());
     }
-    Ok(logs)
+    Ok((logs, unread))
+}
+
+/// How long ranks that wait for one another are watched before that counts as a deadlock.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// What the recordings in a folder say now. Those of ranks that run are read one after another, so ranks seem to wait for each other that
+/// do not: a deadlock is what is still the same a moment later.
+///
+/// # Errors
+/// As [`recordings`].
+pub fn look(dir: &Path, plan: Option<&PlanFile>) -> Result<WhyStuck, Diagnostics> {
+    let mut report = why_stuck(recordings(dir)?.0, plan);
+    if report.roots.iter().any(|root| matches!(root, Root::Cycle(_))) {
+        std::thread::sleep(WATCHED);
+        let later = why_stuck(recordings(dir)?.0, plan);
+        let position = |ranks: &[RankReport]| -> Vec<_> {
+            ranks.iter().map(|rank| rank.log.as_ref().map(|log| (log.steps, log.records.last().copied()))).collect()
+        };
+        let stands = position(&report.ranks) == position(&later.ranks);
+        report = later;
+        if !stands {
+            report.roots.retain(|root| !matches!(root, Root::Cycle(_)));
+        }
+    }
+    Ok(report)
 }
 
 /// What the recordings say; with the plan, by its names.
@@ -171,7 +201,7 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
         port.or_else(|| variable(number.checked_sub(mesh.outputs.len())?))
     });
     let actor = program.filter(|_| task.is_none() && transfer.is_none()).and_then(|program| {
-        let states = actors(program, &log.tasks, log.steps.0)?;
+        let states = actors(program, &log.tasks, log.steps_of_program().0)?;
         let (task, state) = program.tasks.iter().zip(states).find(|(_, state)| !state.waits.is_empty())?;
         let waits: Vec<String> = state.waits.iter().map(|wait| wait.describe(program)).collect();
         Some(format!("task `{}` waits for {}", task.name, waits.join(", ")))

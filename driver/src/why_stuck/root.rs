@@ -89,7 +89,7 @@ pub(super) fn roots(ranks: &[RankReport]) -> Vec<Root> {
     if let Some(found) = kinds.iter().map(|kind| list(*kind)).find(|found| !found.is_empty()) {
         return found;
     }
-    if let Some(cycle) = cycle(ranks) {
+    if let Some(cycle) = cycle(ranks).filter(|cycle| !cycle.iter().any(|rank| is_over(&ranks[*rank as usize]))) {
         return vec![Root::Cycle(cycle)];
     }
     let kinds: [Kind<'_>; 3] = [
@@ -144,6 +144,7 @@ mod tests {
             phase: Phase::Runs,
             failure: None,
             steps: (1, 0),
+            of_others: (0, 0),
             sent: (0, 0),
             received: (0, 0),
             waits: 0,

@@ -3,7 +3,7 @@
 //! What is stored in a mapped file is in the system's page cache at once, so it survives the end of the process by any signal.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,16 +21,21 @@ impl EventMemory {
         Ok(Self { map: MmapMut::map_anon((words * 8).max(8))?.into() })
     }
 
-    /// Zeros in a new file, which replaces one of that name. Its pages take memory once they are written.
+    /// Zeros in a new file, which replaces one of that name. They are written, because a page for which the file system has no room
+    /// when it is first used ends the process by a signal.
     pub fn file(path: &Path, words: usize) -> io::Result<Self> {
         // Another process may have the old file mapped, so it is not cut to a new length.
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len(words as u64 * 8)?;
-        Ok(Self { map: map(&file, words * 8)? })
+        let mut file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let zeros = io::copy(&mut io::repeat(0).take(words as u64 * 8), &mut file);
+        let mapped = zeros.and_then(|_| map(&file, words * 8)).inspect_err(|_| {
+            // What is left has no use.
+            let _ = std::fs::remove_file(path);
+        });
+        Ok(Self { map: mapped? })
     }
 
     /// A word.

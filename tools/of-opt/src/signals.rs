@@ -52,6 +52,9 @@ fn end(signal: i32) -> ! {
     }
     clean_up();
     crate::telemetry::interrupted(signal);
+    // Ranks end with this process. One that is stopped would only do so once it goes on.
+    crate::ranks::pass_on(rustix::process::Signal::CONT);
+    crate::ranks::name_recordings();
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // The line of progress.

@@ -230,6 +230,11 @@ fn ranks_of_a_launcher_join_where_it_says() {
 
 /// A file with two hosts that are this machine, and the command that starts one of them.
 fn hosts(dir: &TempDir, name: &str) -> Command {
+    patient_hosts(dir, name, "30s")
+}
+
+/// As [`hosts`], with the time after which a silent rank is lost.
+fn patient_hosts(dir: &TempDir, name: &str, peer_timeout: &str) -> Command {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let file = dir.path().join("hosts.toml");
     if !file.exists() {
@@ -239,7 +244,7 @@ fn hosts(dir: &TempDir, name: &str) -> Command {
         fs::write(&file, format!("port = {port}\n{}{}", host("first", 1), host("second", 2))).unwrap();
     }
     let mut c = run(dir);
-    c.arg("--hosts").arg(&file).args(["--host", name, "--peer-timeout", "30s"]);
+    c.arg("--hosts").arg(&file).args(["--host", name, "--peer-timeout", peer_timeout]);
     c.stdout(Stdio::piped()).stderr(Stdio::piped());
     c
 }
@@ -488,6 +493,26 @@ fn is_rank(pid: &str, rank: u32) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| variable == want.as_bytes())
 }
 
+/// The ranks of a launcher, once so many of them run.
+fn running(launcher: u32, count: usize) -> Vec<String> {
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < PATIENCE, "the ranks did not start");
+        let ranks = children(launcher);
+        // The threads of the monitor come after the handshakes.
+        let runs = |pid: &&String| {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            names.any(|name| name.trim() == "of-monitor")
+        };
+        if ranks.iter().filter(runs).count() == count {
+            std::thread::sleep(Duration::from_millis(300));
+            return ranks;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Sends `signal` to rank 1 of 2 that run for ever. Returns what was printed, and how long it took until the end. The time after
 /// which a silent rank is lost is long enough for a busy machine.
 fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
@@ -495,22 +520,7 @@ fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
     let mut c = run(&dir);
     let launcher = c.args(["--ranks", "2", "--iterations", "1000000000", "--peer-timeout", peer_timeout]);
     let launcher = launcher.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let started = Instant::now();
-    let victim = loop {
-        assert!(started.elapsed() < PATIENCE, "the ranks did not start");
-        let ranks = children(launcher.id());
-        // Both run: the threads of the monitor come after the handshakes.
-        let runs = |pid: &&String| {
-            let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-            let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-            names.any(|name| name.trim() == "of-monitor")
-        };
-        if ranks.iter().filter(runs).count() == 2 {
-            break ranks.into_iter().find(|pid| is_rank(pid, 1)).unwrap();
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    std::thread::sleep(Duration::from_millis(300));
+    let victim = running(launcher.id(), 2).into_iter().find(|pid| is_rank(pid, 1)).unwrap();
     let sent = Instant::now();
     assert!(Command::new("kill").args([signal, &victim]).status().unwrap().success());
     let out = launcher.wait_with_output().unwrap();
@@ -564,8 +574,63 @@ fn a_killed_rank_ends_the_others() {
 fn a_stopped_rank_is_noticed() {
     let (errors, took) = failing("-STOP", "5s");
     assert!(errors.contains("[rank 0] error") && errors.contains("has not answered for"), "{errors}");
-    assert!(errors.contains("rank 1 did not end, and was killed"), "{errors}");
+    assert!(errors.contains("rank 1 was stopped, and was killed; rank 0 ended"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
+}
+
+/// The launcher of a stopped rank ends it once the others have declared it lost, also where they are on other hosts.
+#[test]
+fn a_stopped_rank_ends_with_its_host() {
+    let dir = compiled("cpu[2]");
+    let endless = ["--iterations", "1000000000"];
+    let second = patient_hosts(&dir, "second", "2s").args(endless).spawn().unwrap();
+    let first = patient_hosts(&dir, "first", "2s").args(endless).spawn().unwrap();
+    let victim = running(second.id(), 1).into_iter().find(|pid| is_rank(pid, 1)).unwrap();
+    let sent = Instant::now();
+    assert!(Command::new("kill").args(["-STOP", &victim]).status().unwrap().success());
+    let errors = text(&first.wait_with_output().unwrap()).1;
+    assert!(errors.contains("rank 1 (process ") && errors.contains("has not answered for"), "{errors}");
+    let errors = text(&second.wait_with_output().unwrap()).1;
+    assert!(errors.contains("rank 1 was stopped, and was killed"), "{errors}");
+    assert!(sent.elapsed() < PATIENCE, "{:?}", sent.elapsed());
+}
+
+/// A rank that catches the signal and ends by itself counts as ended by the signal.
+#[test]
+fn a_terminated_rank_is_named() {
+    let (errors, _) = failing("-TERM", "30s");
+    assert!(errors.contains("rank 1 was ended by signal 15"), "{errors}");
+}
+
+#[test]
+fn a_launcher_serves_the_rendezvous_that_it_is_given() {
+    let dir = compiled("cpu[2]");
+    let want = text(&run(&dir).output().unwrap());
+    let address = format!("127.0.0.1:{}", free_ports(1).start);
+    let args = ["--ranks", "2", "--rendezvous", &address, "--join-timeout", "30s", "--peer-timeout", "30s"];
+    assert_eq!(text(&run(&dir).args(args).output().unwrap()), want);
+}
+
+/// Ranks that run wait for one another all the time, and recordings are read one after another.
+#[test]
+fn ranks_that_run_are_in_no_deadlock() {
+    let dir = compiled("cpu[2]");
+    let recordings = dir.path().join("recordings");
+    let mut c = run(&dir);
+    c.args(["--ranks", "2", "--iterations", "1000000000", "--peer-timeout", "30s"]).arg("--flight-recorder");
+    let launcher = c.arg(&recordings).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    running(launcher.id(), 2);
+    for _ in 0..5 {
+        let (report, _) = text(&of_opt().arg("why-stuck").arg(&recordings).output().unwrap());
+        assert!(report.contains("rank 1 on ") && !report.contains("deadlock"), "{report}");
+    }
+    // A recording that is damaged does not hide the others.
+    fs::write(recordings.join("rank-7.flight"), "something else").unwrap();
+    let (report, notes) = text(&of_opt().arg("why-stuck").arg(&recordings).output().unwrap());
+    assert!(report.contains("rank 1 on ") && notes.contains("is not a recording of a rank"), "{report} {notes}");
+    assert!(Command::new("kill").arg(launcher.id().to_string()).status().unwrap().success());
+    let (_, errors) = text(&launcher.wait_with_output().unwrap());
+    assert!(errors.contains("of-opt why-stuck"), "{errors}");
 }
 
 /// The certificates of the tests of of-transport.
@@ -638,7 +703,12 @@ fn wrong_identities_for_tls_are_errors() {
     let hosts = hosts.to_str().unwrap().to_owned();
     let got = errors(&["--hosts", &hosts, "--tls", "certificates"]);
     assert!(got.contains("--tls certificates needs a file of --hosts with [tls]"), "{got}");
-    let got = errors(&["--hosts", &hosts, "--tls", "token"]);
+    // A job of one host makes its token.
+    assert_eq!(errors(&["--hosts", &hosts, "--tls", "token"]), "");
+    let two = dir.path().join("two.toml");
+    let host = |last: u8| format!("[[host]]\naddress = \"127.0.0.{last}\"\nranks = 1\n");
+    fs::write(&two, host(1) + &host(2)).unwrap();
+    let got = errors(&["--hosts", two.to_str().unwrap(), "--host", "127.0.0.1", "--tls", "token"]);
     assert!(got.contains("--tls token needs a job token") && got.contains("set OF_JOB_TOKEN"), "{got}");
     let file = with_certificates(&dir, "host");
     fs::write(dir.path().join("host.pem"), "nothing").unwrap();

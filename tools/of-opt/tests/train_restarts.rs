@@ -291,7 +291,8 @@ fn a_stopped_rank_is_replaced() {
     let (dir, out) = job.end();
     let errors = text(&out.stderr);
     assert!(out.status.success(), "{errors}");
-    assert!(errors.contains("rank 1 did not come back within ") && errors.contains("restart 1 of 1"), "{errors}");
+    assert!(errors.contains("rank 1 ") && errors.contains(" s, and is killed"), "{errors}");
+    assert!(errors.contains("restart 1 of 1"), "{errors}");
     assert_eq!(result(dir.path()), want, "{errors}");
 }
 

@@ -43,7 +43,8 @@ pub struct WhyStuckCommand {
 /// # Errors
 /// When there are no recordings, or the plan is another one.
 pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnostics> {
-    let logs = why_stuck::recordings(&c.dir)?;
+    let (logs, unread) = why_stuck::recordings(&c.dir)?;
+    unread.iter().for_each(|what| console.note(what));
     let plan = plan(c, &logs)?;
     if plan.is_none() && !c.metrics {
         console.note("the plan that the ranks ran is not there any more; give it as PLAN to see names");
@@ -55,7 +56,7 @@ pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnosti
     if c.metrics {
         return console.print(&ranks::metrics(&logs));
     }
-    let report = why_stuck::why_stuck(logs, plan.as_ref());
+    let report = why_stuck::look(&c.dir, plan.as_ref())?;
     if c.json {
         return console.print(&format!("{:#}\n", as_json(&report)));
     }
@@ -63,7 +64,8 @@ pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnosti
     if c.actors {
         for log in report.ranks.iter().filter_map(|rank| rank.log.as_ref()) {
             if let Some(program) = why_stuck::program(log, plan.as_ref().map(PlanFile::plan)) {
-                let _ = write!(out, "\nrank {}, {}", log.of.rank, describe(program, &log.tasks, log.steps));
+                let _ =
+                    write!(out, "\nrank {}, {}", log.of.rank, describe(program, &log.tasks, log.steps_of_program()));
             }
         }
     }
@@ -192,7 +194,13 @@ fn explained(root: &Root, report: &WhyStuck) -> String {
     match root {
         Root::Gone(rank) => {
             let ended = "ended without a word: it was killed, or crashed";
-            format!("the process of rank {rank} {ended}{}{}", at(*rank), waiting(*rank))
+            // The others may have seen more, such as a rank that did not answer before it was killed.
+            let words = report
+                .ranks
+                .iter()
+                .find_map(|other| other.log.as_ref().filter(|log| log.of.rank != *rank)?.failure.as_ref());
+            let words = words.map_or(String::new(), |words| format!("; another rank says: {words}"));
+            format!("the process of rank {rank} {ended}{}{}{words}", at(*rank), waiting(*rank))
         }
         Root::Missing(rank) => format!("rank {rank} was not started, or its recording is on another host"),
         Root::Stopped(rank) => {

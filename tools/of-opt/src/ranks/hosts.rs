@@ -114,7 +114,10 @@ impl Hosts {
     pub fn read(path: &Path) -> Result<Hosts, Diagnostics> {
         let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
         let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
-        let mut hosts: Hosts = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().into()))?;
+        let mut hosts: Hosts = toml::from_str(&text).map_err(|e| {
+            let line = e.span().map(|at| text[..at.start.min(text.len())].lines().count().max(1));
+            wrong(line.map_or(String::new(), |line| format!("line {line}: ")) + e.message())
+        })?;
         hosts.check().map_err(wrong)?;
         if let (Some(TlsSection { ca, certificate, key }), Some(folder)) = (&mut hosts.tls, path.parent()) {
             [ca, certificate, key].into_iter().for_each(|file| *file = folder.join(&*file));

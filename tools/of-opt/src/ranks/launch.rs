@@ -13,6 +13,7 @@ use of_diag::{Code, Diagnostics, escaped_lines};
 use of_driver::error;
 use of_driver::training::RankPlans;
 use of_transport::{Attempts, JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::logs::{RankLog, RankLogs};
 use super::restart::{self, Restarts};
@@ -31,6 +32,23 @@ static PIDS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// The folder of plans, which a signal removes as well.
 static FOLDER: Mutex<Option<PathBuf>> = Mutex::new(None);
 
+/// The folder of the ranks' recordings.
+static RECORDINGS: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Says where the recordings of the ranks are that this process started.
+pub fn name_recordings() {
+    let folder = RECORDINGS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    if let Some(folder) = folder.filter(|folder| folder.exists()) {
+        // Where stderr is closed, there is no one to tell.
+        let _ =
+            std::io::Write::write_all(&mut std::io::stderr(), of_diag::escaped_lines(&last_acts(&folder)).as_bytes());
+    }
+}
+
+fn last_acts(folder: &std::path::Path) -> String {
+    format!("what each rank did last: of-opt why-stuck {}\n", folder.display())
+}
+
 /// From now on, signals are passed on to this process as well.
 pub fn pass_on_to(child: &Child) {
     PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(child.id());
@@ -39,6 +57,15 @@ pub fn pass_on_to(child: &Child) {
 /// A process is about to be reaped: its number may then be that of another.
 pub fn pass_on_to_none() {
     PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+}
+
+/// The exit code of a process that ends itself because of a signal, less the number of the signal.
+const SIGNAL_CODES: i32 = 128;
+
+/// The signal that ended a process, also where it did what remained to be done before.
+pub(super) fn signal_of(status: ExitStatus) -> Option<i32> {
+    let by_code = || status.code().map(|code| code - SIGNAL_CODES);
+    status.signal().or_else(|| by_code().filter(|signal| [SIGHUP, SIGTERM].contains(signal)))
 }
 
 /// Passes a signal on to the ranks that this process started.
@@ -60,6 +87,8 @@ pub(super) struct Rank {
     pub ended: Option<ExitStatus>,
     /// Whether it did not end by itself.
     pub killed: bool,
+    /// Since when its process is stopped.
+    pub stopped: Option<Instant>,
     /// Whether the job was done when it was lost.
     pub is_excused: bool,
 }
@@ -77,9 +106,9 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
     }
     let failed = |what: &str, e: &std::io::Error| Diagnostics::from(error(Code::RUN, format!("{what}: {e}")));
     // Hosts share the token of the environment, which the ranks have as well.
-    let (token, given) = match &job.rendezvous {
-        None => (new_token().map_err(|e| failed("no job token can be made", &e))?, false),
-        Some(_) => (std::env::var("OF_JOB_TOKEN").unwrap_or_default(), true),
+    let (token, given) = match job.own.len() == job.ranks as usize {
+        true => (new_token().map_err(|e| failed("no job token can be made", &e))?, false),
+        false => (std::env::var("OF_JOB_TOKEN").unwrap_or_default(), true),
     };
     let attempts = (restarts > 0).then(Arc::<Attempts>::default);
     let address = match &job.rendezvous {
@@ -90,6 +119,8 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
             serve(job.ranks, address.as_deref(), &token, tls, options.join_timeout, attempts.clone())?
         }
     };
+    let recordings = recording::folder(options, &address, &token);
+    RECORDINGS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&recordings);
     let plans = PlanFolder::new(&address, &token).map_err(|e| failed("there is no folder for plans", &e))?;
     let program = std::env::current_exe().map_err(|e| failed("this program does not find itself", &e))?;
     let begun = restart::now();
@@ -121,7 +152,8 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
     let mut started = Ranks(Vec::with_capacity(job.own.len()));
     for number in job.own.clone() {
         let child = start(number).map_err(|e| failed(&format!("rank {number} cannot be started"), &e))?;
-        started.0.push(Rank { number, child, since: Instant::now(), ended: None, killed: false, is_excused: false });
+        let since = Instant::now();
+        started.0.push(Rank { number, child, since, ended: None, killed: false, stopped: None, is_excused: false });
     }
     let mut restarts = Restarts::new(attempts, restarts, options.peer_timeout, &mut start);
     started.wait(&mut restarts).map_err(|e| failed("a rank cannot be started or waited for", &e))?;
@@ -135,9 +167,8 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
             if let Some(folder) = &options.rank_logs {
                 failure = failure.note(format!("what each rank wrote: {}", folder.join("rank*.log").display()));
             }
-            let recordings = recording::folder(options, &address.to_string(), &token).filter(|dir| dir.exists());
-            Err(match recordings {
-                Some(dir) => failure.hint(format!("what each rank did last: of-opt why-stuck {}", dir.display())),
+            Err(match recordings.filter(|dir| dir.exists()) {
+                Some(dir) => failure.hint(last_acts(&dir).trim_end()),
                 None => failure,
             }
             .into())
@@ -242,6 +273,7 @@ impl Ranks {
         let mut deadline: Option<Instant> = None;
         while self.0.iter().any(|rank| rank.ended.is_none()) {
             restarts.kill_missing(&mut self.0)?;
+            restarts.kill_stopped(&mut self.0)?;
             let is_done = self.0.iter().any(|rank| rank.ended.is_some_and(|status| status.success()));
             for rank in self.0.iter_mut().filter(|rank| rank.ended.is_none()) {
                 // Once it is reaped, its number may be that of another process.
@@ -254,7 +286,7 @@ impl Ranks {
                 let Some(status) = rank.ended else { continue };
                 if status.success() {
                     restarts.done();
-                } else if is_done && status.signal().is_some() && restarts.are_allowed() {
+                } else if is_done && signal_of(status).is_some() && restarts.are_allowed() {
                     rank.is_excused = true;
                 } else if deadline.is_some() || !restarts.restart(rank, status)? {
                     deadline.get_or_insert(Instant::now() + GRACE);
@@ -272,20 +304,24 @@ impl Ranks {
         Ok(())
     }
 
-    /// How the ranks failed. Those that a signal ended come first, because the others failed after them.
+    /// How the ranks failed. Those that a signal ended, or that were stopped, come first, because the others failed after them.
     fn failure(&self) -> Option<String> {
-        let mut failed: Vec<String> = Vec::new();
+        let (mut failed, mut killed): (Vec<String>, Vec<String>) = Default::default();
         for rank in &self.0 {
             let n = rank.number;
             let Some(status) = rank.ended.filter(|status| !status.success() && !rank.is_excused) else {
                 continue;
             };
-            match status.signal() {
-                _ if rank.killed => failed.push(format!("rank {n} did not end, and was killed")),
+            match signal_of(status) {
+                _ if rank.killed && rank.stopped.is_some() => {
+                    failed.insert(0, format!("rank {n} was stopped, and was killed"));
+                }
+                _ if rank.killed => killed.push(format!("rank {n} did not end, and was killed")),
                 Some(signal) => failed.insert(0, format!("rank {n} was ended by signal {signal}")),
                 None => failed.push(format!("rank {n} ended with exit code {}", status.code().unwrap_or(1))),
             }
         }
+        failed.append(&mut killed);
         let more = failed.len().saturating_sub(2);
         let named: Vec<String> = failed.into_iter().take(2).collect();
         let more = if more > 0 { format!("; {more} more failed") } else { String::new() };

@@ -30,7 +30,7 @@ use of_transport::{
 };
 
 use hosts::{Host, Hosts};
-pub use launch::{launch, pass_on, plans, remove_plans};
+pub use launch::{launch, name_recordings, pass_on, plans, remove_plans};
 pub use metrics::{actors, metrics, serve as serve_metrics};
 pub use mpi::grace;
 use recording::Recording;
@@ -154,7 +154,10 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
         logs::check(options, placement.as_ref())?;
     }
     let Some(mut placement) = placement else {
-        let local = |ranks: u32| Job { ranks, own: 0..ranks, rendezvous: None, devices: Vec::new(), supervises: false };
+        let local = |ranks: u32| {
+            let rendezvous = options.rendezvous.clone();
+            Job { ranks, own: 0..ranks, rendezvous, devices: Vec::new(), supervises: false }
+        };
         let Some(file) = &options.hosts else {
             return Ok(options.ranks.map_or(Role::All, |ranks| Role::Launcher(local(ranks))));
         };
@@ -180,7 +183,9 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
         return Err(exit::usage(what).into());
     }
     placement.ranks = placement.ranks.or(options.ranks);
-    placement.rendezvous = options.rendezvous.clone().or(placement.rendezvous);
+    // The launcher of this program has the flag itself, and says where it serves the rendezvous.
+    let given = options.rendezvous.clone().filter(|_| placement.launcher != Launcher::OfOpt);
+    placement.rendezvous = given.or(placement.rendezvous);
     let (rank, ranks) = (placement.rank, placement.ranks.unwrap_or_default());
     if mpi::is_supervisor(options, &placement) {
         let (own, rendezvous) = (rank..rank + 1, placement.rendezvous);

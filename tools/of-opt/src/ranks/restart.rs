@@ -1,15 +1,15 @@
 //! Ranks that are started again after a signal ended them, while the others wait for them.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use of_diag::Diagnostics;
 use of_transport::{Attempts, Launcher};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::launch::Rank;
+use super::launch::{Rank, signal_of};
 use super::{RankOptions, Role, TransportChoice};
 use crate::{exit, progress};
 
@@ -18,6 +18,9 @@ pub const STARTED: &str = "OF_JOB_STARTED";
 
 /// The shortest time within which a rank that was not lost comes back, after which it counts as stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time between two looks for ranks that are stopped.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// As many times the time after which a silent rank is lost.
 const TIMEOUTS: u32 = 4;
@@ -62,6 +65,8 @@ pub struct Restarts<'s> {
     all: u32,
     left: u32,
     patience: Duration,
+    /// The last look for ranks that are stopped.
+    looked: Instant,
     start: &'s mut dyn FnMut(u32) -> io::Result<Child>,
 }
 
@@ -73,7 +78,14 @@ impl<'s> Restarts<'s> {
         peer_timeout: Duration,
         start: &'s mut dyn FnMut(u32) -> io::Result<Child>,
     ) -> Restarts<'s> {
-        Restarts { attempts, all: left, left, patience: PATIENCE.max(peer_timeout * TIMEOUTS), start }
+        Restarts {
+            attempts,
+            all: left,
+            left,
+            patience: PATIENCE.max(peer_timeout * TIMEOUTS),
+            looked: Instant::now(),
+            start,
+        }
     }
 
     /// Whether ranks are started again.
@@ -90,7 +102,7 @@ impl<'s> Restarts<'s> {
     pub fn restart(&mut self, rank: &mut Rank, status: ExitStatus) -> io::Result<bool> {
         let Some(attempts) = &self.attempts else { return Ok(false) };
         let number = rank.number;
-        let Some(signal) = status.signal() else {
+        let Some(signal) = signal_of(status) else {
             attempts.refuse(&format!("rank {number} failed"));
             return Ok(false);
         };
@@ -102,8 +114,25 @@ impl<'s> Restarts<'s> {
         let nth = self.all - self.left;
         note(&format!("rank {number} was ended by signal {signal}: restart {nth} of {}", self.all));
         rank.child = (self.start)(number)?;
-        (rank.since, rank.ended, rank.killed) = (Instant::now(), None, false);
+        (rank.since, rank.ended, rank.killed, rank.stopped) = (Instant::now(), None, false, None);
         Ok(true)
+    }
+
+    /// Kills ranks that are stopped for so long that the others count them as lost: they would never end.
+    pub fn kill_stopped(&mut self, ranks: &mut [Rank]) -> io::Result<()> {
+        if self.looked.elapsed() < LOOKS {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        for rank in ranks.iter_mut().filter(|rank| rank.ended.is_none() && !rank.killed) {
+            rank.stopped = is_stopped(&rank.child).then(|| rank.stopped.unwrap_or_else(Instant::now));
+            let Some(since) = rank.stopped.filter(|since| since.elapsed() > self.patience) else { continue };
+            let seconds = since.elapsed().as_secs_f64();
+            note(&format!("rank {} is stopped since {seconds:.0} s, and is killed", rank.number));
+            rank.child.kill()?;
+            rank.killed = true;
+        }
+        Ok(())
     }
 
     /// Kills ranks that the others have waited for too long: they were stopped, and cannot come back with what the others know.
@@ -123,6 +152,14 @@ impl<'s> Restarts<'s> {
         }
         Ok(())
     }
+}
+
+/// Whether a process is stopped, by SIGSTOP or a debugger.
+fn is_stopped(child: &Child) -> bool {
+    let Some(pid) = Pid::from_raw(child.id() as i32) else { return false };
+    // It stays as it is, for who reaps it.
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(status)) if status.stopped())
 }
 
 fn note(text: &str) {
