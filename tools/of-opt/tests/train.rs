@@ -177,7 +177,7 @@ fn wrong_training_says_what_to_do() {
             &["-o", "m.onnx", "--loss", "l1", "--label-smoothing", "0.1"],
             "--label-smoothing and --class-axis have no effect",
         ),
-        (&["-o", "m.onnx", "--precision", "int8", "--calibration", "x"], "--precision int8 is for compiling"),
+        (&["-o", "m.onnx", "--precision", "int8"], "invalid value 'int8' for '--precision <PRECISION>'"),
         (&["-o", "m.onnx", "--precision", "bf16", "--calibration", "x"], "--calibration has no effect on a training"),
         (&["-o", "m.onnx", "--learning-rate", "-1"], "'-1' for '--learning-rate <RATE>': a number of at least 0"),
         (&["-o", "m.onnx", "--weight-decay", "nan"], "'nan' for '--weight-decay <X>': a number of at least 0"),

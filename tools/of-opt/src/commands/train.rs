@@ -17,7 +17,7 @@ use of_plan::PlanFile;
 
 use super::train_steps::{Connection, job_options, run_job};
 use super::{train_adapters, train_classes, train_flags, train_weights};
-use crate::arguments::{Codegen, ModelFile, image_options};
+use crate::arguments::{Codegen, ModelFile, PrecisionArg, image_options};
 use crate::console::Console;
 use crate::downloads::local_files;
 use crate::exit;
@@ -28,6 +28,7 @@ use crate::telemetry::{JobTrace, TraceFlags};
 /// Flags.
 #[derive(Args, Debug)]
 #[command(
+    mut_arg("precision", |precision| precision.value_parser(step_precision())),
     after_help = "MODEL may be a configuration, CONFIG.toml: the key `model`, and keys that are called as the flags. Flags override it.
 
 DATA is in one of these formats:
@@ -341,6 +342,13 @@ pub enum LoraBaseArg {
     Int8,
     /// 4-bit integers with a scale for every 64.
     Int4,
+}
+
+/// The precisions of a training step, in which products of integers have no gradient.
+fn step_precision() -> impl TypedValueParser<Value = PrecisionArg> {
+    let all = PrecisionArg::value_variants().iter().filter(|precision| **precision != PrecisionArg::Int8);
+    PossibleValuesParser::new(all.filter_map(ValueEnum::to_possible_value))
+        .try_map(|name| PrecisionArg::from_str(&name, false))
 }
 
 /// A positive number.

@@ -5,7 +5,6 @@ use of_driver::training::{Hyperparameters, Loss, Schedule, ScheduleKind};
 use of_driver::{count, error};
 
 use super::train::{ScheduleArg, Train};
-use crate::arguments::PrecisionArg;
 use crate::exit;
 
 /// A flag, whether it is given, and what it concerns.
@@ -53,10 +52,6 @@ pub fn check(c: &Train) -> Result<(), Diagnostics> {
             };
             return Err(error(Code::INPUT, what).hint(hint).into());
         }
-    }
-    if c.codegen.precision == Some(PrecisionArg::Int8) {
-        let what = "--precision int8 is for compiling: a training step is in f32, bf16 or f16";
-        return Err(error(Code::UNSUPPORTED, what).hint("train first, then compile with --precision int8").into());
     }
     if !matches!(c.betas.len(), 0 | 2) {
         return Err(exit::usage("--betas takes two numbers, such as 0.9,0.999").into());
