@@ -148,9 +148,15 @@ fn a_sigmoid_at_the_end_is_left_out_of_binary_losses() {
     let labels: Vec<f32> = (0..12).map(|i| ((i / 3 + i % 3) % 2) as f32).collect();
     for loss in ["bce", "focal"] {
         let loss = Loss::named(loss).unwrap();
-        let [scored, probable] = [false, true].map(|has_sigmoid| {
+        let [scored, probable, moved] = [(false, false), (true, false), (true, true)].map(|(has_sigmoid, is_moved)| {
             let (mut b, outputs) = Builder::reopen(&shift(&[3]), shift(&[3]).main().unwrap().clone());
             let y = if has_sigmoid { b.op(of_ops::elementwise::Sigmoid {}, &outputs).unwrap() } else { outputs[0] };
+            let axes = b.constant(Tensor::from_i64s(&[1])).unwrap();
+            let mut moved = |y| {
+                let y = b.op(of_ops::movement::Unsqueeze {}, &[y, axes]).unwrap();
+                b.op(of_ops::movement::Squeeze {}, &[y, axes]).unwrap()
+            };
+            let y = if is_moved { moved(y) } else { y };
             let model = b.finish(&[("y", y)]).unwrap();
             let options = TrainOptions::new(loss, named("sgd", &Hyperparameters::default()).unwrap(), ROWS);
             let mut trainer = super::trainer(model.clone(), &options, &[]);
@@ -166,6 +172,7 @@ fn a_sigmoid_at_the_end_is_left_out_of_binary_losses() {
         });
         assert!(scored.0.accuracy.is_some_and(|part| part > 0.0 && part < 1.0), "{scored:?}");
         assert_eq!(scored, probable, "{loss:?}");
+        assert_eq!(scored, moved, "{loss:?}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Losses: what a training step makes small.
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{DType, Dim, Graph, Shape, Type, ValueId};
+use of_ir::{DType, Dim, Shape, Type, ValueId};
+use of_ops::OpSpec;
 use of_ops::elementwise::{Eq, Log, Max, Min, Pow, Select, Sigmoid, Softplus};
 use of_ops::list::as_op;
-use of_ops::movement::Transpose;
+use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
 use of_ops::reduction::{LogSoftmax, ReduceSum, Softmax};
 
 use super::arithmetic::{Arithmetic, ValueResult};
@@ -164,13 +165,13 @@ impl Loss {
             }
             Loss::SoftCrossEntropy { smoothing, axis } => soft_cross_entropy(b, output, labels, (smoothing, axis)),
             Loss::BinaryCrossEntropy => {
-                let scores = binary_scores(b.graph(), output);
+                let scores = binary_scores(b, output)?;
                 let b = &mut Arithmetic::new(b);
                 let all = binary_cross_entropy(b, scores, labels)?;
                 b.mean(all)
             }
             Loss::Focal { alpha, gamma } => {
-                let scores = binary_scores(b.graph(), output);
+                let scores = binary_scores(b, output)?;
                 focal(&mut Arithmetic::new(b), scores, labels, (alpha, gamma))
             }
             Loss::Ctc { blank } => super::ctc::ctc(b, output, labels, blank),
@@ -322,10 +323,24 @@ fn scores(b: &Builder, output: ValueId, axis: i64) -> Option<ValueId> {
     }
 }
 
-/// The scores of an output with binary labels: what a final sigmoid reads, or the output itself.
-pub(super) fn binary_scores(g: &Graph, output: ValueId) -> ValueId {
-    let sigmoid = g.def_op(output).filter(|op| as_op::<Sigmoid>(g, *op).is_some());
-    sigmoid.map_or(output, |op| g.op(op).operands[0])
+/// The scores of an output with binary labels: what a final sigmoid reads, or the output itself. The output may be the probabilities in
+/// another shape, as of a model that ends in `sigmoid(x).squeeze(1)`; then the scores are in this shape, too.
+pub(super) fn binary_scores(b: &mut Builder, output: ValueId) -> ValueResult {
+    const MOVES: [&str; 5] = [Flatten::NAME, Reshape::NAME, Squeeze::NAME, Transpose::NAME, Unsqueeze::NAME];
+    let g = b.graph();
+    let (mut v, mut moves) = (output, Vec::new());
+    while let Some(op) = g.def_op(v).filter(|op| MOVES.contains(&g.op(*op).name())) {
+        v = g.op(op).operands[0];
+        moves.push(op);
+    }
+    let Some(sigmoid) = g.def_op(v).filter(|op| as_op::<Sigmoid>(g, *op).is_some()) else { return Ok(output) };
+    let mut scores = g.op(sigmoid).operands[0];
+    for op in moves.into_iter().rev() {
+        let data = b.graph().op(op);
+        let (def, attrs, operands) = (data.def, data.attrs.clone(), [&[scores], &data.operands[1..]].concat());
+        scores = b.op((def, attrs), &operands)?;
+    }
+    Ok(scores)
 }
 
 fn rank(b: &Builder, v: ValueId) -> usize {

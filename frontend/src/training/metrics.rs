@@ -45,7 +45,10 @@ pub(super) fn metrics(
     labels: ValueId,
     top_k: Option<i64>,
 ) -> Result<Vec<(Metric, ValueId)>, Diagnostic> {
-    let scores = binary_scores(b.graph(), output);
+    let scores = match loss {
+        Loss::BinaryCrossEntropy | Loss::Focal { .. } => binary_scores(b, output)?,
+        _ => output,
+    };
     let b = &mut Arithmetic::new(b);
     match loss {
         Loss::CrossEntropy { axis, ignore, .. } => {
