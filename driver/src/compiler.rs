@@ -327,10 +327,10 @@ pub(crate) fn compile_jobs_on_mesh(
     let of_others = MeshOptions { stages: None, search, ..mesh.clone() };
     for Job { name, func, bindings } in jobs {
         let module = module_of(func.clone(), &model.module);
-        let first = entry_points.first().map(|(_, funcs)| funcs);
-        let mesh = if first.is_some() { &of_others } else { mesh };
-        let all = RankSelection::All;
-        let funcs = mesh::prepare_next(first, &module, bindings, mesh, options, all, backends, observer)?;
+        let funcs = match entry_points.first() {
+            None => mesh::prepare(&module, bindings, mesh, options, RankSelection::All, backends, observer)?,
+            Some((_, first)) => mesh::prepare_next(first, &module, bindings, &of_others, options, backends, observer)?,
+        };
         entry_points.push((name, funcs));
     }
     let inputs = entry_points.first().map(|(_, funcs)| Ok::<_, Diagnostics>(inputs_of(main_func(&funcs.module)?)));

@@ -188,18 +188,30 @@ pub fn prepare(
     backends: &Backends,
     observer: &dyn Observer,
 ) -> Result<RankFuncs, Diagnostics> {
-    prepare_next(None, module, bindings, mesh, options, selection, backends, observer)
+    let sharded = shard(None, module, bindings, mesh, options, observer)?;
+    rank_funcs(sharded, mesh, options, selection, backends, observer)
 }
 
 /// As [`prepare`], for an entry point of the plan of `first`: variables have the layouts that they have there, in the same stages.
 ///
 /// # Errors
 /// As [`prepare`].
-#[allow(clippy::too_many_arguments)]
 pub fn prepare_next(
-    first: Option<&RankFuncs>,
+    first: &RankFuncs,
     module: &Module,
     bindings: &Bindings,
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<RankFuncs, Diagnostics> {
+    let sharded = shard(Some(first), module, bindings, mesh, options, observer)?;
+    rank_funcs(sharded, mesh, options, RankSelection::All, backends, observer)
+}
+
+/// The functions of the ranks of a module whose layouts are chosen, with its ops placed on backends.
+fn rank_funcs(
+    mut sharded: Module,
     mesh: &MeshOptions,
     options: &CompileOptions,
     selection: RankSelection,
@@ -207,7 +219,6 @@ pub fn prepare_next(
     observer: &dyn Observer,
 ) -> Result<RankFuncs, Diagnostics> {
     let spec = MeshSpec::named(&mesh.mesh)?;
-    let mut sharded = shard(first, module, bindings, mesh, options, observer)?;
     // Backends merge collectives that follow one another, and place them themselves.
     let native =
         options.target.cuda.is_none() && options.placement.backends.is_empty() && options.placement.pins.is_empty();

@@ -320,7 +320,7 @@ impl BoxingCall {
         let RankContext { transport, rank, .. } = &first.rank_context;
         let done = transport.rendezvous_in_chunks(*rank, first.id, &blocks, &fused.from, concurrent, &mut take);
         done.map_err(|Stopped| RunError::Stopped)?;
-        fits &= receipts.into_iter().fold(true, |fits, receipt| receipt.end() && fits);
+        receipts.into_iter().for_each(|receipt| fits &= receipt.end());
         if fits { Ok(()) } else { Err(first.misfit()).map_err(|Stopped| RunError::Stopped) }
     }
 }
