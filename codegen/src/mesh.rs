@@ -85,14 +85,13 @@ impl<'m> RankPrograms<'m> {
 
 /// Makes the variables of every entry point those of all of them. The error names one that has several layouts.
 pub(crate) fn share_variables(entry_points: &mut [MeshProgram]) -> Result<(), String> {
-    let mut all: Vec<MeshPort> = Vec::new();
+    let (mut all, mut places): (Vec<MeshPort>, BTreeMap<&str, usize>) = Default::default();
     for port in entry_points.iter().flat_map(|mesh| &mesh.variables) {
-        match all.iter().find(|known| known.name == port.name) {
-            None => all.push(port.clone()),
-            Some(known) if known == port => {}
-            Some(_) => {
-                return Err(format!("variable '{}' has one layout in one function and another in a second", port.name));
-            }
+        let place = *places.entry(&port.name).or_insert(all.len());
+        if place == all.len() {
+            all.push(port.clone());
+        } else if all[place] != *port {
+            return Err(format!("variable '{}' has one layout in one function and another in a second", port.name));
         }
     }
     entry_points.iter_mut().for_each(|mesh| mesh.variables.clone_from(&all));

@@ -255,8 +255,8 @@ impl Session {
         let mut sessions: Vec<Session> = Vec::with_capacity(entry_points.len());
         for entry_point in entry_points {
             sessions.push(match sessions.first() {
-                Some(first) if first.variables().is_some() => first.sharing(plan, entry_point, options, backends)?,
-                _ => Session::at(Arc::clone(plan), entry_point, options, backends)?,
+                Some(first) => first.sharing(plan, entry_point, options, backends)?,
+                None => Session::at(Arc::clone(plan), entry_point, options, backends)?,
             });
         }
         Ok(sessions)
@@ -288,26 +288,20 @@ impl Session {
         options: &SessionOptions,
         backends: &Backends,
     ) -> Result<Session, Diagnostics> {
-        let (plan, options, loaders) = (Arc::clone(plan), runtime_options(options), &backends.loaders);
-        let failed = |e: SessionError| session_error(&e);
-        let executor = match &self.executor {
-            Executor::Single(first) => {
-                let made = match first.variables() {
-                    Some(variables) => of_runtime::Session::sharing(plan, entry_point, options, loaders, variables),
-                    None => of_runtime::Session::new(plan, entry_point, options, loaders),
-                };
-                Executor::Single(Box::new(made.map_err(failed)?))
+        let (own, loaders) = (runtime_options(options), &backends.loaders);
+        let executor = match (&self.executor, self.variables()) {
+            (Executor::Rank(first), _) => {
+                let made = first.sharing(entry_point, own, loaders);
+                Executor::Rank(Box::new(made.map_err(|e| session_error(&e))?))
             }
-            Executor::Mesh(first) => {
-                let made = match first.variables() {
-                    Some(variables) => MeshSession::sharing(plan, entry_point, options, loaders, variables),
-                    None => MeshSession::new(plan, entry_point, options, loaders),
-                };
-                Executor::Mesh(Box::new(made.map_err(failed)?))
+            (_, Some(SessionVariables::One(variables))) => {
+                Executor::Single(Box::new(sharing_session(plan, entry_point, options, backends, variables)?))
             }
-            Executor::Rank(first) => {
-                Executor::Rank(Box::new(first.sharing(entry_point, options, loaders).map_err(failed)?))
+            (_, Some(SessionVariables::Ranks(variables))) => {
+                let made = MeshSession::sharing(Arc::clone(plan), entry_point, own, loaders, variables);
+                Executor::Mesh(Box::new(made.map_err(|e| session_error(&e))?))
             }
+            _ => return Session::at(Arc::clone(plan), entry_point, options, backends),
         };
         Ok(Session { executor })
     }

@@ -154,7 +154,7 @@ impl<'s> Restarts<'s> {
     }
 }
 
-/// Whether a process is stopped, by SIGSTOP or a debugger.
+/// Whether a process is stopped by a signal. One that a debugger holds does not count.
 fn is_stopped(child: &Child) -> bool {
     let Some(pid) = Pid::from_raw(child.id() as i32) else { return false };
     // It stays as it is, for who reaps it.
