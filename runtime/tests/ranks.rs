@@ -197,7 +197,33 @@ fn ranks_share_cores() {
     for (cores, takes) in [(1, 4400), (2, 2200), (4, 1100)] {
         let t = simulated(&plan, &RanksOptions { cores: Some(cores), ..RanksOptions::default() }).unwrap();
         assert_eq!(t.makespan_ns, takes, "{cores} cores");
+        // The wait for a core is part of what each task waited, and is not work.
+        let events = || t.classes.iter().flat_map(|class| &class.timeline.events);
+        assert!(events().all(|event| event.core_wait_ns <= event.waited_ns));
+        assert_eq!(t.classes.iter().any(|class| class.core_wait_ns() > 0), cores < 4, "{cores} cores");
+        let worked: f64 =
+            t.classes.iter().map(|class| class.utilisation(t.makespan_ns) * class.ranks.len() as f64).sum();
+        assert!((worked - f64::from(cores as u32)).abs() < 1e-9, "{worked} on {cores} cores");
     }
+}
+
+/// Threads of a rank work at the same time: no share of the time is more than all of it.
+#[test]
+fn a_rank_with_several_threads_works_all_the_time_at_most() {
+    let mut graph = Graph::new("t", 2);
+    graph.task("work 0", 0, None);
+    graph.task("work 1", 1, None);
+    let mut plan = builder();
+    plan.add_program(graph.finish());
+    plan.add_mesh(MeshProgram {
+        name: "main".into(),
+        shape: vec![1],
+        ranks: vec![Rank { program: 0, weight_overrides: Vec::new() }],
+        ..MeshProgram::default()
+    });
+    let plan = plan.plan();
+    let t = simulate_ranks(plan, &plan.meshes[0], &RanksOptions::default(), &mut |_, _| vec![1000, 600]).unwrap();
+    assert_eq!((t.makespan_ns, t.classes[0].utilisation(t.makespan_ns)), (1000, 1.0));
 }
 
 /// What a stage of several does with so many microbatches: it receives from the one before, computes, and sends to the next.

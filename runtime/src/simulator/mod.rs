@@ -52,8 +52,10 @@ pub struct SimEvent {
     pub start_ns: u64,
     /// When it ended, in nanoseconds.
     pub end_ns: u64,
-    /// How much of this it waited, for other ranks or for a core.
+    /// How much of this it waited, for other ranks or for a core. It waits first, and works from then on.
     pub waited_ns: u64,
+    /// How much of [`SimEvent::waited_ns`] it waited for a core.
+    pub core_wait_ns: u64,
 }
 
 /// The result of a simulation.
@@ -233,6 +235,8 @@ struct Ready {
     passed: usize,
     /// How long the work takes.
     cost: u64,
+    /// Since when it waits for a core, where none was idle.
+    queued: Option<u64>,
 }
 
 struct Simulator<'a> {
@@ -265,9 +269,7 @@ impl<'a> Simulator<'a> {
                     self.sim_ranks[sim_rank].threads[thread].inbox.push_back((to, msg));
                     self.go_on(sim_rank, thread)?;
                 }
-                Event::Finish { sim_rank, task, iteration, start, waited } => {
-                    self.finish(sim_rank, task, iteration, (start, waited))?
-                }
+                Event::Finish { sim_rank, event } => self.finish(sim_rank, event)?,
             }
         }
         let stuck = self.sim_ranks.iter().flat_map(|sim_rank| {
@@ -363,7 +365,7 @@ impl<'a> Simulator<'a> {
         own.live.begin(task, iteration, own.actors[task].part(), now)?;
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         let cost = own.costs_ns[task];
-        self.go_to(Ready { sim_rank, task, iteration, since: now, passed: 0, cost });
+        self.go_to(Ready { sim_rank, task, iteration, since: now, passed: 0, cost, queued: None });
         Ok(())
     }
 
@@ -391,25 +393,26 @@ impl<'a> Simulator<'a> {
     /// Executes a task as soon as a core is free.
     fn work(&mut self, ready: Ready) {
         if self.cores == 0 {
-            return self.waiting.push_back(ready);
+            return self.waiting.push_back(Ready { queued: Some(self.now), ..ready });
         }
         self.cores -= 1;
-        let Ready { sim_rank, task, iteration, since, cost, .. } = ready;
-        let event = Event::Finish { sim_rank, task, iteration, start: since, waited: self.now - since };
-        self.queue.at(self.now.saturating_add(cost), event);
+        let Ready { sim_rank, task, iteration, since, cost, queued, .. } = ready;
+        let event = SimEvent {
+            task,
+            iteration,
+            start_ns: since,
+            end_ns: self.now.saturating_add(cost),
+            waited_ns: self.now - since,
+            core_wait_ns: queued.map_or(0, |queued| self.now - queued),
+        };
+        self.queue.at(event.end_ns, Event::Finish { sim_rank, event });
     }
 
-    fn finish(
-        &mut self,
-        sim_rank: usize,
-        task: usize,
-        iteration: u64,
-        (start, waited): (u64, u64),
-    ) -> Result<(), SimError> {
-        let now = self.now;
+    fn finish(&mut self, sim_rank: usize, event: SimEvent) -> Result<(), SimError> {
+        let SimEvent { task, iteration, .. } = event;
         let own = &mut self.sim_ranks[sim_rank];
-        own.timeline.events.push(SimEvent { task, iteration, start_ns: start, end_ns: now, waited_ns: waited });
-        own.timeline.makespan_ns = now;
+        own.timeline.events.push(event);
+        own.timeline.makespan_ns = event.end_ns;
         own.live.end(task, iteration, own.actors[task].part());
         let thread = own.template.thread_of[task];
         match own.template.concurrent[task] {

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use super::SimEvent;
 use crate::actor::{ActorId, Msg};
 
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +12,7 @@ pub(super) enum Event {
     /// A message arrives.
     Deliver { sim_rank: usize, to: ActorId, msg: Msg },
     /// A task's work is done.
-    Finish { sim_rank: usize, task: usize, iteration: u64, start: u64, waited: u64 },
+    Finish { sim_rank: usize, event: SimEvent },
 }
 
 /// Events by time; those of the same time come in random order, or in the order they were made where there is no

@@ -59,10 +59,23 @@ impl RankClass {
         self.chunk_bytes + self.weight_bytes + self.scratch_bytes + self.port_bytes
     }
 
-    /// The share of the time until `makespan_ns` in which each worked.
+    /// The share of the time until `makespan_ns` in which each worked on at least one task: its threads and its asynchronous transfers
+    /// work at the same time.
     pub fn utilisation(&self, makespan_ns: u64) -> f64 {
-        let worked: u64 = self.timeline.events.iter().map(|e| e.end_ns - e.start_ns - e.waited_ns).sum();
+        let mut work: Vec<(u64, u64)> =
+            self.timeline.events.iter().map(|e| (e.start_ns + e.waited_ns, e.end_ns)).collect();
+        work.sort_unstable();
+        let (mut worked, mut until) = (0, 0);
+        for (start, end) in work {
+            worked += end.saturating_sub(start.max(until));
+            until = until.max(end);
+        }
         worked as f64 / makespan_ns.max(1) as f64
+    }
+
+    /// Nanoseconds that the tasks of each waited for a core.
+    pub fn core_wait_ns(&self) -> u64 {
+        self.timeline.events.iter().map(|e| e.core_wait_ns).sum()
     }
 }
 

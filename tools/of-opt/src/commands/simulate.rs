@@ -335,14 +335,14 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
     }
 }
 
-/// Seconds of a class in transfers, and of these waiting, over all its tasks.
+/// Seconds of a class in transfers, and of these waiting for other ranks, over all its tasks.
 fn transfers(class: &RankClass, plan: &Plan) -> (f64, f64) {
     let program = &plan.programs[class.program as usize];
     let mut sums = (0, 0);
     for e in &class.timeline.events {
         if matches!(program.tasks[e.task].exec, Some(Exec::Boxing(_))) {
             sums.0 += e.end_ns - e.start_ns;
-            sums.1 += e.waited_ns;
+            sums.1 += e.waited_ns - e.core_wait_ns;
         }
     }
     (sums.0 as f64 * 1e-9, sums.1 as f64 * 1e-9)
@@ -357,20 +357,21 @@ fn text(t: &RanksTimeline, plan: &Plan) -> String {
         if t.classes.len() == 1 { "one kind".into() } else { format!("{} kinds", t.classes.len()) }
     );
     out.push_str(
-        "   ranks  from rank      ends  works  transfers   waiting     memory  registers       live    weights\n",
+        "   ranks  from rank      ends  works  transfers   waiting  for cores     memory  registers       live    weights\n",
     );
     const SHOWN: usize = 32;
     for c in t.classes.iter().take(SHOWN) {
         let (moving, waiting) = transfers(c, plan);
         let _ = writeln!(
             out,
-            "{:8} {:10} {:>9} {:5.1}% {:>10} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            "{:8} {:10} {:>9} {:5.1}% {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10}",
             c.ranks.len(),
             c.ranks.first().copied().unwrap_or(0),
             ms(c.timeline.makespan_ns as f64 * 1e-9),
             100.0 * c.utilisation(t.makespan_ns),
             ms(moving),
             ms(waiting),
+            ms(c.core_wait_ns() as f64 * 1e-9),
             bytes(c.memory_bytes()),
             bytes(c.chunk_bytes),
             bytes(c.timeline.peak_live_bytes),
@@ -392,7 +393,8 @@ fn report(t: &RanksTimeline, plan: &Plan) -> Value {
             json!({
                 "ranks": c.ranks, "program": plan.programs[c.program as usize].name,
                 "ends_ms": c.timeline.makespan_ns as f64 * 1e-6, "utilisation": c.utilisation(t.makespan_ns),
-                "transfers_ms": moving * 1e3, "waiting_ms": waiting * 1e3, "memory_bytes": c.memory_bytes(),
+                "transfers_ms": moving * 1e3, "waiting_ms": waiting * 1e3,
+                "core_wait_ms": c.core_wait_ns() as f64 * 1e-6, "memory_bytes": c.memory_bytes(),
                 "register_bytes": c.chunk_bytes, "live_bytes": c.timeline.peak_live_bytes,
                 "weight_bytes": c.weight_bytes, "scratch_bytes": c.scratch_bytes,
                 "port_bytes": c.port_bytes,
@@ -413,7 +415,9 @@ fn events(t: &RanksTimeline, plan: &Plan) -> Value {
             let task = &program.tasks[e.task];
             let kind = if matches!(task.exec, Some(Exec::Boxing(_))) { "transfer" } else { "compute" };
             let us = |ns: u64| ns as f64 / 1e3;
-            let args = json!({"task": e.task, "waited_us": us(e.waited_ns), "from": task.locations});
+            let args = json!({
+                "task": e.task, "waited_us": us(e.waited_ns), "core_wait_us": us(e.core_wait_ns), "from": task.locations,
+            });
             let when = (us(e.start_ns), us(e.end_ns - e.start_ns));
             out.push(trace::event(&task.name, kind, (process, task.thread), when, args));
         }
