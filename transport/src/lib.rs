@@ -21,6 +21,7 @@ mod exchange;
 pub mod fuzzing;
 mod group;
 mod handshake;
+mod local_process;
 mod monitor;
 mod mpi;
 mod peer;

@@ -2,7 +2,8 @@
 //! failed.
 //!
 //! It has a connection to each rank. A rank sends a heartbeat every tenth of the time within which a lost rank is noticed. A process
-//! that ends closes its connections, which is noticed at once; one that is stopped or cut off is silent.
+//! that ends closes its connections, which is noticed at once; one that is stopped or cut off is silent. So is one that waits for a core,
+//! because many ranks share those of a host: the system says that its process is not stopped, and it has more time.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::local_process::LocalProcess;
 use crate::peer::PeerInfo;
 use crate::send_queue::unacknowledged;
 use crate::stream::Stream;
@@ -34,12 +36,28 @@ const SILENCE: u32 = 85;
 /// heartbeat that is lost is sent up to ten hundredths after the way was.
 const UNACKNOWLEDGED: u32 = 75;
 
+/// A silent rank of this host whose process goes on, and whose system acknowledges what it gets, has so many times that time: it waits
+/// for a core.
+const STARVED: u32 = 30;
+
+/// The longest time that a system takes to acknowledge what it gets, of a process that does not read it. Source: RFC 9293, section 3.8.6.3
+/// allows 0.5 s; Linux takes 40 ms.
+const DELAYED: Duration = Duration::from_millis(60);
+
+/// Ranks beyond so many make this one pause after it has looked, for so long each: their heartbeats come all the time, and to wake for each
+/// would take the cores that they share.
+const FEW: usize = 8;
+const PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
 /// What the threads of a transport know of the job's end.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     /// For each rank its connection; none for the own rank.
     links: Vec<Option<Link>>,
     stopped: AtomicBool,
+    /// Whether it was reported that a rank waits for a core.
+    starved: AtomicBool,
     reason: Mutex<Option<String>>,
     /// Set when the own rank leaves.
     leaving: AtomicBool,
@@ -60,6 +78,8 @@ struct Link {
     tcp: TcpStream,
     /// Whether it left in order, or is lost.
     gone: AtomicBool,
+    /// Its process, where it is on this host.
+    process: Option<LocalProcess>,
 }
 
 /// A message that has not come whole.
@@ -126,11 +146,12 @@ impl Monitor {
             let Some((peer, stream)) = link else { return Ok(None) };
             let tcp = stream.tcp().ok_or(io::ErrorKind::Unsupported)?.try_clone()?;
             tcp.set_nonblocking(true)?;
-            Ok(Some(Link { peer, stream: Mutex::new(stream), tcp, gone: AtomicBool::new(false) }))
+            let process = LocalProcess::of(&peer);
+            Ok(Some(Link { peer, stream: Mutex::new(stream), tcp, gone: AtomicBool::new(false), process }))
         };
         let links = links.into_iter().map(link).collect::<io::Result<_>>()?;
-        let (stopped, leaving) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Monitor { links, stopped, reason: Mutex::default(), leaving, wake, woken, timeout })
+        let (stopped, leaving, starved) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Monitor { links, stopped, starved, reason: Mutex::default(), leaving, wake, woken, timeout })
     }
 
     /// Watches the other ranks until this one leaves.
@@ -148,14 +169,19 @@ impl Monitor {
                 inboxes.iter_mut().for_each(|inbox| (inbox.heard, inbox.acknowledged) = (Some(now), Some(now)));
             }
             last_look = now;
-            if now - last_beat >= beat {
-                self.send(&[HEARTBEAT]);
-                last_beat = now;
-            }
             for (link, inbox) in self.links.iter().zip(&mut inboxes) {
                 if let Some(link) = link.as_ref().filter(|link| !link.gone.load(Ordering::Acquire)) {
                     self.look(link, inbox, now);
                 }
+            }
+            // Behind the looks: what was sent just before them could not be acknowledged yet.
+            if now - last_beat >= beat {
+                self.send(&[HEARTBEAT]);
+                last_beat = now;
+            }
+            let many = self.links.len().saturating_sub(FEW) as u32;
+            if many > 0 && !self.stopped() {
+                std::thread::sleep((PAUSE * many).min(LONGEST_PAUSE).min(beat / 2));
             }
         }
     }
@@ -189,19 +215,42 @@ impl Monitor {
             }
         }
         let heard = *inbox.heard.get_or_insert(now);
-        if now - heard > self.timeout * SILENCE / 100 {
-            let what = format!("has not answered for {:.1} s: it was stopped, or cut off", (now - heard).as_secs_f64());
-            return self.lost(link, &what);
-        }
         // Where the system does not say it, the other rank's silence does.
         if unacknowledged(&link.tcp).unwrap_or(0) == 0 {
             inbox.acknowledged = Some(now);
         }
         let acknowledged = *inbox.acknowledged.get_or_insert(now);
+        if now - heard > self.timeout * SILENCE / 100 && !self.is_starved(link, now - heard, now - acknowledged) {
+            let what = format!("has not answered for {:.1} s: it was stopped, or cut off", (now - heard).as_secs_f64());
+            return self.lost(link, &what);
+        }
         if now - acknowledged > self.timeout * UNACKNOWLEDGED / 100 {
             let seconds = (now - acknowledged).as_secs_f64();
             self.lost(link, &format!("has not acknowledged what was sent to it for {seconds:.1} s: it is cut off"));
         }
+    }
+
+    /// Whether a silent rank only waits for a core: it is on this host, nothing has stopped its process, its system acknowledges what it
+    /// gets, and it is not silent for very long. A rank that is cut off has its process, too, and acknowledges nothing.
+    fn is_starved(&self, link: &Link, silence: Duration, unacknowledged: Duration) -> bool {
+        let is = link.process.is_some_and(LocalProcess::is_going)
+            && unacknowledged <= DELAYED.max(self.timeout / 10)
+            && silence < self.timeout * STARVED;
+        if is && self.reports(link.peer.rank) && !self.starved.swap(true, Ordering::AcqRel) {
+            let (rank, seconds) = (link.peer.rank, silence.as_secs_f64());
+            tracing::warn!(
+                "rank {rank} has not answered for {seconds:.1} s, and its process is not stopped: it waits for a core of this host, which \
+                 has too few for its ranks"
+            );
+        }
+        is
+    }
+
+    /// Whether this rank reports that another one waits for a core: of those of a host, the first other one does.
+    fn reports(&self, silent: u32) -> bool {
+        let own = self.links.iter().position(Option::is_none).unwrap_or(0);
+        let local = |link: &&Link| link.process.is_some() && link.peer.rank != silent;
+        self.links.iter().flatten().filter(local).all(|link| own < link.peer.rank as usize)
     }
 
     /// Takes the whole messages of `bytes`. Returns whether the rank is still there.
@@ -300,4 +349,54 @@ pub(crate) fn start(monitor: &Arc<Monitor>) -> io::Result<std::thread::JoinHandl
 /// The guard of a mutex whose holder may have panicked: what it protects is always whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::peer::host_name;
+
+    /// A monitor with a silent rank in this process, which is not stopped, or on another host; and the end of that rank.
+    fn with_silent_rank(host: &str, timeout: Duration) -> (Monitor, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, address) = listener.accept().unwrap();
+        let peer = PeerInfo { rank: 1, address, host: host.into(), pid: std::process::id() };
+        (Monitor::new(vec![None, Some((peer, Stream::Plain(stream)))], timeout).unwrap(), other)
+    }
+
+    /// Looks at the rank once, `silence` after it was heard.
+    fn looked(monitor: &Monitor, silence: Duration) -> Option<String> {
+        let now = Instant::now() + silence;
+        let mut inbox = Inbox { heard: Some(now - silence), acknowledged: Some(now), ..Inbox::default() };
+        monitor.look(monitor.links[1].as_ref().unwrap(), &mut inbox, now);
+        monitor.reason()
+    }
+
+    #[test]
+    fn a_silent_rank_of_this_host_that_is_not_stopped_has_more_time() {
+        let timeout = Duration::from_secs(1);
+        let (monitor, _other) = with_silent_rank(&host_name(), timeout);
+        assert_eq!(looked(&monitor, timeout * (STARVED - 1)), None);
+        let reason = looked(&monitor, timeout * (STARVED + 1)).unwrap();
+        assert!(reason.contains("rank 1 (process ") && reason.contains("has not answered for 31.0 s"), "{reason}");
+        let (monitor, _other) = with_silent_rank("elsewhere", timeout);
+        assert_eq!(looked(&monitor, timeout / 2), None);
+        assert!(looked(&monitor, timeout).unwrap().contains("has not answered for 1.0 s"));
+    }
+
+    #[test]
+    fn a_silent_rank_that_acknowledges_nothing_is_cut_off() {
+        let timeout = Duration::from_secs(1);
+        let (monitor, _other) = with_silent_rank(&host_name(), timeout);
+        let link = monitor.links[1].as_ref().unwrap();
+        // Until no more fits into the buffers of both ends.
+        while lock(&link.stream).write(&[HEARTBEAT; 1 << 16]).is_ok() {}
+        let now = Instant::now() + timeout;
+        let mut inbox = Inbox { heard: Some(now - timeout), acknowledged: Some(now - timeout / 5), ..Inbox::default() };
+        monitor.look(link, &mut inbox, now);
+        assert!(monitor.reason().unwrap().contains("has not answered for 1.0 s"));
+    }
 }
