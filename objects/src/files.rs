@@ -18,8 +18,8 @@ const PART: usize = 8 << 20;
 /// The objects right below a prefix.
 pub struct ObjectFiles {
     bucket: Bucket,
-    /// Of objects that are replaced under a condition: what was last known of them.
-    versions: Mutex<HashMap<String, UpdateVersion>>,
+    /// Of objects that are replaced under a condition: what was last known of them. None: there was no such object.
+    versions: Mutex<HashMap<String, Option<UpdateVersion>>>,
 }
 
 /// An object that is being written. It appears when it is finished, or not at all.
@@ -53,7 +53,7 @@ impl ObjectFiles {
             Ok((version, found.bytes().await?))
         });
         let Some((version, bytes)) = known(read)? else { return Ok(None) };
-        self.remember(name, version);
+        self.remember(name, Some(version));
         Ok(Some(bytes.into()))
     }
 
@@ -92,17 +92,32 @@ impl ObjectFiles {
         ObjectUpload { files: Arc::clone(self), key: self.key(name), buffer: Vec::new(), parts: None }
     }
 
-    /// Replaces an object, if it is still the one that was read or written last; the first time, the one that is there.
+    /// Takes note of an object, unless it is known: [`ObjectFiles::replace`] replaces no other one.
+    ///
+    /// # Errors
+    /// As [`ObjectFiles::read`].
+    pub fn watch(&self, name: &str) -> io::Result<()> {
+        self.version(name).map(drop)
+    }
+
+    /// What is known of an object; the first time, what is there.
+    fn version(&self, name: &str) -> io::Result<Option<UpdateVersion>> {
+        if let Some(known) = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(known.clone());
+        }
+        let key = self.key(name);
+        let found = known(self.bucket.runtime.block_on(self.bucket.store.head(&key)))?.as_ref().map(version_of);
+        self.remember(name, found.clone());
+        Ok(found)
+    }
+
+    /// Replaces an object, if it is still the one that was read, watched or written last; the first time, the one that is there.
     ///
     /// # Errors
     /// When another writer replaced it meanwhile, and as [`ObjectFiles::read`].
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let key = self.key(name);
-        let mut last = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        if last.is_none() {
-            last = known(self.bucket.runtime.block_on(self.bucket.store.head(&key)))?.as_ref().map(version_of);
-        }
-        let mode = last.map_or(PutMode::Create, PutMode::Update);
+        let mode = self.version(name)?.map_or(PutMode::Create, PutMode::Update);
         let options = PutOptions { mode, ..PutOptions::default() };
         let put = self.bucket.store.put_opts(&key, PutPayload::from(bytes.to_vec()), options);
         let PutResult { e_tag, version, .. } = self.bucket.runtime.block_on(put).map_err(|e| match e {
@@ -111,11 +126,11 @@ impl ObjectFiles {
             }
             e => other(e),
         })?;
-        self.remember(name, UpdateVersion { e_tag, version });
+        self.remember(name, Some(UpdateVersion { e_tag, version }));
         Ok(())
     }
 
-    fn remember(&self, name: &str, version: UpdateVersion) {
+    fn remember(&self, name: &str, version: Option<UpdateVersion>) {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), version);
     }
 }
@@ -235,5 +250,21 @@ mod tests {
         assert_eq!(one.read("index").unwrap().unwrap(), b"3");
         one.replace("index", b"5").unwrap();
         assert!(two.replace("index", b"6").is_err());
+    }
+
+    #[test]
+    fn an_object_that_changed_since_it_was_watched_is_not_replaced() {
+        let store = Arc::default();
+        let (one, two, three) = (files(&store), files(&store), files(&store));
+        one.watch("index").unwrap();
+        two.replace("index", b"1").unwrap();
+        three.watch("index").unwrap();
+        assert!(one.replace("index", b"2").is_err());
+        // What is known stays known.
+        two.watch("index").unwrap();
+        three.replace("index", b"3").unwrap();
+        two.watch("index").unwrap();
+        assert!(two.replace("index", b"4").is_err());
+        assert_eq!(one.read("index").unwrap().unwrap(), b"3");
     }
 }

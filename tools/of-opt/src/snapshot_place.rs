@@ -81,6 +81,10 @@ mod objects {
             Ok(Box::new(Upload(self.0.create(name))))
         }
 
+        fn watch(&self, name: &str) -> io::Result<()> {
+            self.0.watch(name)
+        }
+
         fn commit(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
             self.0.replace(name, bytes)
         }

@@ -119,6 +119,8 @@ impl Snapshots {
         if let Some(id) = self.id {
             return Ok(id);
         }
+        // Before any rank writes its part.
+        place.files().watch(&place.index()).map_err(|e| io_problem(place, "looked at", &e))?;
         let tell = |word: u64| ranks.tell_all(word).map_err(|e| run_error(&e));
         let ids = tell(fastrand::u64(..))?;
         let id = ids[0];

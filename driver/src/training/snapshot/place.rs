@@ -25,8 +25,16 @@ pub trait SnapshotFiles: Send + Sync {
     /// When it cannot be written.
     fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotFile>>;
 
+    /// Takes note of a file, the first time: a store refuses to [`SnapshotFiles::commit`] where another writer changed it since.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    fn watch(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Writes a small file whose appearance is the end of a snapshot. A store refuses it where another writer changed the file since
-    /// this one read or wrote it.
+    /// this one watched, read or wrote it.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -162,8 +162,9 @@ fn write(job: Job, abandons: &AtomicBool) -> Result<(), Diagnostics> {
     };
     if ranks.is_none() && !place.files().has_conditional_commits() {
         write(place.name(), file)?;
-        return remove_others(&place, &[]).map_err(problem);
+        return remove_parts(&place).map_err(problem);
     }
+    place.files().watch(&place.index()).map_err(problem)?;
     let alone = || Ranks { rank: 0, count: 1, id: fastrand::u64(..), alive: Arc::new(|| true) };
     let ranks = ranks.unwrap_or_else(alone);
     let step = progress.step;
@@ -191,9 +192,12 @@ fn write(job: Job, abandons: &AtomicBool) -> Result<(), Diagnostics> {
             std::thread::sleep(LOOK);
         }
     }
+    // Listed before the commit: parts that are there later may be of another job, whose index replaced this one.
+    let mut others = parts(&place).map_err(problem)?;
+    others.retain(|name| all.iter().all(|part| part.file != *name));
     place.files().commit(&place.index(), &index(progress, &all)).map_err(problem)?;
-    let kept: Vec<&str> = all.iter().map(|part| part.file.as_str()).collect();
-    remove_others(&place, &kept).map_err(problem)
+    others.push(place.name().into());
+    others.iter().try_for_each(|name| place.files().remove(name)).map_err(problem)
 }
 
 fn said(place: &SnapshotPlace, name: &str, written: &PartsWritten) -> io::Result<()> {
@@ -202,25 +206,23 @@ fn said(place: &SnapshotPlace, name: &str, written: &PartsWritten) -> io::Result
     file.finish()
 }
 
-/// Removes files of earlier snapshots. `kept` are the files of one that consists of several.
-fn remove_others(place: &SnapshotPlace, kept: &[&str]) -> io::Result<()> {
+/// Removes a snapshot that consists of several files.
+fn remove_parts(place: &SnapshotPlace) -> io::Result<()> {
     let files = place.files();
     let index = place.index();
-    if kept.is_empty() {
-        if files.written(&index)?.is_none() {
-            return Ok(());
-        }
-        files.remove(&index)?;
-    } else {
-        files.remove(place.name())?;
+    if files.written(&index)?.is_none() {
+        return Ok(());
     }
+    files.remove(&index)?;
+    parts(place)?.iter().try_for_each(|name| files.remove(name))
+}
+
+/// The names of all files of ranks at a place.
+fn parts(place: &SnapshotPlace) -> io::Result<Vec<String>> {
     let prefix = format!("{}.", place.stem());
-    for name in files.names(&prefix)? {
-        if is_part(&name[prefix.len()..]) && !kept.contains(&name.as_str()) {
-            files.remove(&name)?;
-        }
-    }
-    Ok(())
+    let mut names = place.files().names(&prefix)?;
+    names.retain(|name| is_part(&name[prefix.len()..]));
+    Ok(names)
 }
 
 /// Whether a name, behind the stem, is that of a file of one rank: `ID-STEP.RANK-of-COUNT` with an ending.
@@ -241,7 +243,104 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_part;
+    use std::collections::BTreeMap;
+    use std::time::SystemTime;
+
+    use super::super::place::{SnapshotFile, SnapshotFiles};
+    use super::*;
+
+    /// A store in memory, as one job sees it.
+    #[derive(Default)]
+    struct Store {
+        files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+        /// The index as it was seen last.
+        seen: Mutex<Option<Option<Vec<u8>>>>,
+        /// What happens after the next commit.
+        then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    struct Upload(Arc<Mutex<BTreeMap<String, Vec<u8>>>>, String, Vec<u8>);
+
+    impl Write for Upload {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.2.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl SnapshotFile for Upload {
+        fn finish(self: Box<Self>) -> io::Result<()> {
+            self.0.lock().unwrap().insert(self.1, self.2);
+            Ok(())
+        }
+    }
+
+    impl SnapshotFiles for Store {
+        fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotFile>> {
+            Ok(Box::new(Upload(Arc::clone(&self.files), name.into(), Vec::new())))
+        }
+
+        fn watch(&self, name: &str) -> io::Result<()> {
+            let now = self.read(name)?;
+            self.seen.lock().unwrap().get_or_insert(now);
+            Ok(())
+        }
+
+        fn commit(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+            self.watch(name)?;
+            if self.seen.lock().unwrap().replace(Some(bytes.to_vec())) != Some(self.read(name)?) {
+                return Err(io::Error::other("another job wrote it"));
+            }
+            self.files.lock().unwrap().insert(name.into(), bytes.to_vec());
+            let then = self.then.lock().unwrap().take();
+            then.map_or(Ok(()), |then| Ok(then()))
+        }
+
+        fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+            Ok(self.files.lock().unwrap().get(name).cloned())
+        }
+
+        fn written(&self, name: &str) -> io::Result<Option<SystemTime>> {
+            Ok(self.read(name)?.map(|_| SystemTime::UNIX_EPOCH))
+        }
+
+        fn names(&self, prefix: &str) -> io::Result<Vec<String>> {
+            Ok(self.files.lock().unwrap().keys().filter(|name| name.starts_with(prefix)).cloned().collect())
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.files.lock().unwrap().remove(name);
+            Ok(())
+        }
+
+        fn has_conditional_commits(&self) -> bool {
+            true
+        }
+    }
+
+    fn write_one(place: &SnapshotPlace, step: usize) -> Result<(), Diagnostics> {
+        let progress = Progress { step, ..Progress::default() };
+        let file = PartsFile::new(Vec::new(), progress)?;
+        write(Job { place: place.clone(), file, progress, ranks: None }, &AtomicBool::new(false))
+    }
+
+    /// A job that stands still between its index and the removal of older files removes none of a job that wrote meanwhile.
+    #[test]
+    fn files_of_a_later_snapshot_stay() {
+        let one = Arc::new(Store::default());
+        let two = Arc::new(Store { files: Arc::clone(&one.files), ..Store::default() });
+        let place = |files: &Arc<Store>| SnapshotPlace::of_store(Arc::clone(files) as _, "s.safetensors", "s");
+        let (of_one, of_two) = (place(&one), place(&two));
+        write_one(&of_one, 1).unwrap();
+        *one.then.lock().unwrap() = Some(Box::new(move || write_one(&of_two, 7).unwrap()));
+        write_one(&of_one, 2).unwrap();
+        assert_eq!(super::super::read(&of_one).unwrap().progress.step, 7);
+        assert!(write_one(&of_one, 3).is_err());
+        assert_eq!(super::super::read(&of_one).unwrap().progress.step, 7);
+    }
 
     #[test]
     fn files_of_ranks_have_names_that_no_other_file_has() {
