@@ -306,6 +306,18 @@ impl Tensor {
         }
     }
 
+    /// Whether all bits are 0.
+    pub fn is_zero(&self) -> bool {
+        self.bytes().is_some_and(|bytes| bytes.iter().all(|b| *b == 0))
+    }
+
+    /// Whether all elements have the same bits. Elements smaller than a byte do not count as the same.
+    pub fn is_splat(&self) -> bool {
+        let size = self.dtype().bits().map_or(0, |bits| bits / 8);
+        let equal = |bytes: &[u8]| bytes.chunks(size).all(|element| element == &bytes[..size]);
+        size > 0 && self.bytes().is_some_and(|bytes| bytes.is_empty() || equal(bytes))
+    }
+
     /// Numbers as `f64`, whatever the type; `None` for strings.
     pub fn to_f64s(&self) -> Option<Vec<f64>> {
         match self.elements() {

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::cost;
 use crate::layout::{self, Layout};
+use crate::regions;
 
 /// Kinds of partial values, sorted.
 pub type Kinds = SmallVec<[PartialKind; 2]>;
@@ -35,8 +36,9 @@ pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
     let data = g.op(op);
     let (n, m) = (data.operands.len(), data.results.len());
     let mut out = vec![SbpSignature::broadcast(n, m)];
-    if data.regions.is_empty()
-        && !data.def.traits().effect
+    if !data.regions.is_empty() {
+        out.extend(regions::signatures(g, op, devices, &signatures).into_iter().filter(|s| s.allows(devices)));
+    } else if !data.def.traits().effect
         && let Some(o) = of_ops::get(g, op)
     {
         let mut listed = o.sbp(&g.view(op));
@@ -49,7 +51,8 @@ pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
 }
 
 /// The kinds of partial values that each value may hold, by position in the arena. A partial value arises where an op
-/// makes one of whole operands, and propagates through ops that accept it. No value becomes partial without such an op.
+/// makes one of whole operands, or where a region adds one to its state, and propagates through ops that accept it. No value becomes
+/// partial without such an op.
 pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
     let mut kinds: Vec<Kinds> = vec![SmallVec::new(); g.value_slots()];
     for op in g.walk() {
@@ -58,7 +61,9 @@ pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
             let partial = |s: &Sbp| if let Sbp::Partial(k) = s { Some(*k) } else { None };
             let operands: Vec<(PartialKind, ValueId)> =
                 s.operands.iter().zip(&data.operands).filter_map(|(s, v)| Some((partial(s)?, *v))).collect();
-            let arises = operands.is_empty() || operands.iter().any(|(k, v)| kinds[v.index()].contains(k));
+            let arises = arises_inside(g, op)
+                || operands.is_empty()
+                || operands.iter().any(|(k, v)| kinds[v.index()].contains(k));
             if !arises {
                 continue;
             }
@@ -139,10 +144,15 @@ fn usable(g: &Graph, op: OpId, devices: usize, kinds: &[Kinds]) -> Vec<SbpSignat
         });
         match partial.next() {
             None => true,
-            Some(first) => first || partial.any(|p| p),
+            Some(first) => first || arises_inside(g, op) || partial.any(|p| p),
         }
     });
     list
+}
+
+/// Whether an op makes partial values of whole ones inside of its regions, so that its partial operands need no other source.
+pub(crate) fn arises_inside(g: &Graph, op: OpId) -> bool {
+    !g.op(op).regions.is_empty()
 }
 
 fn combine<'a>(
@@ -166,6 +176,9 @@ pub fn equivalence_key(g: &Graph, op: OpId, kinds: &[Kinds]) -> String {
     let data = g.op(op);
     let mut out = String::from(data.name());
     let _ = write!(out, "{:?}", data.attrs);
+    if !data.regions.is_empty() {
+        let _ = write!(out, "#{}", op.index());
+    }
     for v in data.operands.iter().chain(&data.results) {
         let _ = write!(out, ";{}{:?}", g.ty(*v), kinds[v.index()]);
         // Constant axes and shapes decide too.

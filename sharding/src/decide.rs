@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Attr, Func, IdMap, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
+use of_ir::{Attr, Func, Graph, IdMap, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::ShardingConstraint;
 use of_ops::structural::Alternatives;
 
 use crate::assignment::Assignment;
-use crate::candidates::Candidate;
+use crate::candidates::{self, Candidate};
 use crate::layout::Layout;
 use crate::liveness::{Device, WholeFunction};
 use crate::model::{Model, NodeKind, is_alias};
+use crate::regions;
 use crate::search::{Effort, Limit, Problem, solve_within};
 use crate::weights::Weights;
 
@@ -187,13 +188,24 @@ pub fn propagate(model: &Model<'_>) -> Decision {
     }
 }
 
+/// Who reads the result of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reader {
+    /// All readers of the value.
+    All,
+    /// An op, as its operand of this number.
+    Operand(OpId, usize),
+    /// The regions of an op.
+    Regions(OpId),
+}
+
 /// A resharding: `reader` reads the value in another layout.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transfer {
     /// The value.
     pub value: ValueId,
-    /// The op and operand that read it; `None` where several readers share the transfer.
-    pub reader: Option<(OpId, usize)>,
+    /// Who reads it.
+    pub reader: Reader,
     /// The layout of the value.
     pub from: Layout,
     /// The layout in which it is read.
@@ -210,7 +222,7 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
             NodeKind::Shared(v) => {
                 let from = d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
                 if from != chosen.results[0] && !chosen.is_left_out() {
-                    out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
+                    out.push(Transfer { value: *v, reader: Reader::All, from, to: chosen.results[0].clone() });
                 }
             }
             NodeKind::Op(op) => {
@@ -222,7 +234,14 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
                     let made = || d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
                     let from = if is_alias(g.op(*op).name()) { made() } else { layout_for_readers(model, d, *v) };
                     if from != *asked {
-                        out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
+                        out.push(Transfer { value: *v, reader: Reader::Operand(*op, i), from, to: asked.clone() });
+                    }
+                }
+                // Regions read whole values.
+                for v in g.captured(*op).into_iter().filter(|v| g.ty(*v).as_tensor().is_some()) {
+                    let (from, to) = (layout_for_readers(model, d, v), model.broadcast());
+                    if from != to && !from.is_empty() && !chosen.is_left_out() {
+                        out.push(Transfer { value: v, reader: Reader::Regions(*op), from, to });
                     }
                 }
             }
@@ -266,12 +285,34 @@ pub fn prepare(model: &Model<'_>, d: &Decision) -> PreparedDecision {
         }
     };
     PreparedDecision {
-        layouts: d.assignment.layouts.clone(),
+        layouts: layouts_with_regions(model, d),
         selected: d.assignment.selected.clone(),
         transfers: transfers(model, d),
         outputs: g.outputs().iter().enumerate().map(output).collect(),
         broadcast: model.broadcast(),
     }
+}
+
+/// The layouts of all values by position in the arena, also of those in regions.
+pub(crate) fn layouts_with_regions(model: &Model<'_>, d: &Decision) -> Vec<Option<Layout>> {
+    let g = &model.func.graph;
+    let mut out = d.assignment.layouts.clone();
+    for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
+        let NodeKind::Op(op) = kind_of_node else { continue };
+        let chosen = &model.choices[node].candidates[d.labels[node]];
+        if g.op(*op).regions.is_empty() || chosen.is_left_out() {
+            continue;
+        }
+        for axis in 0..model.shape.len() {
+            let along = |of: &[Layout]| of.iter().map(|l| l[axis]).collect::<Vec<_>>();
+            let own =
+                regions::layouts(g, *op, (&along(&chosen.operands), &along(&chosen.results)), &candidates::signatures);
+            for (v, how) in own.into_iter().flatten() {
+                out[v.index()].get_or_insert_with(|| model.broadcast())[axis] = how;
+            }
+        }
+    }
+    out
 }
 
 /// Writes a decision into the types of `func`, with an `of.sharding_constraint` for every transfer.
@@ -305,7 +346,7 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
     for t in &written.transfers {
         let place = ShardingConstraint { sharding: sbp(&t.to) };
         match t.reader {
-            None => {
+            Reader::All => {
                 let uses = rw.graph().uses(t.value).to_vec();
                 let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
                 let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
@@ -322,12 +363,24 @@ pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<
                 shared.insert(t.value, placed);
             }
             // An annotated `of.sharding_constraint` is itself the transfer.
-            Some((op, _)) if rw.graph().op(op).name() == ShardingConstraint::NAME => {}
-            Some((op, operand)) => {
+            Reader::Operand(op, _) if rw.graph().op(op).name() == ShardingConstraint::NAME => {}
+            Reader::Operand(op, operand) => {
                 rw.rewrite(op, &[]);
                 let from = rw.graph().op(op).operands[operand];
                 let placed = rw.create_one(place, &[from])?;
                 rw.set_operand(op, operand, placed);
+            }
+            Reader::Regions(op) => {
+                rw.rewrite(op, &[]);
+                let from = shared.get(&t.value).copied().unwrap_or(t.value);
+                let placed = rw.create_one(place, &[from])?;
+                let inside = |g: &Graph, reader: OpId| {
+                    g.op(op).regions.iter().any(|region| g.encloses(*region, g.op(reader).parent))
+                };
+                let uses = rw.graph().uses(from).to_vec();
+                for u in uses.into_iter().filter(|u| inside(rw.graph(), u.op)).collect::<Vec<_>>() {
+                    rw.set_operand(u.op, u.operand as usize, placed);
+                }
             }
         }
     }
@@ -365,7 +418,7 @@ pub fn select_alternatives(rw: &mut Rewriter<'_>, selected: &[usize]) {
 }
 
 /// The op of the function's entry block that is `op` or encloses it.
-fn outermost(g: &of_ir::Graph, op: OpId) -> OpId {
+fn outermost(g: &Graph, op: OpId) -> OpId {
     let holds = |o: &OpId| g.op(*o).regions.iter().any(|r| g.encloses(*r, g.op(op).parent));
     if g.op(op).parent == g.entry() { op } else { g.region_ops(g.entry()).find(holds).unwrap_or(op) }
 }

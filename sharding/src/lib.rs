@@ -29,6 +29,8 @@ pub mod model;
 pub mod overlap;
 mod overlappable;
 pub mod overlapped_step;
+mod parts;
+mod regions;
 pub mod search;
 pub mod simulate;
 pub mod spmd;

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Func, Graph, IdMap, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
+use of_ir::{Func, Graph, IdMap, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::training::CARRIED;
 
 use crate::decide;
@@ -50,27 +50,44 @@ pub(crate) fn read_layout(g: &Graph, reads_as: &IdMap<(OpId, usize), Sbp>, op: O
     }
 }
 
+/// Whether a value is a constant that each microbatch has a part of in this layout. Zeros are terms of zeros, such as the first states of
+/// regions that add up.
+pub(crate) fn has_parts(g: &Graph, v: ValueId, layout: Sbp) -> bool {
+    match layout {
+        Sbp::Split(_) | Sbp::Broadcast => g.def_op(v).is_some_and(|op| g.op(op).def.traits().constant),
+        Sbp::Partial(kind) => kind == PartialKind::Sum && g.constant(v).is_some_and(|value| value.is_zero()),
+    }
+}
+
+/// The values inside of the regions of an op.
+pub(crate) fn inside(g: &Graph, op: OpId) -> Vec<ValueId> {
+    let mut out = Vec::new();
+    for region in &g.op(op).regions {
+        out.extend(g.region_args(*region));
+        for inner in g.region_ops(*region) {
+            out.extend(&g.op(inner).results);
+            out.extend(inside(g, inner));
+        }
+    }
+    out
+}
+
 /// Checks that every operand is of the same microbatch, replicated, or an accumulated partial value. `layout` is that of a value
 /// along the microbatches.
 ///
 /// # Errors
-/// When microbatches depend on one another in another way, or an op with regions would have to be split.
+/// When microbatches depend on one another in another way.
 pub(crate) fn check(
     g: &Graph,
     layout: &dyn Fn(ValueId) -> Sbp,
     reads_as: &IdMap<(OpId, usize), Sbp>,
 ) -> Result<(), Diagnostic> {
-    let is_constant = |v: ValueId| g.def_op(v).is_some_and(|op| g.op(op).def.traits().constant);
     for op in g.region_ops(g.entry()) {
         let data = g.op(op);
-        let mut varies = data.results.iter().any(|v| layout(*v) != Sbp::Broadcast);
         for (i, v) in data.operands.iter().enumerate() {
             let made = layout(*v);
             let ask = read_layout(g, reads_as, op, i, made);
-            varies |= ask != Sbp::Broadcast;
-            let fits = made == ask
-                || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast))
-                || (is_constant(*v) && !matches!(ask, Sbp::Partial(_)));
+            let fits = made == ask || matches!((made, ask), (Sbp::Partial(_), Sbp::Broadcast)) || has_parts(g, *v, ask);
             if !fits {
                 let what = format!(
                     "'{}' reads with layout {ask} along the microbatches a value of layout {made}",
@@ -80,10 +97,11 @@ pub(crate) fn check(
                 return Err(d.note("microbatches are independent; only partial values are accumulated over them"));
             }
         }
-        let captures = g.captured(op).into_iter().any(|v| layout(v) != Sbp::Broadcast);
-        if !data.def.traits().terminator && ((!data.regions.is_empty() && varies) || captures) {
-            let what = format!("'{}' has regions, which cannot be split into microbatches", data.name());
-            return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
+        let captures = g.captured(op).into_iter().any(|v| matches!(layout(v), Sbp::Split(_)));
+        if !data.def.traits().terminator && captures {
+            let what = format!("the regions of '{}' read values that differ between microbatches", data.name());
+            let d = Diagnostic::error(Code::SBP, data.loc.clone(), what);
+            return Err(d.hint("make them operands: states or scan inputs"));
         }
     }
     Ok(())
@@ -185,7 +203,7 @@ impl Microbatches {
             Some(l) => l.first().copied().unwrap_or(Sbp::Split(0)),
             None => Sbp::Broadcast,
         };
-        let values = d.assignment.layouts.iter().map(how).collect();
+        let values = decide::layouts_with_regions(&model, &d).iter().map(how).collect();
         let all = Microbatches { count, values, reads_as };
         if dependent {
             check(g, &|v| all.value(v), &all.reads_as)?;

@@ -262,7 +262,7 @@ impl<'a> Model<'a> {
                 let partial = |s: &of_ir::Sbp| if let of_ir::Sbp::Partial(k) = s { Some(*k) } else { None };
                 let list: Vec<(PartialKind, ValueId)> =
                     s.operands.iter().zip(&g.op(op).operands).filter_map(|(s, v)| Some((partial(s)?, *v))).collect();
-                if list.iter().any(|(k, v)| self.kinds[v.index()].contains(k)) {
+                if candidates::arises_inside(g, op) || list.iter().any(|(k, v)| self.kinds[v.index()].contains(k)) {
                     for (k, v) in list {
                         if !wanted[v.index()].contains(&k) {
                             wanted[v.index()].push(k);
@@ -331,13 +331,15 @@ impl<'a> Model<'a> {
         self.add_shared_node(v);
     }
 
-    /// The layouts of a value that are not partial, or the annotated one.
+    /// The layouts of a value that are not partial, or the annotated one. A constant of zeros may be a sum.
     fn source_choices(&self, v: ValueId) -> Option<Rc<Choices>> {
         let t = self.transfers(v)?;
         let asked = self.annotation(v);
+        // Zeros are terms of zeros.
+        let is_zero = self.graph().constant(v).is_some_and(|value| value.is_zero());
         let list = t.router.layouts.iter().zip(&t.usable).filter(|(l, usable)| match asked {
             Some(a) => *l == a,
-            None => **usable && layout::partial_kind(l).is_none(),
+            None => **usable && layout::partial_kind(l).is_none_or(|kind| kind == PartialKind::Sum && is_zero),
         });
         let nothing = self.is_optional(v).then(Layout::new);
         let candidates: Vec<Candidate> = list

@@ -12,14 +12,14 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Attr, Blob, Dim, Func, Graph, IdMap, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{Send, ShardingConstraint, Transfer};
-use of_ops::elementwise::{Div, Eq, Gt, Mul, Select};
-use of_ops::movement::Reshape;
+use of_ops::elementwise::Mul;
 use of_ops::structural::{Constant, ShapeOf, Size};
 use of_ops::time::{PIPELINE, TimeShape};
 use of_ops::training::{CARRIED, INITIAL_VALUES, InitialValue, VARIABLES, variables};
 
 use crate::layout::{self, Layout};
 use crate::lower::collective;
+use crate::parts::{self, Parts, localize_shape_operand, slice_constant};
 use crate::{Meshes, cost};
 
 /// The function that rank `rank` runs.
@@ -158,6 +158,16 @@ struct RankBuilder<'a> {
     values: IdMap<ValueId, ValueId>,
 }
 
+impl Parts for RankBuilder<'_> {
+    fn ty(&self, v: ValueId) -> Type {
+        RankBuilder::ty(self, v)
+    }
+
+    fn dims(&self, v: ValueId) -> Option<Vec<Dim>> {
+        self.part(v)
+    }
+}
+
 impl RankBuilder<'_> {
     fn sbp(&self, v: ValueId) -> Option<&NdSbp> {
         self.whole.ty(v).as_tensor()?.sbp.as_ref()
@@ -197,14 +207,6 @@ impl RankBuilder<'_> {
             format!("{} has an open extent that is not known to be a multiple of its slices", Type::Tensor(t.clone()));
         let hint = "write it as a multiple, such as 4*N, or give it a number (--shape)";
         Err(Diagnostic::error(Code::SBP, loc.clone(), what).hint(hint))
-    }
-
-    /// Operands of `op`, and values that ops inside its regions read.
-    fn operands_and_captures(&self, op: OpId) -> Vec<ValueId> {
-        let data = self.whole.op(op);
-        let inner =
-            data.regions.iter().flat_map(|r| self.whole.region_ops(*r)).flat_map(|o| self.operands_and_captures(o));
-        data.operands.iter().copied().chain(inner).collect()
     }
 
     /// The type of the rank's part.
@@ -265,12 +267,13 @@ impl RankBuilder<'_> {
             return Err(error("layout changes must be lowered to collectives first").hint("run 'insert-boxing' before"));
         }
         if !data.regions.is_empty() {
-            if self.operands_and_captures(op).into_iter().any(|v| !self.is_whole(v)) {
+            if g.captured(op).into_iter().any(|v| !self.is_whole(v)) {
                 return Err(error("values that its regions read must be replicated on every rank"));
             }
-            let copy = rw.clone_op(g, op, &mut self.values);
-            let results = rw.graph().op(copy).results.to_vec();
-            return self.bind_results(rw, op, &results);
+            let mut values = std::mem::take(&mut self.values);
+            let copied = parts::copy_parts(rw, g, op, self, &mut values);
+            self.values = values;
+            return copied.map(drop);
         }
         localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
         let made = rw.create((data.def, data.attrs.clone()), &operands)?;
@@ -437,79 +440,4 @@ fn constant_like(rw: &Rewriter<'_>, like: ValueId, numbers: &[i64]) -> Tensor {
 
 fn to_i64s(list: Vec<usize>) -> Vec<i64> {
     list.into_iter().map(|n| n as i64).collect()
-}
-
-/// A block of a constant. Slices along the outermost axis share its memory. `None` where elements are smaller than a
-/// byte.
-pub(crate) fn slice_constant(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
-    let (bytes, bits) = (value.bytes()?, value.dtype().bits()?);
-    if bits < 8 {
-        return None;
-    }
-    let size = bits / 8;
-    let dims: Vec<usize> = block.iter().map(|(_, n)| *n).collect();
-    let inner: usize = value.dims().iter().skip(1).product::<usize>() * size;
-    let outermost = block.iter().zip(value.dims()).skip(1).all(|((_, n), d)| n == d);
-    if let (true, Some((start, n))) = (outermost, block.first()) {
-        let part = bytes.slice(start * inner..(start + n) * inner)?;
-        return Tensor::from_bytes(value.dtype(), dims, part).ok();
-    }
-    let strides = of_ops::shape::strides(value.dims());
-    // Rows along the last axis are copied whole.
-    let (row, rows) = (dims.last().copied().unwrap_or(1) * size, &dims[..dims.len().saturating_sub(1)]);
-    let first: usize = block.iter().zip(&strides).map(|((start, _), s)| start * s).sum();
-    let mut out = Vec::with_capacity(dims.iter().product::<usize>() * size);
-    of_ops::shape::for_each_index(rows, |i| {
-        let at = (first + i.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()) * size;
-        out.extend_from_slice(&bytes[at..at + row]);
-    });
-    Tensor::from_bytes(value.dtype(), dims, Blob::new(out)).ok()
-}
-
-/// Where an operand of `op` gives the extents of its result: replaces the extents of the whole tensor by those of the
-/// part, which `part` gives. Open extents of the part are computed from those of the whole.
-///
-/// # Errors
-/// When the constant cannot be made.
-pub(crate) fn localize_shape_operand(
-    rw: &mut Rewriter<'_>,
-    whole: &Graph,
-    op: OpId,
-    operands: &mut [ValueId],
-    part: impl FnOnce(ValueId) -> Option<Vec<Dim>>,
-) -> Result<(), Diagnostic> {
-    let Some(k) = of_ops::get(whole, op).and_then(|o| o.shape_operand()) else { return Ok(()) };
-    let result = whole.op(op).results[0];
-    let Some(dims) = whole.ty(result).as_tensor().and_then(|t| t.shape.as_ref()) else { return Ok(()) };
-    let Some(part) = part(result).filter(|p| dims != p) else { return Ok(()) };
-    let Some(spec) = operands.get(k).copied().filter(|v| rw.graph().ty(*v).as_tensor().is_some()) else {
-        return Ok(());
-    };
-    let known: Vec<i64> = part.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
-    let open = part.iter().filter(|d| d.as_const().is_none()).count();
-    // A reshape finds one extent itself.
-    if open == 0 || (open == 1 && whole.op(op).name() == Reshape::NAME) {
-        operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&known) }, &[])?;
-        return Ok(());
-    }
-    let given = rw.graph().dims_value(spec).filter(|given| given.len() == part.len());
-    let slices = |axis: usize| match given.as_ref().map(|given| given[axis].as_const()) {
-        // Known extents are replaced below; 0 and -1 say how an extent follows from others.
-        Some(Some(_)) => 1,
-        _ => dims[axis].exact_div(&part[axis]).and_then(|n| n.as_const()).unwrap_or(1),
-    };
-    let slices: Vec<i64> = (0..part.len()).map(slices).collect();
-    let mut list = |numbers: &[i64]| rw.create_one(Constant { value: Tensor::from_i64s(numbers) }, &[]);
-    let (known, slices, zero, open) = (list(&known)?, list(&slices)?, list(&[0])?, list(&[-1])?);
-    let mut own = rw.create_one(Div {}, &[spec, slices])?;
-    if given.is_none() {
-        let is_extent = rw.create_one(Gt {}, &[spec, zero])?;
-        own = rw.create_one(Select {}, &[is_extent, own, spec])?;
-    }
-    if given.is_none_or(|given| part.iter().zip(&given).any(|(own, given)| own.as_const().is_some() && own != given)) {
-        let is_open = rw.create_one(Eq {}, &[known, open])?;
-        own = rw.create_one(Select {}, &[is_open, own, known])?;
-    }
-    operands[k] = own;
-    Ok(())
 }

@@ -8,6 +8,7 @@ mod losses;
 mod mesh_features;
 mod placements;
 mod ranks;
+mod recurrent;
 mod rules;
 mod weights;
 mod zoo;

@@ -20,7 +20,7 @@ use super::StagedFunction;
 use crate::cut_points::Phases;
 use crate::decide;
 use crate::microbatches::{self, Microbatches};
-use crate::spmd::{localize_shape_operand, slice_constant};
+use crate::parts::{self, Parts, localize_shape_operand, slice_constant};
 
 /// Writes stages and microbatches into `func`. `names` has the mesh of each stage.
 ///
@@ -68,6 +68,22 @@ struct Writer<'a> {
     slices: HashMap<(ValueId, u8, usize), ValueId>,
 }
 
+/// The values of one stage in one microbatch.
+struct StageParts<'w, 'a> {
+    writer: &'w Writer<'a>,
+    stage: usize,
+}
+
+impl Parts for StageParts<'_, '_> {
+    fn ty(&self, v: ValueId) -> Type {
+        self.writer.ty(v, self.stage)
+    }
+
+    fn dims(&self, v: ValueId) -> Option<Vec<Dim>> {
+        Some(self.writer.part(v)?.into_iter().map(Dim::from).collect())
+    }
+}
+
 impl<'a> Writer<'a> {
     fn new(
         func: &'a Func,
@@ -105,20 +121,25 @@ impl<'a> Writer<'a> {
                     None => b.placed(*v, data.operands[0], op),
                 };
             }
+            for v in microbatches::inside(g, op) {
+                b.layouts[v.index()] = microbatches.value(v);
+            }
         }
         microbatches::check(g, &|v| b.layouts[v.index()], &b.reads_as)?;
         Ok(b)
     }
 
     /// The microbatch layout of the result of an inserted `of.sharding_constraint`: accumulated where all readers need the total,
-    /// and that of the readers where they read parts of a constant.
+    /// and that of the readers where they read parts or terms of a constant.
     fn placed(&mut self, result: ValueId, operand: ValueId, op: OpId) -> Sbp {
         let made = self.layouts[operand.index()];
         let mut asked = self.g.uses(result).iter().map(|u| self.read_layout(u.op, u.operand as usize, made));
         let how = match made {
             Sbp::Partial(_) if asked.all(|ask| ask == Sbp::Broadcast) => Sbp::Broadcast,
             Sbp::Broadcast if self.is_constant(operand) => match asked.next() {
-                Some(first @ Sbp::Split(_)) if asked.all(|ask| ask == first) => first,
+                Some(first) if microbatches::has_parts(self.g, operand, first) && asked.all(|ask| ask == first) => {
+                    first
+                }
                 _ => made,
             },
             other => other,
@@ -279,13 +300,19 @@ impl<'a> Writer<'a> {
         Diagnostic::error(Code::SBP, loc, format!("{}: {what}", self.g.ty(v)))
     }
 
+    /// Whether each stage that reads a value makes its own: a constant, or no value at all.
+    fn is_copied(&self, v: ValueId) -> bool {
+        let is_none = |op: OpId| self.g.op(op).operands.is_empty() && self.g.ty(v).as_tensor().is_none();
+        self.is_constant(v) || self.g.def_op(v).is_some_and(is_none)
+    }
+
     /// An instance of a value on a stage. Constants are copied to each stage that reads them; other values are sent.
     fn value(&mut self, rw: &mut Rewriter<'_>, key: Key) -> Result<ValueId, Diagnostic> {
         let (v, instance, stage) = key;
         if let Some(made) = self.made.get(&key) {
             return Ok(*made);
         }
-        let made = match self.g.def_op(v).filter(|_| self.is_constant(v)) {
+        let made = match self.g.def_op(v).filter(|_| self.is_copied(v)) {
             Some(op) => {
                 let copy = rw.clone_op(self.g, op, &mut HashMap::default());
                 let made = rw.graph().op(copy).results[0];
@@ -368,10 +395,12 @@ impl<'a> Writer<'a> {
                 map.insert(*v, *made);
             }
             for v in g.captured(op) {
-                let made = self.value(rw, (v, Instance::Once, stage))?;
+                let instance = if self.layout(v) == Sbp::Broadcast { Instance::Once } else { Instance::Total };
+                let made = self.value(rw, (v, instance, stage))?;
                 map.insert(v, made);
             }
-            let copy = rw.clone_op(g, op, &mut map);
+            let own = StageParts { writer: self, stage };
+            let copy = parts::copy_parts(rw, g, op, &own, &mut map)?;
             rw.graph().op(copy).results.to_vec()
         } else if data.name() == ShardingConstraint::NAME {
             let Type::Tensor(TensorType { sbp: Some(to), .. }) = self.ty(data.results[0], stage) else {
@@ -380,7 +409,7 @@ impl<'a> Writer<'a> {
             vec![rw.create_one(ShardingConstraint { sharding: to }, &operands)?]
         } else {
             localize_shape_operand(rw, g, op, &mut operands, |v| {
-                self.part(v).map(|part| part.into_iter().map(of_ir::Dim::from).collect())
+                self.part(v).map(|part| part.into_iter().map(Dim::from).collect())
             })?;
             let made = rw.create((data.def, data.attrs.clone()), &operands)?;
             rw.graph().op(made).results.to_vec()
