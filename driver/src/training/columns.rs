@@ -6,10 +6,14 @@ use std::fmt::{Debug, Formatter};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, TensorType};
 
-use super::data::{ColumnSpec, Values};
+use super::class_names::ClassNames;
+use super::data::{ColumnSpec, DataOptions, Values};
+use super::encoded::{EncodedImages, takes_images};
+use super::encoded_rows::EncodedRows;
 use super::lazy::{LazyColumn, Source};
 use super::{arrow_file, features, mixup, parquet_file};
 use crate::error::error;
@@ -35,6 +39,21 @@ pub(super) trait ColumnFile: Send + Sync {
     /// # Errors
     /// When they cannot be read, are neither numbers nor texts, one is absent, or rows have different numbers of them.
     fn decode(&self, part: usize, leaf: usize, each: Option<usize>) -> Result<Decoded, Diagnostics>;
+
+    /// The columns that can have encoded images, by their names and numbers: binary ones, and the field `bytes` of structures, as the package
+    /// datasets of Hugging Face writes images.
+    fn images(&self) -> &[(String, usize)];
+    /// The encoded images of a part, one in each row. They share the memory of the part.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one is absent.
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics>;
+    /// The bytes that the encoded images of a part take in memory.
+    fn encoded_bytes(&self, part: usize, leaf: usize) -> usize;
+    /// The names of the classes that a column has as numbers, where the file says them.
+    fn classes(&self, _column: &str) -> Vec<String> {
+        Vec::new()
+    }
 
     fn wrong(&self, what: &str) -> Diagnostics {
         error(Code::INPUT, format!("'{}': {what}", self.path().display())).into()
@@ -224,42 +243,51 @@ pub(super) fn sample_dims(spec: &ColumnSpec, ty: &TensorType, each: usize) -> Re
     Ok(known.into_iter().map(|d| d.unwrap_or(each / product)).collect())
 }
 
-/// The columns of a file that are `wanted`, by their names; the last are the labels. With `has_probabilities`, labels that are one whole
-/// number each are classes, which the loss takes as probabilities: they are in memory.
+/// The columns of a file that are `wanted`, by their names; the last are the labels. Columns of binary for inputs that take images are encoded
+/// images; that of the only input may have any name. Labels that are texts are names of classes, which `names` takes. Where the loss takes
+/// probabilities, labels that are one whole number each are classes, which are in memory.
 ///
 /// # Errors
-/// When the file cannot be read, has none of the columns, or one is not of numbers, of which each row has as many.
+/// When the file cannot be read, has none of the columns, or one is neither of numbers, of which each row has as many, nor of images.
 pub(super) fn read(
     path: &Path,
     wanted: &[ColumnSpec],
-    cached_bytes: usize,
-    has_probabilities: bool,
+    options: &DataOptions,
+    names: &mut ClassNames,
 ) -> Result<Vec<(String, Values)>, Diagnostics> {
     let file = open(path)?;
+    let starts = starts(&*file)?;
+    let first = file.rows().iter().position(|rows| *rows > 0);
+    let first = first.ok_or_else(|| file.wrong("there are no rows"))?;
     let mut out = Vec::new();
     for (i, spec) in wanted.iter().enumerate() {
+        let is_labels = i + 1 == wanted.len();
+        if let Some(leaf) = images_for(&*file, spec, wanted).filter(|_| !is_labels) {
+            let images = EncodedRows::new(&file, leaf, starts.clone(), options.cached_bytes);
+            let rows = starts.last().copied().unwrap_or(0);
+            let images = EncodedImages::of_source(spec, &options.images, images, rows)?;
+            out.extend(images.map(|images| (spec.name.clone(), Values::Images(images))));
+            continue;
+        }
         let Some(leaf) = file.leaf(&spec.name)? else { continue };
-        let mut starts = vec![0];
-        let mut total = 0;
-        for rows in file.rows() {
-            total = rows.checked_add(total).filter(|n| u32::try_from(*n).is_ok()).unwrap_or(usize::MAX);
-            starts.push(total);
-        }
-        if total == usize::MAX {
-            return Err(file.wrong("there are 2^32 rows or more"));
-        }
-        let Some(first) = file.rows().iter().position(|rows| *rows > 0) else {
-            return Err(file.wrong("there are no rows"));
-        };
         // The first part says how many numbers a row has.
         let decoded = file.decode(first, leaf, None)?;
         let each = decoded.len() / file.rows()[first];
-        let is_class = has_probabilities && i + 1 == wanted.len() && each == 1 && matches!(decoded, Decoded::Ints(_));
+        if is_labels && each == 1 && matches!(decoded, Decoded::Texts(_)) {
+            names.extend(class_texts(&*file, leaf)?);
+            continue;
+        }
+        let has_classes = is_labels && each == 1 && matches!(decoded, Decoded::Ints(_));
+        if has_classes {
+            names.know(file.classes(&spec.name));
+        }
+        let is_class = options.has_probabilities && has_classes;
         let spec = if is_class { mixup::classes(spec) } else { spec.clone() };
         let Some(ty) = spec.ty.as_tensor() else { continue };
         let dims = sample_dims(&spec, ty, each)?;
-        let cache = Mutex::new(Cache::default());
-        let column = FileColumn { file: Arc::clone(&file), leaf, starts, dims, dtype: ty.dtype, cache, cached_bytes };
+        let (cache, cached_bytes) = (Mutex::new(Cache::default()), options.cached_bytes);
+        let (file, starts) = (Arc::clone(&file), starts.clone());
+        let column = FileColumn { file, leaf, starts, dims, dtype: ty.dtype, cache, cached_bytes };
         let column = LazyColumn::new(column);
         out.push((spec.name.clone(), if is_class { features::in_memory(&column)? } else { Values::Lazy(column) }));
     }
@@ -267,6 +295,41 @@ pub(super) fn read(
         let names: Vec<&str> = wanted.iter().map(|spec| spec.name.as_str()).collect();
         let what = format!("no column is called {}; there are {}", names.join(" or "), file.leaves().join(", "));
         return Err(file.wrong(&what));
+    }
+    Ok(out)
+}
+
+/// The first row of each part of a file, and the number of all.
+fn starts(file: &dyn ColumnFile) -> Result<Vec<usize>, Diagnostics> {
+    let mut starts = vec![0];
+    let mut total = 0_usize;
+    for rows in file.rows() {
+        let sum = rows.checked_add(total).filter(|n| u32::try_from(*n).is_ok());
+        total = sum.ok_or_else(|| file.wrong("there are 2^32 rows or more"))?;
+        starts.push(total);
+    }
+    Ok(starts)
+}
+
+/// The column of encoded images for an input: that of its name, or the only one where it is the only input.
+fn images_for(file: &dyn ColumnFile, spec: &ColumnSpec, wanted: &[ColumnSpec]) -> Option<usize> {
+    let images = if takes_images(spec) { file.images() } else { &[] };
+    let named = images.iter().find(|(name, _)| *name == spec.name);
+    let has_column = file.leaves().contains(&spec.name);
+    let only = match images {
+        [one] if wanted.len() == 2 && !has_column => Some(one),
+        _ => None,
+    };
+    named.or(only).map(|(_, leaf)| *leaf)
+}
+
+/// All texts of a column.
+fn class_texts(file: &dyn ColumnFile, leaf: usize) -> Result<Vec<String>, Diagnostics> {
+    let mut out = Vec::new();
+    for part in 0..file.rows().len() {
+        if let Decoded::Texts(list) = file.decode(part, leaf, Some(1))? {
+            out.extend(list);
+        }
     }
     Ok(out)
 }

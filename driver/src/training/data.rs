@@ -1,7 +1,7 @@
 //! Data sets: samples for the inputs of a model and their labels. Numbers are in memory; images stay encoded in their files.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Dim, Elements, Tensor, Type};
@@ -9,13 +9,15 @@ use of_passes::specialize::Bindings;
 
 use super::augmentation::Draw;
 use super::batch_rows::{BatchRows, partner};
+use super::class_names::ClassNames;
 use super::encoded::EncodedImages;
+use super::formats::{Source, source};
 use super::lazy::LazyColumn;
 use super::mixup::{self, Probabilities};
 use super::order::{random_of, sample_order};
 use super::text::{self, TextOptions};
 use super::{columns, example, features, idx, image_folders, ofrecord, table, webdataset};
-use crate::error::{error, io_error};
+use crate::error::error;
 use crate::images::ImageOptions;
 use crate::{npy, tensor_files};
 
@@ -161,7 +163,7 @@ impl Dataset {
     /// - `FILE.tfrecord`: records of `tf.train.Example` with features of these names;
     /// - `FILE.ofrecord`, `part-00000`: the same of OneFlow's `OFRecord`;
     /// - `FILE.tar`: a WebDataset;
-    /// - `FILE.parquet`, `FILE.arrow`, `FILE.feather`: columns by the names of inputs, read as needed;
+    /// - `FILE.parquet`, `FILE.arrow`, `FILE.feather`: columns by the names of inputs, read as needed: numbers, or encoded images;
     /// - `DIR`: a folder of images for each class, in the order of their names, or as [`DataOptions::classes`] has them.
     ///
     /// Numbers are converted to the element types of the inputs. Pixels of CIFAR are scaled as those of images; those of IDX files are
@@ -181,14 +183,14 @@ impl Dataset {
     pub fn read_with(files: &[OsString], wanted: &[ColumnSpec], options: &DataOptions) -> Result<Dataset, Diagnostics> {
         let images = &options.images;
         let (mut found, mut records, mut classes): (Vec<Column>, Vec<Column>, Vec<String>) = Default::default();
-        let mut texts = Vec::new();
+        let (mut texts, mut names) = (Vec::new(), ClassNames::default());
         for file in files {
             match source(file, wanted)? {
                 Source::Array { name, path } if idx::is_idx(&path) => {
                     let values = idx::read_idx(&path)?;
                     let scales = values.dtype() == DType::U8 && values.dims().len() > 1;
                     let scales = scales && (!images.mean.is_empty() || !images.std.is_empty());
-                    let values = if scales { pixels(&values, images)? } else { values };
+                    let values = if scales { idx::pixels(&values, images)? } else { values };
                     found.push(Column { name, values: Values::Numbers(values) });
                 }
                 Source::Cifar(path) => {
@@ -197,12 +199,12 @@ impl Dataset {
                         return Err(error(Code::INPUT, what).into());
                     };
                     let (values, classes) = idx::read_cifar(&path)?;
-                    join(&mut found, &input.name, Values::Numbers(pixels(&values, images)?))?;
+                    join(&mut found, &input.name, Values::Numbers(idx::pixels(&values, images)?))?;
                     join(&mut found, &labels.name, Values::Numbers(classes))?;
                 }
                 Source::Records(path) => {
                     let format = if ofrecord::is_ofrecord(&path) { ofrecord::FORMAT } else { example::FORMAT };
-                    for (name, values) in features::read(&path, format, wanted, options.has_probabilities)? {
+                    for (name, values) in features::read(&path, format, wanted, options, &mut names)? {
                         join(&mut records, &name, values)?;
                     }
                 }
@@ -229,8 +231,7 @@ impl Dataset {
                 Source::Text(path) => texts.push(path),
                 Source::Columns(path) if options.text.is_some() => texts.push(path),
                 Source::Columns(path) => {
-                    for (name, values) in columns::read(&path, wanted, options.cached_bytes, options.has_probabilities)?
-                    {
+                    for (name, values) in columns::read(&path, wanted, options, &mut names)? {
                         join(&mut found, &name, values)?;
                     }
                 }
@@ -255,6 +256,11 @@ impl Dataset {
                 "a tokenizer is given, and the data has no texts: FILE.txt, FILE.jsonl, FILE.parquet or FILE.arrow";
             return Err(error(Code::INPUT, what).into());
         }
+        let (labels, named) = names.finish(&options.classes)?;
+        if let (Some(labels), Some(spec)) = (labels, wanted.last()) {
+            join(&mut found, &spec.name, Values::Numbers(labels))?;
+        }
+        let classes = if classes.is_empty() { named } else { classes };
         Dataset::assembled(&found, wanted, classes, options.has_probabilities)
     }
 
@@ -293,7 +299,11 @@ impl Dataset {
             let Some(column) = own.next() else {
                 let known: Vec<&str> = found.iter().map(|column| column.name.as_str()).collect();
                 let what = format!("the data has no values for '{}', only for {}", spec.name, known.join(", "));
-                return Err(error(Code::INPUT, what).hint("name arrays as inputs, or give NAME=FILE").into());
+                let hint = match i + 1 == wanted.len() {
+                    true => "--labels names the labels in the data; give them by this name, or NAME=FILE",
+                    false => "name arrays as inputs, or give NAME=FILE",
+                };
+                return Err(error(Code::INPUT, what).hint(hint).into());
             };
             if own.next().is_some() {
                 return Err(error(Code::INPUT, format!("the data has values for '{}' twice", spec.name)).into());
@@ -398,7 +408,8 @@ impl Dataset {
     pub fn order(&self, seed: u64, epoch: usize) -> Vec<usize> {
         let groups = self.columns.iter().filter_map(|column| match &column.values {
             Values::Lazy(lazy) => lazy.groups(),
-            _ => None,
+            Values::Images(images) => images.groups(),
+            Values::Numbers(_) => None,
         });
         let Some(mut groups) = groups.min_by_key(|groups| groups.at_once) else {
             return sample_order(self.len, seed, epoch);
@@ -531,24 +542,14 @@ impl Dataset {
     }
 }
 
-enum Source {
-    Array { name: String, path: PathBuf },
-    Archive(PathBuf),
-    Table(PathBuf),
-    Images(PathBuf),
-    Cifar(PathBuf),
-    Records(PathBuf),
-    WebDataset(PathBuf),
-    Text(PathBuf),
-    Columns(PathBuf),
-}
-
 /// Columns of files that fit into memory together are read now, and the others when batches need them.
 fn in_memory_where_small(mut columns: Vec<Column>, most: usize) -> Result<Vec<Column>, Diagnostics> {
-    let bytes = |column: &Column| {
-        let each =
-            column.values.sample_dims().iter().product::<usize>() * column.values.dtype().bits().unwrap_or(8) / 8;
-        each.saturating_mul(column.values.len())
+    let bytes = |column: &Column| match &column.values {
+        Values::Images(images) => images.encoded_bytes(),
+        values => {
+            let each = values.sample_dims().iter().product::<usize>() * values.dtype().bits().unwrap_or(8) / 8;
+            each.saturating_mul(values.len())
+        }
     };
     if columns.iter().map(bytes).fold(0, usize::saturating_add) <= most {
         for column in &mut columns {
@@ -590,68 +591,6 @@ fn join(found: &mut Vec<Column>, name: &str, values: Values) -> Result<(), Diagn
                 format!("the samples of '{name}' are {} in one file and {} in another", kind(before), kind(&after));
             Err(error(Code::INPUT, what).into())
         }
-    }
-}
-
-/// Pixels of u8, `[n, channels, h, w]` or `[n, h, w]`, as `(p / 255 - mean) / std`.
-fn pixels(values: &Tensor, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
-    let dims = values.dims().to_vec();
-    let channels = if dims.len() == 4 { dims[1] } else { 1 };
-    let each = dims.iter().skip(1).product::<usize>() / channels.max(1);
-    let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
-        0 => Ok(vec![otherwise; channels]),
-        1 => Ok(vec![list[0]; channels]),
-        n if n == channels => Ok(list.to_vec()),
-        n => {
-            let what = format!("--image-{what} has {n} numbers, and the images have {channels} channels");
-            Err(Diagnostics::from(error(Code::INPUT, what)))
-        }
-    };
-    let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
-    let scale = |(i, p): (usize, i64)| {
-        let channel = i / each.max(1) % channels.max(1);
-        (p as f64 / 255.0 - mean[channel]) / std[channel]
-    };
-    let scaled = values.to_i64s().unwrap_or_default().into_iter().enumerate().map(scale).collect();
-    Tensor::from_elements(DType::F32, dims, Elements::Float(scaled))
-        .map_err(|e| error(Code::INPUT, e.to_string()).into())
-}
-
-fn has_extension(path: &Path, wanted: &str) -> bool {
-    path.extension().is_some_and(|e| e.eq_ignore_ascii_case(wanted))
-}
-
-fn source(file: &OsStr, wanted: &[ColumnSpec]) -> Result<Source, Diagnostics> {
-    let text = file.to_string_lossy();
-    if let Some((name, path)) = text.split_once('=')
-        && wanted.iter().any(|spec| spec.name == name)
-    {
-        return Ok(Source::Array { name: name.into(), path: path.into() });
-    }
-    let path = PathBuf::from(file);
-    if has_extension(&path, "npz") {
-        Ok(Source::Archive(path))
-    } else if has_extension(&path, "csv") {
-        Ok(Source::Table(path))
-    } else if path.is_file() && idx::is_cifar(&path) {
-        Ok(Source::Cifar(path))
-    } else if path.is_file()
-        && (has_extension(&path, "tfrecord") || has_extension(&path, "tfrecords") || ofrecord::is_ofrecord(&path))
-    {
-        Ok(Source::Records(path))
-    } else if path.is_file() && webdataset::is_webdataset(&path) {
-        Ok(Source::WebDataset(path))
-    } else if path.is_file() && text::is_text(&path) {
-        Ok(Source::Text(path))
-    } else if path.is_file() && columns::is_columns(&path) {
-        Ok(Source::Columns(path))
-    } else if path.is_dir() {
-        Ok(Source::Images(path))
-    } else if path.exists() {
-        let hint = "give NAME=FILE.npy, FILE.npz, FILE.csv, FILE.tfrecord, FILE.ofrecord, FILE.tar, FILE.txt, FILE.jsonl, FILE.parquet, FILE.arrow, FILE.feather, CIFAR's FILE.bin, NAME=FILE.idx, or a folder with a folder of images for each class";
-        Err(error(Code::INPUT, format!("'{}' is in no format of data sets", path.display())).hint(hint).into())
-    } else {
-        Err(io_error(&path, "read", &std::io::ErrorKind::NotFound.into()).into())
     }
 }
 

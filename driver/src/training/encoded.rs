@@ -1,17 +1,20 @@
 //! Images of a data set that stay encoded, in their files, until a batch needs them.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::augmentation::Draw;
 use super::data::{ColumnSpec, one_sample};
+use super::encoded_rows::EncodedSource;
+use super::lazy::Groups;
 use crate::error::{error, io_error};
 use crate::images::{ImageInput, ImageOptions, View};
 
@@ -32,8 +35,10 @@ pub enum EncodedImage {
     Held {
         /// Its name in the archive, and that of the archive.
         place: String,
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
+    /// A row of a table, or a record.
+    Row { source: Arc<dyn EncodedSource>, row: u32 },
 }
 
 impl EncodedImage {
@@ -42,10 +47,11 @@ impl EncodedImage {
             EncodedImage::File(path) => format!("'{}'", path.display()),
             EncodedImage::Member { name, archive, .. } => format!("'{name}' in '{}'", archive.display()),
             EncodedImage::Held { place, .. } => place.clone(),
+            EncodedImage::Row { source, row } => source.place(*row as usize),
         }
     }
 
-    fn read(&self) -> Result<Cow<'_, [u8]>, Diagnostics> {
+    fn read(&self) -> Result<Bytes, Diagnostics> {
         let failed = |path: &Path, e: &std::io::Error| Diagnostics::from(io_error(path, "read", e));
         match self {
             EncodedImage::File(path) => Ok(std::fs::read(path).map_err(|e| failed(path, &e))?.into()),
@@ -55,9 +61,25 @@ impl EncodedImage {
                 file.read_exact_at(&mut out, *offset).map_err(|e| failed(archive, &e))?;
                 Ok(out.into())
             }
-            EncodedImage::Held { bytes, .. } => Ok(Cow::Borrowed(bytes)),
+            EncodedImage::Held { bytes, .. } => Ok(bytes.clone()),
+            EncodedImage::Row { source, row } => {
+                Ok(source.fetch(&[*row as usize])?.into_iter().next().unwrap_or_default())
+            }
         }
     }
+}
+
+/// Whether an input takes images.
+pub(super) fn takes_images(spec: &ColumnSpec) -> bool {
+    ImageInput::new(Some(&one_sample(&spec.ty)), &spec.name, &ImageOptions::default(), "").is_ok()
+}
+
+/// Whether bytes begin as those of an encoded image do.
+pub(super) fn is_encoded(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 8] =
+        [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ", b"P5\n", b"P6\n"];
+    let is_webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
+    is_webp || BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning))
 }
 
 /// The images of a column of a data set.
@@ -90,6 +112,71 @@ impl EncodedImages {
         let input = ImageInput::new(Some(&one_sample(&spec.ty)), &spec.name, options, &first.place())?;
         let value = input.tensor(&first.read()?, &|_, _| View::default(), &first.place())?;
         Ok(Some(EncodedImages { input, dtype: value.dtype(), dims: value.dims()[1..].to_vec(), images, centre: None }))
+    }
+
+    /// As [`EncodedImages::new`], of the first `count` images of a source.
+    ///
+    /// # Errors
+    /// As [`EncodedImages::new`].
+    pub(super) fn of_source(
+        spec: &ColumnSpec,
+        options: &ImageOptions,
+        source: impl EncodedSource + 'static,
+        count: usize,
+    ) -> Result<Option<EncodedImages>, Diagnostics> {
+        let source: Arc<dyn EncodedSource> = Arc::new(source);
+        let row = |row| EncodedImage::Row { source: Arc::clone(&source), row };
+        EncodedImages::new(spec, options, (0..count as u32).map(row).collect())
+    }
+
+    /// The parts of files that are read at once, where not all stay in memory.
+    pub(super) fn groups(&self) -> Option<Groups> {
+        let mut sources: Vec<&Arc<dyn EncodedSource>> = Vec::new();
+        let mut by_group = BTreeMap::<_, Vec<usize>>::new();
+        for (sample, image) in self.images.iter().enumerate() {
+            let EncodedImage::Row { source, row } = image else { return None };
+            // Samples of one source mostly follow one another. Numbers of sources, unlike their addresses, are the same in every run.
+            let known = sources.iter().rposition(|known| Arc::ptr_eq(known, source));
+            let number = known.unwrap_or_else(|| {
+                sources.push(source);
+                sources.len() - 1
+            });
+            by_group.entry((number, source.group(*row as usize))).or_default().push(sample);
+        }
+        let at_once = sources.iter().filter_map(|source| source.groups_at_once()).min()?;
+        Some(Groups { samples: by_group.into_values().collect(), at_once })
+    }
+
+    /// The bytes of images that are in rows, of these samples: each source is asked once.
+    fn rows(&self, samples: &[usize]) -> Result<Vec<Option<Bytes>>, Diagnostics> {
+        type Rows<'s> = (&'s Arc<dyn EncodedSource>, Vec<usize>, Vec<usize>);
+        let mut wanted: Vec<Rows<'_>> = Vec::new();
+        for (i, sample) in samples.iter().enumerate() {
+            let Some(EncodedImage::Row { source, row }) = self.images.get(*sample) else { continue };
+            match wanted.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, source)) {
+                Some((_, places, rows)) => {
+                    places.push(i);
+                    rows.push(*row as usize);
+                }
+                None => wanted.push((source, vec![i], vec![*row as usize])),
+            }
+        }
+        let mut out = vec![None; samples.len()];
+        for (source, places, rows) in wanted {
+            for (place, bytes) in places.into_iter().zip(source.fetch(&rows)?) {
+                out[place] = Some(bytes);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Bytes that the images in rows take in their files.
+    pub(super) fn encoded_bytes(&self) -> usize {
+        let bytes = |image: &EncodedImage| match image {
+            EncodedImage::Row { source, row } => source.bytes_of(*row as usize),
+            _ => 0,
+        };
+        self.images.iter().map(bytes).fold(0, usize::saturating_add)
     }
 
     /// Number of images.
@@ -166,19 +253,21 @@ impl EncodedImages {
     pub fn decode(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
         let each = self.sample_bytes();
         let mut out = vec![0; each * samples.len()];
-        let one = |(sample, to): (&usize, &mut [u8])| {
+        let rows = self.rows(samples)?;
+        let one = |((sample, row), to): ((&usize, Option<Bytes>), &mut [u8])| {
             let image = self.images.get(*sample);
             let image =
                 image.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("there is no image {sample}"))))?;
             let still = |width, height| self.still_view(width, height);
             let view =
                 |width, height| draw.map_or_else(|| still(width, height), |draw| draw.view(*sample, width, height));
-            let value = self.input.tensor(&image.read()?, &view, &image.place())?;
+            let file = row.map_or_else(|| image.read(), Ok)?;
+            let value = self.input.tensor(&file, &view, &image.place())?;
             self.check_size(&value, image)?;
             to.copy_from_slice(value.bytes().map_or(&[], |bytes| bytes));
             Ok::<_, Diagnostics>(())
         };
-        samples.par_iter().zip(out.par_chunks_exact_mut(each.max(1))).try_for_each(one)?;
+        samples.par_iter().zip(rows).zip(out.par_chunks_exact_mut(each.max(1))).try_for_each(one)?;
         Ok(out)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::features::{BytesList, Features as NamedNumbers, FloatList, Format, Int64List, Numbers};
@@ -39,8 +40,8 @@ enum Kind {
 /// Files of such records.
 pub const FORMAT: Format = Format { index: tfrecord::index, decode };
 
-fn decode(record: &[u8]) -> Result<NamedNumbers, String> {
-    let data = tfrecord::checked(record)?;
+fn decode(record: Bytes) -> Result<NamedNumbers, String> {
+    let data = record.slice_ref(tfrecord::checked(&record)?);
     let example = Example::decode(data).map_err(|e| format!("no tf.train.Example: {e}"))?;
     let features = example.features.unwrap_or_default().feature;
     Ok(features.into_iter().map(|(name, feature)| (name, feature.kind.map(Numbers::from))).collect())
@@ -49,7 +50,7 @@ fn decode(record: &[u8]) -> Result<NamedNumbers, String> {
 impl From<Kind> for Numbers {
     fn from(kind: Kind) -> Numbers {
         match kind {
-            Kind::Bytes(list) => Numbers::Bytes(list.value.concat()),
+            Kind::Bytes(list) => list.into(),
             Kind::Floats(list) => Numbers::Floats(list.value),
             Kind::Ints(list) => Numbers::Int64s(list.value),
         }
@@ -100,7 +101,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = ["a.tfrecord", "b.tfrecord"].map(|name| dir.path().join(name));
         let sample = |x: f32, y: i64| {
-            let raw = Kind::Bytes(BytesList { value: vec![vec![1], vec![y as u8]] });
+            let raw = Kind::Bytes(BytesList { value: vec![vec![1].into(), vec![y as u8].into()] });
             record(&[("x", floats(&[x, 2.0])), ("y", ints(&[y])), ("raw", raw)])
         };
         write(&paths[0], &[sample(0.5, 1), sample(1.5, 7)]);
@@ -163,5 +164,42 @@ mod tests {
         assert!(data.batch(&[0]).is_ok());
         let e = data.batch(&[0, 1]).unwrap_err().to_string();
         assert!(e.contains("x.tfrecord': record 1: its data is damaged"), "{e}");
+    }
+
+    #[test]
+    fn encoded_images_are_decoded_and_labels_may_be_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.tfrecord");
+        let bytes = |bytes: &[u8]| Kind::Bytes(BytesList { value: vec![bytes.to_vec().into()] });
+        let sample = |grey: u8, name: &str| {
+            let image = [&b"P6\n1 1\n255\n"[..], &[grey; 3]].concat();
+            let label = ints(&[i64::from(grey) / 10]);
+            let features =
+                [("image/encoded", bytes(&image)), ("image/class/label", label), ("name", bytes(name.as_bytes()))];
+            record(&features)
+        };
+        write(&path, &[sample(10, "owl"), sample(20, "auk"), sample(30, "owl")]);
+        let image = [Dim::from(3i64), Dim::from(1i64), Dim::from(1i64)];
+        for (labels, expected, classes) in
+            [("image/class/label", [3, 1], &[][..]), ("name", [1, 1], &["auk".to_owned(), "owl".to_owned()])]
+        {
+            // The feature of the only input may have the usual name.
+            for input in ["image/encoded", "x"] {
+                for cached in [1, 1 << 20] {
+                    let wanted = [column(input, DType::F32, &image), column(labels, DType::I64, &[])];
+                    let data = read(&[&path, &path], &wanted, cached).unwrap();
+                    assert_eq!((data.len(), data.has_images(), &data.classes[..]), (6, true, classes));
+                    let batch = data.batch(&[5, 0]).unwrap();
+                    let pixels = batch[0].as_tensor().unwrap().to_elements::<f32>().unwrap();
+                    assert_eq!(pixels, [[30.0f32 / 255.0; 3], [10.0 / 255.0; 3]].concat());
+                    assert_eq!(batch[1].as_tensor().unwrap().to_elements::<i64>().unwrap(), expected);
+                }
+            }
+        }
+        // As many bytes as the input has values are pixels.
+        write(&path, &[record(&[("x", bytes(b"BM3")), ("y", ints(&[0]))])]);
+        let wanted = [column("x", DType::U8, &image), column("y", DType::I64, &[])];
+        let data = read(&[&path], &wanted, 1).unwrap();
+        assert_eq!(data.batch(&[0]).unwrap()[0].as_tensor().unwrap().to_elements::<u8>().unwrap(), b"BM3");
     }
 }

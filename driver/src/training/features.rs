@@ -9,13 +9,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use of_diag::{Code, Diagnostics};
 use of_ir::{Blob, DType, Elements, Tensor};
 use prost::Message;
 use rayon::prelude::*;
 
+use super::class_names::ClassNames;
 use super::columns::sample_dims;
-use super::data::{ColumnSpec, Values};
+use super::data::{ColumnSpec, DataOptions, Values};
+use super::encoded::{EncodedImages, is_encoded, takes_images};
+use super::encoded_rows::EncodedSource;
 use super::lazy::{LazyColumn, Source};
 use super::mixup;
 use crate::error::{error, io_error};
@@ -23,8 +27,18 @@ use crate::error::{error, io_error};
 /// Strings, as both formats store them.
 #[derive(Clone, PartialEq, Message)]
 pub struct BytesList {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    pub value: Vec<Vec<u8>>,
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub value: Vec<Bytes>,
+}
+
+impl From<BytesList> for Numbers {
+    fn from(list: BytesList) -> Numbers {
+        // One string, such as an image, stays where it is in its record.
+        match <[Bytes; 1]>::try_from(list.value) {
+            Ok([one]) => Numbers::Bytes(one),
+            Err(list) => Numbers::Bytes(list.concat().into()),
+        }
+    }
 }
 
 /// Numbers of f32, as both formats store them.
@@ -45,7 +59,7 @@ pub struct Int64List {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbers {
     /// Strings, as one string of values of u8.
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     /// Of f32.
     Floats(Vec<f32>),
     /// Of f64.
@@ -87,7 +101,7 @@ impl Numbers {
         }
         // The usual types without a detour.
         match (self, dtype) {
-            (Numbers::Bytes(list), DType::U8) => return Ok(list.clone()),
+            (Numbers::Bytes(list), DType::U8) => return Ok(list.to_vec()),
             (Numbers::Bytes(list), DType::F32) => return Ok(le(list, |x| f32::from(x).to_le_bytes())),
             (Numbers::Floats(list), DType::F32) => return Ok(le(list, f32::to_le_bytes)),
             (Numbers::Int64s(list), DType::I64) => return Ok(le(list, i64::to_le_bytes)),
@@ -136,7 +150,7 @@ pub struct Format {
     /// The records of a file of so many bytes.
     pub index: fn(&mut BufReader<File>, u64) -> std::io::Result<Records>,
     /// The features of the bytes of a record, or what is wrong with it.
-    pub decode: fn(&[u8]) -> Result<Features, String>,
+    pub decode: fn(Bytes) -> Result<Features, String>,
 }
 
 /// An open file.
@@ -192,11 +206,7 @@ impl RecordFile {
         let mut bytes = vec![0; self.records[number].bytes as usize];
         let read = self.file.read_exact_at(&mut bytes, self.records[number].offset);
         read.map_err(|e| io_error(&self.path, "read", &e))?;
-        (self.format.decode)(&bytes).map_err(|what| wrong(&self.path, &format!("record {number}: {what}")))
-    }
-
-    fn feature(&self, number: usize, name: &str) -> Result<Numbers, Diagnostics> {
-        self.feature_of(number, name, &mut self.features(number)?)
+        (self.format.decode)(bytes.into()).map_err(|what| wrong(&self.path, &format!("record {number}: {what}")))
     }
 
     /// Takes a feature from those of a record.
@@ -278,8 +288,56 @@ impl Source for FeatureColumn {
     }
 }
 
-/// The columns `wanted` of a file, of which the last are the labels, by the names of features. Bytes are one string of values of u8. With
-/// `has_probabilities`, labels that are one whole number each are classes, which the loss takes as probabilities: they are in memory.
+/// The encoded images that a feature of all records is.
+struct RecordImages {
+    file: Arc<RecordFile>,
+    together: Arc<Together>,
+    name: String,
+}
+
+impl Debug for RecordImages {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "'{}' of '{}'", self.name, self.file.path.display())
+    }
+}
+
+impl EncodedSource for RecordImages {
+    fn fetch(&self, images: &[usize]) -> Result<Vec<Bytes>, Diagnostics> {
+        let left = self.together.take(images);
+        let one = |(number, left): (&usize, Option<Features>)| {
+            let mut features = match left {
+                Some(left) if left.contains_key(&self.name) => left,
+                _ => self.file.features(*number)?,
+            };
+            match self.file.feature_of(*number, &self.name, &mut features)? {
+                Numbers::Bytes(image) => Ok((image, features)),
+                other => {
+                    let what = format!("feature '{}' of record {number} is {}, not an image", self.name, other.dtype());
+                    Err(wrong(&self.file.path, &what))
+                }
+            }
+        };
+        let all: Vec<(Bytes, Features)> = images.par_iter().zip(left).map(one).collect::<Result<_, _>>()?;
+        let (found, left): (Vec<Bytes>, Vec<Features>) = all.into_iter().unzip();
+        self.together.leave(images.iter().copied().zip(left));
+        Ok(found)
+    }
+
+    fn bytes_of(&self, image: usize) -> usize {
+        self.file.records[image].bytes as usize
+    }
+
+    fn place(&self, image: usize) -> String {
+        format!("feature '{}' of record {image} in '{}'", self.name, self.file.path.display())
+    }
+}
+
+/// The feature of encoded images that TensorFlow's data sets have.
+const IMAGES: &str = "image/encoded";
+
+/// The columns `wanted` of a file, of which the last are the labels, by the names of features. Bytes are one string of values of u8, or an encoded
+/// image where the input takes images; `image/encoded` is for the only input, too. Labels that are texts are names of classes, which `names` takes.
+/// Where the loss takes probabilities, labels that are one whole number each are classes, which are in memory.
 ///
 /// # Errors
 /// When the file cannot be read or is damaged, or the first record lacks a feature or has one that the input does not take.
@@ -287,18 +345,42 @@ pub(super) fn read(
     path: &Path,
     format: Format,
     wanted: &[ColumnSpec],
-    has_probabilities: bool,
+    options: &DataOptions,
+    names: &mut ClassNames,
 ) -> Result<Vec<(String, Values)>, Diagnostics> {
     let file = Arc::new(RecordFile::open(path, format)?);
     if file.records.is_empty() {
         return Err(wrong(path, "there are no records"));
     }
-    let together = Together::new(wanted.iter().map(|spec| spec.name.clone()).collect());
+    let record = file.features(0)?;
+    let feature = |spec: &ColumnSpec| match wanted.len() == 2 && takes_images(spec) && !record.contains_key(&spec.name)
+    {
+        true if record.contains_key(IMAGES) => IMAGES.to_owned(),
+        _ => spec.name.clone(),
+    };
+    let features: Vec<String> = wanted.iter().map(feature).collect();
+    let together = Together::new(features.clone());
     let mut out = Vec::new();
-    for (i, spec) in wanted.iter().enumerate() {
-        let first = file.feature(0, &spec.name)?;
+    for (i, (spec, name)) in wanted.iter().zip(features).enumerate() {
+        let is_labels = i + 1 == wanted.len();
+        let first = file.feature_of(0, &name, &mut record.clone())?;
+        let open = |together: Arc<Together>| RecordImages { file: Arc::clone(&file), together, name: name.clone() };
+        if !is_labels && is_image(spec, &first) {
+            let images =
+                EncodedImages::of_source(spec, &options.images, open(Arc::clone(&together)), file.records.len())?;
+            out.extend(images.map(|images| (spec.name.clone(), Values::Images(images))));
+            continue;
+        }
+        if is_labels
+            && let Numbers::Bytes(text) = &first
+            && is_text(spec, text)
+        {
+            let texts = open(Together::new(Vec::new())).fetch(&(0..file.records.len()).collect::<Vec<_>>())?;
+            names.extend(texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect());
+            continue;
+        }
         let is_class = first.dtype().is_int() && first.len() == 1;
-        let is_class = is_class && has_probabilities && i + 1 == wanted.len();
+        let is_class = is_class && options.has_probabilities && is_labels;
         let spec = if is_class { mixup::classes(spec) } else { spec.clone() };
         let Some(ty) = spec.ty.as_tensor() else {
             return Err(wrong(path, &format!("feature '{}' is for an input of type {}", spec.name, spec.ty)));
@@ -309,7 +391,7 @@ pub(super) fn read(
         let column = FeatureColumn {
             file: Arc::clone(&file),
             together,
-            name: spec.name.clone(),
+            name,
             first: (first.dtype(), first.len()),
             dims,
             dtype: ty.dtype,
@@ -318,6 +400,21 @@ pub(super) fn read(
         out.push((spec.name.clone(), if is_class { in_memory(&column)? } else { Values::Lazy(column) }));
     }
     Ok(out)
+}
+
+/// Whether bytes are an encoded image for an input: those of as many pixels as it takes are the pixels.
+fn is_image(spec: &ColumnSpec, first: &Numbers) -> bool {
+    let Numbers::Bytes(bytes) = first else { return false };
+    let shape = spec.ty.as_tensor().and_then(|ty| ty.shape.as_ref());
+    let extents = shape.and_then(|shape| shape.iter().skip(1).map(of_ir::Dim::as_const).collect::<Option<Vec<i64>>>());
+    let are_pixels = extents.is_some_and(|extents| extents.iter().product::<i64>() == bytes.len() as i64);
+    takes_images(spec) && is_encoded(bytes) && !are_pixels
+}
+
+/// Whether bytes are the name of a class, rather than one class of u8, or as many numbers as the labels have.
+fn is_text(spec: &ColumnSpec, bytes: &[u8]) -> bool {
+    let fits = spec.ty.as_tensor().is_some_and(|ty| sample_dims(spec, ty, bytes.len()).is_ok());
+    !fits && !bytes.is_empty() && std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control))
 }
 
 fn unfit_count(spec: &ColumnSpec, count: usize) -> String {
@@ -350,7 +447,7 @@ mod tests {
         index: |_, bytes| Ok(Ok((0..bytes / 2).map(|i| Extent { offset: 2 * i, bytes: 2 }).collect())),
         decode: |record| {
             DECODED.fetch_add(1, Ordering::Relaxed);
-            let feature = |name: &str, byte: u8| (name.to_owned(), Some(Numbers::Bytes(vec![byte])));
+            let feature = |name: &str, byte: u8| (name.to_owned(), Some(Numbers::Bytes(vec![byte].into())));
             Ok([feature("x", record[0]), feature("y", record[1]), feature("unused", 0)].into())
         },
     };
@@ -365,7 +462,9 @@ mod tests {
                 let ty = Type::tensor(DType::U8, vec![Dim::symbol("n")]);
                 ColumnSpec { name: name.into(), ty }
             };
-            read(&path, COUNTING, &[column("x"), column("y")], false).unwrap().into_iter().map(|(_, values)| {
+            let wanted = [column("x"), column("y")];
+            let columns = read(&path, COUNTING, &wanted, &DataOptions::default(), &mut ClassNames::default());
+            columns.unwrap().into_iter().map(|(_, values)| {
                 let Values::Lazy(column) = values else { panic!("records are read as needed") };
                 column
             })

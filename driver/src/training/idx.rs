@@ -4,9 +4,10 @@ use std::io::Read;
 use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
-use of_ir::{Blob, DType, Tensor};
+use of_ir::{Blob, DType, Elements, Tensor};
 
 use crate::error::{error, io_error};
+use crate::images::ImageOptions;
 
 /// The most bytes of a file after decompression.
 const MOST: u64 = 1 << 36;
@@ -93,6 +94,33 @@ pub fn read_cifar(path: &Path) -> Result<(Tensor, Tensor), Diagnostics> {
     let n = classes.len();
     let images = Tensor::from_bytes(DType::U8, vec![n, 3, 32, 32], Blob::new(pixels)).map_err(failed)?;
     Ok((images, Tensor::from_slice(&[n], &classes).map_err(failed)?))
+}
+
+/// Pixels of u8, `[n, channels, h, w]` or `[n, h, w]`, as `(p / 255 - mean) / std`.
+///
+/// # Errors
+/// When there are means or deviations for another number of channels.
+pub(super) fn pixels(values: &Tensor, options: &ImageOptions) -> Result<Tensor, Diagnostics> {
+    let dims = values.dims().to_vec();
+    let channels = if dims.len() == 4 { dims[1] } else { 1 };
+    let each = dims.iter().skip(1).product::<usize>() / channels.max(1);
+    let channel = |list: &[f64], otherwise: f64, what: &str| match list.len() {
+        0 => Ok(vec![otherwise; channels]),
+        1 => Ok(vec![list[0]; channels]),
+        n if n == channels => Ok(list.to_vec()),
+        n => {
+            let what = format!("--image-{what} has {n} numbers, and the images have {channels} channels");
+            Err(Diagnostics::from(error(Code::INPUT, what)))
+        }
+    };
+    let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
+    let scale = |(i, p): (usize, i64)| {
+        let channel = i / each.max(1) % channels.max(1);
+        (p as f64 / 255.0 - mean[channel]) / std[channel]
+    };
+    let scaled = values.to_i64s().unwrap_or_default().into_iter().enumerate().map(scale).collect();
+    Tensor::from_elements(DType::F32, dims, Elements::Float(scaled))
+        .map_err(|e| error(Code::INPUT, e.to_string()).into())
 }
 
 #[cfg(test)]

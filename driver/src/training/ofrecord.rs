@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::features::{BytesList, Extent, Features, FloatList, Format, Int64List, Numbers};
@@ -52,7 +53,7 @@ struct Int32List {
 impl From<Kind> for Numbers {
     fn from(kind: Kind) -> Numbers {
         match kind {
-            Kind::Bytes(list) => Numbers::Bytes(list.value.concat()),
+            Kind::Bytes(list) => list.into(),
             Kind::Floats(list) => Numbers::Floats(list.value),
             Kind::Doubles(list) => Numbers::Doubles(list.value),
             Kind::Int32s(list) => Numbers::Int32s(list.value),
@@ -95,7 +96,7 @@ fn index(file: &mut BufReader<File>, bytes: u64) -> std::io::Result<Result<Vec<E
     Ok(Ok(out))
 }
 
-fn decode(record: &[u8]) -> Result<Features, String> {
+fn decode(record: Bytes) -> Result<Features, String> {
     let record = Record::decode(record).map_err(|e| format!("no OFRecord: {e}"))?;
     Ok(record.feature.into_iter().map(|(name, feature)| (name, feature.kind.map(Numbers::from))).collect())
 }
@@ -128,7 +129,7 @@ mod tests {
                 ("weight", Kind::Doubles(DoubleList { value: vec![0.1] })),
                 ("label", Kind::Int32s(Int32List { value: vec![-n] })),
                 ("id", Kind::Int64s(Int64List { value: vec![i64::from(n) << 40] })),
-                ("raw", Kind::Bytes(BytesList { value: vec![vec![1], vec![n as u8]] })),
+                ("raw", Kind::Bytes(BytesList { value: vec![vec![1].into(), vec![n as u8].into()] })),
             ]
         };
         let whole = file(&[&sample(1), &sample(2)]);

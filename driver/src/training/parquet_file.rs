@@ -4,11 +4,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use of_diag::{Code, Diagnostics};
+use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
 
 use super::columns::{ColumnFile, Decoded};
 use crate::error::{error, io_error};
@@ -27,6 +30,18 @@ struct Opened {
     rows: Vec<usize>,
     /// Leaf columns by the names of their roots.
     leaves: Vec<String>,
+    /// Columns of binary, and fields `bytes` of structures.
+    images: Vec<(String, usize)>,
+    /// What programs have written about the columns.
+    features: serde_json::Value,
+}
+
+/// Whether a column has bytes that are no text.
+fn is_binary(column: &ColumnDescriptor) -> bool {
+    let is_text =
+        matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json | LogicalType::Enum))
+            || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::JSON | ConvertedType::ENUM);
+    column.physical_type() == PhysicalType::BYTE_ARRAY && column.max_rep_level() == 0 && !is_text
 }
 
 impl Opened {
@@ -36,8 +51,20 @@ impl Opened {
         let groups = reader.metadata().row_groups();
         let rows = groups.iter().map(|group| usize::try_from(group.num_rows()).unwrap_or(0)).collect();
         let schema = reader.metadata().file_metadata().schema_descr_ptr();
-        let leaves = (0..schema.num_columns()).map(|i| schema.get_column_root(i).name().to_owned()).collect();
-        Ok(Opened { path: path.to_owned(), reader: Mutex::new(reader), rows, leaves })
+        let leaves: Vec<String> =
+            (0..schema.num_columns()).map(|i| schema.get_column_root(i).name().to_owned()).collect();
+        let images = schema.columns().iter().enumerate().filter(|(_, column)| is_binary(column));
+        let images = images.filter(|(_, column)| match column.path().parts() {
+            [_] => true,
+            [_, field] => field == "bytes",
+            _ => false,
+        });
+        let images = images.map(|(leaf, _)| (leaves[leaf].clone(), leaf)).collect();
+        // Source: datasets, `arrow_writer.py`: the features of a data set, as JSON.
+        let said = reader.metadata().file_metadata().key_value_metadata();
+        let said = said.and_then(|list| list.iter().find(|one| one.key == "huggingface")?.value.clone());
+        let features = said.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        Ok(Opened { path: path.to_owned(), reader: Mutex::new(reader), rows, leaves, images, features })
     }
 
     fn all<T: DataType, R>(
@@ -123,6 +150,38 @@ impl ColumnFile for Opened {
             }
         };
         Ok(decoded)
+    }
+
+    fn images(&self) -> &[(String, usize)] {
+        &self.images
+    }
+
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics> {
+        let failed = |e: ParquetError| damaged(&self.path, &e);
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = reader.get_row_group(part).map_err(failed)?;
+        let descriptor = own.metadata().column(leaf).column_descr_ptr();
+        let levels = (descriptor.max_def_level(), descriptor.max_rep_level());
+        let name = &self.leaves[leaf];
+        let no = |what: &str| self.wrong(&format!("column '{name}', row group {part}: {what}"));
+        match own.get_column_reader(leaf).map_err(failed)? {
+            ColumnReader::ByteArrayColumnReader(r) => {
+                // A value is a part of its page.
+                self.all(r, self.rows[part], levels, Some(1), &no, |v| Bytes::from_owner(v.clone()))
+            }
+            _ => Err(no("it has no images")),
+        }
+    }
+
+    fn encoded_bytes(&self, part: usize, leaf: usize) -> usize {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let column = reader.metadata().row_groups().get(part).map(|group| group.column(leaf).uncompressed_size());
+        column.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+    }
+
+    fn classes(&self, column: &str) -> Vec<String> {
+        let names = self.features["info"]["features"][column]["names"].as_array();
+        names.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
     }
 }
 

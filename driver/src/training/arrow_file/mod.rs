@@ -2,6 +2,7 @@
 //! lengths. Record batches are decoded when a batch of samples needs them, and of these only the buffers of the column.
 
 mod flat;
+mod images;
 mod rows;
 mod schema;
 
@@ -10,6 +11,7 @@ use std::io::{Read as _, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use half::f16;
 use of_diag::{Code, Diagnostics};
 
@@ -55,6 +57,8 @@ struct Opened {
     /// The name and the number of the field of each column of values.
     leaves: Vec<String>,
     roots: Vec<usize>,
+    /// Columns that can have encoded images.
+    images: Vec<(String, usize)>,
     batches: Vec<Batch>,
     rows: Vec<usize>,
     dictionaries: Vec<Dictionary>,
@@ -77,13 +81,15 @@ impl Opened {
             fields: Vec::new(),
             leaves: Vec::new(),
             roots: Vec::new(),
+            images: Vec::new(),
             batches: Vec::new(),
             rows: Vec::new(),
             dictionaries: Vec::new(),
         };
         opened.read_structure().map_err(|e| damaged(path, &e))?;
         for (root, field) in opened.fields.iter().enumerate() {
-            let count = field.leaves();
+            let (count, first) = (field.leaves(), opened.leaves.len());
+            opened.images.extend(images::leaf(field).map(|leaf| (field.name.clone(), first + leaf)));
             opened.leaves.extend(std::iter::repeat_n(field.name.clone(), count));
             opened.roots.extend(std::iter::repeat_n(root, count));
         }
@@ -262,7 +268,7 @@ impl Opened {
                 let bits = self.buffer(batch, at.buffer(), Some(count.div_ceil(8)))?;
                 Decoded::Ints((first..count).map(|i| i64::from(bits[i / 8] >> (i % 8) & 1)).collect())
             }
-            Kind::Text { is_large } => {
+            Kind::Text { is_large, .. } => {
                 at.buffer();
                 let offsets = self.offsets(batch, at.buffer(), count, *is_large)?;
                 let bytes = self.buffer(batch, at.buffer(), Some(offsets[count]))?;
@@ -376,6 +382,49 @@ impl Opened {
     }
 }
 
+impl Opened {
+    /// The column of images of a batch, and where the reader is in front of its buffers. `None` where a value is absent.
+    fn image_column(&self, part: usize, leaf: usize) -> Read<Option<(&Field, Cursor)>> {
+        let (batch, root) = (&self.batches[part], self.roots[leaf]);
+        let mut at = Cursor::default();
+        self.fields[..root].iter().try_for_each(|field| at.skip(field, batch))?;
+        let mut field = &self.fields[root];
+        if matches!(field.kind, Kind::Struct) {
+            let inner = images::child(field).ok_or("a column has no images")?;
+            if at.node(batch)?.1 != 0 {
+                return Ok(None);
+            }
+            at.buffer();
+            field.children[..inner].iter().try_for_each(|child| at.skip(child, batch))?;
+            field = &field.children[inner];
+        }
+        let (len, absent) = at.node(batch)?;
+        if len < batch.rows {
+            return Err(format!("column '{}' has {len} values instead of {}", field.name, batch.rows));
+        }
+        at.buffer();
+        Ok((absent == 0).then_some((field, at)))
+    }
+
+    /// The images of a batch, which share its memory. `None` where one is absent.
+    fn encoded_images(&self, part: usize, leaf: usize) -> Read<Option<Vec<Bytes>>> {
+        let batch = &self.batches[part];
+        let Some((field, mut at)) = self.image_column(part, leaf)? else { return Ok(None) };
+        let Kind::Text { is_large, .. } = field.kind else { return Err("a column has no images".into()) };
+        let offsets = self.offsets(batch, at.buffer(), batch.rows, is_large)?;
+        let end = offsets.last().copied().unwrap_or(0);
+        let bytes = Bytes::from(self.buffer(batch, at.buffer(), Some(end))?);
+        Ok(Some(offsets.windows(2).map(|pair| bytes.slice(pair[0]..pair[1])).collect()))
+    }
+
+    /// About the bytes that the images of a batch take: those of their buffer.
+    fn image_bytes(&self, part: usize, leaf: usize) -> Option<usize> {
+        let (_, mut at) = self.image_column(part, leaf).ok()??;
+        at.buffer();
+        usize::try_from(self.batches[part].buffers.get(at.buffer())?.1).ok()
+    }
+}
+
 /// What is in a field.
 enum Found {
     /// Values, and how many each row has.
@@ -444,6 +493,22 @@ impl ColumnFile for Opened {
             return Err(no(&format!("lists have different lengths, and {each} values a row are expected")));
         }
         Ok(values)
+    }
+
+    fn images(&self) -> &[(String, usize)] {
+        &self.images
+    }
+
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics> {
+        let absent = || {
+            let what = format!("column '{}', record batch {part}: a value is absent", self.leaves[leaf]);
+            self.wrong(&what)
+        };
+        self.encoded_images(part, leaf).map_err(|e| damaged(&self.path, &e))?.ok_or_else(absent)
+    }
+
+    fn encoded_bytes(&self, part: usize, leaf: usize) -> usize {
+        self.image_bytes(part, leaf).unwrap_or(0)
     }
 }
 

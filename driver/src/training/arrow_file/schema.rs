@@ -30,9 +30,10 @@ pub enum Kind {
     Number(Number),
     /// A bit each.
     Bool,
-    /// Offsets, of four bytes or eight, and texts.
+    /// Offsets, of four bytes or eight, and texts or other bytes.
     Text {
         is_large: bool,
+        is_binary: bool,
     },
     /// Views of texts.
     View,
@@ -121,8 +122,8 @@ fn kind(table: &Table<'_>, version: i16, children: &[Field]) -> Read<(Kind, usiz
                 *usize::try_from(precision).ok().and_then(|i| [2, 4, 8].get(i)).ok_or("its floats are unknown")?;
             (Kind::Number(Number::Float { bytes }), 2, false)
         }
-        4 | 5 => (Kind::Text { is_large: false }, 3, false),
-        19 | 20 => (Kind::Text { is_large: true }, 3, false),
+        number @ (4 | 5) => (Kind::Text { is_large: false, is_binary: number == 4 }, 3, false),
+        number @ (19 | 20) => (Kind::Text { is_large: true, is_binary: number == 19 }, 3, false),
         6 => (Kind::Bool, 2, false),
         // Days have four bytes, milliseconds eight.
         8 => (signed(if own.i16(0)? == Some(0) { 4 } else { 8 }), 2, false),

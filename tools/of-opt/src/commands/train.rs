@@ -36,9 +36,9 @@ DATA is in one of these formats:
   FILE.tar, FILE.tar.gz        a WebDataset: KEY.jpg and KEY.cls, or KEY.NAME.npy for each input
   FILE.npz, NAME=FILE.npy      NumPy's arrays by the names of inputs and labels
   FILE.csv                     a table: labels by name, all else is the only input, or inputs by names
-  FILE.parquet                 Parquet: columns by the names of inputs and labels
+  FILE.parquet                 Parquet: columns by the names of inputs and labels, of numbers or encoded images
   FILE.arrow, FILE.feather     Arrow, files and streams, and Feather
-  FILE.tfrecord                TFRecord of tf.train.Example: features by names of inputs and labels
+  FILE.tfrecord                TFRecord of tf.train.Example: features by names of inputs and labels, or image/encoded
   FILE.ofrecord, part-00000    OFRecord of OneFlow
   NAME=FILE.idx, NAME=…-ubyte  IDX, as of MNIST, also compressed (.gz)
   FILE.bin                     CIFAR-10 and CIFAR-100
