@@ -74,10 +74,18 @@ fn photos_train_a_model_whose_run_prints_the_names_of_classes() {
     assert_eq!(std::fs::read_to_string(dir.path().join("pets.labels.txt")).unwrap(), "cat\ndog\n");
     for (is_red, name) in [(true, " 0 cat ("), (false, " 1 dog (")] {
         write_image(dir.path().join("photo.ppm"), is_red, 300);
-        let args = ["run", "pets.onnx", "--inputs", "photo.ppm", "--top", "1", "--labels", "pets.labels.txt"];
+        let args = ["run", "pets.onnx", "--inputs", "photo.ppm", "--top", "1", "--labels"];
         let run = of_opt(dir.path(), &args);
         assert!(text(&run.stdout).contains(name), "{}{}", text(&run.stdout), text(&run.stderr));
     }
+}
+
+#[test]
+fn names_of_classes_that_are_not_there_are_an_error_with_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = of_opt(dir.path(), &["run", "zoo:ncf:small", "--shape", "user=1", "--top", "1", "--labels"]);
+    let said = text(&run.stderr);
+    assert!(!run.status.success() && said.contains("--labels FILE names another"), "{said}");
 }
 
 #[test]

@@ -56,9 +56,9 @@ pub struct Run {
     /// Print the K largest elements along the last axis with their indices
     #[arg(long, value_name = "K", conflicts_with = "outputs", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub top: Option<usize>,
-    /// Names for the indices of --top, one a line
+    /// Names for the indices of --top, one a line; without FILE those next to the model, NAME.labels.txt, which a training writes
     #[arg(long, value_name = "FILE", requires = "top")]
-    pub labels: Option<PathBuf>,
+    pub labels: Option<Option<PathBuf>>,
     /// Compare with the output_0.pb (or .npy) … in a folder; exit code 1 where they differ
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
@@ -140,7 +140,8 @@ pub fn enter_sandbox(c: &Run, libraries: &[PathBuf]) -> Result<(), Diagnostics> 
         access.read.extend(files.filter_map(|file| std::str::from_utf8(file).ok()).map(PathBuf::from));
         access.read.push(input.into());
     }
-    let named = [&c.labels, &c.expect, &c.signed.require_signature, &c.signed.signature].into_iter().flatten();
+    let labels = labels_file(c);
+    let named = [&labels, &c.expect, &c.signed.require_signature, &c.signed.signature].into_iter().flatten();
     access.read.extend(named.chain(libraries).cloned());
     if c.signed.require_signature.is_some() {
         access.read.push(of_signature::signature_file(model));
@@ -161,6 +162,12 @@ pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     job.end(result)
 }
 
+/// The file of --labels: without a value the one next to the model.
+fn labels_file(c: &Run) -> Option<PathBuf> {
+    let file = c.labels.as_ref()?;
+    Some(file.clone().unwrap_or_else(|| c.model.model.with_extension("labels.txt")))
+}
+
 fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnostics> {
     let role = ranks::role(&c.ranks)?;
     if let Role::Launcher(job) = &role {
@@ -170,7 +177,13 @@ fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnost
         return ranks::launch(job, &c.ranks, 0);
     }
     ranks::serve_metrics(&c.ranks, &role)?;
-    let labels = c.labels.as_deref().map(Labels::read).transpose()?;
+    let labels = labels_file(c).as_deref().map(Labels::read).transpose().map_err(|errors| match c.labels {
+        Some(None) => {
+            let hint = "--labels without a file takes that next to the model; --labels FILE names another";
+            Diagnostics(errors.0.into_iter().map(|error| error.hint(hint)).collect())
+        }
+        _ => errors,
+    })?;
     let mut options = c.codegen.options()?;
     if c.sandbox {
         options.cache = Cache::none();
