@@ -42,32 +42,6 @@ pub(super) fn check_updates(steps: usize, accumulate: usize) -> Result<(), Diagn
     Err(error(Code::INPUT, what).hint("give more --epochs, or a smaller --accumulate or --batch").into())
 }
 
-/// Rejects classes below 0, but for `ignored`, where they are in memory.
-pub(super) fn check_classes(data: &Dataset, what: &str, ignored: i64) -> Result<(), Diagnostics> {
-    data.negative_label(ignored).map_or(Ok(()), |(sample, label)| Err(negative(what, sample, label, ignored)))
-}
-
-/// Rejects classes below 0 of a batch of samples with these numbers, but for `ignored`.
-pub(super) fn check_classes_of_batch(
-    labels: Option<&of_runtime::Value>,
-    samples: &[usize],
-    ignored: i64,
-) -> Result<(), Diagnostics> {
-    let labels = labels.and_then(|labels| labels.as_tensor()?.to_elements::<i64>()).unwrap_or_default();
-    let each = (labels.len() / samples.len().max(1)).max(1);
-    let found = labels.iter().position(|label| *label < 0 && *label != ignored);
-    match found.and_then(|at| Some((*samples.get(at / each)?, labels[at]))) {
-        Some((sample, label)) => Err(negative("training", sample, label, ignored)),
-        None => Ok(()),
-    }
-}
-
-fn negative(what: &str, sample: usize, label: i64, ignored: i64) -> Diagnostics {
-    let what = format!("sample {sample} of the {what} data (the first is 0) has the label {label}, which is no class");
-    let hint = format!("classes are 0 and above; {ignored} (--ignore-index) stands for no label");
-    error(Code::INPUT, what).hint(hint).into()
-}
-
 /// Why a loss is no number: the first of the samples whose data has none, or the course of the training.
 pub(super) fn explain_loss(loss: f64, step: usize, data: &Dataset, samples: &[usize]) -> Diagnostics {
     let what = format!("the loss is {loss} at step {step}");

@@ -11,7 +11,7 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, TensorType};
 
 use super::class_names::ClassNames;
-use super::data::{ColumnSpec, DataOptions, Values};
+use super::data::{ColumnSpec, DataOptions, Values, of_labels};
 use super::encoded::{EncodedImages, takes_images};
 use super::encoded_rows::EncodedRows;
 use super::lazy::{LazyColumn, Source};
@@ -284,7 +284,7 @@ pub(super) fn read(
         let is_class = options.has_probabilities && has_classes;
         let spec = if is_class { mixup::classes(spec) } else { spec.clone() };
         let Some(ty) = spec.ty.as_tensor() else { continue };
-        let dims = sample_dims(&spec, ty, each)?;
+        let dims = sample_dims(&spec, ty, each).map_err(|e| if is_labels { of_labels(e, &spec) } else { e })?;
         let (cache, cached_bytes) = (Mutex::new(Cache::default()), options.cached_bytes);
         let (file, starts) = (Arc::clone(&file), starts.clone());
         let column = FileColumn { file, leaf, starts, dims, dtype: ty.dtype, cache, cached_bytes };

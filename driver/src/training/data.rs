@@ -310,7 +310,8 @@ impl Dataset {
             }
             let is_labels = has_probabilities && i + 1 == wanted.len();
             let classes = if is_labels { probabilities(column, spec)? } else { None };
-            let values = classes.map_or_else(|| fitted(column, spec), Ok)?;
+            let values = classes.map_or_else(|| fitted(column, spec), Ok);
+            let values = values.map_err(|e| if i + 1 == wanted.len() { of_labels(e, spec) } else { e })?;
             columns.push(Column { name: spec.name.clone(), values });
         }
         let len = columns.first().map_or(0, |column| column.values.len());
@@ -362,18 +363,18 @@ impl Dataset {
         labels.into_iter().filter(|label| *label != ignored).max()
     }
 
-    /// The first sample whose label, the last column, is below 0 and not `ignored`, and that label: where labels are whole numbers in memory.
-    pub(super) fn negative_label(&self, ignored: i64) -> Option<(usize, i64)> {
-        let Values::Numbers(labels) = &self.columns.last()?.values else { return None };
-        let each = labels.len() / self.len.max(1);
-        let labels = labels.to_i64s().filter(|_| labels.dtype().is_int())?;
-        let at = labels.iter().position(|label| *label < 0 && *label != ignored)?;
-        Some((at / each.max(1), labels[at]))
+    /// The first sample whose whole numbers in a column have one that `is_wrong`, and that number: where they are in memory.
+    pub(super) fn find_number(&self, column: usize, is_wrong: impl Fn(i64) -> bool) -> Option<(usize, i64)> {
+        let Values::Numbers(numbers) = &self.columns.get(column)?.values else { return None };
+        let each = numbers.len() / self.len.max(1);
+        let numbers = numbers.to_i64s().filter(|_| numbers.dtype().is_int())?;
+        let at = numbers.iter().position(|number| is_wrong(*number))?;
+        Some((at / each.max(1), numbers[at]))
     }
 
-    /// Whether labels, the last column, are in memory.
-    pub(super) fn has_labels_in_memory(&self) -> bool {
-        self.columns.last().is_some_and(|column| matches!(column.values, Values::Numbers(_)))
+    /// Whether a column is in memory.
+    pub(super) fn has_in_memory(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|column| matches!(column.values, Values::Numbers(_)))
     }
 
     /// The first number of these samples that is infinite or none: its column, its sample and the number.
@@ -608,6 +609,17 @@ fn probabilities(column: &Column, spec: &ColumnSpec) -> Result<Option<Values>, D
         Some(count) => Ok(Some(Values::Lazy(LazyColumn::new(Probabilities::new(&spec.name, numbers, count)?)))),
         None => Ok(None),
     }
+}
+
+/// The error of labels whose extents do not fit, with a hint where they are classes of several places of a sample.
+pub(super) fn of_labels(errors: Diagnostics, spec: &ColumnSpec) -> Diagnostics {
+    let ty = spec.ty.as_tensor();
+    let has_axes = |ty: &of_ir::TensorType| ty.shape.as_ref().is_some_and(|shape| shape.len() > 1);
+    if !ty.is_some_and(|ty| ty.dtype == DType::I64 && has_axes(ty)) {
+        return errors;
+    }
+    let hint = "labels have the extents of the output without its axis of classes: --class-axis -1 for classes along the last axis, as of language models";
+    Diagnostics(errors.0.into_iter().map(|error| error.hint(hint)).collect())
 }
 
 /// The values of a column in the type of its input.

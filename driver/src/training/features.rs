@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use super::class_names::ClassNames;
 use super::columns::sample_dims;
-use super::data::{ColumnSpec, DataOptions, Values};
+use super::data::{ColumnSpec, DataOptions, Values, of_labels};
 use super::encoded::{EncodedImages, is_encoded, takes_images};
 use super::encoded_rows::EncodedSource;
 use super::lazy::{LazyColumn, Source};
@@ -385,7 +385,10 @@ pub(super) fn read(
         let Some(ty) = spec.ty.as_tensor() else {
             return Err(wrong(path, &format!("feature '{}' is for an input of type {}", spec.name, spec.ty)));
         };
-        let dims = sample_dims(&spec, ty, first.len()).map_err(|_| wrong(path, &unfit_count(&spec, first.len())))?;
+        let dims = sample_dims(&spec, ty, first.len()).map_err(|_| {
+            let errors = wrong(path, &unfit_count(&spec, first.len()));
+            if is_labels { of_labels(errors, &spec) } else { errors }
+        })?;
         // Classes are read once, and of all records.
         let together = if is_class { Together::new(Vec::new()) } else { Arc::clone(&together) };
         let column = FeatureColumn {

@@ -8,9 +8,7 @@ use of_diag::{Code, Diagnostics};
 use of_onnx::ExportOptions;
 use of_runtime::TaskTiming;
 
-use super::checks::{
-    check_adapters_of_zoo, check_classes, check_classes_of_batch, check_updates, check_writable, explain_loss,
-};
+use super::checks::{check_adapters_of_zoo, check_updates, check_writable, explain_loss};
 use super::{
     Augmentation, Batches, Dataset, Draw, Evaluation, EventWriter, ExpectedMemory, Join, Note, Progress, Recovery,
     Schedule, SnapshotPlace, Trainer,
@@ -281,7 +279,7 @@ impl<'t> TrainingJob<'t> {
     /// A training that has not begun. All ranks must make the same one.
     ///
     /// # Errors
-    /// When the data has no whole batch or a label that is no class, no step would update parameters, or results could not be written.
+    /// When the data has no whole batch, a label that is no class or a number that is no row of its table, no step would update parameters, or results could not be written.
     pub fn new(
         trainer: &'t mut Trainer,
         (data, validation): (&'t Arc<Dataset>, Option<&'t Dataset>),
@@ -294,10 +292,8 @@ impl<'t> TrainingJob<'t> {
             return Err(error(Code::INPUT, what).hint("give a smaller --batch").into());
         }
         check_updates(data.len() / batch * options.epochs, trainer.accumulate())?;
-        if let Some(ignored) = trainer.ignored_class() {
-            check_classes(data, "training", ignored)?;
-            validation.map_or(Ok(()), |data| check_classes(data, "validation", ignored))?;
-        }
+        trainer.check_data(data, "training")?;
+        validation.map_or(Ok(()), |data| trainer.check_data(data, "validation"))?;
         if let Some(zoo) = options.zoo.filter(|_| trainer.has_adapters() && !options.merge) {
             check_adapters_of_zoo(&zoo.spec.to_string(), &options.outputs)?;
         }
@@ -508,8 +504,6 @@ impl<'t> TrainingJob<'t> {
         let left = &order[done * samples..];
         let mut batches = Batches::new(self.data, left, samples, draw, self.trainer.rows())?;
         let mut numbers = left.chunks_exact(samples);
-        // Those in memory were looked at in the beginning.
-        let ignored = self.trainer.ignored_class().filter(|_| !self.data.has_labels_in_memory());
         let mut rate = 0.0;
         for batch in &mut batches {
             let step = self.course.progress.step;
@@ -524,9 +518,7 @@ impl<'t> TrainingJob<'t> {
             };
             let learning_rate = options.schedule.rate(step, total);
             let numbers = numbers.next().unwrap_or_default();
-            if let Some(ignored) = ignored {
-                check_classes_of_batch(batch.last(), numbers, ignored).inspect_err(|why| self.trainer.fail(why))?;
-            }
+            self.trainer.check_batch((self.data, "training"), &batch, numbers)?;
             let loss = self.step(batch, learning_rate)?;
             if !loss.is_finite() {
                 return Err(explain_loss(loss, step, self.data, numbers));

@@ -18,6 +18,7 @@ mod events;
 mod example;
 mod features;
 mod formats;
+mod ids;
 mod idx;
 mod image_folders;
 mod job;
@@ -82,6 +83,7 @@ use crate::options::{CompileOptions, Precision, SessionOptions};
 use crate::prepare::{main_func, remove_placements, verify};
 use crate::session::{SessionVariables, run_error};
 use crate::tensor_files;
+use ids::Ids;
 use patterns::{any_matches, check_known};
 use precision::in_precision;
 use sessions::Sessions;
@@ -171,8 +173,10 @@ pub struct Trainer {
     metrics: Vec<Metric>,
     batch: usize,
     accumulate: usize,
-    /// The class that does not count, where labels are classes.
-    ignored: Option<i64>,
+    /// Whether some labels may not count.
+    has_ignored: bool,
+    /// The numbers of the data that must be in a range.
+    ids: Vec<Ids>,
 }
 
 /// Where the plan of a step comes from.
@@ -261,6 +265,8 @@ impl Trainer {
         // Adapters are added to what pruning leaves.
         let masks = pruned(&mut model.module, options)?;
         let base = model.module.clone();
+        let func = main_func(&base)?;
+        let ids = Ids::of(func, options.loss, output_index(func, options.output.as_deref())?);
         let adapters = match &options.lora {
             Some(lora) => lora.add_to(&mut model.module)?,
             None => Vec::new(),
@@ -336,10 +342,8 @@ impl Trainer {
             snapshots: Snapshots::default(),
             metrics: made.metrics,
             accumulate: options.accumulate,
-            ignored: match options.loss {
-                Loss::CrossEntropy { ignore, .. } => Some(ignore),
-                _ => None,
-            },
+            has_ignored: matches!(options.loss, Loss::CrossEntropy { .. }),
+            ids,
             batch: options.batch,
         })
     }
@@ -375,9 +379,16 @@ impl Trainer {
         self.accumulate
     }
 
-    /// The label that does not count, where labels are classes.
-    pub fn ignored_class(&self) -> Option<i64> {
-        self.ignored
+    /// Checks the whole numbers of a data set that are in memory: classes, and rows of tables. `what` is training or validation.
+    fn check_data(&self, data: &Dataset, what: &str) -> Result<(), Diagnostics> {
+        self.ids.iter().try_for_each(|ids| ids.check(data, what))
+    }
+
+    /// Checks the other ones, of a batch of samples.
+    fn check_batch(&self, data: (&Dataset, &str), batch: &[Value], samples: &[usize]) -> Result<(), Diagnostics> {
+        let checked = self.ids.iter().try_for_each(|ids| ids.check_batch(data, batch, samples));
+        // The other ranks may not read what is wrong.
+        checked.inspect_err(|why| self.fail(why))
     }
 
     /// The rows of a batch that [`Trainer::step`] reads in this process.
@@ -420,12 +431,14 @@ impl Trainer {
         self.sessions.timings()
     }
 
-    /// The mean loss over a data set, and the part of right labels.
+    /// The mean loss over a data set, and the part of right labels. The mean is over all labels that count, as that of one batch.
     ///
     /// # Errors
-    /// When the data does not fit, or a task fails.
+    /// When the data does not fit, has a class or a row of a table that does not exist, or a task fails.
     pub fn evaluate(&mut self, data: &Dataset) -> Result<Evaluation, Diagnostics> {
-        let (mut loss, mut counts) = (0.0, vec![0; self.metrics.len()]);
+        self.check_data(data, "validation").inspect_err(|why| self.fail(why))?;
+        let (mut loss, mut weights, mut counts) = (0.0, 0.0, vec![0; self.metrics.len()]);
+        let labels = self.metrics.iter().position(|metric| *metric == Metric::Labels).filter(|_| self.has_ignored);
         let mut start = 0;
         while start < data.len() {
             let samples = self.batch.min(data.len() - start);
@@ -433,18 +446,26 @@ impl Trainer {
             let numbers: Vec<usize> = (start..start + samples).collect();
             // The other ranks may not read what is damaged.
             let batch = data.batch_of_rows(&numbers, None, &rows).inspect_err(|why| self.fail(why))?;
+            self.check_batch((data, "validation"), &batch, &numbers)?;
             let outputs = self.sessions.evaluate(samples, batch)?;
-            loss += number(&outputs[0])? * samples as f64;
-            for (sum, counted) in counts.iter_mut().zip(&outputs[1..]) {
-                let count = counted.as_tensor().and_then(of_runtime::Tensor::to_elements::<i64>);
-                *sum += count.and_then(|count| count.first().copied()).unwrap_or(0);
+            let mut own = vec![0; counts.len()];
+            for (count, counted) in own.iter_mut().zip(&outputs[1..]) {
+                let list = counted.as_tensor().and_then(of_runtime::Tensor::to_elements::<i64>);
+                *count = list.and_then(|list| list.first().copied()).unwrap_or(0);
+            }
+            counts.iter_mut().zip(&own).for_each(|(sum, count)| *sum += count);
+            let weight = labels.map_or(samples as f64, |at| own[at] as f64);
+            // The mean of a batch without labels that count is no number, and has no part.
+            if weight > 0.0 {
+                loss += number(&outputs[0])? * weight;
+                weights += weight;
             }
             start += samples;
         }
         let count = |metric| Some(counts[self.metrics.iter().position(|known| *known == metric)?] as f64);
         let part = |metric| Some(count(metric)? / count(Metric::Labels)?.max(1.0));
         let (accuracy, top_k_accuracy) = (part(Metric::Correct), part(Metric::CorrectOfTopK));
-        Ok(Evaluation { loss: loss / data.len() as f64, accuracy, top_k_accuracy })
+        Ok(Evaluation { loss: loss / weights, accuracy, top_k_accuracy })
     }
 
     /// The model with the parameters as they are now.

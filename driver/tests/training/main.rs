@@ -3,6 +3,7 @@
 mod adapters;
 mod features;
 mod forms;
+mod ids;
 mod job;
 mod losses;
 mod mesh_features;
