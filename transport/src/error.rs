@@ -76,6 +76,14 @@ pub enum JoinError {
         /// How that is known.
         problem: &'static str,
     },
+    /// What listens at the address of the rendezvous is another program.
+    #[error("what listens at {address} is no rendezvous of of-opt: {problem}")]
+    NoRendezvous {
+        /// The address.
+        address: SocketAddr,
+        /// How that is known.
+        problem: &'static str,
+    },
     /// The other end of an encrypted connection is not one of this job's ranks, or refuses this one.
     #[error("{peer} is not a rank of this job: {problem}")]
     Tls {
@@ -144,8 +152,11 @@ pub enum JoinError {
 impl JoinError {
     /// Whether the ranks of a job that restarts lost ranks may join when they try again.
     pub fn may_pass(&self) -> bool {
-        use JoinError::{Interrupted, Io, NoServer, Stranger, Unconnected};
-        matches!(self, Interrupted | Io { .. } | NoServer { .. } | Stranger { .. } | Unconnected { .. })
+        use JoinError::{Interrupted, Io, NoRendezvous, NoServer, Stranger, Unconnected};
+        matches!(
+            self,
+            Interrupted | Io { .. } | NoServer { .. } | NoRendezvous { .. } | Stranger { .. } | Unconnected { .. }
+        )
     }
 
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> JoinError {

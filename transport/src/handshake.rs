@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::error::JoinError;
 use crate::stream::Stream;
-use crate::tls::{Refusal, Tls, refusal};
+use crate::tls::{Refusal, Tls, is_no_tls, refusal};
 
 /// The first bytes of a hello, with the version of the format.
 const MAGIC: [u8; 8] = *b"of-rank\x05";
@@ -54,8 +54,11 @@ pub struct Identity {
 /// The first byte of a TLS record of a handshake. Source: RFC 8446, section 5.1.
 const TLS_HANDSHAKE: u8 = 0x16;
 
+/// The first byte of a TLS record of an alert, by the same source.
+const TLS_ALERT_RECORD: u8 = 0x15;
+
 /// A fatal alert of TLS, `protocol_version`: what an end that needs TLS answers one without.
-const TLS_ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
+const TLS_ALERT: [u8; 7] = [TLS_ALERT_RECORD, 3, 3, 0, 2, 2, 70];
 
 impl Identity {
     /// A rank of the job with this token.
@@ -140,12 +143,62 @@ pub(crate) fn connect(
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
                 JoinError::Tls { peer, problem: "it does not speak TLS: it ends the connection".into() }
             }
+            _ if is_silence(&e) => stranger(purpose, peer, SILENT),
+            _ if is_no_tls(&e) => stranger(purpose, peer, "it does not speak TLS, which this rank was started with"),
             _ => failed(peer, e),
         })?)),
     };
     let secret = stream.channel_secret().map_err(|e| failed(peer, e))?;
-    let other = connect_over(&mut stream, own, purpose, secret.as_ref(), peer)?;
+    let other = connect_over(&mut stream, own, purpose, secret.as_ref(), peer).map_err(|error| match error {
+        JoinError::NoRendezvous { problem: SILENT, .. } => {
+            let answer = stream.tcp().and_then(|tcp| provoked(tcp).ok().flatten());
+            stranger(purpose, peer, answer.unwrap_or(SILENT))
+        }
+        error => error,
+    })?;
     Ok((stream, other))
+}
+
+/// What a server is that says nothing until it has got a line of text, as HTTP servers do.
+fn provoked(mut tcp: &TcpStream) -> io::Result<Option<&'static str>> {
+    tcp.set_read_timeout(Some(Duration::from_secs(1)))?;
+    tcp.write_all(b"\r\n\r\n")?;
+    let mut first = [0; 16];
+    let come = tcp.read(&mut first)?;
+    Ok((come > 0).then(|| foreign(&first[..come])))
+}
+
+/// What is wrong with an end that accepts a connection and then says nothing.
+const SILENT: &str = "it accepts the connection and says nothing";
+
+/// What is wrong with an end that closes the connection when it gets a hello. An older or newer of-opt does so, too.
+const CLOSES: &str = "it ends the connection without an answer: it is another program, or another version of of-opt";
+
+/// Whether a read took longer than the patience.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// The error of an end that is not of this job, by what the connection is for.
+fn stranger(purpose: Purpose, peer: SocketAddr, problem: &'static str) -> JoinError {
+    match purpose {
+        Purpose::Rendezvous => JoinError::NoRendezvous { address: peer, problem },
+        Purpose::Data | Purpose::Control => JoinError::Stranger { peer, problem },
+    }
+}
+
+/// What an answer is that does not begin as a hello.
+fn foreign(first: &[u8]) -> &'static str {
+    match first {
+        // A page alone is what HTTP 0.9 answers.
+        _ if [b"HTTP/", b"<!DOC", b"<html"].iter().any(|begin| first.starts_with(*begin)) => "an HTTP server answers",
+        _ if first.starts_with(b"SSH-") => "an SSH server answers",
+        // Of servers for mail and files: a code and a greeting.
+        _ if first.starts_with(b"220") => "a server for mail or files answers",
+        _ if first.starts_with(&MAGIC[..7]) => "another version of of-opt answers",
+        [TLS_ALERT_RECORD, ..] | [TLS_HANDSHAKE, ..] => "a server that needs TLS answers",
+        _ => "it answers in another protocol",
+    }
 }
 
 /// The same, over a stream with this secret.
@@ -160,11 +213,25 @@ pub(crate) fn connect_over(
     let lost = |e| failed(peer, e);
     stream.write_all(&mine).map_err(lost)?;
     let mut theirs = [0; HELLO];
-    // An alert of TLS is shorter than a hello.
-    let (first, rest) = theirs.split_at_mut(2);
-    stream.read_exact(first).map_err(lost)?;
-    if own.tls.is_none() && *first == TLS_ALERT[..2] {
+    // What another program answers may be shorter than a hello.
+    let (first, rest) = theirs.split_at_mut(MAGIC.len());
+    let mut come = 0;
+    while come < first.len() && first[..come] == MAGIC[..come] {
+        match stream.read(&mut first[come..]) {
+            Ok(0) => return Err(stranger(purpose, peer, CLOSES)),
+            Ok(n) => come += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_silence(&e) => return Err(stranger(purpose, peer, SILENT)),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(stranger(purpose, peer, CLOSES)),
+            Err(e) => return Err(lost(e)),
+        }
+    }
+    let alert = come.min(TLS_ALERT.len());
+    if own.tls.is_none() && first[..alert] == TLS_ALERT[..alert] {
         return Err(JoinError::Stranger { peer, problem: "it needs TLS, and this rank was started without" });
+    }
+    if *first != MAGIC {
+        return Err(stranger(purpose, peer, foreign(&first[..come])));
     }
     stream.read_exact(rest).map_err(lost)?;
     let proof = |role| own.proof(role, [&mine, &theirs], secret);

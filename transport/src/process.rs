@@ -113,6 +113,10 @@ impl ProcessTransport {
             true => resolve(&options.rendezvous)?,
             false => resolve_within(&options.rendezvous, options.join_timeout)?,
         };
+        if server.port() == 0 {
+            let problem = "port 0 is none at which other ranks can connect".to_owned();
+            return Err(JoinError::Address { address: options.rendezvous.clone(), problem });
+        }
         if options.token.is_none() && !server.ip().is_loopback() {
             return Err(JoinError::NoToken(server));
         }

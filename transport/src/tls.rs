@@ -285,6 +285,12 @@ pub(crate) fn refusal(error: &io::Error) -> Option<Refusal> {
     })
 }
 
+/// Whether the other end answered something else than TLS.
+pub(crate) fn is_no_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+}
+
 /// See [`refusal`].
 pub(crate) enum Refusal {
     /// The key of the other end follows from another token.

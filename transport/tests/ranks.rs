@@ -1,5 +1,6 @@
 //! Ranks over shared memory and TCP. Each is a thread here; `of-opt`'s tests run processes.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -467,6 +468,13 @@ fn ranks_listen_at_given_ports() {
 
 /// A rendezvous whose port is closed, and one whose host is not known yet.
 #[test]
+fn port_0_is_no_rendezvous() {
+    let options = JoinOptions { rendezvous: "127.0.0.1:0".into(), ..options(&server(2, "token"), "token") };
+    let error = ProcessTransport::join(&Identity::new(1, 2, [0; 32], "token"), &options).unwrap_err().to_string();
+    assert!(error.contains("'127.0.0.1:0' is no address of a rendezvous: port 0 is none"), "{error}");
+}
+
+#[test]
 fn a_missing_server_is_a_missing_first_rank() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for address in [closed, "of-rank-0.invalid:29400".into()] {
@@ -476,5 +484,69 @@ fn a_missing_server_is_a_missing_first_rank() {
         let error = ProcessTransport::join(&Identity::new(1, 2, [0; 32], "token"), &options).unwrap_err();
         let words = format!("rank 0 did not come within 0 s: cannot connect to the rendezvous at {address}");
         assert!(matches!(error, JoinError::NoServer { .. }) && error.to_string().contains(&words), "{error}");
+    }
+}
+
+/// Programs that are no rendezvous are named by what they answer. None of them ends the connection for long.
+#[test]
+fn other_servers_are_no_rendezvous() {
+    let answers: [(&[u8], bool, &str); 6] = [
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", true, "an HTTP server answers"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", false, "an SSH server answers"),
+        (b"220 mail.example ESMTP\r\n", false, "a server for mail or files answers"),
+        (b"of-rank\x01", false, "another version of of-opt answers"),
+        (b"?", false, "it answers in another protocol"),
+        (b"", true, "it ends the connection without an answer"),
+    ];
+    for (answer, ends, words) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut hello = [0; 88];
+                stream.read_exact(&mut hello).unwrap();
+                stream.write_all(answer).unwrap();
+                if !ends {
+                    // Until the rank has gone.
+                    let _ = stream.read(&mut hello);
+                }
+            });
+            let options = JoinOptions { rendezvous: address.to_string(), ..options(&server(2, "token"), "token") };
+            ProcessTransport::join(&Identity::new(1, 2, [0; 32], "token"), &options).unwrap_err().to_string()
+        });
+        assert!(
+            error.starts_with(&format!("what listens at {address} is no rendezvous of of-opt: {words}")),
+            "{error}"
+        );
+    }
+}
+
+/// Some servers say nothing at all, and others wait for a line of text.
+#[test]
+fn a_server_that_says_nothing_is_no_rendezvous() {
+    for (waits_for_line, words) in
+        [(false, "it accepts the connection and says nothing"), (true, "an HTTP server answers")]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut got = Vec::new();
+                let mut bytes = [0; 64];
+                while let Ok(n) = stream.read(&mut bytes)
+                    && n > 0
+                {
+                    got.extend_from_slice(&bytes[..n]);
+                    if waits_for_line && got.ends_with(b"\r\n\r\n") {
+                        stream.write_all(b"HTTP/1.0 400 Bad request syntax\r\n\r\n").unwrap();
+                    }
+                }
+            });
+            let options = JoinOptions { rendezvous: address, ..options(&server(2, "token"), "token") };
+            ProcessTransport::join(&Identity::new(1, 2, [0; 32], "token"), &options).unwrap_err().to_string()
+        });
+        assert!(error.ends_with(&format!("is no rendezvous of of-opt: {words}")), "{error}");
     }
 }

@@ -514,7 +514,13 @@ fn join_error(e: &JoinError) -> Diagnostic {
         JoinError::NoPort { .. } => (Code::INPUT, Some("give more `ports` in the file of hosts, or end what has them")),
         JoinError::Plan { .. } => (Code::INPUT, None),
         JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),
+        JoinError::NoRendezvous { .. } => {
+            (Code::RUN, Some("give the host and a free port of rank 0, where of-opt listens, or end what has the port"))
+        }
         _ => (Code::RUN, None),
+        JoinError::Io { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            (Code::RUN, Some("another program or another job has the port: end it, or give all ranks another port"))
+        }
     };
     let diagnostic = error(code, e.to_string());
     match hint {
