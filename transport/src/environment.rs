@@ -132,7 +132,7 @@ impl Placement {
     /// as one of several ranks.
     ///
     /// # Errors
-    /// When a variable is no number, or no list of nodes, as text that names it.
+    /// When a variable is no number, no rank, or no list of nodes, as text that names it.
     pub fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Placement>, String> {
         let number = |name: &str| -> Result<Option<u32>, String> {
             let parse = |text: String| text.parse().map_err(|_| format!("{name}={text} is no number"));
@@ -150,8 +150,9 @@ impl Placement {
             if variables.launcher == Launcher::KubeflowTorch && several {
                 continue;
             }
-            if ranks.is_some_and(|ranks| rank >= ranks) {
-                return Err(format!("{}={rank} is no rank of {}", variables.rank, ranks.unwrap_or(0)));
+            if let Some(ranks) = ranks.filter(|ranks| rank >= *ranks) {
+                let count = variables.ranks.map_or(String::new(), |name| format!("{name}={ranks}"));
+                return Err(out_of_range(variables.rank, rank, &count, ranks));
             }
             let local_rank = variables.local_rank.map(number).transpose()?.flatten().unwrap_or(0);
             let rendezvous = match variable("OF_RENDEZVOUS") {
@@ -164,6 +165,22 @@ impl Placement {
         }
         Ok(None)
     }
+
+    /// Checks the rank against a number of ranks that the launcher does not say. `said_by` is who says it, such as `--ranks 2`.
+    ///
+    /// # Errors
+    /// When there is no such rank, as text that names the variable and both numbers.
+    pub fn check_ranks(&self, ranks: u32, said_by: &str) -> Result<(), String> {
+        if self.rank < ranks {
+            return Ok(());
+        }
+        let own = VARIABLES.iter().find(|variables| variables.launcher == self.launcher);
+        Err(out_of_range(own.map_or("the rank", |variables| variables.rank), self.rank, said_by, ranks))
+    }
+}
+
+fn out_of_range(variable: &str, rank: u32, said_by: &str, ranks: u32) -> String {
+    format!("{variable}={rank}, and {said_by}: ranks are numbered from 0 to {}", ranks.saturating_sub(1))
 }
 
 /// torchrun sets it where a store of its own listens at the port. The rendezvous is then at the next one.
@@ -173,7 +190,7 @@ const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 fn rendezvous(variables: &Variables, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<String>, String> {
     let host = match variables.host {
         Host::Unknown => None,
-        Host::Named(name) => variable(name),
+        Host::Named(name) => variable(name).filter(|host| !host.is_empty()),
         Host::FirstOf(names) => match names.iter().find_map(|name| Some((name, variable(name)?))) {
             Some((name, list)) => Some(
                 first_node(&list).ok_or_else(|| format!("{name}={list} is no list of nodes, such as node[01-04,7]"))?,
@@ -361,6 +378,13 @@ mod tests {
         assert_eq!(of(&[("RANK", "0"), ("WORLD_SIZE", "1")]), Ok(None));
         assert_eq!(of(&[("SLURM_PROCID", "0")]), Ok(None));
         assert!(of(&[("RANK", "x"), ("WORLD_SIZE", "2")]).unwrap_err().contains("RANK=x"));
-        assert!(of(&[("RANK", "2"), ("WORLD_SIZE", "2")]).unwrap_err().contains("no rank of 2"));
+        for (rank, ranks) in [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("PMI_RANK", "PMI_SIZE")] {
+            let wrong = of(&[(rank, "2"), (ranks, "2")]).unwrap_err();
+            assert_eq!(wrong, format!("{rank}=2, and {ranks}=2: ranks are numbered from 0 to 1"));
+        }
+        let pod = of(&[("JOB_COMPLETION_INDEX", "4")]).unwrap().unwrap();
+        assert_eq!(pod.check_ranks(5, "--ranks 5"), Ok(()));
+        let wrong = pod.check_ranks(4, "--ranks 4").unwrap_err();
+        assert_eq!(wrong, "JOB_COMPLETION_INDEX=4, and --ranks 4: ranks are numbered from 0 to 3");
     }
 }

@@ -1,6 +1,6 @@
 //! The file of hosts: which ranks of a job run where, on which devices, with how many threads.
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ const PORT: u16 = 29400;
 #[serde(deny_unknown_fields)]
 pub struct Hosts {
     /// The port of the rendezvous, on the first host.
-    #[serde(default = "port")]
-    pub port: u16,
+    #[serde(default)]
+    pub port: Port,
     /// The ports at which ranks listen for one another, on each host; the system chooses where there are none.
     pub ports: Option<Ports>,
     /// The identity of each host for encrypted connections.
@@ -33,7 +33,7 @@ pub struct Hosts {
 #[serde(deny_unknown_fields)]
 pub struct Host {
     /// The name or address under which the other hosts reach it.
-    pub address: String,
+    pub address: Address,
     /// What `--host` and messages call it; the address where there is none.
     pub name: Option<String>,
     /// How many ranks run there.
@@ -45,6 +45,64 @@ pub struct Host {
     /// CUDA devices, one for each rank.
     #[serde(default)]
     pub devices: Vec<u32>,
+}
+
+/// The port of the rendezvous.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "u16")]
+pub struct Port(pub u16);
+
+impl Default for Port {
+    fn default() -> Port {
+        Port(PORT)
+    }
+}
+
+impl TryFrom<u16> for Port {
+    type Error = String;
+
+    fn try_from(port: u16) -> Result<Port, String> {
+        match port {
+            0 => Err(format!("port 0 is none at which other hosts can connect\ngive a free port, such as {PORT}")),
+            port => Ok(Port(port)),
+        }
+    }
+}
+
+/// The name of a host, or its IP address without brackets.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Address(pub String);
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Address, String> {
+        const HINT: &str = "give a name or an IP address, such as node1, 10.0.0.7 or ::1";
+        if text.trim().is_empty() {
+            return Err(format!("the address is empty\n{HINT}"));
+        }
+        // A zone, as in fe80::1%2, is the system's to judge.
+        let is_ipv6 = |text: &str| text.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
+        if let Some(inside) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            return match is_ipv6(inside) {
+                true => Ok(Address(inside.to_owned())),
+                false => Err(format!("'{text}' is no IPv6 address in brackets\n{HINT}")),
+            };
+        }
+        if is_ipv6(&text) {
+            return Ok(Address(text));
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or((&text, ""));
+        if !host.is_empty() && port.parse::<u16>().is_ok() {
+            let hint = format!("give '{host}' alone: the port of the rendezvous is `port`, above the hosts");
+            return Err(format!("the address '{text}' has a port\n{hint}"));
+        }
+        match text.contains(|c: char| c.is_whitespace() || ":/[]".contains(c)) {
+            true => Err(format!("'{text}' is no address of a host\n{HINT}")),
+            false => Ok(Address(text)),
+        }
+    }
 }
 
 /// A range of ports, such as `29500-29600`.
@@ -89,19 +147,15 @@ pub struct TlsSection {
     pub key: PathBuf,
 }
 
-fn port() -> u16 {
-    PORT
-}
-
 impl Host {
     /// What messages call it.
     pub fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.address)
+        self.name.as_deref().unwrap_or(&self.address.0)
     }
 
     /// Whether it is this machine: its address can be listened at.
     fn is_here(&self) -> bool {
-        let addresses = (self.address.as_str(), 0).to_socket_addrs();
+        let addresses = (self.address.0.as_str(), 0).to_socket_addrs();
         addresses.is_ok_and(|mut all| all.any(|address| TcpListener::bind(address).is_ok()))
     }
 }
@@ -113,7 +167,12 @@ impl Hosts {
     /// When it cannot be read, or is no description of hosts.
     pub fn read(path: &Path) -> Result<Hosts, Diagnostics> {
         let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
-        let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}': {what}", path.display())));
+        // A second line is a hint.
+        let wrong = |what: String| {
+            let (what, hint) = what.split_once('\n').map_or((what.as_str(), None), |(what, hint)| (what, Some(hint)));
+            let error = error(Code::INPUT, format!("'{}': {what}", path.display()));
+            Diagnostics::from(hint.map_or_else(|| error.clone(), |hint| error.clone().hint(hint)))
+        };
         let mut hosts: Hosts = toml::from_str(&text).map_err(|e| {
             let line = e.span().map(|at| text[..at.start.min(text.len())].lines().count().max(1));
             wrong(line.map_or(String::new(), |line| format!("line {line}: ")) + e.message())
@@ -196,14 +255,15 @@ impl Hosts {
 
     /// The address of the rendezvous.
     pub fn rendezvous(&self) -> String {
-        let host = self.hosts.first().map_or("", |host| host.address.as_str());
-        if host.contains(':') { format!("[{host}]:{}", self.port) } else { format!("{host}:{}", self.port) }
+        let host = self.hosts.first().map_or("", |host| host.address.0.as_str());
+        let Port(port) = self.port;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     /// Whether all are this machine, by loopback addresses.
     pub fn are_loopback(&self) -> bool {
         self.hosts.iter().all(|host| {
-            let found = (host.address.as_str(), 0).to_socket_addrs();
+            let found = (host.address.0.as_str(), 0).to_socket_addrs();
             found.is_ok_and(|mut all| all.all(|address: SocketAddr| address.ip().is_loopback()))
         })
     }
@@ -242,6 +302,14 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_ipv6_have_brackets_or_none() {
+        for address in ["::1", "[::1]"] {
+            let hosts = parse(&format!("port = 7\n[[host]]\naddress = \"{address}\"\nranks = 1")).unwrap();
+            assert_eq!((hosts.hosts[0].name(), hosts.rendezvous().as_str()), ("::1", "[::1]:7"));
+        }
+    }
+
+    #[test]
     fn wrong_files_say_what_is_wrong() {
         for (text, words) in [
             ("", "missing field `host`"),
@@ -253,6 +321,13 @@ mod tests {
             ("[[host]]\naddress = \"a\"\nranks = 1\n[[host]]\naddress = \"a\"\nranks = 1", "two hosts are called 'a'"),
             ("[[host]]\naddress = \"a\"\nranks = 1\ncores = 3", "unknown field `cores`"),
             ("[[host]]\naddress = \"a\"\nranks = 1\nmemory = \"much\"", "'much': a size is a number of bytes"),
+            ("port = 0\n[[host]]\naddress = \"a\"\nranks = 1", "port 0 is none at which other hosts can connect"),
+            ("[[host]]\naddress = \"\"\nranks = 1", "the address is empty"),
+            ("[[host]]\naddress = \"[a]\"\nranks = 1", "'[a]' is no IPv6 address in brackets"),
+            ("[[host]]\naddress = \"[::1\"\nranks = 1", "'[::1' is no address of a host"),
+            ("[[host]]\naddress = \"[::1]:7\"\nranks = 1", "the address '[::1]:7' has a port"),
+            ("[[host]]\naddress = \"node1:7\"\nranks = 1", "give 'node1' alone"),
+            ("[[host]]\naddress = \"http://a\"\nranks = 1", "'http://a' is no address of a host"),
             ("ports = \"7\"\n[[host]]\naddress = \"a\"\nranks = 2", "ports 7-7 are fewer than the 2 ranks of host 'a'"),
             ("ports = \"9-8\"\n[[host]]\naddress = \"a\"\nranks = 1", "'9-8' is no range of ports"),
             ("ports = \"1-99999\"\n[[host]]\naddress = \"a\"\nranks = 1", "is no range of ports, such as 29500-29600"),

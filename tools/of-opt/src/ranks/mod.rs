@@ -182,6 +182,9 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
         let what = format!("--ranks {flag}, but {} started {ranks} processes", placement.launcher);
         return Err(exit::usage(what).into());
     }
+    if let Some(ranks) = options.ranks {
+        placement.check_ranks(ranks, &format!("--ranks {ranks}")).map_err(exit::usage)?;
+    }
     placement.ranks = placement.ranks.or(options.ranks);
     // The launcher of this program has the flag itself, and says where it serves the rendezvous.
     let given = options.rendezvous.clone().filter(|_| placement.launcher != Launcher::OfOpt);
@@ -429,7 +432,7 @@ fn tls(options: &RankOptions, hosts: Option<&Hosts>, token: Option<&str>) -> Res
             return Err(error(Code::INPUT, what).hint("its keys are ca, certificate and key").into());
         };
         let files = TlsFiles { ca: files.ca.clone(), certificate: files.certificate.clone(), key: files.key.clone() };
-        let names = (0..hosts.ranks()).filter_map(|rank| hosts.of_rank(rank)).map(|host| host.address.clone());
+        let names = (0..hosts.ranks()).filter_map(|rank| hosts.of_rank(rank)).map(|host| host.address.0.clone());
         let tls = Tls::of_certificates(&files, names.collect());
         tls.map(Some).map_err(|e| error(Code::INPUT, format!("TLS between ranks: {e}")).into())
     };
