@@ -88,7 +88,10 @@ impl MeshPort {
             let slices = slices(&self.layout, mesh, axis) as i64;
             let place = format!("has extent {got} at dimension {axis}, which must be");
             match *want {
-                OPEN if got % slices != 0 => return Err(format!("{place} a multiple of {slices}, its slices")),
+                OPEN if got % slices != 0 => {
+                    let split = format!("the mesh {mesh:?} splits it into {slices} equal parts");
+                    return Err(format!("{place} a multiple of {slices}: {split}"));
+                }
                 OPEN => {}
                 known if known != *got => return Err(format!("{place} {known}")),
                 _ => {}

@@ -82,6 +82,7 @@ pub use pool::Pool;
 pub use profile::clock_origin;
 pub use profile::{StepTiming, TaskTiming};
 pub use rank_context::RankContext;
+pub use rank_exchange::INPUT_EXTENTS;
 pub use rank_session::RankSession;
 pub use rank_variables::RankVariables;
 pub use session::{Options, Session, find_program};

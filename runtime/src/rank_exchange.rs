@@ -10,7 +10,7 @@ use crate::flight_recorder::{FlightRecorder, Phase};
 use crate::mesh_ports::{contributes, gather_port, run_port};
 use crate::task_context::place;
 use crate::transport::{StopReason, TransferBlock, Transport};
-use crate::{RunError, Session, Tensor};
+use crate::{RunError, Session, Tensor, Value};
 
 /// Numbers of rendezvous for copies of state, which neither transfers of a plan nor its outputs and variables have.
 pub(crate) const KEEP: u32 = (1 << 31) + 16;
@@ -18,6 +18,8 @@ pub(crate) const REPORT: u32 = (1 << 31) + 17;
 pub(crate) const RESTORE: u32 = (1 << 31) + 18;
 /// What ranks tell one another before they write a snapshot.
 pub(crate) const TELL: u32 = (1 << 31) + 19;
+/// The number of the rendezvous in which ranks compare the extents of their inputs, where a run decides these.
+pub const INPUT_EXTENTS: u32 = (1 << 31) + 20;
 
 /// Who gets a whole value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,33 @@ impl RankExchange {
         all[me] = own.to_vec();
         self.rendezvous(id, &blocks, &others, &mut |from, block| all[others[from] as usize] = block.bytes.to_vec())?;
         Ok(all)
+    }
+
+    /// The first extent that the inputs of ranks do not have in common, as an error that all ranks find alike: none of them has begun. Only
+    /// extents that a run decides are compared, because the others are checked against the plan.
+    pub fn differing_extents(&self, inputs: &[Value]) -> Result<Option<RunError>, RunError> {
+        let ports = || self.program().inputs.iter().enumerate().filter(|(_, port)| port.is_open());
+        let open = || ports().flat_map(|(at, port)| (0..port.dims.len()).map(move |axis| (at, port, axis)));
+        let extent = |(at, _, axis): (usize, &MeshPort, usize)| {
+            inputs.get(at).and_then(Value::as_tensor).and_then(|value| value.dims().get(axis).copied()).unwrap_or(-1)
+        };
+        let own: Vec<u8> = open().map(extent).flat_map(i64::to_le_bytes).collect();
+        if own.is_empty() {
+            return Ok(None);
+        }
+        let all = self.tell_all(INPUT_EXTENTS, &own)?;
+        let of = |rank: &Vec<u8>, number: usize| {
+            rank.get(8 * number..8 * number + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_le_bytes)
+        };
+        let differs = |(number, _): &(usize, _)| all.iter().any(|rank| of(rank, *number) != of(&all[0], *number));
+        Ok(open().enumerate().find(differs).map(|(number, (index, port, axis))| {
+            let extents: Vec<Option<i64>> = all.iter().map(|rank| of(rank, number)).collect();
+            let problem = format!(
+                "differs between ranks: dimension {axis} is {}; give all ranks the same whole inputs",
+                by_rank(&extents)
+            );
+            RunError::Input { input: port.name.clone(), index, problem }
+        }))
     }
 
     /// Whether this rank's part of a port becomes part of the whole.
@@ -206,6 +235,9 @@ impl RankExchange {
         if id == TELL {
             return format!("{text}; {own_name} waited for {waited} before a snapshot");
         }
+        if id == INPUT_EXTENTS {
+            return format!("{text}; {own_name} waited for the extents of inputs of {waited}");
+        }
         let (own, above) = (self.program(), (u32::MAX - id) as usize);
         if above < own.outputs.len() {
             return format!("{text}; {own_name} waited for output `{}` of {waited}", own.outputs[above].name);
@@ -222,6 +254,48 @@ impl RankExchange {
     }
 }
 
+/// `2 on rank 0 and 4 on ranks 1 and 3`, for the value of each rank.
+fn by_rank(extents: &[Option<i64>]) -> String {
+    /// As many values, and ranks of each, are named.
+    const NAMED: usize = 4;
+    let mut values: Vec<(Option<i64>, Vec<usize>)> = Vec::new();
+    for (rank, extent) in extents.iter().enumerate() {
+        match values.iter_mut().find(|(value, _)| value == extent) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => values.push((*extent, vec![rank])),
+        }
+    }
+    let text = |(value, ranks): &(Option<i64>, Vec<usize>)| {
+        let value = value.map_or_else(|| "unknown".into(), |value| value.to_string());
+        let named: Vec<String> = ranks.iter().take(NAMED).map(usize::to_string).collect();
+        match (&named[..], ranks.len() - named.len()) {
+            ([one], _) => format!("{value} on rank {one}"),
+            ([first @ .., last], 0) => format!("{value} on ranks {} and {last}", first.join(", ")),
+            (_, more) => format!("{value} on ranks {} and {more} more", named.join(", ")),
+        }
+    };
+    let named: Vec<String> = values.iter().take(NAMED).map(text).collect();
+    match (&named[..], values.len() - named.len()) {
+        ([first @ .., last], 0) if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        (_, more) => format!("{} and {more} more values on other ranks", named.join(", ")),
+    }
+}
+
 fn named(task: &Task) -> String {
     format!("task `{}`{}", task.name, place(task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_named_with_their_ranks() {
+        let of = |all: &[i64]| by_rank(&all.iter().copied().map(Some).collect::<Vec<_>>());
+        assert_eq!(of(&[2, 4]), "2 on rank 0 and 4 on rank 1");
+        assert_eq!(of(&[2, 4, 2, 6]), "2 on ranks 0 and 2, 4 on rank 1 and 6 on rank 3");
+        assert_eq!(of(&[1, 1, 1, 1, 1, 1, 3]), "1 on ranks 0, 1, 2, 3 and 2 more and 3 on rank 6");
+        let many = of(&[1, 2, 3, 4, 5, 6]);
+        assert_eq!(many, "1 on rank 0, 2 on rank 1, 3 on rank 2, 4 on rank 3 and 2 more values on other ranks");
+    }
 }

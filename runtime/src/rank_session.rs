@@ -172,7 +172,12 @@ impl RankSession {
         if let Some(why) = &self.failed {
             return Err(RunError::Poisoned(why.clone()));
         }
-        let result = self.run_together(inputs);
+        let result = match self.begin(inputs) {
+            // All ranks find the same, and may go on.
+            Ok(Some(differing)) => return Err(differing),
+            Ok(None) => self.run_together(inputs),
+            Err(error) => Err(error),
+        };
         result.map_err(|error| {
             let error = self.exchange.explain(error, Some(&self.session));
             self.failed = Some(error.to_string());
@@ -180,14 +185,19 @@ impl RankSession {
         })
     }
 
-    fn run_together(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
-        let program = self.exchange.program();
-        check_inputs(program, inputs)?;
-        scatter(program, inputs, self.exchange.rank(), &mut self.inputs)?;
+    /// Checks the inputs; gives what they do not have in common with those of the other ranks.
+    fn begin(&self, inputs: &[Value]) -> Result<Option<RunError>, RunError> {
+        check_inputs(self.exchange.program(), inputs)?;
         let is_other = |recorder: &Arc<FlightRecorder>| !recorder.is_of(self.exchange.mesh(), self.own_program());
         if self.exchange.recorder().is_some_and(is_other) {
             self.is_recorded();
         }
+        self.exchange.differing_extents(inputs)
+    }
+
+    fn run_together(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
+        let program = self.exchange.program();
+        scatter(program, inputs, self.exchange.rank(), &mut self.inputs)?;
         let start = Instant::now();
         self.session.run_into(&mut self.inputs, &mut self.outputs)?;
         self.step = start.elapsed();

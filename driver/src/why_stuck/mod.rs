@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_plan::{Plan, PlanFile, Program, Task};
+use of_plan::{Plan, Program, Task};
+use of_runtime::INPUT_EXTENTS;
 use of_runtime::flight_recorder::{Event, FlightLog, Phase, actors};
 
 use crate::error::{error, io_error};
@@ -196,6 +197,9 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
     let of_outputs = transfer.as_ref().is_some_and(|(id, ..)| *id >= FIRST_OF_OUTPUTS);
     let exchanged = transfer.as_ref().filter(|_| of_outputs).and_then(|(id, ..)| {
         let (mesh, number) = (plan?.meshes.get(log.program?.0)?, (u32::MAX - *id) as usize);
+        if *id == INPUT_EXTENTS {
+            return Some("the extents of inputs".into());
+        }
         let port = mesh.outputs.get(number).map(|port| format!("output `{}`", port.name));
         let variable = |n: usize| mesh.variables.get(n).map(|port| format!("variable `{}`", port.name));
         port.or_else(|| variable(number.checked_sub(mesh.outputs.len())?))
