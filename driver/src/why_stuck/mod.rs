@@ -3,6 +3,7 @@
 //! Each rank that is in a transfer waits for others, which the plan and its last records name. Ranks that are waited for and wait for
 //! no one are the root, and so is a cycle. What a process does is asked of the system, where the rank is on this host.
 
+mod kept_plan;
 mod process;
 mod root;
 mod timeline;
@@ -17,6 +18,7 @@ use of_runtime::flight_recorder::{Event, FlightLog, Phase, actors};
 
 use crate::error::{error, io_error};
 
+pub use kept_plan::{is_kept_plan, keep_plan, kept_plan};
 pub use process::{ProcessState, state as process_state};
 pub use root::Root;
 pub use timeline::{Slice, slices};
@@ -125,7 +127,7 @@ const WATCHED: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// As [`recordings`].
-pub fn look(dir: &Path, plan: Option<&PlanFile>) -> Result<WhyStuck, Diagnostics> {
+pub fn look(dir: &Path, plan: Option<&Plan>) -> Result<WhyStuck, Diagnostics> {
     let mut report = why_stuck(recordings(dir)?.0, plan);
     if report.roots.iter().any(|root| matches!(root, Root::Cycle(_))) {
         std::thread::sleep(WATCHED);
@@ -143,8 +145,7 @@ pub fn look(dir: &Path, plan: Option<&PlanFile>) -> Result<WhyStuck, Diagnostics
 }
 
 /// What the recordings say; with the plan, by its names.
-pub fn why_stuck(logs: Vec<FlightLog>, plan: Option<&PlanFile>) -> WhyStuck {
-    let plan = plan.map(PlanFile::plan);
+pub fn why_stuck(logs: Vec<FlightLog>, plan: Option<&Plan>) -> WhyStuck {
     let count = logs.first().map_or(0, |log| log.of.ranks);
     let mut logs = logs.into_iter().peekable();
     let mut ranks: Vec<RankReport> =
@@ -196,10 +197,10 @@ fn report(rank: u32, log: Option<FlightLog>, plan: Option<&Plan>) -> RankReport 
     let waits_for = transfer.as_ref().map_or(Vec::new(), |open| waits_for(open, &log, plan));
     let of_outputs = transfer.as_ref().is_some_and(|(id, ..)| *id >= FIRST_OF_OUTPUTS);
     let exchanged = transfer.as_ref().filter(|_| of_outputs).and_then(|(id, ..)| {
-        let (mesh, number) = (plan?.meshes.get(log.program?.0)?, (u32::MAX - *id) as usize);
         if *id == INPUT_EXTENTS {
             return Some("the extents of inputs".into());
         }
+        let (mesh, number) = (plan?.meshes.get(log.program?.0)?, (u32::MAX - *id) as usize);
         let port = mesh.outputs.get(number).map(|port| format!("output `{}`", port.name));
         let variable = |n: usize| mesh.variables.get(n).map(|port| format!("variable `{}`", port.name));
         port.or_else(|| variable(number.checked_sub(mesh.outputs.len())?))

@@ -268,6 +268,20 @@ fn a_snapshot_of_an_earlier_job_is_not_taken() {
     assert!(errors.contains("the state of ranks 0, 1 is gone"), "{errors}");
 }
 
+/// The plan of a training is removed with the job. Its recordings have the names of tasks and of ONNX nodes nevertheless.
+#[test]
+fn recordings_of_a_failed_training_have_names() {
+    let mut job = Job::start(2, &[ZERO, &["--peer-timeout", "6s"]].concat());
+    assert!(job.wait_for(1, 5) && job.signal(1, "-KILL"), "the job ended");
+    let (dir, out) = job.end();
+    assert_eq!(out.status.code(), Some(128 + 9), "{}", text(&out.stderr));
+    let mut why = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    let why = why.args(["why-stuck", "recordings", "--actors"]).current_dir(dir.path()).output().unwrap();
+    let (said, notes) = (text(&why.stdout), text(&why.stderr));
+    assert!(why.status.success() && !notes.contains("is not there any more"), "{notes}");
+    assert!(said.contains("rank 0, program `") && said.contains(" at node '"), "{said}");
+}
+
 #[test]
 fn restarts_end() {
     let mut job = Job::start(2, &[ZERO, &["--max-restarts", "1", "--peer-timeout", "6s"]].concat());
@@ -276,7 +290,7 @@ fn restarts_end() {
     }
     let (_, out) = job.end();
     let errors = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{errors}");
+    assert_eq!(out.status.code(), Some(128 + 9), "{errors}");
     let last = errors.lines().rfind(|line| line.starts_with("error[")).unwrap_or_default();
     assert!(last.contains("rank 1 was ended by signal 9"), "{errors}");
     // The other rank says what it waited for, as it does without restarts.

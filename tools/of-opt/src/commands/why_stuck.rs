@@ -7,7 +7,7 @@ use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_driver::why_stuck::{self, RankReport, Root, TaskPlace, WhyStuck};
 use of_driver::{Observer, count, error, io_error};
-use of_plan::{Exec, PlanFile, Task};
+use of_plan::{Exec, Plan, PlanFile, Task};
 use of_runtime::flight_recorder::{FlightLog, Phase, describe};
 use of_transport::plan_hash;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub struct WhyStuckCommand {
     /// The folder of the recordings, one of each rank (rank-0.flight …); the ranks may run, or have ended in whatever way
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// The plan, which names tasks and registers [default: the file that the ranks ran]
+    /// The plan, which names tasks and registers [default: what the ranks kept of it there]
     #[arg(value_name = "PLAN")]
     pub plan: Option<PathBuf>,
     /// Print JSON
@@ -63,7 +63,7 @@ pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnosti
     let mut out = as_text(&report);
     if c.actors {
         for log in report.ranks.iter().filter_map(|rank| rank.log.as_ref()) {
-            if let Some(program) = why_stuck::program(log, plan.as_ref().map(PlanFile::plan)) {
+            if let Some(program) = why_stuck::program(log, plan.as_ref()) {
                 let _ =
                     write!(out, "\nrank {}, {}", log.of.rank, describe(program, &log.tasks, log.steps_of_program()));
             }
@@ -72,18 +72,21 @@ pub fn why_stuck(c: &WhyStuckCommand, console: &Console) -> Result<(), Diagnosti
     console.print(&out)
 }
 
-/// The plan of these recordings: the one that was given, or else the file that the ranks ran, where it is still the same.
-fn plan(c: &WhyStuckCommand, logs: &[FlightLog]) -> Result<Option<PlanFile>, Diagnostics> {
+/// The plan of these recordings: the one that was given, or else what the ranks kept of it, or the file that they ran, where it is still
+/// the same.
+fn plan(c: &WhyStuckCommand, logs: &[FlightLog]) -> Result<Option<Plan>, Diagnostics> {
     let Some(first) = logs.first() else { return Ok(None) };
     let is_it = |plan: &PlanFile| plan_hash(plan) == first.of.plan_hash;
     if let Some(path) = &c.plan {
         let plan = PlanFile::open(path).map_err(|e| error(Code::PLAN, format!("'{}': {e}", path.display())))?;
         return match is_it(&plan) {
-            true => Ok(Some(plan)),
+            true => Ok(Some(plan.plan().clone())),
             false => Err(error(Code::INPUT, format!("the ranks ran another plan than '{}'", path.display())).into()),
         };
     }
-    Ok(first.of.plan.as_ref().and_then(|path| PlanFile::open(path).ok()).filter(is_it))
+    let kept = why_stuck::kept_plan(&c.dir, &first.of.plan_hash);
+    let of_file = || first.of.plan.as_ref().and_then(|path| PlanFile::open(path).ok()).filter(is_it);
+    Ok(kept.or_else(|| of_file().map(|plan| plan.plan().clone())))
 }
 
 fn as_text(report: &WhyStuck) -> String {
@@ -256,9 +259,9 @@ fn phase(phase: Phase) -> &'static str {
 }
 
 /// The acts that the recordings cover, by the names of the simulator's timeline.
-fn timeline(logs: &[FlightLog], plan: Option<&PlanFile>) -> Value {
+fn timeline(logs: &[FlightLog], plan: Option<&Plan>) -> Value {
     let slices = |log| {
-        let program = why_stuck::program(log, plan.map(PlanFile::plan));
+        let program = why_stuck::program(log, plan);
         let task = |number: u32| program.and_then(|program| program.tasks.get(number as usize));
         why_stuck::slices(log, &|number| task(number).is_some_and(|task| matches!(task.exec, Some(Exec::Boxing(_)))))
     };
@@ -267,7 +270,7 @@ fn timeline(logs: &[FlightLog], plan: Option<&PlanFile>) -> Value {
     let us = |ns: u64| ns as f64 / 1e3;
     let mut out = Vec::new();
     for (log, slices) in all {
-        let program = why_stuck::program(log, plan.map(PlanFile::plan));
+        let program = why_stuck::program(log, plan);
         out.push(trace::name("process_name", log.of.rank, 0, &format!("rank {}", log.of.rank)));
         let threads = program.into_iter().flat_map(|program| &program.threads);
         let concurrent = threads.map(|thread| thread.id + 1).max().unwrap_or(1);

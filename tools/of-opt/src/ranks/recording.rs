@@ -63,9 +63,13 @@ pub fn start(
     }
     let tasks = plan.plan().programs.iter().map(|program| program.tasks.len()).max().unwrap_or(0);
     let path = why_stuck::recording(&dir, placement.rank);
+    let hash = of.plan_hash;
     match made(&dir).and_then(|()| FlightRecorder::create(&path, &of, tasks)) {
         Ok(recorder) => {
             metrics::are_of(path);
+            if let Err(error) = why_stuck::keep_plan(&dir, &hash, plan.plan()) {
+                tracing::warn!(folder = %dir.display(), %error, "the recordings have no names of tasks without the plan");
+            }
             let remove = options.flight_recorder.is_none().then_some(dir);
             Ok(Some(Recording { recorder: Arc::new(recorder), remove, is_done: false }))
         }
@@ -95,6 +99,7 @@ fn remove_old(own: &Path) {
         let _ = std::fs::remove_dir_all(entry.path());
     }
     for entry in std::fs::read_dir(own).into_iter().flatten().flatten() {
+        // What is kept of another plan is overwritten.
         if FlightLog::read(&entry.path()).is_ok_and(|log| log.phase == Phase::Ended) {
             let _ = std::fs::remove_file(entry.path());
         }
@@ -119,8 +124,8 @@ impl Recording {
         self.recorder.phase(Phase::Ended);
         let Some(dir) = &self.remove else { return };
         let ended = |path: PathBuf| FlightLog::read(&path).is_ok_and(|log| log.phase == Phase::Ended);
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        if entries.map(|entry| entry.path()).all(ended) {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        if entries.filter(|path| !why_stuck::is_kept_plan(path)).all(ended) {
             // Another rank may do the same.
             let _ = std::fs::remove_dir_all(dir);
         }
