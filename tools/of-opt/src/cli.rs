@@ -18,7 +18,7 @@ use crate::limits::LimitOptions;
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N.\n\
+    after_help = "Exit codes: 0 done, 1 failed or different, 2 bad input, 3 not supported, 4 a limit is exceeded, 128+N ended by signal N;\n    of ranks that are processes, the code of the one that failed first.\n\
     Signals: SIGUSR1 writes what each actor of a run has done and waits for to stderr.\n\
     Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin), OF_JOB_TOKEN (the secret of ranks on several machines)."
 )]

@@ -49,6 +49,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     LazyLock::force(&arguments::STARTED);
     panics::install("of-opt");
+    exit::before_quiet_end(|| {
+        ranks::say_that_nothing_reads();
+        signals::clean_up();
+    });
     let arguments = match commands::train_config::expand(std::env::args_os().collect(), &Cli::command()) {
         Ok(arguments) => arguments,
         Err(errors) => {

@@ -78,7 +78,26 @@ fn open_extents_are_split_by_processes() {
         }
     }
     let (_, odd) = run(&["--shape", "image=5x1x8x8"]);
-    assert!(odd.contains("multiple of 2"), "{odd}");
+    assert!(odd.contains("must be a multiple of 2: the mesh [2] splits it into 2 equal parts"), "{odd}");
+    // Ranks of a launcher read their own files: their inputs may differ.
+    let port = free_ports(1).start.to_string();
+    let start = |rank: u32| {
+        let mut c = of_opt();
+        c.arg("run").arg(&plan).args(["--shape", &format!("image={}x1x8x8", 2 + 2 * rank), "--peer-timeout", "30s"]);
+        c.env("RANK", rank.to_string()).envs([
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+        ]);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for rank in [start(0), start(1)] {
+        let out = rank.wait_with_output().unwrap();
+        let (_, errors) = text(&out);
+        assert_eq!(out.status.code(), Some(2), "{errors}");
+        let words = "input `image` (number 0) differs between ranks: dimension 0 is 2 on rank 0 and 4 on rank 1";
+        assert!(errors.contains(words), "{errors}");
+    }
     let simulated = of_opt().arg("simulate").arg(&plan).args(["--mesh", "cpu[2]"]).output().unwrap();
     assert!(text(&simulated).1.contains("depends on extents that are open"), "{simulated:?}");
 }
@@ -457,7 +476,8 @@ fn wrong_numbers_of_ranks_are_errors() {
     let dir = compiled("cpu[2]");
     let out = run(&dir).args(["--ranks", "3"]).output().unwrap();
     let (_, errors) = text(&out);
-    assert!(!out.status.success());
+    // That of the ranks: the input is wrong.
+    assert_eq!(out.status.code(), Some(2), "{errors}");
     assert!(
         errors.contains("[rank 0] error") && errors.contains("the plan's mesh has 2 ranks, and there are 3"),
         "{errors}"
@@ -470,6 +490,11 @@ fn wrong_numbers_of_ranks_are_errors() {
     let mut c = run(&dir);
     let out = c.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "192.0.2.1")]).output().unwrap();
     assert!(text(&out).1.contains("set OF_JOB_TOKEN"), "{out:?}");
+
+    let mut c = run(&dir);
+    c.args(["--ranks", "2", "--rendezvous", "127.0.0.1:1"]).env("JOB_COMPLETION_INDEX", "2");
+    let out = c.output().unwrap();
+    assert!(text(&out).1.contains("JOB_COMPLETION_INDEX=2, and --ranks 2: ranks are numbered from 0 to 1"), "{out:?}");
 
     // Without a mesh every process runs the plan whole, as in a job of independent tasks.
     let mut c = of_opt();
@@ -514,8 +539,8 @@ fn running(launcher: u32, count: usize) -> Vec<String> {
 }
 
 /// Sends `signal` to rank 1 of 2 that run for ever. Returns what was printed, and how long it took until the end. The time after
-/// which a silent rank is lost is long enough for a busy machine.
-fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
+/// which a silent rank is lost is long enough for a busy machine. The exit code is `code`.
+fn failing(signal: &str, peer_timeout: &str, code: i32) -> (String, Duration) {
     let dir = compiled("cpu[2]");
     let mut c = run(&dir);
     let launcher = c.args(["--ranks", "2", "--iterations", "1000000000", "--peer-timeout", peer_timeout]);
@@ -524,8 +549,23 @@ fn failing(signal: &str, peer_timeout: &str) -> (String, Duration) {
     let sent = Instant::now();
     assert!(Command::new("kill").args([signal, &victim]).status().unwrap().success());
     let out = launcher.wait_with_output().unwrap();
-    assert!(!out.status.success());
+    assert_eq!(out.status.code(), Some(code), "{}", text(&out).1);
     (text(&out).1, sent.elapsed())
+}
+
+/// As one process does: the code of a program that SIGPIPE ended, and nothing on stderr, by no rank.
+#[test]
+fn ranks_whose_results_nothing_reads_end_quietly() {
+    let dir = compiled("cpu[2]");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let recordings = dir.path().join("temporary");
+    fs::create_dir(&recordings).unwrap();
+    let mut c = run(&dir);
+    c.args(["--ranks", "2", "--peer-timeout", "30s"]).env("TMPDIR", &recordings);
+    let out = c.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((out.status.code(), text(&out).1.as_str()), (Some(141), ""));
+    assert_eq!(fs::read_dir(&recordings).unwrap().count(), 0, "temporary files are left");
 }
 
 #[test]
@@ -564,7 +604,7 @@ fn each_rank_has_a_log_file() {
 
 #[test]
 fn a_killed_rank_ends_the_others() {
-    let (errors, took) = failing("-KILL", "30s");
+    let (errors, took) = failing("-KILL", "30s", 128 + 9);
     assert!(errors.contains("[rank 0] error") && errors.contains("rank 1 (process "), "{errors}");
     assert!(errors.contains("rank 1 was ended by signal 9"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
@@ -572,10 +612,27 @@ fn a_killed_rank_ends_the_others() {
 
 #[test]
 fn a_stopped_rank_is_noticed() {
-    let (errors, took) = failing("-STOP", "5s");
+    let (errors, took) = failing("-STOP", "5s", 128 + 9);
     assert!(errors.contains("[rank 0] error") && errors.contains("has not answered for"), "{errors}");
     assert!(errors.contains("rank 1 was stopped, and was killed; rank 0 ended"), "{errors}");
     assert!(took < PATIENCE, "{took:?}");
+}
+
+/// What the first look at a file of hosts finds is said with its line and a hint.
+#[test]
+fn wrong_hosts_are_named_by_their_line() {
+    let dir = compiled("cpu[2]");
+    for (file, what, hint) in [
+        ("port = 0\n[[host]]\naddress = \"a\"\nranks = 2\n", "line 1: port 0 is none", "hint: give a free port"),
+        ("[[host]]\naddress = \"\"\nranks = 2\n", "line 2: the address is empty", "hint: give a name or an IP address"),
+    ] {
+        let path = dir.path().join("wrong.toml");
+        fs::write(&path, file).unwrap();
+        let out = run(&dir).arg("--hosts").arg(&path).output().unwrap();
+        let (_, errors) = text(&out);
+        assert!(errors.contains(what) && errors.contains(hint), "{errors}");
+        assert_eq!(out.status.code(), Some(2), "{errors}");
+    }
 }
 
 /// The launcher of a stopped rank ends it once the others have declared it lost, also where they are on other hosts.
@@ -598,7 +655,7 @@ fn a_stopped_rank_ends_with_its_host() {
 /// A rank that catches the signal and ends by itself counts as ended by the signal.
 #[test]
 fn a_terminated_rank_is_named() {
-    let (errors, _) = failing("-TERM", "30s");
+    let (errors, _) = failing("-TERM", "30s", 128 + 15);
     assert!(errors.contains("rank 1 was ended by signal 15"), "{errors}");
 }
 

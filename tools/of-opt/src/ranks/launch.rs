@@ -4,21 +4,22 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use of_diag::{Code, Diagnostics, escaped_lines};
-use of_driver::error;
 use of_driver::training::RankPlans;
+use of_driver::{error, why_stuck};
+use of_runtime::flight_recorder::{FlightLog, Phase};
 use of_transport::{Attempts, JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::logs::{RankLog, RankLogs};
 use super::restart::{self, Restarts};
 use super::{Hosts, Job, RankOptions, Role, join_error, mpi, recording};
-use crate::progress;
+use crate::{exit, progress};
 
 /// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
 const GRACE: Duration = Duration::from_secs(3);
@@ -45,7 +46,7 @@ pub fn name_recordings() {
     }
 }
 
-fn last_acts(folder: &std::path::Path) -> String {
+fn last_acts(folder: &Path) -> String {
     format!("what each rank did last: of-opt why-stuck {}\n", folder.display())
 }
 
@@ -85,6 +86,8 @@ pub(super) struct Rank {
     /// When it was started.
     pub since: Instant,
     pub ended: Option<ExitStatus>,
+    /// When that was noticed.
+    pub ended_at: Option<Instant>,
     /// Whether it did not end by itself.
     pub killed: bool,
     /// Since when its process is stopped.
@@ -153,7 +156,16 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
     for number in job.own.clone() {
         let child = start(number).map_err(|e| failed(&format!("rank {number} cannot be started"), &e))?;
         let since = Instant::now();
-        started.0.push(Rank { number, child, since, ended: None, killed: false, stopped: None, is_excused: false });
+        started.0.push(Rank {
+            number,
+            child,
+            since,
+            ended: None,
+            ended_at: None,
+            killed: false,
+            stopped: None,
+            is_excused: false,
+        });
     }
     let mut restarts = Restarts::new(attempts, restarts, options.peer_timeout, &mut start);
     started.wait(&mut restarts).map_err(|e| failed("a rank cannot be started or waited for", &e))?;
@@ -161,8 +173,16 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
         // A panic of the thread has been printed where it happened.
         let _ = reader.join();
     }
-    match started.failure() {
-        Some(what) => {
+    if nothing_reads() {
+        if let Some(folder) = recordings.filter(|_| options.flight_recorder.is_none()) {
+            // No rank may have come so far as to make it.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        exit::nothing_reads();
+    }
+    match started.failure(recordings.as_deref()) {
+        Some((what, code)) => {
+            exit::as_rank(code);
             let mut failure = error(Code::RUN, what);
             if let Some(folder) = &options.rank_logs {
                 failure = failure.note(format!("what each rank wrote: {}", folder.join("rank*.log").display()));
@@ -201,6 +221,23 @@ pub fn remove_plans() {
         // What is left of it is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&folder);
     }
+}
+
+/// The file in the folder of plans by which rank 0 says that nothing reads its results any more (`| head`): all ranks end quietly.
+const NOTHING_READS: &str = "nothing-reads";
+
+/// Says so, where a process of this program started this one.
+pub fn say_that_nothing_reads() {
+    if let Some(folder) = std::env::var_os(PLANS) {
+        // Where it cannot be written, the others say that this rank ended.
+        let _ = std::fs::write(PathBuf::from(folder).join(NOTHING_READS), []);
+    }
+}
+
+/// Whether rank 0 said so.
+fn nothing_reads() -> bool {
+    let folder = FOLDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    folder.as_ref().is_some_and(|folder| folder.join(NOTHING_READS).exists())
 }
 
 impl Drop for PlanFolder {
@@ -256,6 +293,10 @@ fn forward(rank: u32, from: impl BufRead, mut log: Option<RankLog>) {
         let (is_printed, failed) = log.as_mut().map_or((true, None), |log| log.write(&line));
         let failed =
             failed.map(|e| format!("[rank {rank}] the log file cannot be written, so all lines are here: {e}\n"));
+        if is_printed && nothing_reads() {
+            // It would say that rank 0 ended.
+            continue;
+        }
         let printed =
             failed.unwrap_or_default() + &if is_printed { format!("[rank {rank}] {line}") } else { String::new() };
         progress::suspend(|| {
@@ -280,6 +321,7 @@ impl Ranks {
                 let mut pids = PIDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 rank.ended = rank.child.try_wait()?;
                 if rank.ended.is_some() {
+                    rank.ended_at = Some(Instant::now());
                     pids.retain(|pid| *pid != rank.child.id());
                 }
                 drop(pids);
@@ -304,28 +346,36 @@ impl Ranks {
         Ok(())
     }
 
-    /// How the ranks failed. Those that a signal ended, or that were stopped, come first, because the others failed after them.
-    fn failure(&self) -> Option<String> {
-        let (mut failed, mut killed): (Vec<String>, Vec<String>) = Default::default();
+    /// How the ranks failed, and the exit code of the first: its own, or 128 and the number of the signal that ended it. Those that a
+    /// signal ended, or that were stopped, come first, because the others failed after them; then those that did not end because of
+    /// another, as their recordings say.
+    fn failure(&self, recordings: Option<&Path>) -> Option<(String, u8)> {
+        let of_another = |rank: u32| {
+            let log = recordings.and_then(|dir| FlightLog::read(&why_stuck::recording(dir, rank)).ok());
+            log.is_some_and(|log| log.phase == Phase::EndedByAnother)
+        };
+        let mut failed: Vec<(u8, Option<Instant>, String, u8)> = Vec::new();
         for rank in &self.0 {
             let n = rank.number;
             let Some(status) = rank.ended.filter(|status| !status.success() && !rank.is_excused) else {
                 continue;
             };
-            match signal_of(status) {
-                _ if rank.killed && rank.stopped.is_some() => {
-                    failed.insert(0, format!("rank {n} was stopped, and was killed"));
-                }
-                _ if rank.killed => killed.push(format!("rank {n} did not end, and was killed")),
-                Some(signal) => failed.insert(0, format!("rank {n} was ended by signal {signal}")),
-                None => failed.push(format!("rank {n} ended with exit code {}", status.code().unwrap_or(1))),
-            }
+            let code = status.code().unwrap_or(1);
+            let (order, what) = match signal_of(status) {
+                _ if rank.killed && rank.stopped.is_some() => (0, format!("rank {n} was stopped, and was killed")),
+                _ if rank.killed => (3, format!("rank {n} did not end, and was killed")),
+                Some(signal) => (0, format!("rank {n} was ended by signal {signal}")),
+                None => (1 + u8::from(of_another(n)), format!("rank {n} ended with exit code {code}")),
+            };
+            let code = status.signal().map_or(code, |signal| SIGNAL_CODES + signal);
+            failed.push((order, rank.ended_at, what, u8::try_from(code).unwrap_or(1)));
         }
-        failed.append(&mut killed);
+        failed.sort_by_key(|(order, at, ..)| (*order, *at));
+        let code = failed.first()?.3;
         let more = failed.len().saturating_sub(2);
-        let named: Vec<String> = failed.into_iter().take(2).collect();
+        let named: Vec<String> = failed.into_iter().take(2).map(|(_, _, what, _)| what).collect();
         let more = if more > 0 { format!("; {more} more failed") } else { String::new() };
-        (!named.is_empty()).then(|| named.join("; ") + &more)
+        Some((named.join("; ") + &more, code))
     }
 }
 

@@ -30,7 +30,7 @@ use of_transport::{
 };
 
 use hosts::{Host, Hosts};
-pub use launch::{launch, name_recordings, pass_on, plans, remove_plans};
+pub use launch::{launch, name_recordings, pass_on, plans, remove_plans, say_that_nothing_reads};
 pub use metrics::{actors, metrics, serve as serve_metrics};
 pub use mpi::grace;
 use recording::Recording;
@@ -514,16 +514,16 @@ fn join_error(e: &JoinError) -> Diagnostic {
         JoinError::Missing { .. } | JoinError::NoServer { .. } => {
             (Code::RUN, Some("start all ranks; --join-timeout gives them more time"))
         }
-        JoinError::NoPort { .. } => (Code::INPUT, Some("give more `ports` in the file of hosts, or end what has them")),
-        JoinError::Plan { .. } => (Code::INPUT, None),
-        JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),
         JoinError::NoRendezvous { .. } => {
             (Code::RUN, Some("give the host and a free port of rank 0, where of-opt listens, or end what has the port"))
         }
-        _ => (Code::RUN, None),
+        JoinError::NoPort { .. } => (Code::INPUT, Some("give more `ports` in the file of hosts, or end what has them")),
         JoinError::Io { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
             (Code::RUN, Some("another program or another job has the port: end it, or give all ranks another port"))
         }
+        JoinError::Plan { .. } => (Code::INPUT, None),
+        JoinError::NoSharedMemory { .. } => (Code::INPUT, Some("--transport auto uses TCP between these ranks")),
+        _ => (Code::RUN, None),
     };
     let diagnostic = error(code, e.to_string());
     match hint {

@@ -114,7 +114,8 @@ impl<'s> Restarts<'s> {
         let nth = self.all - self.left;
         note(&format!("rank {number} was ended by signal {signal}: restart {nth} of {}", self.all));
         rank.child = (self.start)(number)?;
-        (rank.since, rank.ended, rank.killed, rank.stopped) = (Instant::now(), None, false, None);
+        (rank.since, rank.ended, rank.ended_at) = (Instant::now(), None, None);
+        (rank.killed, rank.stopped) = (false, None);
         Ok(true)
     }
 
