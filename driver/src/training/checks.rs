@@ -8,8 +8,13 @@ use super::Dataset;
 use super::snapshot::SnapshotPlace;
 use crate::error::{count, error};
 
-/// Rejects results that could not be written at the end: nothing is changed at their places.
+/// Rejects results that could not be written at the end, or that would replace the snapshot: nothing is changed at their places.
 pub(super) fn check_writable(outputs: &[PathBuf], snapshots: Option<&SnapshotPlace>) -> Result<(), Diagnostics> {
+    if let Some(path) = snapshots.and_then(|place| outputs.iter().find(|path| place.is_at(path))) {
+        let what =
+            format!("'{}' is to be a trained model, and the snapshot of the training (--snapshot)", path.display());
+        return Err(error(Code::INPUT, what).hint("give them different names").into());
+    }
     let outputs: Vec<SnapshotPlace> = outputs.iter().map(|path| SnapshotPlace::file(path)).collect();
     for place in outputs.iter().chain(snapshots) {
         place.check_writable().map_err(|e| {

@@ -379,6 +379,7 @@ impl<'t> TrainingJob<'t> {
     fn restore(&mut self, place: &SnapshotPlace) -> Result<(), Diagnostics> {
         let restored = self.trainer.restore(place)?;
         check_same_data(place.shown(), restored, self.course.progress)?;
+        check_epochs(place.shown(), restored.step, self.steps(), self.options.epochs)?;
         self.course = Course::at(restored, self.steps(), restored.step / self.steps(), [0, 0]);
         self.first = restored.step;
         let total = self.total();
@@ -613,6 +614,19 @@ impl<'t> TrainingJob<'t> {
             Ok(())
         })
     }
+}
+
+/// Rejects a snapshot after more epochs than the training is to have.
+fn check_epochs(place: &str, step: usize, steps: usize, epochs: usize) -> Result<(), Diagnostics> {
+    if step <= steps * epochs {
+        return Ok(());
+    }
+    let what = format!(
+        "'{place}' is at step {step}, in epoch {}; --epochs {epochs} ends at step {}",
+        step.div_ceil(steps.max(1)),
+        steps * epochs
+    );
+    Err(error(Code::INPUT, what).hint("give as many --epochs, or leave out --resume").into())
 }
 
 /// When the snapshot at a place was written.

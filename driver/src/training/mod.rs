@@ -55,7 +55,9 @@ pub use job::{EndedJob, EpochReport, Held, JobEvent, JobOptions, Rejoin, StepRep
 pub use memory::{ExpectedMemory, PlannedMemory};
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
-use of_frontend::training::{Adapter, Metric, TrainingSpec, folded_norms, prune, to_evaluation, training};
+use of_frontend::training::{
+    Adapter, Metric, TrainingSpec, folded_norms, prune, scalar_parameters, to_evaluation, training,
+};
 pub use of_frontend::training::{
     BaseStorage, Clipping, Head, Hyperparameters, LABEL_LENGTH, LOSSES, Loss, LossScale, OPTIMIZERS, Optimizer,
     Parameter, Pruning, Role, Rule, named, reset_head,
@@ -69,7 +71,7 @@ pub use order::sample_order;
 pub use rank_plans::{RankPlans, Ranks};
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
-pub use snapshot::{Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
+pub use snapshot::{Notes, Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
 pub use text::{TextOptions, TextSamples};
 pub use weights::LoadedWeights;
 
@@ -177,6 +179,10 @@ pub struct Trainer {
     has_ignored: bool,
     /// The numbers of the data that must be in a range.
     ids: Vec<Ids>,
+    /// Scalars that look like parameters, and keep their values.
+    scalars: Vec<String>,
+    /// What snapshots say about this training.
+    notes: Notes,
 }
 
 /// Where the plan of a step comes from.
@@ -267,6 +273,7 @@ impl Trainer {
         let base = model.module.clone();
         let func = main_func(&base)?;
         let ids = Ids::of(func, options.loss, output_index(func, options.output.as_deref())?);
+        let scalars = scalar_parameters(&base);
         let adapters = match &options.lora {
             Some(lora) => lora.add_to(&mut model.module)?,
             None => Vec::new(),
@@ -344,6 +351,8 @@ impl Trainer {
             accumulate: options.accumulate,
             has_ignored: matches!(options.loss, Loss::CrossEntropy { .. }),
             ids,
+            scalars,
+            notes: settings(options),
             batch: options.batch,
         })
     }
@@ -377,6 +386,11 @@ impl Trainer {
     /// Steps of an update.
     pub fn accumulate(&self) -> usize {
         self.accumulate
+    }
+
+    /// The names of scalars that look like parameters of the model. They keep their values.
+    pub fn scalars(&self) -> &[String] {
+        &self.scalars
     }
 
     /// Checks the whole numbers of a data set that are in memory: classes, and rows of tables. `what` is training or validation.
@@ -572,7 +586,7 @@ impl Trainer {
         progress: Progress,
         waits: bool,
     ) -> Result<bool, Diagnostics> {
-        self.snapshots.begin(place, self.sessions.variables()?, progress, waits)
+        self.snapshots.begin(place, self.sessions.variables()?, (progress, &self.notes), waits)
     }
 
     /// Waits for the snapshots that were begun.
@@ -586,10 +600,11 @@ impl Trainer {
     /// Goes back to a snapshot, and returns how far the training was. It may be of another mesh.
     ///
     /// # Errors
-    /// When there is none, it is damaged, or is of another model or optimizer. Then nothing changes.
+    /// When there is none, it is damaged, or is of another model, optimizer, `--ema` or `--accumulate`. Then nothing changes.
     pub fn restore(&mut self, place: &SnapshotPlace) -> Result<Progress, Diagnostics> {
         self.finish_snapshots()?;
-        snapshot::restore(place, self.sessions.variables()?)
+        let check = |notes: &Notes| check_settings(place.shown(), notes, &self.notes);
+        Ok(snapshot::restore(place, self.sessions.variables()?, check)?.0)
     }
 
     /// Copies the state after a step in memory, on all ranks: each keeps its own, and the next rank what no other one has.
@@ -682,6 +697,38 @@ fn pruned(module: &mut Module, options: &TrainOptions) -> Result<HashMap<String,
             Err(error(Code::NAME, what).into())
         }
     }
+}
+
+/// What must be the same when a training goes on: names of flags, and their values.
+fn settings(options: &TrainOptions) -> Notes {
+    let average = options.average.map_or_else(|| NO_AVERAGE.to_owned(), |decay| decay.to_string());
+    let optimizer = match &options.optimizer.states()[..] {
+        [] => options.optimizer.name().to_owned(),
+        states => format!("{} (with {} of each parameter)", options.optimizer.name(), states.join(" and ")),
+    };
+    let known = [("optimizer", optimizer), ("ema", average), ("accumulate", options.accumulate.to_string())];
+    known.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The value of `ema` in a snapshot of a training without averages.
+const NO_AVERAGE: &str = "none";
+
+/// Rejects a snapshot of a training with other settings. One of an older version does not say them.
+fn check_settings(place: &str, snapshot: &Notes, own: &Notes) -> Result<(), Diagnostics> {
+    let shown = |name: &str, value: &str| match (name, value) {
+        ("ema", NO_AVERAGE) => "no --ema".to_owned(),
+        _ => format!("--{name} {value}"),
+    };
+    for name in ["optimizer", "ema", "accumulate"] {
+        let Some((other, value)) = snapshot.get(name).zip(own.get(name)).filter(|(other, own)| other != own) else {
+            continue;
+        };
+        let what =
+            format!("'{place}' is of a training with {}; this one has {}", shown(name, other), shown(name, value));
+        let hint = "go on with the same flags; leave out --resume, or give --weights the snapshot, to begin anew with its parameters";
+        return Err(error(Code::INPUT, what).hint(hint).into());
+    }
+    Ok(())
 }
 
 fn no_processes() -> Diagnostics {

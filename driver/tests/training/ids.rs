@@ -132,3 +132,20 @@ fn rows_that_a_table_lacks_are_named() {
         }
     }
 }
+
+#[test]
+fn labels_of_other_extents_have_a_hint_at_the_axis_of_classes() {
+    let column = |name: &str, dtype: DType, rest: &[i64]| {
+        let dims = std::iter::once(Dim::symbol("n")).chain(rest.iter().map(|extent| Dim::from(*extent))).collect();
+        of_driver::training::ColumnSpec { name: name.into(), ty: Type::tensor(dtype, dims) }
+    };
+    // The output is [n, 2, 9]: with classes along axis 1, labels are [n, 9].
+    let wanted = [column("x", DType::F32, &[1]), column("labels", DType::I64, &[9])];
+    let (x, labels) = (Tensor::from_slice(&[4, 1], &[0f32; 4]), Tensor::from_slice(&[4, 2], &[0i64; 8]));
+    let columns = vec![("x".into(), x.unwrap()), ("labels".into(), labels.unwrap())];
+    let refused = Dataset::of_columns(columns, &wanted).unwrap_err().to_string();
+    assert!(
+        refused.contains("the data of 'labels' is of shape [4, 2]") && refused.contains("--class-axis -1"),
+        "{refused}"
+    );
+}

@@ -33,6 +33,7 @@ pub use metrics::Metric;
 pub use optimizer::{
     Adadelta, Adagrad, Adam, Ftrl, Hyperparameters, Lamb, Lars, OPTIMIZERS, Optimizer, RmsProp, Sgd, StepNumbers, named,
 };
+pub use parameters::scalar_parameters;
 pub use pruning::{Pruning, prune};
 pub use rule::Rule;
 

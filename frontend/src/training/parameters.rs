@@ -1,7 +1,7 @@
 //! Parameters: which constants of a model are parameters, and how they become variables.
 
 use of_diag::Location;
-use of_ir::{Attr, Graph, IdSet, OpId, Tensor, Type, ValueId};
+use of_ir::{Attr, Graph, IdSet, Module, OpId, Tensor, Type, ValueId};
 use of_ops::list::as_op;
 use of_ops::nn::BatchNorm;
 use of_ops::structural::Constant;
@@ -46,6 +46,26 @@ fn named_constants(g: &Graph) -> Vec<Named> {
         let float = value.dtype().is_float() && !value.dims().is_empty() && value.bytes().is_some();
         if float && !g.uses(result).is_empty() && !out.iter().any(|known| *known.name == **name) {
             out.push(Named { name: name.to_string(), op, value });
+        }
+    }
+    out
+}
+
+/// The names of scalars of an ONNX model that look like parameters. A training keeps their values, as constants of the graph look alike.
+pub fn scalar_parameters(module: &Module) -> Vec<String> {
+    let Some(func) = module.main() else { return Vec::new() };
+    let g = &func.graph;
+    let mut out: Vec<String> = Vec::new();
+    for op in g.region_ops(g.entry()) {
+        let Some(Constant { value }) = as_op::<Constant>(g, op) else { continue };
+        let result = g.op(op).results[0];
+        let is_initializer = matches!(&g.op(op).loc, Location::Onnx { op, .. } if &**op == "Initializer");
+        let is_scalar = value.dtype().is_float() && value.dims().is_empty() && !g.uses(result).is_empty();
+        let Some(name) = g.name(result).filter(|_| is_initializer && is_scalar) else { continue };
+        // Names that exporters of PyTorch give to constants of the graph.
+        let is_constant = name.contains(['/', ':']) || name.starts_with("val_") || name.starts_with("scalar_tensor");
+        if !is_constant && !out.iter().any(|known| **known == **name) {
+            out.push(name.to_string());
         }
     }
     out

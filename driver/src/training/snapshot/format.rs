@@ -15,9 +15,9 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::json;
 
-use super::Progress;
 use super::place::SnapshotFile;
 use super::tensors::{dtype, header, lacks};
+use super::{Notes, Progress};
 
 /// The name of the tensor that is the hash of the others.
 const HASH: &str = "blake3";
@@ -43,11 +43,20 @@ impl From<io::Error> for WriteError {
 }
 
 impl PartsFile {
-    /// A file of these parts.
+    /// A file of these parts, without notes.
     ///
     /// # Errors
     /// When safetensors lacks the type of one.
-    pub fn new(mut parts: Vec<FrozenPart>, progress: Progress) -> Result<PartsFile, Diagnostics> {
+    #[cfg(test)]
+    pub fn new(parts: Vec<FrozenPart>, progress: Progress) -> Result<PartsFile, Diagnostics> {
+        PartsFile::with_notes(parts, progress, &Notes::new())
+    }
+
+    /// A file of these parts, with notes about the training.
+    ///
+    /// # Errors
+    /// When safetensors lacks the type of one.
+    pub fn with_notes(mut parts: Vec<FrozenPart>, progress: Progress, notes: &Notes) -> Result<PartsFile, Diagnostics> {
         // Elements are aligned, and those that a run updates first come first.
         parts.sort_by_key(|part| std::cmp::Reverse(part.dtype.bits()));
         let mut tensors = Vec::with_capacity(parts.len() + 1);
@@ -62,7 +71,9 @@ impl PartsFile {
         let hash = TensorInfo { dtype: Dtype::U8, shape: vec![HASH_LEN], data_offsets: (end, end + HASH_LEN) };
         tensors.push((HASH.into(), hash));
         let unlike = |e: String| crate::error::error(of_diag::Code::RUN, format!("a snapshot has no header: {e}"));
-        let header = header(progress.fields().into_iter().collect(), tensors).map_err(unlike)?;
+        let mut fields = progress.fields();
+        fields.extend(notes.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let header = header(fields, tensors).map_err(unlike)?;
         Ok(PartsFile { header, parts })
     }
 
@@ -144,6 +155,13 @@ impl SnapshotBytes {
     /// The files of a snapshot, which were checked.
     pub fn new(progress: Progress, files: Vec<Vec<u8>>) -> SnapshotBytes {
         SnapshotBytes { progress, files }
+    }
+
+    /// What the snapshot says about its training, with the fields of its progress; empty where it is damaged.
+    pub fn notes(&self) -> Notes {
+        let first = self.files.first().and_then(|bytes| SafeTensors::read_metadata(bytes).ok());
+        let fields = first.and_then(|(_, metadata)| metadata.metadata().clone());
+        fields.into_iter().flatten().collect()
     }
 
     /// What is in the files, to take values from.
@@ -267,4 +285,47 @@ pub fn parse_index(bytes: &[u8]) -> Option<(Progress, Vec<(String, String)>)> {
         .all(is_plain)
         .then(|| (Progress::of_fields(&index.metadata), index.blake3.into_iter().collect()))
         .and_then(|(progress, files)| Some((progress?, files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl SnapshotFile for Memory {
+        fn finish(self: Box<Self>) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_has_its_notes_under_its_hash() {
+        let progress = Progress { step: 3, seed: 1, batch: 2, samples: 5 };
+        let notes = Notes::from([("ema".to_owned(), "0.9".to_owned())]);
+        let written = |file: PartsFile| {
+            let memory = Arc::new(Mutex::new(Vec::new()));
+            assert!(file.write(Box::new(Memory(Arc::clone(&memory)))).is_ok());
+            let bytes = memory.lock().unwrap().clone();
+            let (own, hash) = check_file(&bytes).unwrap();
+            assert_eq!(own, progress);
+            (SnapshotBytes::new(own, vec![bytes]).notes(), hash)
+        };
+        let (with, hash) = written(PartsFile::with_notes(Vec::new(), progress, &notes).unwrap());
+        let (without, other) = written(PartsFile::new(Vec::new(), progress).unwrap());
+        assert_eq!((with.get("ema"), without.get("ema")), (Some(&"0.9".to_owned()), None));
+        assert_ne!(hash, other);
+    }
 }

@@ -9,7 +9,7 @@ mod place;
 mod tensors;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -57,6 +57,9 @@ impl Progress {
     }
 }
 
+/// What a snapshot says about its training, by names.
+pub type Notes = BTreeMap<String, String>;
+
 /// Writes the snapshots of a training.
 #[derive(Default)]
 pub struct Snapshots {
@@ -75,7 +78,7 @@ impl Snapshots {
         &mut self,
         place: &SnapshotPlace,
         variables: SessionVariables<'_>,
-        progress: Progress,
+        (progress, notes): (Progress, &Notes),
         waits: bool,
     ) -> Result<bool, Diagnostics> {
         if waits || !self.writer.is_busy() {
@@ -95,7 +98,7 @@ impl Snapshots {
             _ if busy => return Ok(false),
             _ => None,
         };
-        let file = PartsFile::new(variables.freeze_parts().map_err(|e| run_error(&e))?, progress)?;
+        let file = PartsFile::with_notes(variables.freeze_parts().map_err(|e| run_error(&e))?, progress, notes)?;
         self.writer.begin(Job { place: place.clone(), file, progress, ranks })?;
         Ok(true)
     }
@@ -150,13 +153,20 @@ impl Snapshots {
     }
 }
 
-/// Sets variables from the snapshot at a place, and returns how far the training was. It may be of other ranks.
+/// Sets variables from the snapshot at a place, and returns how far the training was, and what was noted. It may be of other ranks. `check` may
+/// reject it.
 ///
 /// # Errors
 /// When there is none, it cannot be read, or is of another training: a variable is absent or has another type. Then nothing changes.
-pub fn restore(place: &SnapshotPlace, variables: SessionVariables<'_>) -> Result<Progress, Diagnostics> {
+pub fn restore(
+    place: &SnapshotPlace,
+    variables: SessionVariables<'_>,
+    check: impl FnOnce(&Notes) -> Result<(), Diagnostics>,
+) -> Result<(Progress, Notes), Diagnostics> {
     let damaged = |what: String| Diagnostics::from(error(Code::INPUT, format!("'{}' {what}", place.shown())));
     let snapshot = read(place)?;
+    let notes = snapshot.notes();
+    check(&notes)?;
     let parts = snapshot.parts().map_err(damaged)?;
     // All are checked before the first is set, so that an error changes nothing.
     let mut values = Vec::new();
@@ -168,7 +178,7 @@ pub fn restore(place: &SnapshotPlace, variables: SessionVariables<'_>) -> Result
     for (name, value) in values {
         variables.set(name, &value).map_err(|e| run_error(&e))?;
     }
-    Ok(snapshot.progress)
+    Ok((snapshot.progress, notes))
 }
 
 /// The newest snapshot at a place: that of one file, or that of an index.

@@ -124,6 +124,21 @@ impl SnapshotPlace {
         matches!(self.files.written(&self.index()), Ok(Some(_)))
     }
 
+    /// Whether a path is that of the snapshot, or of the list of its files.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let folder = |path: &Path| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())
+        };
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        let is_named = name.is_some_and(|name| name == self.name || name == self.index());
+        !self.has_conditional_commits() && is_named && folder(path) == folder(Path::new(&self.shown))
+    }
+
+    fn has_conditional_commits(&self) -> bool {
+        self.files.has_conditional_commits()
+    }
+
     /// The name of the file that lists those of a snapshot that are several.
     pub fn index(&self) -> String {
         format!("{}{SUFFIX}.index.json", self.stem())

@@ -709,6 +709,15 @@ fn describe(trainer: &Trainer, data: &Dataset, is_synthetic: bool, console: &Con
         more(ParameterRole::Frozen, "frozen"),
         more(ParameterRole::Statistic, "running statistics"),
     ));
+    if let [scalars @ .., last] = trainer.scalars() {
+        let (more, are) = if scalars.is_empty() {
+            ("", "is a scalar and keeps its value")
+        } else {
+            (" and ", "are scalars and keep their values")
+        };
+        let what = "parameters have one axis at least, such as [1]";
+        console.note(&format!("{}{more}{last} {are}: {what}", scalars.join(", ")));
+    }
     let (zeros, all) = trainer.pruned();
     if all > 0 {
         console.note(&format!("{zeros} of {all} weights pruned"));
