@@ -9,6 +9,7 @@ use of_onnx::ExportOptions;
 use of_runtime::TaskTiming;
 
 use super::checks::{check_adapters_of_zoo, check_updates, check_writable, explain_loss};
+use super::monitor::{Best, History, Watch};
 use super::{
     Augmentation, Batches, Dataset, Draw, Evaluation, EventWriter, ExpectedMemory, Join, Note, Progress, Recovery,
     Schedule, SnapshotPlace, Trainer,
@@ -51,6 +52,11 @@ pub struct JobOptions<'o> {
     pub zoo: Option<&'o ZooModel>,
     /// Whether the tasks of a step are timed, by its number.
     pub is_profiled: &'o (dyn Fn(usize) -> bool + Sync),
+    /// What is done with the course of the validation.
+    pub watch: Option<Watch>,
+    /// Whether the training is to end after the step that runs, with a snapshot instead of results. Of ranks that are processes, all must say the
+    /// same.
+    pub is_interrupted: &'o (dyn Fn() -> bool + Sync),
 }
 
 impl JobOptions<'_> {
@@ -73,6 +79,8 @@ impl JobOptions<'_> {
             model: String::new(),
             zoo: None,
             is_profiled: &|_| false,
+            watch: None,
+            is_interrupted: &|| false,
         }
     }
 }
@@ -114,6 +122,24 @@ pub enum JobEvent<'e> {
     },
     /// An epoch is over.
     Epoch(EpochReport),
+    /// The training ends before its last epoch, because the validation did not improve any more.
+    Stopped {
+        /// The epoch that was the last, from 0.
+        epoch: usize,
+        /// The best epoch, where there is one.
+        best: Option<Best>,
+    },
+    /// The training was interrupted, and a snapshot was written.
+    Interrupted {
+        /// Where the snapshot is; `None` where there is none.
+        place: Option<&'e SnapshotPlace>,
+        /// Steps that are done.
+        step: usize,
+        /// All steps.
+        total: usize,
+    },
+    /// The results are those of the best epoch.
+    KeptBest(Best),
     /// The steps are over.
     Ends {
         /// What they were expected to need.
@@ -155,6 +181,8 @@ pub struct EpochReport {
     pub samples_per_second: f64,
     /// What an evaluation found, where there are data for it.
     pub evaluation: Option<Evaluation>,
+    /// Whether the validation is the best so far; `None` where it is not watched.
+    pub is_best: Option<bool>,
     /// The time that the steps will still take.
     pub left: Duration,
 }
@@ -227,6 +255,8 @@ pub struct TrainingJob<'t> {
     recovered: bool,
     events: Option<EventWriter>,
     waits: Waits,
+    /// What the evaluations found, where they are watched.
+    history: History,
     start: Instant,
     /// The step at which it began in this process.
     first: usize,
@@ -294,6 +324,10 @@ impl<'t> TrainingJob<'t> {
         check_updates(data.len() / batch * options.epochs, trainer.accumulate())?;
         trainer.check_data(data, "training")?;
         validation.map_or(Ok(()), |data| trainer.check_data(data, "validation"))?;
+        if options.watch.is_some() && validation.is_none() {
+            let what = "--patience and --keep-best watch the validation, and there is none";
+            return Err(error(Code::INPUT, what).hint("give --validation").into());
+        }
         if let Some(zoo) = options.zoo.filter(|_| trainer.has_adapters() && !options.merge) {
             check_adapters_of_zoo(&zoo.spec.to_string(), &options.outputs)?;
         }
@@ -312,6 +346,7 @@ impl<'t> TrainingJob<'t> {
             recovered: false,
             events: None,
             waits: Waits::default(),
+            history: History::default(),
             start: Instant::now(),
             first: 0,
         })
@@ -343,7 +378,8 @@ impl<'t> TrainingJob<'t> {
                 Some(rejoin) => self.recover(rejoin),
                 None => self.begin(),
             };
-            let done = began.and_then(|()| self.train()).and_then(|()| self.write());
+            let trained = began.and_then(|()| self.train());
+            let done = trained.and_then(|is_whole| if is_whole { self.write() } else { Ok(()) });
             let Err(errors) = done else { return Ok(()) };
             let Some(rejoin) = rejoin.filter(|_| self.copies_state() && self.trainer.is_ended_by_another()) else {
                 return Err(errors);
@@ -377,9 +413,13 @@ impl<'t> TrainingJob<'t> {
 
     /// Goes on from a snapshot.
     fn restore(&mut self, place: &SnapshotPlace) -> Result<(), Diagnostics> {
-        let restored = self.trainer.restore(place)?;
+        let (restored, notes) = self.trainer.restore_noted(place)?;
         check_same_data(place.shown(), restored, self.course.progress)?;
         check_epochs(place.shown(), restored.step, self.steps(), self.options.epochs)?;
+        if let (Some(watch), Some(text)) = (&self.options.watch, notes.get(HISTORY)) {
+            self.history = History::parse(text, watch, place.shown())?;
+            self.check_kept(place.shown())?;
+        }
         self.course = Course::at(restored, self.steps(), restored.step / self.steps(), [0, 0]);
         self.first = restored.step;
         let total = self.total();
@@ -457,8 +497,8 @@ impl<'t> TrainingJob<'t> {
         self.options.snapshot_every.is_some_and(|n| step.is_multiple_of(n)) && !step.is_multiple_of(self.steps())
     }
 
-    /// The steps that are left.
-    fn train(&mut self) -> Result<(), Diagnostics> {
+    /// The steps that are left. Returns whether it came to its end; otherwise it was interrupted.
+    fn train(&mut self) -> Result<bool, Diagnostics> {
         let memory = self.trainer.expected_memory(self.validation.is_some());
         self.tell(JobEvent::Begins { memory: &memory })?;
         let (batch, mixed) = (self.trainer.batch(), self.options.mixup.is_some());
@@ -469,10 +509,16 @@ impl<'t> TrainingJob<'t> {
             // The loss may have come before it was begun.
             self.snapshot(false)?;
         }
-        while self.course.epoch < self.options.epochs {
+        while self.course.epoch < self.options.epochs && !self.stops()? {
             let rate = self.epoch()?;
-            if self.course.epoch >= self.course.reported {
+            // A snapshot in the middle of an epoch is one that a resumed training goes on with; at its end it is evaluated first.
+            let is_over = self.course.progress.step >= (self.course.epoch + 1) * self.steps();
+            if is_over && self.course.epoch >= self.course.reported {
                 self.end_epoch(rate)?;
+            }
+            if (self.options.is_interrupted)() && self.course.progress.step < self.total() {
+                self.interrupt()?;
+                return Ok(false);
             }
             self.course.epoch += 1;
         }
@@ -482,7 +528,61 @@ impl<'t> TrainingJob<'t> {
         if self.trainer.reports() {
             (self.observe)(JobEvent::Ends { memory: &memory, waits: &self.waits })?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Writes a snapshot of an interrupted training.
+    fn interrupt(&mut self) -> Result<(), Diagnostics> {
+        // The end of an epoch has one.
+        if !self.course.progress.step.is_multiple_of(self.steps()) {
+            self.snapshot(true)?;
+        }
+        self.trainer.finish_snapshots()?;
+        let (step, total) = (self.course.progress.step, self.total());
+        self.tell(JobEvent::Interrupted { place: self.options.snapshots.as_ref(), step, total })
+    }
+
+    /// Whether the validation did not improve for so long that the training ends.
+    fn stops(&mut self) -> Result<bool, Diagnostics> {
+        let Some(watch) = self.options.watch.filter(|watch| self.history.is_stale(watch)) else { return Ok(false) };
+        let best = self.history.best(&watch);
+        self.tell(JobEvent::Stopped { epoch: self.course.epoch.saturating_sub(1), best })?;
+        Ok(true)
+    }
+
+    /// The best epoch so far, whose results are kept.
+    fn kept(&self) -> Option<Best> {
+        let watch = self.options.watch.filter(|watch| watch.keep_best)?;
+        self.history.best(&watch)
+    }
+
+    /// Rejects a snapshot after a best epoch whose results are not there any more.
+    fn check_kept(&self, place: &str) -> Result<(), Diagnostics> {
+        let missing = self.options.outputs.iter().find(|path| !path.exists());
+        let Some(((epoch, _), path)) = self.kept().zip(missing).filter(|_| self.trainer.reports()) else {
+            return Ok(());
+        };
+        let what = format!(
+            "'{place}' goes on after epoch {}, the best so far, and '{}', which --keep-best wrote then, is not there",
+            epoch + 1,
+            path.display()
+        );
+        Err(error(Code::INPUT, what).hint("give the same --output as before, or leave out --keep-best").into())
+    }
+
+    /// Takes note of an evaluation, the same on all ranks, and writes results that are the best so far. Returns whether they are.
+    fn watch(&mut self, checked: Option<Evaluation>) -> Result<Option<bool>, Diagnostics> {
+        let (Some(watch), Some(evaluation)) = (self.options.watch, checked) else { return Ok(None) };
+        let epoch = self.course.epoch;
+        self.history.record(&watch, epoch, &evaluation)?;
+        self.trainer.agree_on(&mut self.history, epoch)?;
+        let is_best = self.history.best(&watch).is_some_and(|(best, _)| best == epoch);
+        if is_best && watch.keep_best {
+            self.options.outputs.iter().try_for_each(|path| self.write_output(path))?;
+        }
+        let text = self.history.text(&watch);
+        self.trainer.note(HISTORY, text);
+        Ok(Some(is_best))
     }
 
     /// The steps of the epoch that is under way. Returns samples each second.
@@ -533,6 +633,9 @@ impl<'t> TrainingJob<'t> {
             rate = ((self.course.count - before) * samples) as f64 / began.elapsed().as_secs_f64();
             let loss = self.course.mean_loss();
             self.tell(JobEvent::Step(StepReport { epoch, step: step + 1, total, loss, samples_per_second: rate }))?;
+            if (options.is_interrupted)() {
+                break;
+            }
             if self.is_snapshot_due() {
                 self.snapshot(false)?;
             }
@@ -564,6 +667,7 @@ impl<'t> TrainingJob<'t> {
     /// Evaluates after an epoch, and reports it. `rate` are samples each second.
     fn end_epoch(&mut self, rate: f64) -> Result<(), Diagnostics> {
         let checked = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
+        let is_best = self.watch(checked)?;
         self.snapshot(true)?;
         let Course { progress: Progress { step, .. }, epoch, .. } = self.course;
         if let Some(events) = &mut self.events {
@@ -581,6 +685,7 @@ impl<'t> TrainingJob<'t> {
             loss: self.course.mean_loss(),
             samples_per_second: rate,
             evaluation: checked,
+            is_best,
             left: self.start.elapsed().mul_f64((self.total() - step) as f64 / done as f64),
         };
         self.tell(JobEvent::Epoch(report))?;
@@ -590,8 +695,12 @@ impl<'t> TrainingJob<'t> {
 
     /// Writes the results. Where lost ranks are started again, no rank ends before all is written.
     fn write(&mut self) -> Result<(), Diagnostics> {
+        let kept = self.kept();
+        kept.map_or(Ok(()), |best| self.tell(JobEvent::KeptBest(best)))?;
         for path in &self.options.outputs {
-            self.write_output(path)?;
+            if kept.is_none() {
+                self.write_output(path)?;
+            }
             self.tell(JobEvent::Written(path))?;
         }
         if self.copies_state() { self.trainer.wait_for_all() } else { Ok(()) }
@@ -615,6 +724,9 @@ impl<'t> TrainingJob<'t> {
         })
     }
 }
+
+/// What a snapshot calls the course of the validation.
+const HISTORY: &str = "validation";
 
 /// Rejects a snapshot after more epochs than the training is to have.
 fn check_epochs(place: &str, step: usize, steps: usize, epochs: usize) -> Result<(), Diagnostics> {

@@ -25,6 +25,7 @@ mod job;
 mod lazy;
 mod memory;
 mod mixup;
+mod monitor;
 mod ofrecord;
 mod order;
 mod parquet_file;
@@ -53,6 +54,7 @@ pub use data::{ColumnSpec, DataOptions, Dataset};
 pub use events::EventWriter;
 pub use job::{EndedJob, EpochReport, Held, JobEvent, JobOptions, Rejoin, StepReport, TrainingJob, Waits};
 pub use memory::{ExpectedMemory, PlannedMemory};
+pub use monitor::{Best, Metric as WatchedMetric, Watch};
 use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
 use of_frontend::training::{
@@ -86,6 +88,7 @@ use crate::prepare::{main_func, remove_placements, verify};
 use crate::session::{SessionVariables, run_error};
 use crate::tensor_files;
 use ids::Ids;
+use monitor::History;
 use patterns::{any_matches, check_known};
 use precision::in_precision;
 use sessions::Sessions;
@@ -602,9 +605,38 @@ impl Trainer {
     /// # Errors
     /// When there is none, it is damaged, or is of another model, optimizer, `--ema` or `--accumulate`. Then nothing changes.
     pub fn restore(&mut self, place: &SnapshotPlace) -> Result<Progress, Diagnostics> {
+        Ok(self.restore_noted(place)?.0)
+    }
+
+    /// As [`Trainer::restore`], with what the snapshot says about the training.
+    fn restore_noted(&mut self, place: &SnapshotPlace) -> Result<(Progress, Notes), Diagnostics> {
         self.finish_snapshots()?;
         let check = |notes: &Notes| check_settings(place.shown(), notes, &self.notes);
-        Ok(snapshot::restore(place, self.sessions.variables()?, check)?.0)
+        snapshot::restore(place, self.sessions.variables()?, check)
+    }
+
+    /// Gives ranks that came back the values of evaluations that the others know; `epoch` is the last one.
+    fn agree_on(&self, history: &mut History, epoch: usize) -> Result<(), Diagnostics> {
+        let Some(ranks) = self.sessions.of_rank() else { return Ok(()) };
+        let tell = |word: u64| ranks.tell_all(word).map_err(|e| run_error(&e));
+        let known = tell(history.known() as u64)?;
+        if known.iter().all(|count| *count == known[0]) {
+            return Ok(());
+        }
+        // No float has these bits here: an evaluation gives one of f32.
+        const UNKNOWN: u64 = u64::MAX;
+        for epoch in 0..=epoch {
+            let values = tell(history.get(epoch).map_or(UNKNOWN, f64::to_bits))?;
+            if let Some(value) = values.into_iter().find(|bits| *bits != UNKNOWN) {
+                history.set(epoch, f64::from_bits(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what the next snapshots say about the training.
+    fn note(&mut self, name: &str, value: String) {
+        self.notes.insert(name.into(), value);
     }
 
     /// Copies the state after a step in memory, on all ranks: each keeps its own, and the next rank what no other one has.

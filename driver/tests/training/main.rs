@@ -12,6 +12,7 @@ mod ranks;
 mod recurrent;
 mod rules;
 mod settings;
+mod watch;
 mod weights;
 mod zoo;
 

@@ -2,6 +2,7 @@
 //! what actors do.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -17,6 +18,7 @@ pub fn install(ends: bool) {
             for signal in signals.forever() {
                 match signal {
                     SIGUSR1 => print_actors(),
+                    signal if is_deferred(signal) => {}
                     signal => end(signal),
                 }
             }
@@ -26,6 +28,48 @@ pub fn install(ends: bool) {
         // The signals then end the program by themselves, and the next one removes what this one leaves.
         tracing::debug!(error = %e, "signals are not handled");
     }
+}
+
+/// Whether the next SIGINT or SIGTERM is left to the work that is under way.
+static DEFERS: AtomicBool = AtomicBool::new(false);
+/// The signal that was left to it; 0 is none.
+static DEFERRED: AtomicI32 = AtomicI32::new(0);
+
+/// While it is there, the first SIGINT or SIGTERM does not end the program: the work under way looks for it, saves what it has and ends.
+pub struct Deferral(());
+
+/// Leaves the first of these signals to the caller.
+pub fn defer() -> Deferral {
+    DEFERS.store(true, Ordering::SeqCst);
+    Deferral(())
+}
+
+impl Deferral {
+    /// The signal that came.
+    pub fn signal(&self) -> Option<i32> {
+        Some(DEFERRED.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        DEFERS.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Whether a signal is the first one that is left to the work under way.
+fn is_deferred(signal: i32) -> bool {
+    let is_first = matches!(signal, SIGINT | SIGTERM)
+        && DEFERS.load(Ordering::SeqCst)
+        && DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    if is_first {
+        crate::progress::suspend(|| {
+            // Where stderr is closed, there is no one to tell.
+            let _ = std::io::stderr()
+                .write_all(b"interrupted: a snapshot is written after this step; a second signal ends at once\n");
+        });
+    }
+    is_first
 }
 
 /// Prints every actor, register and credit of this process, or lets the ranks do so that it started.
@@ -45,7 +89,8 @@ pub fn clean_up() {
     crate::ranks::remove_plans();
 }
 
-fn end(signal: i32) -> ! {
+/// Ends the program as a signal does; the exit code is 128 and its number.
+pub fn end(signal: i32) -> ! {
     if let Some(grace) = crate::ranks::grace() {
         // Where the process ends meanwhile, it does so with its own error.
         std::thread::sleep(grace);

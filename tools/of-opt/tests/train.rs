@@ -1,7 +1,7 @@
 //! `of-opt train`, and variables of plans on the command line.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use of_ir::Tensor;
 use of_ops::Value;
@@ -162,6 +162,65 @@ fn resumed_training_writes_the_same_model() {
 }
 
 #[test]
+fn a_training_stops_early_and_keeps_the_best_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let common = ["--lr", "0.05", "--schedule", "constant", "--validation", "0.2", "--seed", "3", "--json"];
+    let more = ["--epochs", "60", "--patience", "2", "--keep-best", "-o", "best.onnx", "-o", "best.safetensors"];
+    let on_mesh = ["--mesh", "cpu[2]", "--snapshot", "s.safetensors"];
+    for mesh in [&[][..], &on_mesh] {
+        let out = train(dir.path(), &[&common[..], &more, mesh].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let lines: Vec<serde_json::Value> =
+            text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let losses: Vec<f64> = lines.iter().map(|line| line["validation_loss"].as_f64().unwrap()).collect();
+        let best = (0..losses.len()).min_by(|a, b| losses[*a].total_cmp(&losses[*b])).unwrap();
+        assert_eq!(losses.len(), best + 3, "{losses:?}");
+        assert_eq!(lines.iter().rposition(|line| line["best"] == true), Some(best));
+        let said = text(&out.stderr);
+        assert!(said.contains(&format!("stopped after epoch {}, 2 epochs without a better validation", best + 3)));
+        assert!(said.contains(&format!("the result is that of epoch {}, the best with validation loss", best + 1)));
+        // The same epochs without what comes after the best one.
+        let epochs = (best + 1).to_string();
+        let whole = ["--epochs", &epochs, "-o", "first.onnx"];
+        let mesh: &[&str] = if mesh.is_empty() { &[] } else { &on_mesh[..2] };
+        assert!(train(dir.path(), &[&common[..], &whole, mesh].concat()).status.success());
+        let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+        assert!(bytes("best.onnx") == bytes("first.onnx"));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_writes_a_snapshot_before_the_training_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let digits = root().join("examples/digits");
+    let snapshot = dir.path().join("s.safetensors");
+    let (model, data) = (digits.join("untrained.onnx"), digits.join("train.npz"));
+    let begin = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+        command.arg("train").arg(&model).arg("--data").arg(&data).current_dir(dir.path());
+        command.args(["--epochs", "100000", "--snapshot", "s.safetensors", "--snapshot-every", "2", "-o", "m.onnx"]);
+        command.args(more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for (signal, code, more) in [("INT", 130, &[][..]), ("TERM", 143, &["--resume"])] {
+        let before = std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok();
+        let child = begin(more);
+        while std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok() == before {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        let out = child.wait_with_output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{said}");
+        assert!(said.contains("interrupted after step ") && said.contains("s.safetensors is written"), "{said}");
+        assert!(said.contains("the same command with --resume goes on"), "{said}");
+        assert_eq!(said.contains("resumed from s.safetensors at step "), !more.is_empty(), "{said}");
+        assert!(!dir.path().join("m.onnx").exists());
+    }
+}
+
+#[test]
 fn wrong_training_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let digits = root().join("examples/digits");
@@ -195,6 +254,9 @@ fn wrong_training_says_what_to_do() {
         (&["-o", "m.onnx", "--learning-rate", "1e30", "--optimizer", "sgd"], "the loss is"),
         (&["-o", "m.onnx", "--validation", "none.npz"], "none.npz"),
         (&["-o", "m.onnx", "--image-std", "0"], "--image-std positive numbers"),
+        (&["-o", "m.safetensors", "--snapshot", "./m.safetensors"], "is to be a trained model, and the snapshot"),
+        (&["-o", "m.onnx", "--patience", "2"], "--patience and --keep-best watch the validation: give --validation"),
+        (&["-o", "m.onnx", "--validation", "0.1", "--min-delta", "1"], "--monitor and --min-delta are of --patience"),
     ] {
         let out = train(dir.path(), args);
         let stderr = text(&out.stderr);

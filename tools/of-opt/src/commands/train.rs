@@ -22,6 +22,7 @@ use crate::console::Console;
 use crate::downloads::local_files;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
+use crate::signals;
 use crate::snapshot_place::snapshot_place;
 use crate::telemetry::{JobTrace, TraceFlags};
 
@@ -148,7 +149,7 @@ pub struct Train {
     #[arg(long, value_name = "NAME|FILE", default_value = "adamw", value_parser = OptimizerParser)]
     pub optimizer: String,
     /// The learning rate
-    #[arg(long, value_name = "RATE", default_value_t = 1e-3, value_parser = not_negative, allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "lr", value_name = "RATE", default_value_t = 1e-3, value_parser = not_negative, allow_negative_numbers = true)]
     pub learning_rate: f64,
     /// How the learning rate changes
     #[arg(long, value_enum, value_name = "COURSE", default_value = "cosine")]
@@ -258,13 +259,25 @@ pub struct Train {
     /// How often all samples are used
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub epochs: usize,
+    /// End the training after N epochs without a better validation
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..), help_heading = "Validation")]
+    pub patience: Option<usize>,
+    /// How much better than the best epoch another one must be to count as better, for --patience and --keep-best [default: 0]
+    #[arg(long, value_name = "X", value_parser = not_negative, allow_negative_numbers = true, help_heading = "Validation")]
+    pub min_delta: Option<f64>,
+    /// Write the parameters of the epoch with the best validation, instead of the last one; --output has the best so far after each epoch
+    #[arg(long, help_heading = "Validation")]
+    pub keep_best: bool,
+    /// What of the validation --patience and --keep-best watch [default: loss]
+    #[arg(long, value_enum, value_name = "METRIC", help_heading = "Validation")]
+    pub monitor: Option<MonitorArg>,
     /// Use the samples in their order, in every epoch
     #[arg(long)]
     pub no_shuffle: bool,
     /// Shuffles the data, and gives random numbers; one seed gives one result on one machine
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Write a snapshot here at the end of each epoch, from which --resume goes on: a file, or an object of a store,
+    /// Write a snapshot here at the end of each epoch, and when Ctrl-C or SIGTERM ends the training, from which --resume goes on: a file, or an object of a store,
     /// s3://BUCKET/NAME.safetensors, whose keys and region are in the variables AWS_…
     #[arg(long, value_name = "FILE.safetensors|URL")]
     pub snapshot: Option<PathBuf>,
@@ -331,6 +344,15 @@ pub enum TextSamplesArg {
     Blocks,
     /// A text, cut off or filled up; each line of a text file is one.
     Texts,
+}
+
+/// What of the validation is watched.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorArg {
+    /// The loss, which becomes small.
+    Loss,
+    /// The part of right labels, which becomes large.
+    Accuracy,
 }
 
 /// How weights below adapters are stored.
@@ -486,17 +508,28 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         let is_synthetic = c.data.iter().any(|file| file.to_string_lossy().starts_with(zoo::SYNTHETIC));
         describe(&trainer, &data, is_synthetic, console);
     }
+    let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
+    // Ranks that are processes would have to agree on the step after which they end.
+    let interrupts = matches!(&role, Role::All).then_some(place.as_ref()).flatten().map(|_| signals::defer());
+    let is_interrupted = || interrupts.as_ref().is_some_and(|interrupts| interrupts.signal().is_some());
     let again = match &c.snapshot {
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
     };
-    let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
     let is_profiled = |step| job.takes(step);
-    let options = JobOptions { snapshots: place, zoo: zoo.as_ref(), ..job_options(c, schedule, &is_profiled) };
+    let options = JobOptions {
+        snapshots: place,
+        zoo: zoo.as_ref(),
+        is_interrupted: &is_interrupted,
+        ..job_options(c, schedule, &is_profiled)
+    };
     let data = (&data, validation.as_ref());
     let trained = run_job(&mut trainer, data, &options, (&join, &connection), (c, job, console));
-    trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
+    let is_whole = trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
+    if let Some(signal) = interrupts.and_then(|interrupts| interrupts.signal()).filter(|_| !is_whole) {
+        signals::end(signal);
+    }
     if reports {
         train_classes::write_names(&c.output, &data.0.classes, console)?;
     }

@@ -79,7 +79,7 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
             model = value.as_str().map(OsString::from);
             continue;
         }
-        let Some(flag) = command.get_arguments().find(|a| a.get_long() == Some(key)) else {
+        let Some(flag) = command.get_arguments().find(|a| a.get_long() == Some(key) || is_alias(a, key)) else {
             let known = command.get_arguments().filter_map(clap::Arg::get_long).chain([MODEL]);
             let hint = closest(key, known).map(|meant| format!("did you mean '{meant}'?"));
             let hint = hint.unwrap_or_else(|| "'of-opt train --help' lists the flags, which are the keys".into());
@@ -112,6 +112,11 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
     }
     let model = model.ok_or_else(|| wrong("the key 'model' is needed, with the path of a model".into()))?;
     Ok((model, flags))
+}
+
+/// Whether a flag is also called so.
+fn is_alias(flag: &clap::Arg, key: &str) -> bool {
+    flag.get_all_aliases().is_some_and(|names| names.contains(&key))
 }
 
 /// Prints all flags of a command line with their values, as a configuration.

@@ -1,10 +1,10 @@
 //! Flags of `of-opt train` that concern one optimizer, loss or schedule.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_driver::training::{Hyperparameters, Loss, Schedule, ScheduleKind};
+use of_driver::training::{Hyperparameters, Loss, Schedule, ScheduleKind, Watch, WatchedMetric};
 use of_driver::{count, error};
 
-use super::train::{ScheduleArg, Train};
+use super::train::{MonitorArg, ScheduleArg, Train};
 use crate::exit;
 
 /// A flag, whether it is given, and what it concerns.
@@ -59,11 +59,30 @@ pub fn check(c: &Train) -> Result<(), Diagnostics> {
     if c.top_k.is_some() && c.validation.is_empty() {
         return Err(exit::usage("--top-k is shown of validation data: give --validation").into());
     }
+    let watches = c.patience.is_some() || c.keep_best;
+    if watches && c.validation.is_empty() {
+        return Err(exit::usage("--patience and --keep-best watch the validation: give --validation").into());
+    }
+    if !watches && (c.monitor.is_some() || c.min_delta.is_some()) {
+        return Err(
+            exit::usage("--monitor and --min-delta are of --patience and --keep-best: give one of these").into()
+        );
+    }
     if c.ignore_index.is_some() && c.mixup.is_some() {
         let what = "--ignore-index has no effect with --mixup, whose labels are probabilities";
         return Err(error(Code::INPUT, what).hint("leave one of them out").into());
     }
     Ok(())
+}
+
+/// What is done with the course of the validation.
+pub fn watch(c: &Train) -> Option<Watch> {
+    let metric = match c.monitor {
+        None | Some(MonitorArg::Loss) => WatchedMetric::Loss,
+        Some(MonitorArg::Accuracy) => WatchedMetric::Accuracy,
+    };
+    let watch = Watch { metric, patience: c.patience, min_delta: c.min_delta.unwrap_or(0.0), keep_best: c.keep_best };
+    (c.patience.is_some() || c.keep_best).then_some(watch)
 }
 
 /// The numbers of the optimizer.

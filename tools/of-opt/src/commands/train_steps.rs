@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use of_diag::Diagnostics;
 use of_driver::training::{
-    Dataset, EndedJob, EpochReport, ExpectedMemory, JobEvent, JobOptions, Join, PlannedMemory, Rejoin, Schedule,
-    StepReport, Trainer, TrainingJob, Waits,
+    Best, Dataset, EndedJob, EpochReport, ExpectedMemory, JobEvent, JobOptions, Join, PlannedMemory, Rejoin, Schedule,
+    StepReport, Trainer, TrainingJob, Waits, Watch,
 };
 use of_driver::{Observer, count};
 use of_plan::PlanFile;
@@ -16,6 +16,7 @@ use of_runtime::Transport;
 use of_transport::Placement;
 
 use super::train::{Train, augmentation};
+use super::train_flags;
 use crate::console::Console;
 use crate::progress::Progress as Line;
 use crate::ranks::{self, JobEnd, Joined};
@@ -91,11 +92,12 @@ pub fn job_options<'o>(
         merge: c.merge,
         model: c.model.model.to_string_lossy().into_owned(),
         is_profiled,
+        watch: train_flags::watch(c),
         ..JobOptions::new(c.epochs, schedule)
     }
 }
 
-/// Trains, shows how far it is, and writes the results.
+/// Trains, shows how far it is, and writes the results. Returns whether it came to its end: a signal may have interrupted it.
 ///
 /// # Errors
 /// Those of the training.
@@ -105,9 +107,10 @@ pub fn run_job(
     options: &JobOptions<'_>,
     (join, connection): (Join<'_>, &Connection),
     (c, job, console): (&Train, &JobTrace, &Console),
-) -> Result<(), Diagnostics> {
+) -> Result<bool, Diagnostics> {
     let shows_line = std::io::stderr().is_terminal() && !console.quiet;
-    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, line: None };
+    let watch = train_flags::watch(c);
+    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, watch, line: None, is_whole: true };
     let mut observe = |event: JobEvent<'_>| shown.event(event);
     let rejoin = Rejoin {
         join,
@@ -115,7 +118,8 @@ pub fn run_job(
         ended: &|| connection.ended(),
         started: ranks::job_started(),
     };
-    TrainingJob::new(trainer, data, options, &mut observe)?.run(Some(&rejoin))
+    TrainingJob::new(trainer, data, options, &mut observe)?.run(Some(&rejoin))?;
+    Ok(shown.is_whole)
 }
 
 /// What a console shows of a training.
@@ -126,8 +130,12 @@ struct Shown<'s> {
     shows_line: bool,
     /// How many classes a label may be among.
     top_k: Option<usize>,
+    /// What is done with the course of the validation.
+    watch: Option<Watch>,
     /// The line of the epoch that is under way.
     line: Option<Line>,
+    /// Whether the training was not interrupted.
+    is_whole: bool,
 }
 
 impl Shown<'_> {
@@ -154,11 +162,32 @@ impl Shown<'_> {
                     self.console.note(&text);
                 }
             }
+            JobEvent::Stopped { epoch, best } => {
+                let patience = self.watch.and_then(|watch| watch.patience).unwrap_or(0);
+                let best = best.map_or_else(|| "no epoch has one".into(), |best| self.best(best));
+                let since = count(patience, "epoch");
+                self.console
+                    .note(&format!("stopped after epoch {}, {since} without a better validation: {best}", epoch + 1));
+            }
+            JobEvent::KeptBest(best) => self.console.note(&format!("the result is that of {}", self.best(best))),
+            JobEvent::Interrupted { place, step, total } => {
+                self.line = None;
+                self.is_whole = false;
+                let written = place.map_or_else(String::new, |place| format!(": {} is written", place.shown()));
+                let go_on = "the same command with --resume goes on from there";
+                self.console.note(&format!("interrupted after step {step} of {total}{written}; {go_on}"));
+            }
             JobEvent::Written(path) => self.console.note(&format!("{}: written", path.display())),
             // Later versions may report more.
             _ => {}
         }
         Ok(())
+    }
+
+    /// The best epoch for a message.
+    fn best(&self, (epoch, value): Best) -> String {
+        let metric = self.watch.map_or("loss", |watch| watch.metric.name());
+        format!("epoch {}, the best with validation {metric} {value:.4}", epoch + 1)
     }
 
     fn step(&mut self, report: StepReport) {
@@ -172,7 +201,7 @@ impl Shown<'_> {
     }
 
     fn epoch(&self, report: &EpochReport) -> Result<(), Diagnostics> {
-        let EpochReport { epoch, epochs, step, loss, samples_per_second: rate, evaluation, left, .. } = *report;
+        let EpochReport { epoch, epochs, step, loss, samples_per_second: rate, evaluation, left, is_best } = *report;
         let accuracy = evaluation.and_then(|e| e.accuracy);
         let top_k = evaluation.and_then(|e| e.top_k_accuracy);
         if self.json {
@@ -181,6 +210,9 @@ impl Shown<'_> {
                 "validation_loss": evaluation.map(|e| e.loss), "accuracy": accuracy,
                 "seconds_left": left.as_secs_f64(),
             });
+            if let Some(is_best) = is_best {
+                line["best"] = is_best.into();
+            }
             if let Some(part) = top_k {
                 line["top_k_accuracy"] = part.into();
             }
@@ -189,9 +221,10 @@ impl Shown<'_> {
         let validation = evaluation.map_or_else(String::new, |e| format!("  validation loss {:.4}", e.loss));
         let accuracy = accuracy.map_or_else(String::new, |a| format!("  accuracy {a:.4}"));
         let top_k = top_k.map_or_else(String::new, |a| format!("  top-{} accuracy {a:.4}", self.top_k.unwrap_or(1)));
+        let best = if is_best == Some(true) { "  best" } else { "" };
         let left = if left.is_zero() { String::new() } else { format!("  {} left", duration(left)) };
         self.console.print(&format!(
-            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}{top_k}  {rate:.0} samples/s{left}\n",
+            "epoch {}/{epochs}  loss {loss:.4}{validation}{accuracy}{top_k}{best}  {rate:.0} samples/s{left}\n",
             epoch + 1
         ))
     }
