@@ -11,6 +11,7 @@ use object_store::{
 };
 
 use crate::Bucket;
+use crate::keys::explained;
 
 /// The bytes of a part of an upload: stores want at least 5 MiB.
 const PART: usize = 8 << 20;
@@ -202,7 +203,7 @@ fn known<T>(result: Result<T, Error>) -> io::Result<Option<T>> {
 }
 
 fn other(error: Error) -> io::Error {
-    io::Error::other(error)
+    io::Error::other(explained(&error))
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 mod download;
 mod files;
+mod keys;
 
 use std::path::Path;
 use std::time::Duration;
 
 pub use download::{Download, OnProgress, is_url};
 pub use files::{ObjectFiles, ObjectUpload};
+pub use keys::explained;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};

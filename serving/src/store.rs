@@ -11,8 +11,8 @@ use std::sync::Mutex;
 
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use of_objects::Bucket;
 pub use of_objects::is_remote;
+use of_objects::{Bucket, explained};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_stream::StreamExt;
@@ -70,7 +70,7 @@ impl Mirror {
         let mut list = self.store.list(Some(&self.prefix));
         let mut objects = BTreeMap::new();
         while let Some(object) = list.next().await {
-            let object = object.map_err(|e| e.to_string())?;
+            let object = object.map_err(|e| explained(&e))?;
             if let Some(path) = self.below_prefix(&object.location) {
                 objects.insert(path, object);
             }
@@ -114,7 +114,7 @@ impl Mirror {
             std::fs::create_dir_all(parent).map_err(written)?;
         }
         let part = self.folder.path().join(".part");
-        let result = self.store.get(&object.location).await.map_err(|e| e.to_string())?;
+        let result = self.store.get(&object.location).await.map_err(|e| explained(&e))?;
         let mut out = BufWriter::new(File::create(&part).map_err(written)?);
         let mut bytes = result.into_stream();
         while let Some(chunk) = bytes.next().await {

@@ -122,6 +122,18 @@ fn mistakes_are_errors() {
     }
 }
 
+#[test]
+fn missing_keys_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut c = command(dir.path(), &["--epochs", "1", "--snapshot", "s3://bucket/s.safetensors", "--resume"]);
+    // The service of the cloud for keys, which is not there.
+    c.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    let out = c.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
+    let said = errors(&out);
+    assert!(!out.status.success(), "{said}");
+    assert!(said.contains("no keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "{said}");
+}
+
 /// A server that gives a file so many times.
 fn serve(path: PathBuf, times: usize) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
