@@ -85,6 +85,9 @@ json = true
         assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
         text(&out.stdout)
     };
+    // A short name of a flag is a key, too.
+    std::fs::write(dir.path().join("short.toml"), config.replace("learning-rate", "lr")).unwrap();
+    assert_eq!(run(&["train", "short.toml", "--print-config"]), run(&["train", "c.toml", "--print-config"]));
     // A flag overrides the file, and the printed configuration is the same training.
     let printed = run(&["train", "c.toml", "--epochs", "1", "-o", "b.onnx", "--print-config"]);
     let table: toml::Table = printed.parse().unwrap();
@@ -106,6 +109,7 @@ json = true
         ("x.toml", "epochs = ", "'x.toml': line 1: "),
         ("x.toml", "model = 'm.onnx'\nepochs = 'many'", "'x.toml': key 'epochs': invalid value 'many'"),
         ("x.toml", "model = 'm.onnx'\nlearning-rate = -1", "'x.toml': key 'learning-rate': invalid value '-1'"),
+        ("x.toml", "model = 'm.onnx'\nlr = -1", "'x.toml': key 'learning-rate': invalid value '-1'"),
         ("x.toml", "model = 'm.onnx'\nnesterov = 3", "key 'nesterov' takes true or false"),
         ("x.toml", "model = 'm.onnx'\nepochs = { a = 1 }", "takes text, a number or a list"),
         ("none.toml", "", "'none.toml' cannot be read"),

@@ -296,7 +296,10 @@ mod tests {
             }
             self.files.lock().unwrap().insert(name.into(), bytes.to_vec());
             let then = self.then.lock().unwrap().take();
-            then.map_or(Ok(()), |then| Ok(then()))
+            if let Some(then) = then {
+                then();
+            }
+            Ok(())
         }
 
         fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

@@ -107,7 +107,8 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
             if is_switch {
                 return Err(wrong(format!("key '{key}' takes true or false")));
             }
-            flags.push(format!("--{key}={text}").into());
+            // Errors name a flag by its own name, not by an alias.
+            flags.push(format!("--{}={text}", flag.get_long().unwrap_or(key)).into());
         }
     }
     let model = model.ok_or_else(|| wrong("the key 'model' is needed, with the path of a model".into()))?;
