@@ -163,8 +163,32 @@ impl std::ops::Index<&str> for Outputs {
 /// # Errors
 /// When the plan has no entry point.
 pub fn entry_point(plan: &PlanFile) -> Result<Cow<'_, Program>, Diagnostics> {
+    numbered_entry_point(plan, 0)
+}
+
+/// The number of the mesh with this name, among the entry points of a plan for a mesh.
+///
+/// # Errors
+/// When there is none.
+pub fn named_mesh(plan: &PlanFile, name: &str) -> Result<usize, Diagnostics> {
+    let meshes = &plan.plan().meshes;
+    meshes.iter().position(|mesh| mesh.name == name).ok_or_else(|| {
+        let names: Vec<String> = meshes.iter().map(|mesh| format!("'{}'", mesh.name)).collect();
+        let hint = match names.is_empty() {
+            true => "the plan is for one rank, and a run takes the program that accepts its inputs".into(),
+            false => format!("there are {}", names.join(", ")),
+        };
+        error(Code::INPUT, format!("the plan has no entry point '{name}' for a mesh")).hint(hint).into()
+    })
+}
+
+/// As [`entry_point`], the entry point of this number.
+///
+/// # Errors
+/// When the plan has none of this number.
+pub fn numbered_entry_point(plan: &PlanFile, number: usize) -> Result<Cow<'_, Program>, Diagnostics> {
     let plan = plan.plan();
-    if let Some(mesh) = plan.meshes.first() {
+    if let Some(mesh) = plan.meshes.get(number) {
         let port = |p: &MeshPort| Port {
             name: p.name.clone(),
             dtype: p.dtype,
@@ -175,7 +199,7 @@ pub fn entry_point(plan: &PlanFile) -> Result<Cow<'_, Program>, Diagnostics> {
         let (inputs, outputs) = (mesh.inputs.iter().map(port).collect(), mesh.outputs.iter().map(port).collect());
         return Ok(Cow::Owned(Program { name: mesh.name.clone(), inputs, outputs, ..Program::default() }));
     }
-    let program = plan.programs.first().ok_or_else(|| error(Code::PLAN, "the plan holds no program"))?;
+    let program = plan.programs.get(number).ok_or_else(|| error(Code::PLAN, "the plan holds no such program"))?;
     Ok(Cow::Borrowed(program))
 }
 
@@ -263,7 +287,10 @@ impl Session {
     }
 
     /// Opens the entry point of this number: a mesh, or a program.
-    fn at(
+    ///
+    /// # Errors
+    /// When there is none, or this machine cannot execute it.
+    pub fn at(
         plan: Arc<PlanFile>,
         entry_point: usize,
         options: &SessionOptions,

@@ -110,7 +110,8 @@ of_status of_plan_open_signed(const char *path, const char *signature, const cha
 /* Frees a plan; null is ignored. Its sessions stay valid. */
 void of_plan_free(of_plan *plan);
 
-/* The number of programs, one for each set of fixed shapes (`--variant`); most plans have one. */
+/* The number of programs, one for each set of fixed shapes (`--variant`); most plans have one. Those of a plan for a mesh are what its ranks
+ * run together. */
 of_status of_plan_program_count(const of_plan *plan, size_t *count);
 
 /* Inputs and outputs of a program. */
@@ -131,7 +132,7 @@ of_status of_plan_find_program(const of_plan *plan, const of_tensor *inputs, siz
 typedef struct of_session of_session;
 
 typedef struct of_session_options {
-    size_t program;  /* which program of the plan */
+    size_t program;  /* which program of the plan, also of ranks */
     uint32_t threads; /* workers, the calling thread included; 0: as many as the plan was compiled for */
     uint64_t memory; /* the most bytes that values may take; 0: this machine's memory */
 } of_session_options;

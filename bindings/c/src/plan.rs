@@ -93,9 +93,9 @@ impl Plan {
                 variables: desc.variables.iter().map(variable).collect(),
             })
         };
-        // The programs of a mesh are those of its ranks; a caller sees the whole.
-        let whole = file.plan().meshes.first().map(mesh_program);
-        let programs = whole.as_ref().map_or(&file.plan().programs[..], std::slice::from_ref);
+        // The programs of a mesh are those of its ranks; a caller sees the whole of each mesh.
+        let whole: Vec<Program> = file.plan().meshes.iter().map(mesh_program).collect();
+        let programs = if whole.is_empty() { &file.plan().programs[..] } else { &whole[..] };
         let entry_points = programs.iter().enumerate().filter_map(entry_point).collect();
         Self { file: Arc::new(file), entry_points }
     }
@@ -276,7 +276,16 @@ pub unsafe extern "C" fn of_plan_find_program(
             _ => Ok(Some(unsafe { shape(tensor) }?)),
         };
         let shapes = inputs.iter().map(dims).collect::<Result<Vec<InputDims<'_>>, Error>>()?;
-        let number = plan.file.find_program(&shapes)?;
+        let meshes = &plan.file.plan().meshes;
+        let number = match meshes.iter().position(|mesh| mesh.accepts(&shapes).is_ok()) {
+            Some(mesh) => mesh,
+            None => match meshes.first() {
+                Some(first) => {
+                    return Err(first.accepts(&shapes).err().map_or_else(|| unknown("program", 0, 0), Error::from));
+                }
+                None => plan.file.find_program(&shapes)?,
+            },
+        };
         let index = plan.entry_points.iter().position(|entry| entry.program == number);
         let index = index.ok_or_else(|| unknown("program", number, plan.entry_points.len()))?;
         // SAFETY: the caller passes memory for a number.

@@ -108,6 +108,7 @@ unsafe fn give_ranks(
     let (plan, ranks) = unsafe { (reference(plan, "plan")?, reference(ranks, "ranks")?) };
     // SAFETY: as above.
     let given = unsafe { options.as_ref() }.copied().unwrap_or_default();
+    let mesh = plan.entry_point(given.program)?.program;
     let program = match ranks.program.is_null() {
         true => std::env::current_exe()
             .map_err(|e| error(Status::Run, format!("this process does not know its program: {e}")))?,
@@ -120,6 +121,7 @@ unsafe fn give_ranks(
     };
     let options = GroupOptions {
         ranks: ranks.ranks,
+        mesh,
         worker: vec![program],
         threads: given.threads as usize,
         memory: Some(given.memory).filter(|&bytes| bytes > 0),
@@ -128,7 +130,7 @@ unsafe fn give_ranks(
         tls: ranks.tls != 0,
     };
     let group = RankGroup::new(&plan.file, &options, &[])?;
-    let program = plan.file.plan().meshes.first().map(crate::plan::mesh_program).unwrap_or_default();
+    let program = plan.file.plan().meshes.get(mesh).map(crate::plan::mesh_program).unwrap_or_default();
     let made = Box::new(Session::of_ranks(Arc::clone(&plan.file), Ranks { group, program }));
     // SAFETY: as above.
     unsafe { put(session, "session", Box::into_raw(made)) }

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{compile, compile_on_mesh, compile_with, compiler, digits, library, model, root, run};
+use common::{
+    compile, compile_on_mesh, compile_variants_on_mesh, compile_with, compiler, digits, library, model, root, run,
+};
 use of_test_support::component::{CC, OPENMPI, PYTHON, require};
 use tempfile::TempDir;
 
@@ -274,6 +276,26 @@ const INTERPRETED: &str = "func @main(%m: tensor<65x65xf32>) -> (tensor<f32>) {
   of.return %d : (tensor<f32>) -> ()
 }
 ";
+
+/// A plan for a mesh has a program for each set of shapes, of which a session of ranks runs one.
+#[test]
+fn ranks_run_each_program_of_a_plan() {
+    let Some(cc) = compiler(&CC, "cc") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, plan) = (folder.path().join("entry_points"), folder.path().join("ranks.plan"));
+    let text = "func @main(%x: tensor<?(N)x4xf32> {of.name = \"x\"}) -> (tensor<?(N)x4xf32> {of.name = \"y\"}) {
+  %y = of.neg %x : (tensor<?(N)x4xf32>) -> tensor<?(N)x4xf32>
+  of.return %y : (tensor<?(N)x4xf32>) -> ()
+}";
+    compile_variants_on_mesh(model(text), "cpu[2]", &["N=2", "N=6"], &plan);
+    let source = "bindings/c/tests/entry_points.c";
+    run(build(cc, source, &program).args(["-std=c99", "-L"]).arg(built()).arg("-lof_runtime"));
+    let expected = "program 0, f32[2, 4]: 2 rows, the last is -7
+program 1, f32[6, 4]: 6 rows, the last is -23
+refused: there is no program number 2; there are 2
+";
+    assert_eq!(run(with_library(&program).arg(&plan)), expected);
+}
 
 #[test]
 fn ranks_are_processes_of_a_program_in_cpp() {

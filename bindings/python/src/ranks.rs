@@ -21,6 +21,8 @@ use crate::session::Failure;
 /// The ranks of a session.
 pub struct Ranks {
     plan: Arc<PlanFile>,
+    /// The number of its mesh among the plan's entry points.
+    mesh: usize,
     executor: Mutex<Executor>,
 }
 
@@ -52,25 +54,26 @@ impl Connections {
 }
 
 impl Ranks {
-    /// Threads, whose runs `interrupt` ends.
-    pub fn threads(plan: &Arc<PlanFile>, options: &SessionOptions, interrupt: &Arc<Interrupt>) -> Ranks {
+    /// Threads of this mesh of the plan, whose runs `interrupt` ends.
+    pub fn threads(plan: &Arc<PlanFile>, mesh: usize, options: &SessionOptions, interrupt: &Arc<Interrupt>) -> Ranks {
         let executor = Executor::NotStarted(*options, Arc::clone(interrupt));
-        Ranks { plan: Arc::clone(plan), executor: Mutex::new(executor) }
+        Ranks { plan: Arc::clone(plan), mesh, executor: Mutex::new(executor) }
     }
 
-    /// So many processes, of which this is one. `worker` starts another.
+    /// So many processes of this mesh of the plan, of which this is one. `worker` starts another.
     ///
     /// # Errors
     /// When the plan is for another number of ranks, or they do not start.
     pub fn processes(
         plan: &Arc<PlanFile>,
+        mesh: usize,
         options: &SessionOptions,
-        ranks: u32,
-        worker: Vec<PathBuf>,
+        (ranks, worker): (u32, Vec<PathBuf>),
         connections: &Connections,
     ) -> Result<Ranks, Diagnostics> {
         let options = GroupOptions {
             ranks,
+            mesh,
             worker,
             threads: options.threads,
             memory: options.memory,
@@ -88,14 +91,14 @@ impl Ranks {
             };
             Diagnostics::from(error(code, e.to_string()))
         })?;
-        Ok(Ranks { plan: Arc::clone(plan), executor: Mutex::new(Executor::Processes(Box::new(group))) })
+        Ok(Ranks { plan: Arc::clone(plan), mesh, executor: Mutex::new(Executor::Processes(Box::new(group))) })
     }
 
     /// The executor, which is this call's until it ends.
     fn executor(&self) -> Result<MutexGuard<'_, Executor>, Diagnostics> {
         let mut executor = self.executor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Executor::NotStarted(options, interrupt) = &*executor {
-            let mut session = of_driver::Session::first(Arc::clone(&self.plan), options, &Backends::builtin())?;
+            let mut session = of_driver::Session::at(Arc::clone(&self.plan), self.mesh, options, &Backends::builtin())?;
             let (interrupt, ended) = (Arc::clone(interrupt), Arc::<AtomicBool>::default());
             let ends = Arc::clone(&ended);
             let condition = move || {
@@ -129,7 +132,7 @@ impl Ranks {
 
     /// The variables, whole.
     pub fn list(&self) -> &[MeshPort] {
-        self.plan.plan().meshes.first().map_or(&[], |mesh| &mesh.variables)
+        self.plan.plan().meshes.get(self.mesh).map_or(&[], |mesh| &mesh.variables)
     }
 
     fn index(&self, name: &str) -> Result<usize, Diagnostics> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use of_diag::Diagnostics;
-use of_driver::session::{entry_point, find_program, program_session, run_error, sharing_session};
+use of_driver::session::{find_program, named_mesh, numbered_entry_point, program_session, run_error, sharing_session};
 use of_driver::{Backends, SessionOptions, error};
 use of_plan::{PlanFile, Program};
 use of_runtime::{RunError, Tensor, Value};
@@ -31,6 +31,8 @@ pub struct Session {
     interrupt: Arc<Interrupt>,
     /// What its programs keep between runs; `None` where the plan has no variables.
     variables: Option<Arc<of_runtime::Variables>>,
+    /// The entry point of a plan for a mesh; others are found by the inputs.
+    mesh: usize,
     /// The ranks of a plan for a mesh.
     ranks: Option<Arc<Ranks>>,
     /// One run at a time.
@@ -67,7 +69,7 @@ impl Session {
 
     fn program(&self, inputs: &[Value]) -> Result<(usize, Cow<'_, Program>), Diagnostics> {
         if !self.plan.plan().meshes.is_empty() {
-            return Ok((0, entry_point(&self.plan)?));
+            return Ok((0, numbered_entry_point(&self.plan, self.mesh)?));
         }
         let number = find_program(&self.plan, inputs)?;
         Ok((number, Cow::Borrowed(&self.plan.plan().programs[number])))
@@ -76,7 +78,7 @@ impl Session {
     /// The values of the inputs, in the order of the model.
     fn inputs(&self, given: &Bound<'_, PyDict>, owners: &mut Vec<Py<PyAny>>) -> PyResult<Vec<Value>> {
         let py = given.py();
-        let program = entry_point(&self.plan).map_err(|e| raised(py, &e))?;
+        let program = numbered_entry_point(&self.plan, self.mesh).map_err(|e| raised(py, &e))?;
         let mut values = Vec::with_capacity(program.inputs.len());
         for port in &program.inputs {
             let Some(value) = given.get_item(&port.name)? else {
@@ -197,7 +199,7 @@ impl From<Diagnostics> for Failure {
 impl Session {
     /// Opens a session of a plan.
     #[new]
-    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None, ranks = None, join_timeout = 60.0, peer_timeout = 10.0, tls = false))]
+    #[pyo3(signature = (plan, *, threads = 0, memory = None, variables = None, ranks = None, entry_point = None, join_timeout = 60.0, peer_timeout = 10.0, tls = false))]
     #[allow(clippy::too_many_arguments, reason = "they are arguments by name of a Python class")]
     fn new(
         py: Python<'_>,
@@ -206,13 +208,17 @@ impl Session {
         memory: Option<u64>,
         variables: Option<&Bound<'_, Variables>>,
         ranks: Option<u32>,
+        entry_point: Option<&str>,
         join_timeout: f64,
         peer_timeout: f64,
         tls: bool,
     ) -> PyResult<Session> {
         let plan = Arc::clone(&plan.get().file);
         let options = SessionOptions { threads, memory, ..SessionOptions::default() };
-        let names = entry_point(&plan).map_err(|e| raised(py, &e))?.inputs.iter().map(|p| p.name.clone()).collect();
+        let mesh = entry_point.map_or(Ok(0), |name| named_mesh(&plan, name)).map_err(|e| raised(py, &e))?;
+        let first = numbered_entry_point(&plan, mesh).map_err(|e| raised(py, &e))?;
+        let names = first.inputs.iter().map(|p| p.name.clone()).collect();
+        drop(first);
         let (backends, interrupt, executors) = (Backends::builtin(), Arc::<Interrupt>::default(), Mutex::default());
         let variables = match variables.map(Bound::get) {
             Some(shared) if !Arc::ptr_eq(&shared.plan, &plan) => {
@@ -230,13 +236,13 @@ impl Session {
         let ranks = match ranks {
             Some(count) => {
                 let (connections, worker) = (Connections::of(join_timeout, peer_timeout, tls)?, ranks::worker(py)?);
-                let started = py.detach(|| Ranks::processes(&plan, &options, count, worker, &connections));
+                let started = py.detach(|| Ranks::processes(&plan, mesh, &options, (count, worker), &connections));
                 Some(Arc::new(started.map_err(|e| raised(py, &e))?))
             }
             None if plan.plan().meshes.is_empty() => None,
-            None => Some(Arc::new(Ranks::threads(&plan, &options, &interrupt))),
+            None => Some(Arc::new(Ranks::threads(&plan, mesh, &options, &interrupt))),
         };
-        let mut session = Session { plan, options, backends, interrupt, variables, ranks, executors, names };
+        let mut session = Session { plan, options, backends, interrupt, variables, mesh, ranks, executors, names };
         if let Some(program) = session.opened_first() {
             let opened = py.detach(|| session.open(program)).map_err(|e| raised(py, &e))?;
             session.variables = opened.variables().cloned();

@@ -252,3 +252,20 @@ def test_processes_of_mpirun_join(component, launcher, tmp_path):
     out = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     # Lines of both ranks may be mixed.
     assert (out.returncode, out.stdout.count("24.0")) == (0, 4), out
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_sessions_run_the_entry_point_of_a_name(ranks):
+    text = b"""
+func @main(%x: tensor<?(N)x4xf32> {of.name = "x"}) -> (tensor<?(N)x4xf32> {of.name = "y"}) {
+  %y = of.neg %x
+  of.return %y
+}
+"""
+    plan = of_opt.compile(text, mesh="cpu[2]", threads=1, variants=[{"N": 2}, {"N": 6}])
+    for rows, name in [(2, None), (2, "N=2"), (6, "N=6")]:
+        x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+        session = of_opt.Session(plan, ranks=ranks, entry_point=name)
+        assert np.array_equal(session.run({"x": x})["y"], -x)
+    with pytest.raises(of_opt.InputError, match="no entry point 'N=7'"):
+        of_opt.Session(plan, ranks=ranks, entry_point="N=7")

@@ -46,6 +46,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct GroupOptions {
     /// The ranks, as many as the plan's mesh has.
     pub ranks: u32,
+    /// The number of the mesh among those of the plan, its entry points.
+    pub mesh: usize,
     /// What starts a worker: a program and its arguments, which calls [`serve_rank`].
     pub worker: Vec<PathBuf>,
     /// Threads of each rank; 0 are its share of the plan's.
@@ -150,7 +152,7 @@ impl GroupCanceller {
 }
 
 impl RankGroup {
-    /// Makes the session of a plan's first mesh, and starts or joins the other ranks.
+    /// Makes the session of a mesh of a plan, and starts or joins the other ranks.
     ///
     /// # Errors
     /// When the plan has another number of ranks, a worker does not start, or this machine cannot run the plan.
@@ -159,7 +161,11 @@ impl RankGroup {
         options: &GroupOptions,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<RankGroup, GroupError> {
-        let needed = plan.plan().meshes.first().map_or(1, |mesh| mesh.ranks.len() as u32);
+        let meshes = &plan.plan().meshes;
+        if options.mesh >= meshes.len().max(1) {
+            return Err(SessionError::Mesh { index: options.mesh, count: meshes.len() }.into());
+        }
+        let needed = meshes.get(options.mesh).map_or(1, |mesh| mesh.ranks.len() as u32);
         if needed != options.ranks || plan.plan().meshes.is_empty() {
             let needed = if needed == 1 { "1 rank".into() } else { format!("{needed} ranks") };
             return Err(GroupError::Ranks { needed, given: options.ranks });
@@ -460,8 +466,9 @@ fn open(
     loaders: &[Arc<dyn Loader>],
 ) -> Result<RankSession, GroupError> {
     let to_others = Arc::clone(transport) as Arc<dyn Transport>;
+    let mesh = options.mesh;
     let options = Options { threads: options.threads, memory: options.memory, ..Options::default() };
-    Ok(RankSession::new(Arc::clone(plan), 0, rank as usize, to_others, options, loaders)?)
+    Ok(RankSession::new(Arc::clone(plan), mesh, rank as usize, to_others, options, loaders)?)
 }
 
 /// Sends a command of rank 0 to so many workers.

@@ -20,6 +20,7 @@ const RANKS: &str = "OF_WORKER_RANKS";
 const ADDRESS: &str = "OF_WORKER_RENDEZVOUS";
 const TOKEN: &str = "OF_WORKER_TOKEN";
 const PLAN: &str = "OF_WORKER_PLAN";
+const MESH: &str = "OF_WORKER_MESH";
 const THREADS: &str = "OF_WORKER_THREADS";
 const MEMORY: &str = "OF_WORKER_MEMORY";
 /// Set where connections are encrypted.
@@ -46,6 +47,7 @@ pub(super) fn start(job: &Job<'_>) -> Result<Worker, GroupError> {
     let number = |n: Duration| n.as_millis().to_string();
     command.env(RANK, rank.to_string()).env(RANKS, options.ranks.to_string());
     command.env(ADDRESS, address).env(TOKEN, token).env(PLAN, plan).env(THREADS, options.threads.to_string());
+    command.env(MESH, options.mesh.to_string());
     command.env(JOIN_TIMEOUT, number(options.join_timeout)).env(PEER_TIMEOUT, number(options.peer_timeout));
     if let Some(memory) = options.memory {
         command.env(MEMORY, memory.to_string());
@@ -89,6 +91,7 @@ pub fn serve_rank(loaders: &[Arc<dyn Loader>]) -> Result<(), String> {
     let (rank, ranks) = (number(RANK)? as u32, number(RANKS)? as u32);
     let options = GroupOptions {
         ranks,
+        mesh: number(MESH)? as usize,
         worker: Vec::new(),
         threads: number(THREADS)? as usize,
         memory: std::env::var_os(MEMORY).map(|_| number(MEMORY)).transpose()?,

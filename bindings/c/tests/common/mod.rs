@@ -52,6 +52,15 @@ pub fn compile_on_mesh(model: Model, mesh: &str, variables: &[&str], to: &Path) 
     compiled.and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// Compiles a model for the ranks of a mesh, with a program for each of these shapes.
+pub fn compile_variants_on_mesh(model: Model, mesh: &str, variants: &[&str], to: &Path) {
+    let variants: Vec<String> = variants.iter().map(|text| (*text).to_owned()).collect();
+    let mesh = MeshOptions { mesh: mesh.into(), search: Vec::new(), stages: None, layouts: Vec::new() };
+    let options = CompileOptions { cpu_code: CpuCode::Machine, threads: 2, ..CompileOptions::default() };
+    let compiled = Compiler::with_options(options).variants(&variants).mesh(mesh).compile(model);
+    compiled.and_then(|compiled| compiled.save(to)).unwrap_or_else(|e| panic!("{e}"));
+}
+
 /// The model of examples/digits.
 pub fn digits() -> Model {
     Model::open(root().join("examples/digits/digits.onnx")).unwrap()

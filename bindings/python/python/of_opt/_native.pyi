@@ -89,13 +89,15 @@ class Session:
         ranks: run the ranks of a plan for a mesh as so many processes, rather than as threads. This process is the first rank and starts
             the others, which end with the session. Where mpirun, srun or torchrun started this program once for each rank, the
             processes join one another, and all of them make the same calls in the same order.
+        entry_point: the name of the entry point of a plan for a mesh, of which ``variants`` make several: the variant, such as ``N=8``. None is
+            the first one.
         join_timeout: how long ranks that are processes wait for one another in the beginning, in seconds.
         peer_timeout: after how many seconds a silent rank counts as lost.
         tls: encrypt connections over TCP between ranks that are processes, with a key that follows from the job's token. Where a launcher
             started the processes, the token is the environment variable OF_JOB_TOKEN.
 
     Raises:
-        InputError: the variables are those of another plan, or the plan is for another number of ranks.
+        InputError: the variables are those of another plan, or the plan is for another number of ranks or has no such entry point.
         UnsupportedError: this machine cannot execute the plan.
         LimitError: the values take more memory than they may.
         RunError: a rank does not start.
@@ -109,6 +111,7 @@ class Session:
         memory: Optional[int] = None,
         variables: Optional[Variables] = None,
         ranks: Optional[int] = None,
+        entry_point: Optional[str] = None,
         join_timeout: float = 60.0,
         peer_timeout: float = 10.0,
         tls: bool = False,
