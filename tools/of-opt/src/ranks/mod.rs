@@ -65,7 +65,8 @@ pub struct RankOptions {
     /// How long ranks wait for one another in the beginning
     #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "60s", value_parser = quantity::duration)]
     pub join_timeout: Duration,
-    /// After how long a rank that is silent counts as lost
+    /// After how long a rank that is silent counts as lost. One of the same host whose process is not stopped waits for a core, and has 30
+    /// times as long
     #[arg(long, value_name = "DURATION", help_heading = "Ranks", default_value = "1s", value_parser = quantity::duration)]
     pub peer_timeout: Duration,
     /// Folder of the flight recorders, a file for each rank, which 'of-opt why-stuck' reads; `none` for none [default: a folder of the job
