@@ -94,7 +94,8 @@ impl TryFrom<String> for Address {
             return Ok(Address(text));
         }
         let (host, port) = text.rsplit_once(':').unwrap_or((&text, ""));
-        if !host.is_empty() && port.parse::<u16>().is_ok() {
+        let is_host = !host.contains([':', '[', ']']) || (host.starts_with('[') && host.ends_with(']'));
+        if !host.is_empty() && is_host && port.parse::<u16>().is_ok() {
             let hint = format!("give '{host}' alone: the port of the rendezvous is `port`, above the hosts");
             return Err(format!("the address '{text}' has a port\n{hint}"));
         }
