@@ -1,6 +1,6 @@
 //! `recompute`: offers recomputation (rematerialization) of activations that backward ops read.
 //!
-//! The forward ops are cut at cut points, where one value alone is live, as between the layers of a model. Each
+//! The forward ops are cut at cut points, where one value alone connects the layers of a model. Each
 //! activation of a segment that backward ops read becomes an `of.alternatives` of the kept value and of a recomputed
 //! copy. The copy is computed from the value at the segment's start, when first needed (Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost", 2016). `shard` chooses value by value which are kept; copies that are not selected
@@ -11,7 +11,7 @@
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, IdMap, IdSet, OpId, Rewriter, Use, ValueId};
 use of_ops::structural::{Alternatives, OptimizationBarrier};
-use of_sharding::cut_points::{self, Phases};
+use of_sharding::cut_points::{self, CutPoint, Phases};
 
 use crate::{Pass, PassContext, each_func, pass_options};
 
@@ -58,7 +58,7 @@ pub fn recompute(func: &mut Func, least: usize) -> Result<(), Diagnostic> {
     let Phases { forward, backward } = Phases::of(func);
     let mut segments = Vec::new();
     let mut start: Option<(usize, ValueId)> = None;
-    for (i, value) in cut_points::cut_points(g, &forward) {
+    for CutPoint { after: i, value, .. } in cut_points::cut_points(g, &forward) {
         match start {
             Some((from, _)) if i - from < least => continue,
             Some((from, before)) => {

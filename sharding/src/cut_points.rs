@@ -1,4 +1,5 @@
-//! Cut points: positions in the forward ops where one value alone is live, as between the layers of a model.
+//! Cut points: positions in the forward ops where one value alone connects what is before with what is behind, as between the layers of a
+//! model.
 
 use std::collections::HashSet;
 
@@ -65,9 +66,22 @@ fn for_next_step(func: &Func) -> IdSet<OpId> {
     rest
 }
 
-/// For each cut point the position of the op before it, and the value that crosses it. Constants and inputs are
-/// available everywhere.
-pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
+/// A cut point.
+pub struct CutPoint {
+    /// The position of the op before it.
+    pub after: usize,
+    /// The value that crosses it.
+    pub value: ValueId,
+    /// Values that cross it, too, but do not connect one layer with the next: they are small, such as the counter of random numbers, or
+    /// many layers read them, as a mask.
+    pub shared: Vec<ValueId>,
+}
+
+/// The most bytes of a value that is small.
+const SMALL: f64 = 64.0;
+
+/// The cut points. Constants and inputs are available everywhere.
+pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<CutPoint> {
     let at: IdMap<OpId, usize> = forward.iter().copied().zip(0..).collect();
     // The last forward reader of each value, and the values by their last reader.
     let mut last: IdMap<ValueId, usize> = IdMap::default();
@@ -80,13 +94,22 @@ pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
             }
         }
     }
-    let mut live: Vec<ValueId> = Vec::new();
+    let is_shared = |made: usize, v: &ValueId| {
+        let lives = last.get(v).map_or(0, |end| end - made);
+        of_ops::work::bytes(g.ty(*v)) <= SMALL || 2 * lives > forward.len()
+    };
+    let (mut live, mut shared): (Vec<ValueId>, Vec<ValueId>) = (Vec::new(), Vec::new());
     let mut out = Vec::new();
     for (i, op) in forward.iter().enumerate() {
         live.retain(|v| !ends[i].contains(v));
-        live.extend(g.op(*op).results.iter().filter(|v| last.contains_key(v)));
-        if let [only] = live.as_slice() {
-            out.push((i, *only));
+        shared.retain(|v| !ends[i].contains(v));
+        for v in g.op(*op).results.iter().filter(|v| last.contains_key(v)) {
+            if is_shared(i, v) { shared.push(*v) } else { live.push(*v) }
+        }
+        match (&live[..], &shared[..]) {
+            ([value], _) => out.push(CutPoint { after: i, value: *value, shared: shared.clone() }),
+            ([], [value]) => out.push(CutPoint { after: i, value: *value, shared: Vec::new() }),
+            _ => {}
         }
     }
     out

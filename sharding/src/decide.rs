@@ -62,7 +62,7 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
 pub(crate) struct OverMemory {
     /// The kind of device that is short of memory.
     pub device: usize,
-    /// Bytes that it needs at least.
+    /// Bytes that it needs at least, as far as that is proven.
     pub least: f64,
     /// Lower bound of the cost; infinite where no solution exists.
     pub bound: f64,
@@ -134,7 +134,7 @@ pub(crate) fn decide_within(
             }
         }
     }
-    Err(OverMemory { device: worst.0, least: worst.1, bound })
+    Err(OverMemory { device: worst.0, least: 0.0, bound })
 }
 
 /// The error where no cut into stages is found.
@@ -142,10 +142,23 @@ pub(crate) fn no_stage_fits(func: &Func) -> Diagnostic {
     Diagnostic::error(Code::SBP, func.loc.clone(), "no cut into stages fits into the memory of a device")
 }
 
+/// The error where no layout is found; `least` bytes are proven to be needed.
 pub(crate) fn memory_error(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
-    let (has, least) = (bytes(memory), bytes(least));
-    let what = format!("no layout was found for {has} of memory per device; at least {least} are needed");
-    Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("use more devices, or devices with more memory")
+    let has = bytes(memory);
+    let error = |what: String| Diagnostic::error(Code::SBP, model.func.loc.clone(), what);
+    let hint = "use more devices, or devices with more memory";
+    if least > memory {
+        let what = format!("no layout was found for {has} of memory per device; at least {} are needed", bytes(least));
+        return error(what).hint(hint);
+    }
+    let d =
+        error(format!("no layout was found for {has} of memory per device: the search has tried as much as it may"));
+    let d = if least > 0.0 {
+        d.note(format!("it proves that {} are needed, but not that more are", bytes(least)))
+    } else {
+        d
+    };
+    d.hint(hint)
 }
 
 /// Propagates layouts from annotations, op by op. Each op takes the candidate with the least transfer time of its

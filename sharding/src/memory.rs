@@ -3,7 +3,8 @@
 //! Arguments and constants take memory throughout. Other values take memory over their live ranges (see
 //! [`crate::liveness`]); ops that are left out take none. The operand that an `of.alternatives` or
 //! `of.optimization_barrier` selects lives until the last reader of its result. Where several readers see a value in
-//! another layout, they share a copy from the first of them to the last. Copies for one reader are not counted.
+//! another layout, they share a copy from the first of them to the last. Copies for one reader are not counted. The next value of a variable
+//! takes no memory of its own where nothing reads the variable any more: it is written in its place.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -31,6 +32,7 @@ impl Model<'_> {
         // Bytes of the whole value that are live at the op.
         let bytes = |v: ValueId| match liveness.spans[v.index()] {
             _ if kept(v) => whole(v),
+            Some(span) if self.is_in_place(v, span, &liveness.readers, device) => 0.0,
             Some(span) => whole(v) * life(v, span).at(at),
             None => 0.0,
         };
@@ -95,6 +97,12 @@ impl Model<'_> {
         free.map(|v| self.transfers(v).map_or(0.0, |t| t.bytes)).sum()
     }
 
+    /// Whether a value that lives from the first of these ops on is written where a variable is that nothing reads any more.
+    fn is_in_place(&self, v: ValueId, (made, _): OpRange, readers: &[Option<OpRange>], device: &dyn Device) -> bool {
+        let variable = self.next_of[v.index()].filter(|a| device.holds_source(*a));
+        variable.is_some_and(|a| readers[a.index()].is_none_or(|(_, last)| last <= made))
+    }
+
     /// Bytes of a value on a device.
     fn local(&self, value: usize, assignment: &Assignment) -> f64 {
         let Some(v) = self.func.graph.value_at(value) else { return 0.0 };
@@ -123,7 +131,12 @@ impl Model<'_> {
         let kept: f64 = sources.map(|v| self.local(v.index(), assignment)).sum();
         let held = values.iter().flat_map(|v| {
             let i = v.index();
+            let same = |a: &ValueId| assignment.layouts[a.index()] == assignment.layouts[i];
+            let own = |span: &OpRange| {
+                !(self.is_in_place(*v, *span, &liveness.readers, device) && self.next_of[i].as_ref().is_some_and(same))
+            };
             let made = liveness.spans[i]
+                .filter(own)
                 .map(|s| (self.local(i, assignment), device.live_range(*v, s, is_resident(g, device, *v))));
             let copy = liveness.readers[i].map(|s| (self.copied(i, assignment), device.live_range(*v, s, false)));
             made.into_iter().chain(copy)

@@ -82,6 +82,8 @@ pub struct Model<'a> {
     pub made_by: Vec<Option<(usize, usize)>>,
     /// The node that decides the layout for the readers of a value, where there are several.
     pub shared_by: Vec<Option<usize>>,
+    /// The argument that an output becomes in the next step, by position of the output in the arena.
+    pub(crate) next_of: Vec<Option<ValueId>>,
     /// Ops that may be left out, by position in the arena.
     optional: Vec<bool>,
     edge_values: Vec<ValueId>,
@@ -153,6 +155,7 @@ impl<'a> Model<'a> {
             choices: Vec::new(),
             made_by: vec![None; slots],
             shared_by: vec![None; slots],
+            next_of: next_of(func),
             optional: optional(g),
             edge_values: Vec::new(),
             overlappable: overlappable(func),
@@ -617,6 +620,17 @@ fn with_left_out(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
     };
     let data = (0..=n).flat_map(|from| (0..=n).map(move |to| at(from, to))).collect();
     Matrix { rows: n + 1, cols: n + 1, data }
+}
+
+/// The argument that an output becomes in the next step, by position of the output in the arena.
+fn next_of(func: &Func) -> Vec<Option<ValueId>> {
+    let g = &func.graph;
+    let mut out = vec![None; g.value_slots()];
+    let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
+    for (v, input) in g.outputs().iter().zip(carried).filter(|(v, _)| g.def_op(**v).is_some()) {
+        out[v.index()] = usize::try_from(input).ok().and_then(|input| g.args().get(input).copied());
+    }
+    out
 }
 
 /// Ops that may be left out, by position in the arena: they only feed one of several operands of an `of.alternatives`.

@@ -1,7 +1,8 @@
 //! Trainings on meshes with what stands between gradients and updates, and with random ops: they are those of one device.
 
 use of_driver::training::{Lora, Pruning};
-use of_ops::elementwise::Mul;
+use of_driver::{MeshOptions, Search};
+use of_ops::elementwise::{Mul, Sigmoid};
 
 use super::ranks::{How, MESHES, assert_near, on_mesh, steps};
 use super::*;
@@ -96,5 +97,52 @@ fn adapters_masks_averages_and_accumulation_are_those_of_one_device() {
                 assert_eq!(zeros(&ranks), zeros(&one), "{what} on {how:?}");
             }
         }
+    }
+}
+
+/// A perceptron of eight layers with dropouts between.
+fn deep(width: usize) -> Module {
+    let mut b = Builder::new("deep");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(width as i64)]));
+    let init = &mut nn::Init::new(3);
+    let mut y = x;
+    for _ in 0..8 {
+        y = nn::Linear::new(init, width, width).unwrap().apply(&mut b, y).unwrap();
+        y = b.op(Tanh {}, &[y]).unwrap();
+        y = b.op(Sigmoid {}, &[y]).unwrap();
+        y = nn::Dropout(0.25).apply(&mut b, y).unwrap();
+    }
+    b.finish(&[("y", y)]).unwrap()
+}
+
+/// The counter of random numbers crosses all layers, and is no reason to keep them together.
+#[test]
+fn layers_with_dropouts_are_recomputed_and_cut_into_stages() {
+    const BATCH: usize = 1024;
+    const WIDTH: usize = 16;
+    let x: Vec<f32> = (0..BATCH * WIDTH).map(|i| (i % 7) as f32 - 3.0).collect();
+    let tensor = || of_runtime::Tensor::from_elements(vec![BATCH as i64, WIDTH as i64], &x).unwrap();
+    let losses = |t: &mut Trainer| -> Vec<f64> {
+        (0..4).map(|_| t.step(vec![tensor().into(), tensor().into()], 0.05).unwrap()).collect()
+    };
+    let module = deep(WIDTH);
+    let with = || TrainOptions { batch: BATCH, seed: 5, ..options("adamw", &Hyperparameters::default(), Loss::L1) };
+    let peak = |t: &Trainer| t.expected_memory(false).planned.values;
+    let within = |memory: u64| {
+        let mesh = MeshOptions { mesh: "cpu[1]".into(), search: vec![Search::Recompute], ..MeshOptions::default() };
+        let (memory, cache) = (Some(memory), of_driver::Cache::none());
+        let compile = CompileOptions { cache, memory, mesh: Some(mesh), ..CompileOptions::default() };
+        let session = SessionOptions { threads: 1, ..SessionOptions::default() };
+        Trainer::new(Model::from_module(module.clone()), &with(), &[], &compile, session, &of_driver::Silent)
+            .unwrap_or_else(|d| panic!("{d}"))
+    };
+    let want = losses(&mut trainer(module.clone(), &with(), &[]));
+    let (mut kept, mut recomputed) = (within(8_000_000), within(2_000_000));
+    assert!(peak(&recomputed) < 2_000_000 && peak(&recomputed) * 4 < peak(&kept) * 3, "{}", peak(&kept));
+    let own = losses(&mut kept);
+    assert_near(&own, &want, 1e-5, "on a mesh of one device");
+    assert_eq!(losses(&mut recomputed), own);
+    for how in [("cpu[2]", (2, 4), &[][..]), ("cpu[4]", (4, 4), &[][..])] {
+        assert_near(&losses(&mut on_mesh(&module, &with(), how, Precision::Model)), &want, 1e-4, &format!("{how:?}"));
     }
 }

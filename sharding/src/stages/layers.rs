@@ -8,7 +8,7 @@ use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
 
 use super::Parts;
-use crate::cut_points::{self, Phases};
+use crate::cut_points::{self, CutPoint, Phases};
 
 /// The layers of a function.
 pub(super) struct Layers {
@@ -32,9 +32,10 @@ impl Layers {
         let cuts = cut_points::cut_points(g, &phases.forward);
         let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
         for (i, op) in phases.forward.iter().enumerate() {
-            ops[op.index()] = Some(cuts.partition_point(|(at, _)| *at < i));
+            ops[op.index()] = Some(cuts.partition_point(|cut| cut.after < i));
         }
-        let cuts = cuts.into_iter().map(|(at, v)| (at, vec![v])).collect();
+        let crossing = |cut: CutPoint| (cut.after, std::iter::once(cut.value).chain(cut.shared).collect());
+        let cuts = cuts.into_iter().map(crossing).collect();
         Layers::assign(func, phases, cuts, ops, &|_| None)
     }
 
