@@ -201,7 +201,9 @@ fn a_signal_writes_a_snapshot_before_the_training_ends() {
     let snapshot = dir.path().join("s.safetensors");
     let (model, data) = (digits.join("untrained.onnx"), digits.join("train.npz"));
     let begin = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+        // What starts the tests may ignore signals, and processes inherit that.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_of-opt")]);
         command.arg("train").arg(&model).arg("--data").arg(&data).current_dir(dir.path());
         command.args(["--epochs", "100000", "--snapshot", "s.safetensors", "--snapshot-every", "2", "-o", "m.onnx"]);
         command.args(more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
@@ -209,7 +211,9 @@ fn a_signal_writes_a_snapshot_before_the_training_ends() {
     for (signal, code, more) in [("INT", 130, &[][..]), ("TERM", 143, &["--resume"])] {
         let before = std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok();
         let child = begin(more);
+        let since = std::time::Instant::now();
         while std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok() == before {
+            assert!(since.elapsed() < std::time::Duration::from_secs(120), "the training writes no snapshot");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let id = child.id().to_string();
