@@ -93,7 +93,7 @@ pub(crate) fn decide_within(
         of.push((device, at));
     }
     let (mut bound, mut exact) = (0.0f64, true);
-    let mut worst = (0, f64::INFINITY);
+    let mut worst = 0;
     for _ in 0..ROUNDS {
         let found = solve_within(problem, &limits, effort).map_err(|e| OverMemory {
             device: of[e.limit].0,
@@ -119,7 +119,7 @@ pub(crate) fn decide_within(
             });
         }
         for (device, (at, taken)) in peaks.into_iter().enumerate().filter(|(_, (_, taken))| *taken > memory) {
-            worst = (device, taken);
+            worst = device;
             match of.iter().position(|known| *known == (device, at)) {
                 // Memory that the limit does not count needs room too.
                 Some(known) => {
@@ -134,7 +134,7 @@ pub(crate) fn decide_within(
             }
         }
     }
-    Err(OverMemory { device: worst.0, least: 0.0, bound })
+    Err(OverMemory { device: worst, least: 0.0, bound })
 }
 
 /// The error where no cut into stages is found.
@@ -316,10 +316,10 @@ pub(crate) fn layouts_with_regions(model: &Model<'_>, d: &Decision) -> Vec<Optio
         if g.op(*op).regions.is_empty() || chosen.is_left_out() {
             continue;
         }
-        for axis in 0..model.shape.len() {
+        for (axis, devices) in model.shape.iter().enumerate() {
             let along = |of: &[Layout]| of.iter().map(|l| l[axis]).collect::<Vec<_>>();
-            let own =
-                regions::layouts(g, *op, (&along(&chosen.operands), &along(&chosen.results)), &candidates::signatures);
+            let outside = (&along(&chosen.operands)[..], &along(&chosen.results)[..]);
+            let own = regions::layouts(g, *op, *devices, outside, &candidates::signatures);
             for (v, how) in own.into_iter().flatten() {
                 out[v.index()].get_or_insert_with(|| model.broadcast())[axis] = how;
             }

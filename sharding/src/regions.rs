@@ -32,14 +32,15 @@ pub fn signatures(g: &Graph, op: OpId, devices: usize, of_ops: &Signatures) -> V
     out
 }
 
-/// The layouts along one mesh axis of all values inside of the region of `op`, whose operands and results have these layouts.
+/// The layouts along one mesh axis of so many devices of all values inside of the region of `op`, whose operands and results have these layouts.
 pub fn layouts(
     g: &Graph,
     op: OpId,
+    devices: usize,
     (operands, results): (&[Sbp], &[Sbp]),
     of_ops: &Signatures,
 ) -> Option<Vec<(ValueId, Sbp)>> {
-    let body = Body::new(g, op, 1, of_ops)?;
+    let body = Body::new(g, op, devices, of_ops)?;
     let mut fixed = Vec::new();
     for (outer, port) in operands.iter().zip(&body.operands).chain(results.iter().zip(&body.results)) {
         let inner = port.inner(*outer)?;
