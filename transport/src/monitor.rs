@@ -273,9 +273,13 @@ impl Monitor {
         }
     }
 
+    /// Ends the job, as a rank is lost.
     fn lost(&self, link: &Link, how: &str) {
         link.gone.store(true, Ordering::Release);
-        self.stop(format!("{} {how}", link.peer));
+        // A rank that heard this one's goodbye leaves without its own, while others may still have work.
+        if !self.leaving.load(Ordering::Acquire) {
+            self.stop(format!("{} {how}", link.peer));
+        }
     }
 
     /// Ends the job for this reason, on all ranks. The first reason counts.
@@ -385,6 +389,21 @@ mod tests {
         let (monitor, _other) = with_silent_rank("elsewhere", timeout);
         assert_eq!(looked(&monitor, timeout / 2), None);
         assert!(looked(&monitor, timeout).unwrap().contains("has not answered for 1.0 s"));
+    }
+
+    #[test]
+    fn a_rank_that_closes_its_connection_is_lost_but_to_one_that_left_before() {
+        for leaves in [false, true] {
+            let (monitor, other) = with_silent_rank(&host_name(), Duration::from_secs(1));
+            if leaves {
+                monitor.leave();
+                // What has come and is not read would make the system reset the connection.
+                assert_eq!((&other).read(&mut [0; 8]).unwrap(), 1);
+            }
+            drop(other);
+            let reason = looked(&monitor, Duration::ZERO).unwrap_or_default();
+            assert_eq!(reason.contains("ended without a word"), !leaves, "{reason}");
+        }
     }
 
     #[test]
