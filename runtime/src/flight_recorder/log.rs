@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::RecordingOf;
 use super::layout::{self, Event, HEADER, Phase, RECORD, word};
+use super::ring;
 
 /// Why a file is no recording.
 #[derive(Debug, thiserror::Error)]
@@ -149,13 +150,10 @@ fn records(words: &[u64], ring: usize, capacity: usize) -> (Vec<Record>, usize) 
     let (ticks, ns) = (clock[2].saturating_sub(clock[0]), clock[3].saturating_sub(clock[1]));
     let rate = if ticks > 0 && ns > 0 { ns as f64 / ticks as f64 } else { 1.0 };
     let time = |at: u64| clock[1].saturating_add_signed((at.wrapping_sub(clock[0]) as i64 as f64 * rate) as i64);
-    let next = words[word::NEXT];
     let (mut records, mut torn) = (Vec::new(), 0);
-    for number in next.saturating_sub(capacity as u64)..next {
-        let at = ring + (number % capacity.max(1) as u64) as usize * RECORD;
-        let [at, kind, value, check] = [words[at], words[at + 1], words[at + 2], words[at + 3]];
-        match Event::decode(kind, value).filter(|_| check == layout::check(number, at, kind, value)) {
-            Some(event) => records.push(Record { at: time(at), event }),
+    for record in ring::read(words[word::NEXT], &words[ring..ring + capacity * RECORD]) {
+        match record {
+            Some((at, event)) => records.push(Record { at: time(at), event }),
             None => torn += 1,
         }
     }

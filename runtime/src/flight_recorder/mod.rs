@@ -8,6 +8,7 @@ mod actors;
 mod layout;
 mod live;
 mod log;
+mod ring;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -203,11 +204,8 @@ impl FlightRecorder {
     #[inline]
     pub fn record(&self, event: Event) {
         let Some(mask) = self.mask else { return };
-        let number = self.memory.word(word::NEXT).fetch_add(1, Relaxed);
-        let at = HEADER + self.tasks + (number & mask) as usize * RECORD;
-        let (clock, (kind, value)) = (self.clock.now(), event.encode());
-        let words = [clock, kind, value, layout::check(number, clock, kind, value)];
-        words.into_iter().zip(at..).for_each(|(word, at)| self.memory.word(at).store(word, Relaxed));
+        let (next, words) = (self.memory.word(word::NEXT), |at| self.memory.word(HEADER + self.tasks + at));
+        ring::write(next, words, mask, || self.clock.now(), event);
     }
 
     /// Records that a block was sent, and counts it.
