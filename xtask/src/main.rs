@@ -31,6 +31,8 @@ mod simulate_faults;
 mod system;
 mod tensorrt;
 mod tidy;
+mod tsan;
+mod tsan_tools;
 mod wasm;
 mod wasm_tools;
 mod wheel;
@@ -59,7 +61,8 @@ cargo xtask soak-server swaps|ends [--requests N]      models that replace one a
 cargo xtask fuzz-server [--frames N]                   damaged frames of HTTP and HTTP/2 for the model server, 10 million of each
 cargo xtask restarts [--rounds N]                      trainings of which ranks are killed at random steps, 20 times each; when they went on
 cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
-cargo xtask loom [--preemptions N]                     all interleavings of threads at the runtime's own locks and the shared-memory ring, with up to 4 interruptions
+cargo xtask loom [--preemptions N]                     all interleavings of threads at the runtime's own locks and rings, and the shared-memory ring, with up to 4 interruptions
+cargo xtask tsan [--install]                           the threads of the runtime and the transports under ThreadSanitizer; what that needs, by rustup
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
@@ -90,7 +93,8 @@ cargo xtask aarch64                                   installs gcc, objdump and 
                                                    standard library for it, by rustup
 cargo xtask mpi                                       installs Open MPI and MPICH, by apt-get
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny, programs for AArch64, MPI, musl, WebAssembly and a browser;
+                                                   cargo-deny, programs for AArch64, MPI, musl, WebAssembly, a browser and
+                                                   Rust's source for ThreadSanitizer;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it
@@ -115,6 +119,7 @@ fn main() -> ExitCode {
         ["soak-server", rest @ ..] => faults::soak_server(rest),
         ["fuzz-server", rest @ ..] => faults::fuzz_server(rest),
         ["loom", rest @ ..] => loom::loom(rest),
+        ["tsan", rest @ ..] => tsan::tsan(rest),
         ["simulate-faults", rest @ ..] => simulate_faults::simulate_faults(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["benchmark", rest @ ..] => benchmark::benchmark(rest),

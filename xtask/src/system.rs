@@ -1,4 +1,4 @@
-//! Packages of the system, by apt-get, and targets of Rust's compiler, by rustup.
+//! Packages of the system, by apt-get, and targets and components of Rust's compiler, by rustup.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,13 +32,23 @@ pub fn rust_target(triple: &str) -> Result<(), String> {
     if has_rust_target(triple) {
         return Ok(());
     }
+    rustup(&["target", "add", triple])?;
+    if has_rust_target(triple) { Ok(()) } else { Err(format!("'rustup target add {triple}' installs nothing")) }
+}
+
+/// Installs a component of the compiler of this project.
+///
+/// # Errors
+/// When there is no rustup, or it fails.
+pub fn rust_component(name: &str) -> Result<(), String> {
+    rustup(&["component", "add", name])
+}
+
+fn rustup(args: &[&str]) -> Result<(), String> {
     let mut rustup = Command::new("rustup");
     // In the root, where rust-toolchain.toml is.
-    rustup.current_dir(crate::workspace::root()).args(["target", "add", triple]);
-    if done(&mut rustup)? && has_rust_target(triple) {
-        return Ok(());
-    }
-    Err(format!("'rustup target add {triple}' fails"))
+    rustup.current_dir(crate::workspace::root()).args(args);
+    if done(&mut rustup)? { Ok(()) } else { Err(format!("'rustup {}' fails", args.join(" "))) }
 }
 
 /// Whether Rust's standard library for a target is there.
