@@ -311,11 +311,9 @@ impl Tensor {
         self.bytes().is_some_and(|bytes| bytes.iter().all(|b| *b == 0))
     }
 
-    /// Whether all elements have the same bits. Elements smaller than a byte do not count as the same.
+    /// Whether all elements have the same bits; not those of strings. Without elements, they have.
     pub fn is_splat(&self) -> bool {
-        let size = self.dtype().bits().map_or(0, |bits| bits / 8);
-        let equal = |bytes: &[u8]| bytes.chunks(size).all(|element| element == &bytes[..size]);
-        size > 0 && self.bytes().is_some_and(|bytes| bytes.is_empty() || equal(bytes))
+        self.cells().is_some_and(|(width, cells)| cells.chunks(width).all(|element| element == &cells[..width]))
     }
 
     /// Numbers as `f64`, whatever the type; `None` for strings.
@@ -416,6 +414,27 @@ mod tests {
         assert_eq!(f(DType::F16, -1.0 - 2f64.powi(-11)), -1.0);
         assert_eq!((f(DType::F16, 65519.999999), f(DType::F16, 65520.0)), (65504.0, f64::INFINITY));
         assert_eq!((f(DType::F16, 1e-300), f(DType::BF16, -1e300)), (0.0, f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn a_splat_has_the_same_bits_in_all_elements() {
+        let is_splat = |t: Tensor| t.is_splat();
+        let of_bits = |bits: [u32; 3]| {
+            let bytes: Vec<u8> = bits.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            Tensor::from_bytes(DType::F32, vec![3], Blob::new(bytes)).unwrap()
+        };
+        let nan = f32::NAN.to_bits();
+        assert!(is_splat(of_bits([nan; 3])) && !is_splat(of_bits([nan, nan, nan + 1])));
+        assert!(!is_splat(of_bits([0, 0, (-0.0f32).to_bits()])));
+        for dtype in DType::ALL.into_iter().filter(|d| *d != DType::String) {
+            let of = |v: &[i128]| Tensor::from_elements(dtype, vec![v.len()], Elements::Int(v.to_vec())).unwrap();
+            assert!(is_splat(of(&[])) && is_splat(of(&[1])) && is_splat(of(&[1; 5])), "{dtype}");
+            // The last of five elements is in a byte of its own where they are smaller.
+            let other = if dtype == DType::F8E8M0FNU { 2 } else { 0 };
+            assert!(!is_splat(of(&[1, 1, 1, 1, other])) && !is_splat(of(&[1, other, 1, 1])), "{dtype}");
+        }
+        let strings = Tensor::from_elements(DType::String, vec![2], Elements::Str(vec!["a".into(); 2])).unwrap();
+        assert!(!is_splat(strings));
     }
 
     #[test]

@@ -230,8 +230,9 @@ fn domain(g: &Graph, v: ValueId, devices: usize) -> Vec<Sbp> {
     let Some(t) = g.ty(v).as_tensor() else { return out };
     let dims = cost::extents(t, devices);
     let constant = g.constant(v);
-    // Equal elements have equal slices, so that each device has the same constant.
-    if let (Some(dims), true) = (dims, constant.as_ref().is_none_or(Tensor::is_splat)) {
+    // Equal elements have equal slices, so that each device has the same constant. Elements smaller than a byte cannot be split.
+    let has_equal_slices = |value: &Tensor| !value.dtype().is_packed() && value.is_splat();
+    if let (Some(dims), true) = (dims, constant.as_ref().is_none_or(has_equal_slices)) {
         let splits = (0..dims.len()).filter_map(|d| u8::try_from(d).ok()).map(Sbp::Split);
         out.extend(splits.filter(|s| layout::fits(&[*s].into_iter().collect(), &[devices], &dims)));
     }

@@ -130,7 +130,7 @@ fn write_numbers<T>(out: &mut String, ty: &str, plain: bool, items: &[T], mut it
 }
 
 fn write_tensor(out: &mut String, t: &Tensor, options: &PrintOptions<'_>) {
-    let large = t.len() > dense::MAX_INLINE_ELEMENTS && !dense::is_splat(t);
+    let large = t.len() > dense::MAX_INLINE_ELEMENTS && !dense::is_written_as_splat(t);
     let ty = || crate::Type::Tensor(t.ty());
     let _ = match (&options.constants, t.bytes()) {
         (Constants::Elided, _) if large => write!(out, "dense_resource<__elided__> : {}", ty()),

@@ -26,21 +26,19 @@ pub(super) fn write_dense(out: &mut String, t: &Tensor) {
         write_nested(out, t.dims(), &mut strings.iter(), &mut |out, s| {
             let _ = quote::write_string(out, s);
         });
-    } else if t.len() > MAX_INLINE_ELEMENTS && !is_splat(t) {
+    } else if t.len() > MAX_INLINE_ELEMENTS && !is_written_as_splat(t) {
         write_hex(out, &to_mlir(t));
     } else {
-        let splat = t.len() > 1 && is_splat(t);
+        let splat = is_written_as_splat(t);
         let dims = if splat { &[] } else { t.dims() };
         write_numbers(out, t, dims);
     }
     let _ = write!(out, "> : {}", crate::Type::Tensor(t.ty()));
 }
 
-/// Whether every element has the same bits. Called only for tensors that may be printed as a splat.
-pub(super) fn is_splat(t: &Tensor) -> bool {
-    let n = t.len();
-    let cells = if n > 1 && n <= MAX_SPLAT_ELEMENTS { t.cells() } else { None };
-    cells.is_some_and(|(width, cells)| cells.chunks(width).all(|c| c == &cells[..width]))
+/// Whether one number is written for all elements.
+pub(super) fn is_written_as_splat(t: &Tensor) -> bool {
+    (2..=MAX_SPLAT_ELEMENTS).contains(&t.len()) && t.is_splat()
 }
 
 /// The bytes as MLIR stores them: truth values as bits, the first the lowest, other packed elements a byte each.
