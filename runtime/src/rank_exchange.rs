@@ -16,7 +16,7 @@ use crate::{RunError, Session, Tensor, Value};
 pub(crate) const KEEP: u32 = (1 << 31) + 16;
 pub(crate) const REPORT: u32 = (1 << 31) + 17;
 pub(crate) const RESTORE: u32 = (1 << 31) + 18;
-/// What ranks tell one another before they write a snapshot.
+/// What ranks tell one another between steps: whether to end, and what they need to know before they write a snapshot.
 pub(crate) const TELL: u32 = (1 << 31) + 19;
 /// The number of the rendezvous in which ranks compare the extents of their inputs, where a run decides these.
 pub const INPUT_EXTENTS: u32 = (1 << 31) + 20;
@@ -233,7 +233,7 @@ impl RankExchange {
             return format!("{text}; {own_name} waited for copies of state of {waited}");
         }
         if id == TELL {
-            return format!("{text}; {own_name} waited for {waited} before a snapshot");
+            return format!("{text}; {own_name} waited for {waited} between steps");
         }
         if id == INPUT_EXTENTS {
             return format!("{text}; {own_name} waited for the extents of inputs of {waited}");

@@ -9,13 +9,14 @@ use of_onnx::ExportOptions;
 use of_runtime::TaskTiming;
 
 use super::checks::{check_adapters_of_zoo, check_updates, check_writable, explain_loss};
+use super::interruption::Agreement;
 use super::monitor::{Best, History, Watch};
 use super::{
     Augmentation, Batches, Dataset, Draw, Evaluation, EventWriter, ExpectedMemory, Join, Note, Progress, Recovery,
     Schedule, SnapshotPlace, Trainer,
 };
 use crate::error::{count, error};
-use crate::session::SessionVariables;
+use crate::session::{SessionVariables, run_error};
 use crate::zoo::ZooModel;
 
 /// What a training does.
@@ -54,9 +55,10 @@ pub struct JobOptions<'o> {
     pub is_profiled: &'o (dyn Fn(usize) -> bool + Sync),
     /// What is done with the course of the validation.
     pub watch: Option<Watch>,
-    /// Whether the training is to end after the step that runs, with a snapshot instead of results. Of ranks that are processes, all must say the
-    /// same.
-    pub is_interrupted: &'o (dyn Fn() -> bool + Sync),
+    /// Why the training is to end after the step that runs, with a snapshot instead of results: a number of the caller, such as that of a
+    /// signal, but not 0. Ranks that are processes and write snapshots all end after a step on which they agree, for the largest number that
+    /// any of them gives; without snapshots, all must give the same after the same step.
+    pub interruption: &'o (dyn Fn() -> Option<u8> + Sync),
 }
 
 impl JobOptions<'_> {
@@ -80,7 +82,7 @@ impl JobOptions<'_> {
             zoo: None,
             is_profiled: &|_| false,
             watch: None,
-            is_interrupted: &|| false,
+            interruption: &|| None,
         }
     }
 }
@@ -260,6 +262,10 @@ pub struct TrainingJob<'t> {
     start: Instant,
     /// The step at which it began in this process.
     first: usize,
+    /// How ranks that are processes agree on the end of an interrupted training.
+    agreement: Agreement,
+    /// Why it ends before its last epoch, on all ranks.
+    interruption: Option<u8>,
 }
 
 /// How far a training is.
@@ -349,6 +355,8 @@ impl<'t> TrainingJob<'t> {
             history: History::default(),
             start: Instant::now(),
             first: 0,
+            agreement: Agreement::new(),
+            interruption: None,
         })
     }
 
@@ -504,6 +512,8 @@ impl<'t> TrainingJob<'t> {
         let (batch, mixed) = (self.trainer.batch(), self.options.mixup.is_some());
         let read = self.trainer.rows().read(0, batch, mixed).len();
         tracing::debug!(read, of = batch, "samples that this process reads of each batch");
+        // All ranks are here, also those that came back.
+        (self.agreement, self.interruption) = (Agreement::new(), None);
         self.copy()?;
         if std::mem::take(&mut self.recovered) && self.is_snapshot_due() {
             // The loss may have come before it was begun.
@@ -516,12 +526,14 @@ impl<'t> TrainingJob<'t> {
             if is_over && self.course.epoch >= self.course.reported {
                 self.end_epoch(rate)?;
             }
-            if (self.options.is_interrupted)() && self.course.progress.step < self.total() {
+            if self.course.progress.step < self.total() && self.is_interrupted(true)? {
                 self.interrupt()?;
                 return Ok(false);
             }
             self.course.epoch += 1;
         }
+        // One that comes with the last step interrupts nothing.
+        self.interruption = None;
         self.waits.elapsed = self.start.elapsed();
         self.waits.copied_bytes = self.trainer.copied_bytes();
         self.trainer.finish_snapshots()?;
@@ -531,6 +543,25 @@ impl<'t> TrainingJob<'t> {
         Ok(true)
     }
 
+    /// Why the training ended before its last epoch, with a snapshot instead of results: the number that [`JobOptions::interruption`] gave, on
+    /// any rank.
+    pub fn interruption(&self) -> Option<u8> {
+        self.interruption
+    }
+
+    /// Whether the training is to end here, on all ranks. All must ask after each step and each epoch.
+    fn is_interrupted(&mut self, after_epoch: bool) -> Result<bool, Diagnostics> {
+        if self.interruption.is_none() {
+            let own = (self.options.interruption)();
+            self.interruption = match self.trainer.of_rank().filter(|_| self.options.snapshots.is_some()) {
+                None => own,
+                Some(ranks) if after_epoch => self.agreement.after_epoch(ranks, own)?,
+                Some(ranks) => self.agreement.after_step(ranks, own)?,
+            };
+        }
+        Ok(self.interruption.is_some())
+    }
+
     /// Writes a snapshot of an interrupted training.
     fn interrupt(&mut self) -> Result<(), Diagnostics> {
         // The end of an epoch has one.
@@ -538,6 +569,10 @@ impl<'t> TrainingJob<'t> {
             self.snapshot(true)?;
         }
         self.trainer.finish_snapshots()?;
+        if self.options.snapshots.is_some() {
+            // No rank ends before the snapshot is whole.
+            self.trainer.of_rank().map_or(Ok(()), |ranks| ranks.tell_all(0).map(drop)).map_err(|e| run_error(&e))?;
+        }
         let (step, total) = (self.course.progress.step, self.total());
         self.tell(JobEvent::Interrupted { place: self.options.snapshots.as_ref(), step, total })
     }
@@ -633,7 +668,7 @@ impl<'t> TrainingJob<'t> {
             rate = ((self.course.count - before) * samples) as f64 / began.elapsed().as_secs_f64();
             let loss = self.course.mean_loss();
             self.tell(JobEvent::Step(StepReport { epoch, step: step + 1, total, loss, samples_per_second: rate }))?;
-            if (options.is_interrupted)() {
+            if self.is_interrupted(false)? {
                 break;
             }
             if self.is_snapshot_due() {

@@ -21,6 +21,7 @@ mod formats;
 mod ids;
 mod idx;
 mod image_folders;
+mod interruption;
 mod job;
 mod lazy;
 mod memory;
@@ -651,6 +652,11 @@ impl Trainer {
     /// Bytes that this rank copies, and those of them that another rank gets; `None` without copies.
     pub fn copied_bytes(&self) -> Option<(usize, usize)> {
         self.copies.sizes()
+    }
+
+    /// The rank that this process is; `None` where the ranks are threads.
+    fn of_rank(&self) -> Option<&RankVariables> {
+        self.sessions.of_rank()
     }
 
     /// Whether another rank ended the job: it failed, or was lost.

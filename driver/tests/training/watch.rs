@@ -58,10 +58,9 @@ fn a_training_ends_when_its_validation_does_not_improve_and_keeps_the_best_epoch
 
     // One that is interrupted within an epoch, and goes on.
     let asked = AtomicUsize::new(0);
-    let is_interrupted = || asked.fetch_add(1, Ordering::Relaxed) > STEPS;
+    let interruption = || (asked.fetch_add(1, Ordering::Relaxed) > STEPS).then_some(1);
     let snapshots = Some(SnapshotPlace::file(&path("s.safetensors")));
-    let broken =
-        JobOptions { snapshots: snapshots.clone(), is_interrupted: &is_interrupted, ..job("again.safetensors") };
+    let broken = JobOptions { snapshots: snapshots.clone(), interruption: &interruption, ..job("again.safetensors") };
     let seen = ends(dir.path(), &broken).unwrap();
     let [before, interrupted] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!(before, epochs[0]);

@@ -4,6 +4,7 @@ mod arguments;
 mod cli;
 mod commands;
 mod console;
+mod deferral;
 mod downloads;
 mod error_page;
 mod exit;

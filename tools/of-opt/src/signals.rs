@@ -2,10 +2,12 @@
 //! what actors do.
 
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+
+use crate::deferral::{self, Work};
 
 /// Handles signals from now on, except those that the parent ignores: `nohup` stays in effect. SIGUSR1 prints the state of every
 /// actor. SIGINT, SIGTERM and SIGHUP end the program where it does not end by itself; the exit code is 128 and the signal's number.
@@ -14,10 +16,13 @@ pub fn install(ends: bool) {
     let ends: &[i32] = if ends { &[SIGINT, SIGTERM, SIGHUP] } else { &[] };
     let handled: Vec<i32> = ends.iter().chain([&SIGUSR1]).copied().filter(|s| ignored >> (s - 1) & 1 == 0).collect();
     let started = Signals::new(handled).and_then(|mut signals| {
+        deferral::installed(signals.handle());
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in signals.forever() {
                 match signal {
                     SIGUSR1 => print_actors(),
+                    SIGUSR2 if deferral::launcher_is_interrupted() => {}
+                    SIGUSR2 => end(SIGTERM),
                     signal if is_deferred(signal) => {}
                     signal => end(signal),
                 }
@@ -30,56 +35,31 @@ pub fn install(ends: bool) {
     }
 }
 
-/// Whether the next SIGINT or SIGTERM is left to the work that is under way.
-static DEFERS: AtomicBool = AtomicBool::new(false);
-/// The signal that was left to it; 0 is none.
-static DEFERRED: AtomicI32 = AtomicI32::new(0);
-
-/// While it is there, the first SIGINT or SIGTERM does not end the program: the work under way looks for it, saves what it has and ends.
-pub struct Deferral(());
-
-/// Leaves the first of these signals to the caller.
-pub fn defer() -> Deferral {
-    DEFERS.store(true, Ordering::SeqCst);
-    Deferral(())
-}
-
-impl Deferral {
-    /// The signal that came.
-    pub fn signal(&self) -> Option<i32> {
-        Some(DEFERRED.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
-    }
-}
-
-impl Drop for Deferral {
-    fn drop(&mut self) {
-        DEFERS.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Whether a signal is the first one that is left to the work under way.
 fn is_deferred(signal: i32) -> bool {
-    let is_first = matches!(signal, SIGINT | SIGTERM)
-        && DEFERS.load(Ordering::SeqCst)
-        && DEFERRED.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-    if is_first {
-        crate::progress::suspend(|| {
-            // Where stderr is closed, there is no one to tell.
-            let _ = std::io::stderr()
-                .write_all(b"interrupted: a snapshot is written after this step; a second signal ends at once\n");
-        });
+    let Some(work) = deferral::take(signal) else { return false };
+    let when = if work == Work::Own { "this step" } else { "a step on which the ranks agree" };
+    // Of a launcher and its ranks, which a terminal interrupts together, the launcher says it.
+    if !deferral::has_launcher() {
+        say(&format!("interrupted: a snapshot is written after {when}; a second signal ends at once\n"));
     }
-    is_first
+    if work == Work::Ranks {
+        crate::ranks::pass_on(Signal::USR2);
+    }
+    true
+}
+
+fn say(text: &str) {
+    crate::progress::suspend(|| {
+        // Where stderr is closed, there is no one to tell.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    });
 }
 
 /// Prints every actor, register and credit of this process, or lets the ranks do so that it started.
 fn print_actors() {
-    let text = crate::ranks::actors();
-    crate::progress::suspend(|| {
-        // Where stderr is closed, there is no one to tell.
-        let _ = std::io::stderr().write_all(of_diag::escaped_lines(&text).as_bytes());
-    });
-    crate::ranks::pass_on(rustix::process::Signal::USR1);
+    say(&of_diag::escaped_lines(&crate::ranks::actors()));
+    crate::ranks::pass_on(Signal::USR1);
 }
 
 /// Kills compilers and removes temporary files and folders.
@@ -98,8 +78,19 @@ pub fn end(signal: i32) -> ! {
     clean_up();
     crate::telemetry::interrupted(signal);
     // Ranks end with this process. One that is stopped would only do so once it goes on.
-    crate::ranks::pass_on(rustix::process::Signal::CONT);
+    crate::ranks::pass_on(Signal::CONT);
     crate::ranks::name_recordings();
+    exit(signal)
+}
+
+/// Ends the program after work that was interrupted by a signal, and has saved what it had; the exit code is that of [`end`].
+pub fn end_in_order(signal: i32) -> ! {
+    clean_up();
+    crate::telemetry::interrupted(signal);
+    exit(signal)
+}
+
+fn exit(signal: i32) -> ! {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
         // The line of progress.

@@ -256,3 +256,180 @@ fn killed_trainings_go_on() {
     let got = killed(dir.path(), &meshes, kills(), &args);
     assert_near(&got[1..], &[want], 2e-3, "ranks from 1 to 4");
 }
+
+/// A training that signals interrupt, in a session of processes of its own. It ends with the test.
+struct Interrupted {
+    dir: tempfile::TempDir,
+    launcher: std::process::Child,
+}
+
+impl Interrupted {
+    /// Starts a training with snapshots, which has done some steps when this returns.
+    fn start(dir: tempfile::TempDir, args: &[&str]) -> Interrupted {
+        let before = step(dir.path());
+        let training = command(dir.path(), args);
+        // What starts the tests may ignore signals, and processes inherit that.
+        let mut c = Command::new("env");
+        c.args(["--default-signal=INT,TERM"]).arg(training.get_program()).args(training.get_args());
+        for (name, value) in training.get_envs() {
+            match value {
+                Some(value) => c.env(name, value),
+                None => c.env_remove(name),
+            };
+        }
+        c.env("TMPDIR", dir.path().join("temporary")).current_dir(dir.path());
+        std::os::unix::process::CommandExt::process_group(&mut c, 0);
+        let launcher = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut job = Interrupted { dir, launcher };
+        let since = Instant::now();
+        while step(job.dir.path()) <= before {
+            assert!(since.elapsed() < PATIENCE, "there is no snapshot");
+            assert!(job.launcher.try_wait().unwrap().is_none(), "the training ended before it was interrupted");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        job
+    }
+
+    /// The process of a rank.
+    fn rank(&self, rank: usize) -> String {
+        let launcher = self.launcher.id();
+        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+        let is = |pid: &&str| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|b| *b == 0).any(|v| v == format!("OF_RANK={rank}").as_bytes())
+        };
+        children.split_whitespace().find(is).unwrap_or_else(|| panic!("there is no rank {rank}")).to_owned()
+    }
+
+    fn send(signal: &str, to: &str) {
+        assert!(Command::new("kill").args(["-s", signal, "--", to]).status().unwrap().success());
+    }
+
+    /// Waits for the end of the training and of all of its ranks. Gives its folder, its exit code, and what it said.
+    fn end(mut self) -> (tempfile::TempDir, Option<i32>, String) {
+        let since = Instant::now();
+        // Its pipes have room for what it writes.
+        while self.launcher.try_wait().unwrap().is_none() {
+            assert!(since.elapsed() < PATIENCE, "the training does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let group = format!("-{}", self.launcher.id());
+        while Command::new("kill").args(["-s", "0", "--", &group]).stderr(Stdio::null()).status().unwrap().success() {
+            assert!(since.elapsed() < PATIENCE, "a rank goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut said = Vec::new();
+        std::io::Read::read_to_end(&mut self.launcher.stderr.take().unwrap(), &mut said).unwrap();
+        let code = self.launcher.wait().unwrap().code();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        (dir, code, text(&said))
+    }
+}
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        // Its ranks end with it.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+/// A folder for a training, and one for its temporary files.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("temporary")).unwrap();
+    dir
+}
+
+const RANKS: &[&str] = &["--mesh", "cpu[2]", "--ranks", "2", "--peer-timeout", "60s", "--epochs", "120"];
+const SNAPSHOTS: &[&str] = &["--snapshot", "s.safetensors", "--snapshot-every", "3", "--resume", "-o", "m.safetensors"];
+
+/// The step after which an interrupted training says that it ended.
+fn interrupted_after(said: &str) -> usize {
+    let (_, rest) = said.split_once("interrupted after step ").unwrap_or_else(|| panic!("{said}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Signals that any of the processes gets interrupt all ranks after the same step. What goes on has the bits of a training that was not
+/// interrupted.
+#[test]
+fn signals_interrupt_all_ranks_after_one_step() {
+    let undisturbed = folder();
+    let want = losses(&command(undisturbed.path(), &[RANKS, &["-o", "m.safetensors"]].concat()).output().unwrap());
+    let mut dir = folder();
+    for (signal, code, more, to) in [
+        ("TERM", 143, &[][..], "launcher"),
+        ("TERM", 143, &[], "rank 1"),
+        // As a terminal does.
+        ("INT", 130, &[], "all"),
+        ("INT", 130, &["--max-restarts", "2", "--transport", "tcp"], "rank 0"),
+    ] {
+        let job = Interrupted::start(dir, &[RANKS, SNAPSHOTS, more].concat());
+        let launcher = job.launcher.id();
+        let to = match to {
+            "launcher" => launcher.to_string(),
+            "all" => format!("-{launcher}"),
+            rank => job.rank(usize::from(rank.ends_with('1'))),
+        };
+        Interrupted::send(signal, &to);
+        let (own, ended, said) = job.end();
+        assert_eq!(ended, Some(code), "SIG{signal}: {said}");
+        assert_eq!(interrupted_after(&said), step(own.path()), "{said}");
+        assert!(said.contains("s.safetensors is written; the same command with --resume goes on from there"), "{said}");
+        assert!(said.matches("interrupted after step").count() == 1 && !said.contains("error"), "{said}");
+        assert!(!said.contains("restart 1") && !own.path().join("m.safetensors").exists(), "{said}");
+        let left: Vec<_> = fs::read_dir(own.path().join("temporary")).unwrap().map(Result::unwrap).collect();
+        assert!(left.is_empty(), "{left:?}");
+        dir = own;
+    }
+    let out = command(dir.path(), &[RANKS, SNAPSHOTS].concat()).output().unwrap();
+    let got = losses(&out);
+    // The first epoch after the interruption has the mean of the steps that were left of it.
+    assert!(got.len() > 4 && want.ends_with(&got[2..]), "{got:?}");
+    let whole = |dir: &tempfile::TempDir| fs::read(dir.path().join("m.safetensors")).unwrap();
+    assert!(whole(&dir) == whole(&undisturbed), "the training that was interrupted has another result");
+}
+
+/// A rank that does not answer holds the others up until the second signal.
+#[test]
+fn a_second_signal_ends_all_ranks_at_once() {
+    let job = Interrupted::start(folder(), &[RANKS, SNAPSHOTS].concat());
+    let (launcher, victim) = (job.launcher.id().to_string(), job.rank(1));
+    Interrupted::send("STOP", &victim);
+    Interrupted::send("TERM", &launcher);
+    std::thread::sleep(Duration::from_millis(300));
+    let before = Instant::now();
+    Interrupted::send("TERM", &launcher);
+    let (_, ended, said) = job.end();
+    assert!(before.elapsed() < Duration::from_secs(30), "{said}");
+    assert_eq!(ended, Some(143), "{said}");
+    assert!(said.contains("a second signal ends at once") && !said.contains("interrupted after step"), "{said}");
+}
+
+/// Each host has a launcher of its own, and one of them is interrupted.
+#[test]
+fn an_interrupted_host_ends_the_others() {
+    let dir = folder();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let host = |n: usize| format!("[[host]]\nname = \"h{n}\"\naddress = \"127.0.0.{n}\"\nranks = 1\nthreads = 1\n");
+    fs::write(dir.path().join("hosts.toml"), format!("port = {port}\n{}{}", host(1), host(2))).unwrap();
+    let on = |name| {
+        ["--mesh", "cpu[2]", "--hosts", "hosts.toml", "--host", name, "--peer-timeout", "60s", "--epochs", "9999"]
+    };
+    let mut first = command(dir.path(), &[&on("h1")[..], SNAPSHOTS].concat());
+    let mut first = first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let second = Interrupted::start(dir, &[&on("h2")[..], SNAPSHOTS].concat());
+    Interrupted::send("TERM", &second.launcher.id().to_string());
+    let (dir, ended, said) = second.end();
+    assert_eq!(ended, Some(143), "{said}");
+    let since = Instant::now();
+    while first.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < PATIENCE, "the other host does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let out = first.wait_with_output().unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(143), "{said}");
+    assert_eq!(interrupted_after(&said), step(dir.path()), "{said}");
+    assert!(!said.contains("error"), "{said}");
+}

@@ -84,7 +84,7 @@ pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("ranks that are processes go with neither --concurrency nor --device-time").into());
     }
     if let Role::Launcher(job) = &role {
-        return ranks::launch(job, &c.ranks, 0);
+        return ranks::launch(job, &c.ranks, 0).map(drop);
     }
     ranks::serve_metrics(&c.ranks, &role)?;
     let options = c.codegen.options()?;

@@ -174,7 +174,7 @@ fn run_traced(c: &Run, job: &JobTrace, console: &Console) -> Result<(), Diagnost
         if is_dash(&c.model.model) {
             return Err(exit::usage("--ranks starts processes, which cannot all read stdin; give a file").into());
         }
-        return ranks::launch(job, &c.ranks, 0);
+        return ranks::launch(job, &c.ranks, 0).map(drop);
     }
     ranks::serve_metrics(&c.ranks, &role)?;
     let labels = labels_file(c).as_deref().map(Labels::read).transpose().map_err(|errors| match c.labels {

@@ -19,6 +19,7 @@ use super::train_steps::{Connection, job_options, run_job};
 use super::{train_adapters, train_classes, train_flags, train_weights};
 use crate::arguments::{Codegen, ModelFile, PrecisionArg, image_options};
 use crate::console::Console;
+use crate::deferral::{self, Work};
 use crate::downloads::local_files;
 use crate::exit;
 use crate::ranks::{self, RankOptions, Role};
@@ -449,7 +450,13 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         _ if c.codegen.mesh.is_none() => {
             return Err(exit::usage("several processes train on a mesh: give --mesh, such as 'cpu[2]'").into());
         }
-        Role::Launcher(job) => return ranks::launch(job, &c.ranks, c.max_restarts),
+        Role::Launcher(job) => {
+            let _interrupts = c.snapshot.as_ref().map(|_| deferral::defer(Work::Ranks));
+            return match ranks::launch(job, &c.ranks, c.max_restarts)? {
+                Some(signal) => signals::end_in_order(signal),
+                None => Ok(()),
+            };
+        }
         Role::Rank(_) => {}
     }
     ranks::serve_metrics(&c.ranks, &role)?;
@@ -509,9 +516,10 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         describe(&trainer, &data, is_synthetic, console);
     }
     let place = c.snapshot.as_deref().map(snapshot_place).transpose()?;
-    // Ranks that are processes would have to agree on the step after which they end.
-    let interrupts = matches!(&role, Role::All).then_some(place.as_ref()).flatten().map(|_| signals::defer());
-    let is_interrupted = || interrupts.as_ref().is_some_and(|interrupts| interrupts.signal().is_some());
+    let work = if matches!(role, Role::All) { Work::Own } else { Work::Rank };
+    let interrupts = place.as_ref().map(|_| deferral::defer(work));
+    let interruption =
+        || deferral::deferred().filter(|_| interrupts.is_some()).and_then(|signal| u8::try_from(signal).ok());
     let again = match &c.snapshot {
         Some(path) => format!("start it again with --resume: it goes on from the snapshot '{}'", path.display()),
         None => "start it again, with --snapshot FILE and --resume to go on from the last snapshot next time".into(),
@@ -520,15 +528,17 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     let options = JobOptions {
         snapshots: place,
         zoo: zoo.as_ref(),
-        is_interrupted: &is_interrupted,
+        interruption: &interruption,
         ..job_options(c, schedule, &is_profiled)
     };
     let data = (&data, validation.as_ref());
     let trained = run_job(&mut trainer, data, &options, (&join, &connection), (c, job, console));
-    let is_whole = trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
+    let interrupted = trained.map_err(|errors| ranks::explained_end(&role, &again, errors))?;
     drop(trainer);
-    if let Some(signal) = interrupts.and_then(|interrupts| interrupts.signal()).filter(|_| !is_whole) {
-        signals::end(signal);
+    if let Some(signal) = interrupted {
+        ranks::say_that_the_job_is_interrupted(signal);
+        connection.done()?;
+        signals::end_in_order(signal.into());
     }
     if reports {
         train_classes::write_names(&c.output, &data.0.classes, console)?;
@@ -553,12 +563,9 @@ impl ScheduleArg {
 /// A format that is not known should not wait for the end of a training.
 fn check_outputs(paths: &[PathBuf]) -> Result<(), Diagnostics> {
     let known = |path: &Path| ["onnx", "safetensors"].iter().any(|e| path.extension().is_some_and(|own| own == *e));
-    match paths.iter().find(|path| !known(path)) {
-        None => Ok(()),
-        Some(path) => {
-            let what = format!("'{}' ends in neither .onnx nor .safetensors", path.display());
-            Err(error(Code::INPUT, what).into())
-        }
+    if let Some(path) = paths.iter().find(|path| !known(path)) {
+        let what = format!("'{}' ends in neither .onnx nor .safetensors", path.display());
+        return Err(error(Code::INPUT, what).into());
     }
 }
 

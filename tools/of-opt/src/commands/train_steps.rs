@@ -97,7 +97,7 @@ pub fn job_options<'o>(
     }
 }
 
-/// Trains, shows how far it is, and writes the results. Returns whether it came to its end: a signal may have interrupted it.
+/// Trains, shows how far it is, and writes the results. Returns the signal that interrupted it before its end.
 ///
 /// # Errors
 /// Those of the training.
@@ -107,10 +107,10 @@ pub fn run_job(
     options: &JobOptions<'_>,
     (join, connection): (Join<'_>, &Connection),
     (c, job, console): (&Train, &JobTrace, &Console),
-) -> Result<bool, Diagnostics> {
+) -> Result<Option<u8>, Diagnostics> {
     let shows_line = std::io::stderr().is_terminal() && !console.quiet;
     let watch = train_flags::watch(c);
-    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, watch, line: None, is_whole: true };
+    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, watch, line: None };
     let mut observe = |event: JobEvent<'_>| shown.event(event);
     let rejoin = Rejoin {
         join,
@@ -118,8 +118,9 @@ pub fn run_job(
         ended: &|| connection.ended(),
         started: ranks::job_started(),
     };
-    TrainingJob::new(trainer, data, options, &mut observe)?.run(Some(&rejoin))?;
-    Ok(shown.is_whole)
+    let mut training = TrainingJob::new(trainer, data, options, &mut observe)?;
+    training.run(Some(&rejoin))?;
+    Ok(training.interruption())
 }
 
 /// What a console shows of a training.
@@ -134,8 +135,6 @@ struct Shown<'s> {
     watch: Option<Watch>,
     /// The line of the epoch that is under way.
     line: Option<Line>,
-    /// Whether the training was not interrupted.
-    is_whole: bool,
 }
 
 impl Shown<'_> {
@@ -172,7 +171,6 @@ impl Shown<'_> {
             JobEvent::KeptBest(best) => self.console.note(&format!("the result is that of {}", self.best(best))),
             JobEvent::Interrupted { place, step, total } => {
                 self.line = None;
-                self.is_whole = false;
                 let written = place.map_or_else(String::new, |place| format!(": {} is written", place.shown()));
                 let go_on = "the same command with --resume goes on from there";
                 self.console.note(&format!("interrupted after step {step} of {total}{written}; {go_on}"));

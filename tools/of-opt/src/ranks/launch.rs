@@ -14,12 +14,12 @@ use of_driver::training::RankPlans;
 use of_driver::{error, why_stuck};
 use of_runtime::flight_recorder::{FlightLog, Phase};
 use of_transport::{Attempts, JoinError, Launcher, RendezvousServer, Tls, job_name, new_token};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 
 use super::logs::{RankLog, RankLogs};
 use super::restart::{self, Restarts};
 use super::{Hosts, Job, RankOptions, Role, join_error, mpi, recording};
-use crate::{exit, progress};
+use crate::{deferral, exit, progress};
 
 /// How long the other ranks have to end after one failed. They notice by themselves, and say what they were doing.
 const GRACE: Duration = Duration::from_secs(3);
@@ -99,13 +99,14 @@ pub(super) struct Rank {
 /// Starts the ranks of this machine and waits for their end. Rank 0 has this process' stdout; what ranks write to stderr is printed
 /// with their numbers. With `--rank-logs` it goes to a file of each rank, and that of rank 0 is printed as well.
 ///
-/// Ranks that a signal ended are started again, `restarts` of them at most.
+/// Ranks that a signal ended are started again, `restarts` of them at most. Returns the signal that interrupted the job, where all ranks ended
+/// because of it.
 ///
 /// # Errors
 /// When a rank cannot be started, or fails.
-pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Diagnostics> {
+pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<Option<i32>, Diagnostics> {
     if job.supervises {
-        return mpi::supervise(job.own.start);
+        return mpi::supervise(job.own.start).map(|()| None);
     }
     let failed = |what: &str, e: &std::io::Error| Diagnostics::from(error(Code::RUN, format!("{what}: {e}")));
     // Hosts share the token of the environment, which the ranks have as well.
@@ -173,6 +174,9 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
         // A panic of the thread has been printed where it happened.
         let _ = reader.join();
     }
+    if let Some(signal) = started.interruption() {
+        return Ok(Some(signal));
+    }
     if nothing_reads() {
         if let Some(folder) = recordings.filter(|_| options.flight_recorder.is_none()) {
             // No rank may have come so far as to make it.
@@ -193,7 +197,7 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<(), Dia
             }
             .into())
         }
-        None => Ok(()),
+        None => Ok(None),
     }
 }
 
@@ -236,8 +240,37 @@ pub fn say_that_nothing_reads() {
 
 /// Whether rank 0 said so.
 fn nothing_reads() -> bool {
+    said(NOTHING_READS).is_some()
+}
+
+/// The file in the folder of plans by which ranks say that they were interrupted, have saved what they had, and end: the number of the signal.
+const INTERRUPTED: &str = "interrupted";
+
+/// Says so, where a process of this program started this one.
+pub fn say_that_the_job_is_interrupted(signal: u8) {
+    if let Some(folder) = std::env::var_os(PLANS) {
+        // Where it cannot be written, the launcher says that this rank ended because of the signal.
+        let _ = std::fs::write(PathBuf::from(folder).join(INTERRUPTED), [signal]);
+    }
+}
+
+/// The signal that interrupted the ranks, where they said so.
+fn interrupted() -> Option<u8> {
+    // Each rank writes the same byte: between the truncation by one and its byte, there is none.
+    said(INTERRUPTED).map(|bytes| bytes.first().copied().unwrap_or(SIGTERM as u8))
+}
+
+/// What ranks wrote to a file in the folder of plans.
+fn said(name: &str) -> Option<Vec<u8>> {
     let folder = FOLDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    folder.as_ref().is_some_and(|folder| folder.join(NOTHING_READS).exists())
+    folder.as_ref().and_then(|folder| std::fs::read(folder.join(name)).ok())
+}
+
+/// Whether a process ended because the job was interrupted: by itself with the code of the signal, or by the signal where it came early.
+pub(super) fn ended_by_interruption(status: ExitStatus) -> bool {
+    let signals = [SIGINT, SIGTERM];
+    let by_code = status.code().is_some_and(|code| signals.contains(&(code - SIGNAL_CODES)));
+    by_code || status.signal().is_some_and(|signal| signal == SIGUSR2 || signals.contains(&signal))
 }
 
 impl Drop for PlanFolder {
@@ -330,6 +363,8 @@ impl Ranks {
                     restarts.done();
                 } else if is_done && signal_of(status).is_some() && restarts.are_allowed() {
                     rank.is_excused = true;
+                } else if interrupted().is_some() && ended_by_interruption(status) {
+                    // The others end as well, once the snapshot is whole.
                 } else if deadline.is_some() || !restarts.restart(rank, status)? {
                     deadline.get_or_insert(Instant::now() + GRACE);
                 }
@@ -344,6 +379,16 @@ impl Ranks {
             std::thread::sleep(PAUSE);
         }
         Ok(())
+    }
+
+    /// The signal that interrupted the ranks, where no rank failed: they saved what they had, or had nothing yet.
+    fn interruption(&self) -> Option<i32> {
+        let of_launcher = deferral::deferred();
+        let signal = of_launcher.or(interrupted().map(i32::from))?;
+        let mut failed = self.0.iter().filter_map(|rank| Some((rank, rank.ended.filter(|status| !status.success())?)));
+        let is_in_order = |(rank, status): (&Rank, ExitStatus)| rank.killed || ended_by_interruption(status);
+        let is_any = failed.clone().next().is_some();
+        (is_any && failed.all(is_in_order)).then_some(signal)
     }
 
     /// How the ranks failed, and the exit code of the first: its own, or 128 and the number of the signal that ended it. Those that a

@@ -30,7 +30,9 @@ use of_transport::{
 };
 
 use hosts::{Host, Hosts};
-pub use launch::{launch, name_recordings, pass_on, plans, remove_plans, say_that_nothing_reads};
+pub use launch::{
+    launch, name_recordings, pass_on, plans, remove_plans, say_that_nothing_reads, say_that_the_job_is_interrupted,
+};
 pub use metrics::{actors, metrics, serve as serve_metrics};
 pub use mpi::grace;
 use recording::Recording;
@@ -38,6 +40,7 @@ pub use restart::{check as check_restarts, started as job_started};
 
 use crate::arguments::{InputFiles, ModelFile};
 use crate::console::{Console, is_dash};
+use crate::deferral;
 use crate::exit;
 use crate::signed_plan::Signed;
 
@@ -201,6 +204,7 @@ pub fn role(options: &RankOptions) -> Result<Role, Diagnostics> {
         if let Err(e) = set {
             tracing::debug!(error = %e, "this process outlives its launcher");
         }
+        deferral::follow_launcher();
     }
     Ok(Role::Rank(placement))
 }

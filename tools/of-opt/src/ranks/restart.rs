@@ -9,9 +9,9 @@ use of_diag::Diagnostics;
 use of_transport::{Attempts, Launcher};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::launch::{Rank, signal_of};
+use super::launch::{Rank, ended_by_interruption, signal_of};
 use super::{RankOptions, Role, TransportChoice};
-use crate::{exit, progress};
+use crate::{deferral, exit, progress};
 
 /// The variable with the time at which the job started, in milliseconds since 1970.
 pub const STARTED: &str = "OF_JOB_STARTED";
@@ -106,6 +106,10 @@ impl<'s> Restarts<'s> {
             attempts.refuse(&format!("rank {number} failed"));
             return Ok(false);
         };
+        if deferral::deferred().is_some() && ended_by_interruption(status) {
+            attempts.refuse(&format!("rank {number} was interrupted"));
+            return Ok(false);
+        }
         if self.left == 0 {
             attempts.refuse(&format!("rank {number} was ended by signal {signal}, and all restarts are used"));
             return Ok(false);
