@@ -1,6 +1,6 @@
 //! Low-rank adapters: which weights have them, and the files of PEFT.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
@@ -222,7 +222,7 @@ impl Trainer {
         if !self.reports() {
             return Ok(());
         }
-        snapshot::write_tensors(path, &tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?;
+        snapshot::write_tensors(path, &tensors, BTreeMap::from([("format".to_string(), "pt".to_string())]))?;
         let modules: Vec<&str> = self.adapters.iter().map(Adapter::module).collect();
         // What PEFT calls so are weights `[inputs, outputs]`, as those of GPT-2's Conv1D. It decides each module for itself where they differ.
         let fan_in_fan_out = self.adapters.iter().all(|adapter| adapter.input_axis == 0);

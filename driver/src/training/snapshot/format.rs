@@ -265,8 +265,7 @@ pub fn index(progress: Progress, files: &[PartsWritten]) -> Vec<u8> {
     let tensors = files.iter().flat_map(|file| file.tensors.iter().map(move |name| (name, &file.file)));
     let weight_map: BTreeMap<&String, &String> = tensors.collect();
     let hashes: BTreeMap<&String, &String> = files.iter().map(|file| (&file.file, &file.blake3)).collect();
-    let metadata: BTreeMap<String, String> = progress.fields().into_iter().collect();
-    let index = json!({ "metadata": metadata, "weight_map": weight_map, "blake3": hashes });
+    let index = json!({ "metadata": progress.fields(), "weight_map": weight_map, "blake3": hashes });
     serde_json::to_vec_pretty(&index).unwrap_or_default()
 }
 

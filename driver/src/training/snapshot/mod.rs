@@ -39,7 +39,7 @@ pub struct Progress {
 
 impl Progress {
     /// As the metadata of a file.
-    pub(super) fn fields(self) -> HashMap<String, String> {
+    pub(super) fn fields(self) -> BTreeMap<String, String> {
         let fields = [
             ("format", "of-opt".to_string()),
             ("step", self.step.to_string()),

@@ -1,6 +1,6 @@
 //! Tensors with their names, as safetensors.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use of_diag::{Code, Diagnostics};
@@ -40,7 +40,7 @@ pub fn lacks(name: &str, dtype: ElementType) -> Diagnostics {
 pub fn write_tensors(
     path: &Path,
     values: &[(String, Tensor)],
-    metadata: HashMap<String, String>,
+    metadata: BTreeMap<String, String>,
 ) -> Result<(), Diagnostics> {
     let mut sorted: Vec<(Dtype, &String, &Tensor)> = Vec::with_capacity(values.len());
     for (name, value) in values {
@@ -68,13 +68,21 @@ fn bytes(value: &Tensor) -> &[u8] {
     value.bytes().unwrap_or_default()
 }
 
-/// What precedes the bytes of tensors, whose offsets ascend.
+/// What precedes the bytes of tensors, whose offsets ascend. The library has metadata in a hash table, whose order is another one in each process.
+/// Here it is in the order of names, so that equal tensors make equal files.
 ///
 /// # Errors
 /// When safetensors lacks such tensors.
-pub fn header(metadata: HashMap<String, String>, tensors: Vec<(String, TensorInfo)>) -> Result<Vec<u8>, String> {
-    let metadata = Metadata::new(Some(metadata), tensors).map_err(|e| e.to_string())?;
-    let mut text = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+pub fn header(metadata: BTreeMap<String, String>, tensors: Vec<(String, TensorInfo)>) -> Result<Vec<u8>, String> {
+    #[derive(serde::Serialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        metadata: BTreeMap<String, String>,
+        #[serde(flatten)]
+        tensors: Metadata,
+    }
+    let tensors = Metadata::new(None, tensors).map_err(|e| e.to_string())?;
+    let mut text = serde_json::to_vec(&Header { metadata, tensors }).map_err(|e| e.to_string())?;
     text.resize(text.len().next_multiple_of(8), b' ');
     let mut header = (text.len() as u64).to_le_bytes().to_vec();
     header.extend(text);
@@ -98,7 +106,7 @@ mod tests {
             ("step".into(), Tensor::from_elements(Vec::new(), &[9i64]).unwrap()),
             ("empty".into(), Tensor::from_elements::<f32>(vec![0], &[]).unwrap()),
         ];
-        let metadata = HashMap::from([("step".to_string(), "9".to_string())]);
+        let metadata = BTreeMap::from([("step".to_string(), "9".to_string())]);
         write_tensors(&path, &values, metadata.clone()).unwrap();
         let view = |value: &Tensor| {
             let dims = value.dims().iter().map(|d| *d as usize).collect();
@@ -106,6 +114,21 @@ mod tests {
         };
         let views: Vec<(String, TensorView<'_>)> =
             values.iter().map(|(name, value)| (name.clone(), view(value))).collect();
-        assert_eq!(std::fs::read(&path).unwrap(), safetensors::serialize(views, Some(metadata)).unwrap());
+        let metadata = Some(metadata.into_iter().collect());
+        assert_eq!(std::fs::read(&path).unwrap(), safetensors::serialize(views, metadata).unwrap());
+    }
+
+    #[test]
+    fn metadata_is_in_the_order_of_names() {
+        let names = ["step", "seed", "batch", "samples", "format", "ema", "optimizer", "accumulate", "validation"];
+        let metadata = names.map(|name| (name.to_string(), format!("of {name}")));
+        let written = header(metadata.into_iter().collect(), Vec::new()).unwrap();
+        let text = std::str::from_utf8(&written[8..]).unwrap();
+        let places: Vec<usize> = {
+            let mut sorted = names;
+            sorted.sort_unstable();
+            sorted.iter().map(|name| text.find(&format!("\"{name}\":")).unwrap()).collect()
+        };
+        assert!(text.starts_with("{\"__metadata__\":{\"accumulate\":") && places.is_sorted(), "{text}");
     }
 }
