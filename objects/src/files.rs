@@ -131,6 +131,18 @@ impl ObjectFiles {
         Ok(())
     }
 
+    /// Whether objects next to this one can be listed, written and removed, found out with an object that is gone afterwards.
+    ///
+    /// # Errors
+    /// When the store does not answer, or refuses one of these.
+    pub fn check(self: &Arc<Self>, name: &str) -> io::Result<()> {
+        let what = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let probe = format!("{name}.{:016x}.probe", fastrand::u64(..));
+        self.names(&probe).map_err(what("objects cannot be listed"))?;
+        self.create(&probe).finish().map_err(what("an object cannot be written"))?;
+        self.remove(&probe).map_err(what("an object was written, and cannot be removed"))
+    }
+
     fn remember(&self, name: &str, version: Option<UpdateVersion>) {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), version);
     }
@@ -236,6 +248,13 @@ mod tests {
         assert!(files.written("a.bin").unwrap().is_some());
         files.remove("a.bin").unwrap();
         assert!(files.written("a.bin").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_check_leaves_no_object() {
+        let files = files(&Arc::default());
+        files.check("a.bin").unwrap();
+        assert_eq!(files.names("").unwrap(), Vec::<String>::new());
     }
 
     /// `tools/of-opt/tests/train_network.rs` does so with two trainings and a store that speaks the protocol of S3.

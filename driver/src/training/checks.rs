@@ -18,8 +18,14 @@ pub(super) fn check_writable(outputs: &[PathBuf], snapshots: Option<&SnapshotPla
     let outputs: Vec<SnapshotPlace> = outputs.iter().map(|path| SnapshotPlace::file(path)).collect();
     for place in outputs.iter().chain(snapshots) {
         place.check_writable().map_err(|e| {
+            let hint = match place.has_conditional_commits() {
+                true => {
+                    "keys and region are in the variables AWS_…; they must allow to list, read, write and remove objects"
+                }
+                false => "its folder must exist, and be writable",
+            };
             let what = format!("'{}' cannot be written: {e}", place.shown());
-            Diagnostics::from(error(Code::IO, what).hint("its folder must exist, and be writable"))
+            Diagnostics::from(error(Code::IO, what).hint(hint))
         })?;
     }
     Ok(())

@@ -512,6 +512,9 @@ impl<'t> TrainingJob<'t> {
         let (batch, mixed) = (self.trainer.batch(), self.options.mixup.is_some());
         let read = self.trainer.rows().read(0, batch, mixed).len();
         tracing::debug!(read, of = batch, "samples that this process reads of each batch");
+        if let Some(place) = &self.options.snapshots {
+            self.trainer.prepare_snapshots(place)?;
+        }
         // All ranks are here, also those that came back.
         (self.agreement, self.interruption) = (Agreement::new(), None);
         self.copy()?;

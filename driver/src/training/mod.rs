@@ -593,6 +593,11 @@ impl Trainer {
         self.snapshots.begin(place, self.sessions.variables()?, (progress, &self.notes), waits)
     }
 
+    /// Before the first step: ranks that are processes find out whether each can write snapshots where the others see them.
+    fn prepare_snapshots(&mut self, place: &SnapshotPlace) -> Result<(), Diagnostics> {
+        self.snapshots.prepare(place, self.sessions.variables()?)
+    }
+
     /// Waits for the snapshots that were begun.
     ///
     /// # Errors

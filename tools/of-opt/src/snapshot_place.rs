@@ -105,6 +105,10 @@ mod objects {
             self.0.remove(name)
         }
 
+        fn check_writable(&self, name: &str) -> io::Result<()> {
+            self.0.check(name)
+        }
+
         fn has_conditional_commits(&self) -> bool {
             true
         }

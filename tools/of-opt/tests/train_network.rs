@@ -112,26 +112,55 @@ fn a_training_does_not_replace_the_snapshot_of_another() {
 #[test]
 fn mistakes_are_errors() {
     let dir = tempfile::tempdir().unwrap();
+    let read_only = format!("s3://{}/bucket/s.safetensors", read_only_store());
     for (url, words) in [
         ("s3://bucket/", "names no object: write s3://BUCKET/NAME.safetensors"),
         ("s3://name", "names no object"),
-        ("s3://http://127.0.0.1:1/bucket/s.safetensors", "cannot be looked at"),
+        ("s3://http://127.0.0.1:1/bucket/s.safetensors", "cannot be written: objects cannot be listed: "),
+        (&read_only, "cannot be written: an object cannot be written: "),
     ] {
-        let out = train(dir.path(), &["--epochs", "1", "--snapshot", url, "--resume"]);
+        let out = train(dir.path(), &["--epochs", "1", "--snapshot", url]);
         assert!(!out.status.success() && errors(&out).contains(words), "{url}: {}", errors(&out));
+        // It is found before the first step.
+        assert!(out.stdout.is_empty(), "{}", String::from_utf8_lossy(&out.stdout));
     }
+    let unreachable = ["--epochs", "1", "--snapshot", "s3://http://127.0.0.1:1/bucket/s.safetensors", "--resume"];
+    let out = train(dir.path(), &unreachable);
+    assert!(!out.status.success() && errors(&out).contains("they must allow to list, read, write"), "{}", errors(&out));
+}
+
+/// A store that lists nothing, and refuses all else.
+fn read_only_store() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            let first = lines.next().unwrap_or_default();
+            let _ = lines.find(String::is_empty);
+            let (status, body) = match first.starts_with("GET") {
+                true => ("200 OK", "<ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount></ListBucketResult>"),
+                false => ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>"),
+            };
+            let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + body).as_bytes()).unwrap();
+        }
+    });
+    format!("http://{address}")
 }
 
 #[test]
 fn missing_keys_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let mut c = command(dir.path(), &["--epochs", "1", "--snapshot", "s3://bucket/s.safetensors", "--resume"]);
+    let mut c = command(dir.path(), &["--epochs", "1", "--snapshot", "s3://bucket/s.safetensors"]);
     // The service of the cloud for keys, which is not there.
     c.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
     let out = c.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
     let said = errors(&out);
     assert!(!out.status.success(), "{said}");
     assert!(said.contains("no keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "{said}");
+    assert!(out.stdout.is_empty(), "{}", String::from_utf8_lossy(&out.stdout));
 }
 
 /// A server that gives a file so many times.

@@ -69,6 +69,17 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
+    /// Before the first step: ranks that are processes find out whether each can write where the others see it; all must do so.
+    ///
+    /// # Errors
+    /// When a rank cannot write, or sees no file of another one.
+    pub fn prepare(&mut self, place: &SnapshotPlace, variables: SessionVariables<'_>) -> Result<(), Diagnostics> {
+        match variables {
+            SessionVariables::Rank(ranks) => self.id(place, ranks).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Begins to write a snapshot; all ranks must do so. Where an earlier one is still being written, `waits` says whether to wait for
     /// it, rather than to leave this one out. Returns whether it was begun.
     ///

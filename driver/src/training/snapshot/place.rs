@@ -68,10 +68,10 @@ pub trait SnapshotFiles: Send + Sync {
     /// When it cannot be removed.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Whether a file could be created, found out without a change.
+    /// Whether a file could be created, found out without a change that stays: a store writes another object, and removes it again.
     ///
     /// # Errors
-    /// When it could not. A store, in which only an attempt shows that, gives none.
+    /// When it could not.
     fn check_writable(&self, _name: &str) -> io::Result<()> {
         Ok(())
     }
@@ -135,7 +135,7 @@ impl SnapshotPlace {
         !self.has_conditional_commits() && is_named && folder(path) == folder(Path::new(&self.shown))
     }
 
-    fn has_conditional_commits(&self) -> bool {
+    pub(in crate::training) fn has_conditional_commits(&self) -> bool {
         self.files.has_conditional_commits()
     }
 
