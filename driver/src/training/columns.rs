@@ -46,8 +46,8 @@ pub(super) trait ColumnFile: Send + Sync {
     /// The encoded images of a part, one in each row. They share the memory of the part.
     ///
     /// # Errors
-    /// When they cannot be read, or one is absent.
-    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics>;
+    /// When they cannot be read, or one is absent, and its structure has no path instead.
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<RowImage>, Diagnostics>;
     /// The bytes that the encoded images of a part take in memory.
     fn encoded_bytes(&self, part: usize, leaf: usize) -> usize;
     /// The names of the classes that a column has as numbers, where the file says them.
@@ -69,6 +69,31 @@ pub(super) trait ColumnFile: Send + Sync {
         match own.next() {
             Some(_) => Err(self.wrong(&format!("column '{name}' has several parts, and none is a list of numbers"))),
             None => Ok(first),
+        }
+    }
+}
+
+/// The encoded image of a row.
+#[derive(Clone, Debug)]
+pub(super) enum RowImage {
+    /// Its bytes.
+    Bytes(Bytes),
+    /// The path of its file, from the folder of the file of columns.
+    File(String),
+}
+
+impl RowImage {
+    /// What a structure has; `None` where it has neither bytes nor a path.
+    pub fn of(bytes: Option<Bytes>, path: Option<Bytes>) -> Option<RowImage> {
+        let file = || path.filter(|path| !path.is_empty()).map(|path| String::from_utf8_lossy(&path).into_owned());
+        bytes.map(RowImage::Bytes).or_else(|| file().map(RowImage::File))
+    }
+
+    /// Bytes of it in memory.
+    pub fn len(&self) -> usize {
+        match self {
+            RowImage::Bytes(bytes) => bytes.len(),
+            RowImage::File(path) => path.len(),
         }
     }
 }

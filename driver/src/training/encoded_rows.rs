@@ -3,12 +3,15 @@
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Formatter};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
+use rayon::prelude::*;
 
-use super::columns::ColumnFile;
+use super::columns::{ColumnFile, RowImage};
+use crate::error::error;
 
 /// Where encoded images come from that are read together.
 pub(super) trait EncodedSource: Debug + Send + Sync {
@@ -34,7 +37,7 @@ pub(super) trait EncodedSource: Debug + Send + Sync {
 /// The images of a part, and the bytes of all of them.
 struct Part {
     number: usize,
-    images: Arc<Vec<Bytes>>,
+    images: Arc<Vec<RowImage>>,
     bytes: usize,
 }
 
@@ -61,7 +64,7 @@ impl EncodedRows {
         EncodedRows { file: Arc::clone(file), leaf, starts, cache: Mutex::default(), cached_bytes }
     }
 
-    fn part(&self, number: usize) -> Result<Arc<Vec<Bytes>>, Diagnostics> {
+    fn part(&self, number: usize) -> Result<Arc<Vec<RowImage>>, Diagnostics> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = cache.iter().position(|part| part.number == number)
             && let Some(found) = cache.remove(at)
@@ -71,12 +74,29 @@ impl EncodedRows {
             return Ok(images);
         }
         let images = Arc::new(self.file.encoded(number, self.leaf)?);
-        let bytes = images.iter().map(Bytes::len).sum();
+        let bytes = images.iter().map(RowImage::len).sum();
         cache.push_back(Part { number, images: Arc::clone(&images), bytes });
         while cache.len() > 1 && cache.iter().map(|part| part.bytes).sum::<usize>() > self.cached_bytes {
             cache.pop_front();
         }
         Ok(images)
+    }
+
+    /// The bytes of an image, which may be in a file of its own.
+    fn read(&self, row: usize, image: RowImage) -> Result<Bytes, Diagnostics> {
+        let path = match image {
+            RowImage::Bytes(bytes) => return Ok(bytes),
+            RowImage::File(path) => path,
+        };
+        let folder = self.file.path().parent().unwrap_or(Path::new(""));
+        std::fs::read(folder.join(&path)).map(Bytes::from).map_err(|e| {
+            let what = format!("{} has no bytes, and its file '{path}' cannot be read: {e}", self.place(row));
+            let hint = match path.contains("://") {
+                true => "the path is a URL: download the images, and write their bytes or paths into the column".into(),
+                false => format!("such paths begin in the folder of '{}'", self.file.path().display()),
+            };
+            error(Code::IO, what).hint(hint).into()
+        })
     }
 }
 
@@ -85,7 +105,7 @@ impl EncodedSource for EncodedRows {
         // Each part once.
         let mut order: Vec<(usize, usize)> = images.iter().enumerate().map(|(i, row)| (self.group(*row), i)).collect();
         order.sort_unstable();
-        let mut out = vec![Bytes::new(); images.len()];
+        let mut out = vec![RowImage::Bytes(Bytes::new()); images.len()];
         for own in order.chunk_by(|a, b| a.0 == b.0) {
             let number = own[0].0;
             let part = self.part(number)?;
@@ -95,7 +115,7 @@ impl EncodedSource for EncodedRows {
                 out[*i] = image.ok_or_else(|| self.file.wrong(&format!("part {number} has no row {row}")))?;
             }
         }
-        Ok(out)
+        out.into_par_iter().zip(images).map(|(image, row)| self.read(*row, image)).collect()
     }
 
     fn bytes_of(&self, image: usize) -> usize {
@@ -126,7 +146,6 @@ impl EncodedSource for EncodedRows {
 mod tests {
     use std::ffi::OsString;
     use std::fs::File;
-    use std::path::Path;
 
     use of_ir::{DType, Dim, Type};
     use parquet::column::writer::ColumnWriter;
@@ -297,5 +316,70 @@ mod tests {
         let wrong = read(&[&path], ["image", "labels"], &cached(1)).unwrap_err().to_string();
         assert!(wrong.contains("the data has no values for 'labels', only for image"), "{wrong}");
         assert!(wrong.contains("--labels"), "{wrong}");
+    }
+
+    /// Rows of a structure: bytes and paths, of which either may be absent.
+    fn write_paths(path: &Path, rows: &[(Option<Vec<u8>>, Option<&str>)]) {
+        let schema = "message m { optional group image { optional binary bytes; optional binary path (UTF8); } required int64 label; }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut writer =
+            SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::new(WriterProperties::default()))
+                .unwrap();
+        let mut own = writer.next_row_group().unwrap();
+        let mut fields = [
+            rows.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(),
+            rows.iter().map(|(_, path)| path.map(|path| path.as_bytes().to_vec())).collect(),
+        ]
+        .into_iter();
+        while let Some(mut column) = own.next_column().unwrap() {
+            match column.untyped() {
+                ColumnWriter::Int64ColumnWriter(w) => w.write_batch(&vec![0; rows.len()], None, None).unwrap(),
+                ColumnWriter::ByteArrayColumnWriter(w) => {
+                    let values = fields.next().unwrap();
+                    let levels: Vec<i16> = values.iter().map(|value| 1 + i16::from(value.is_some())).collect();
+                    let values: Vec<ByteArray> = values.into_iter().flatten().map(ByteArray::from).collect();
+                    w.write_batch(&values, Some(&levels), None).unwrap()
+                }
+                _ => unreachable!(),
+            };
+            column.close().unwrap();
+        }
+        own.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn images_without_bytes_are_files_next_to_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.parquet");
+        std::fs::create_dir(dir.path().join("more")).unwrap();
+        std::fs::write(dir.path().join("more/7.ppm"), picture(7)).unwrap();
+        let absolute = dir.path().join("more/7.ppm").display().to_string();
+        let rows = [
+            (None, Some("more/7.ppm")),
+            (Some(picture(1)), Some("nowhere.ppm")),
+            (None, Some("more/8.ppm")),
+            (Some(picture(3)), None),
+            (None, Some(&*absolute)),
+            (None, Some("https://127.0.0.1/9.ppm")),
+        ];
+        write_paths(&path, &rows);
+        let data = read(&[&path], ["image", "label"], &cached(1)).unwrap();
+        assert_eq!(values(&data, &[4, 3, 1, 0]).0, [7, 3, 1, 7]);
+        let wrong = data.batch(&[0, 2]).unwrap_err().to_string();
+        assert!(wrong.contains("row 2 of column 'image' in '") && wrong.contains("a.parquet'"), "{wrong}");
+        assert!(wrong.contains("has no bytes, and its file 'more/8.ppm' cannot be read: "), "{wrong}");
+        assert!(wrong.contains("such paths begin in the folder of '"), "{wrong}");
+        let wrong = data.batch(&[5]).unwrap_err().to_string();
+        assert!(wrong.contains("the path is a URL: download the images"), "{wrong}");
+        // A file that is not there at the first row ends the training before it begins.
+        write_paths(&path, &rows[2..]);
+        let wrong = read(&[&path], ["image", "label"], &cached(1)).unwrap_err().to_string();
+        assert!(wrong.contains("row 0 of column 'image'") && wrong.contains("'more/8.ppm'"), "{wrong}");
+        for neither in [None, Some("")] {
+            write_paths(&path, &[(Some(picture(1)), None), (None, neither)]);
+            let wrong = read(&[&path], ["image", "label"], &cached(1)).unwrap_err().to_string();
+            assert!(wrong.contains("column 'image', row group 0: a value is absent"), "{wrong}");
+        }
     }
 }

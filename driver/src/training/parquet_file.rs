@@ -1,5 +1,6 @@
 //! Columns of Parquet files, of which row groups are decoded.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use super::columns::{ColumnFile, Decoded};
+use super::columns::{ColumnFile, Decoded, RowImage};
 use crate::error::{error, io_error};
 
 /// Whether the name is that of such a file.
@@ -32,8 +33,17 @@ struct Opened {
     leaves: Vec<String>,
     /// Columns of binary, and fields `bytes` of structures.
     images: Vec<(String, usize)>,
+    /// The fields `path` of these structures, by the numbers of their fields `bytes`.
+    paths: HashMap<usize, usize>,
     /// What programs have written about the columns.
     features: serde_json::Value,
+}
+
+/// The values of a column that are there, and levels of all.
+struct Levels<T> {
+    values: Vec<T>,
+    definition: Vec<i16>,
+    repetition: Vec<i16>,
 }
 
 /// Whether a column has bytes that are no text.
@@ -59,12 +69,64 @@ impl Opened {
             [_, field] => field == "bytes",
             _ => false,
         });
-        let images = images.map(|(leaf, _)| (leaves[leaf].clone(), leaf)).collect();
+        let images: Vec<(String, usize)> = images.map(|(leaf, _)| (leaves[leaf].clone(), leaf)).collect();
+        let path_of = |leaf: usize| match schema.column(leaf).path().parts() {
+            [root, field] if field == "bytes" => schema.columns().iter().position(|column| {
+                column.physical_type() == PhysicalType::BYTE_ARRAY
+                    && matches!(column.path().parts(), [own, path] if own == root && path == "path")
+            }),
+            _ => None,
+        };
+        let paths = images.iter().filter_map(|(_, leaf)| Some((*leaf, path_of(*leaf)?))).collect();
         // Source: datasets, `arrow_writer.py`: the features of a data set, as JSON.
         let said = reader.metadata().file_metadata().key_value_metadata();
         let said = said.and_then(|list| list.iter().find(|one| one.key == "huggingface")?.value.clone());
         let features = said.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        Ok(Opened { path: path.to_owned(), reader: Mutex::new(reader), rows, leaves, images, features })
+        Ok(Opened { path: path.to_owned(), reader: Mutex::new(reader), rows, leaves, images, paths, features })
+    }
+
+    /// All values of a column, of which some may be absent.
+    fn levels<T: DataType>(
+        &self,
+        reader: &mut ColumnReaderImpl<T>,
+        rows: usize,
+        no: &dyn Fn(&str) -> Diagnostics,
+    ) -> Result<Levels<T::T>, Diagnostics> {
+        let mut out = Levels { values: Vec::new(), definition: Vec::new(), repetition: Vec::new() };
+        let mut read = 0;
+        while read < rows {
+            let (definition, repetition) = (Some(&mut out.definition), Some(&mut out.repetition));
+            let more = reader.read_records(rows - read, definition, repetition, &mut out.values);
+            let (more, ..) = more.map_err(|e| damaged(&self.path, &e))?;
+            if more == 0 {
+                return Err(no(&format!("it has {read} of {rows} rows")));
+            }
+            read += more;
+        }
+        Ok(out)
+    }
+
+    /// The bytes of each row, one or none.
+    fn optional(&self, part: usize, leaf: usize) -> Result<Vec<Option<Bytes>>, Diagnostics> {
+        let failed = |e: ParquetError| damaged(&self.path, &e);
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = reader.get_row_group(part).map_err(failed)?;
+        let present = own.metadata().column(leaf).column_descr_ptr().max_def_level();
+        let no = |what: &str| self.wrong(&format!("column '{}', row group {part}: {what}", self.leaves[leaf]));
+        let ColumnReader::ByteArrayColumnReader(mut column) = own.get_column_reader(leaf).map_err(failed)? else {
+            return Err(no("it has no images"));
+        };
+        let read = self.levels(&mut column, self.rows[part], &no)?;
+        // A value is a part of its page.
+        let mut values = read.values.into_iter().map(Bytes::from_owner);
+        let out: Vec<Option<Bytes>> = match present {
+            0 => values.map(Some).collect(),
+            _ => read.definition.iter().map(|level| if *level == present { values.next() } else { None }).collect(),
+        };
+        if out.len() != self.rows[part] {
+            return Err(no(&format!("it has {} of {} rows", out.len(), self.rows[part])));
+        }
+        Ok(out)
     }
 
     fn all<T: DataType, R>(
@@ -76,18 +138,7 @@ impl Opened {
         no: &dyn Fn(&str) -> Diagnostics,
         value: impl Fn(&T::T) -> R,
     ) -> Result<Vec<R>, Diagnostics> {
-        let failed = |e: ParquetError| damaged(&self.path, &e);
-        let (mut values, mut definition, mut repetition) = (Vec::new(), Vec::new(), Vec::new());
-        let mut read = 0;
-        while read < rows {
-            let (more, ..) = reader
-                .read_records(rows - read, Some(&mut definition), Some(&mut repetition), &mut values)
-                .map_err(failed)?;
-            if more == 0 {
-                return Err(no(&format!("it has {read} of {rows} rows")));
-            }
-            read += more;
-        }
+        let Levels { values, definition, repetition } = self.levels(&mut reader, rows, no)?;
         if definition.iter().any(|level| *level < present) {
             return Err(no("a value is absent"));
         }
@@ -156,21 +207,16 @@ impl ColumnFile for Opened {
         &self.images
     }
 
-    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics> {
-        let failed = |e: ParquetError| damaged(&self.path, &e);
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = reader.get_row_group(part).map_err(failed)?;
-        let descriptor = own.metadata().column(leaf).column_descr_ptr();
-        let levels = (descriptor.max_def_level(), descriptor.max_rep_level());
-        let name = &self.leaves[leaf];
-        let no = |what: &str| self.wrong(&format!("column '{name}', row group {part}: {what}"));
-        match own.get_column_reader(leaf).map_err(failed)? {
-            ColumnReader::ByteArrayColumnReader(r) => {
-                // A value is a part of its page.
-                self.all(r, self.rows[part], levels, Some(1), &no, |v| Bytes::from_owner(v.clone()))
-            }
-            _ => Err(no("it has no images")),
-        }
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<RowImage>, Diagnostics> {
+        let bytes = self.optional(part, leaf)?;
+        let are_whole = bytes.iter().all(Option::is_some);
+        let paths = match self.paths.get(&leaf).filter(|_| !are_whole) {
+            Some(paths) => self.optional(part, *paths)?,
+            None => vec![None; bytes.len()],
+        };
+        let images = bytes.into_iter().zip(paths).map(|(bytes, path)| RowImage::of(bytes, path));
+        let absent = || self.wrong(&format!("column '{}', row group {part}: a value is absent", self.leaves[leaf]));
+        images.collect::<Option<_>>().ok_or_else(absent)
     }
 
     fn encoded_bytes(&self, part: usize, leaf: usize) -> usize {

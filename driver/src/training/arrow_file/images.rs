@@ -17,6 +17,15 @@ pub fn leaf(field: &Field) -> Option<usize> {
     }
 }
 
+/// The field of such a structure that has the paths of images without bytes.
+const PATH: &str = "path";
+
+/// The number of the child of a structure that has paths.
+pub fn path(field: &Field) -> Option<usize> {
+    let is_path = |child: &Field| child.name == PATH && matches!(child.kind, Kind::Text { is_binary: false, .. });
+    field.children.iter().position(is_path)
+}
+
 /// The number of the child of a structure that has the images.
 pub fn child(field: &Field) -> Option<usize> {
     let is_image = |child: &Field| child.name == BYTES && matches!(child.kind, Kind::Text { is_binary: true, .. });

@@ -18,7 +18,7 @@ use of_diag::{Code, Diagnostics};
 use self::flat::{Read, Table};
 use self::rows::Rows;
 use self::schema::{Batch, Codec, Cursor, Field, Kind, Number};
-use super::columns::{ColumnFile, Decoded};
+use super::columns::{ColumnFile, Decoded, RowImage};
 use crate::error::{error, io_error};
 
 /// Whether the name is that of such a file.
@@ -383,43 +383,64 @@ impl Opened {
 }
 
 impl Opened {
-    /// The column of images of a batch, and where the reader is in front of its buffers. `None` where a value is absent.
-    fn image_column(&self, part: usize, leaf: usize) -> Read<Option<(&Field, Cursor)>> {
+    /// A column of images of a batch, or that of their paths, and where the reader is in front of its field. `None` where there is none, or a
+    /// whole structure is absent.
+    fn image_column(&self, part: usize, leaf: usize, is_path: bool) -> Read<Option<(&Field, Cursor)>> {
         let (batch, root) = (&self.batches[part], self.roots[leaf]);
         let mut at = Cursor::default();
         self.fields[..root].iter().try_for_each(|field| at.skip(field, batch))?;
-        let mut field = &self.fields[root];
-        if matches!(field.kind, Kind::Struct) {
-            let inner = images::child(field).ok_or("a column has no images")?;
-            if at.node(batch)?.1 != 0 {
-                return Ok(None);
-            }
-            at.buffer();
-            field.children[..inner].iter().try_for_each(|child| at.skip(child, batch))?;
-            field = &field.children[inner];
+        let field = &self.fields[root];
+        if !matches!(field.kind, Kind::Struct) {
+            return Ok((!is_path).then_some((field, at)));
         }
+        let inner = if is_path { images::path(field) } else { images::child(field) };
+        let Some(inner) = inner else { return Ok(None) };
+        if at.node(batch)?.1 != 0 {
+            return Ok(None);
+        }
+        at.buffer();
+        field.children[..inner].iter().try_for_each(|child| at.skip(child, batch))?;
+        Ok(Some((&field.children[inner], at)))
+    }
+
+    /// The bytes of each row of a column of texts or binary, one or none, which share the memory of the batch.
+    fn optional(&self, batch: &Batch, (field, mut at): (&Field, Cursor)) -> Read<Vec<Option<Bytes>>> {
         let (len, absent) = at.node(batch)?;
         if len < batch.rows {
             return Err(format!("column '{}' has {len} values instead of {}", field.name, batch.rows));
         }
-        at.buffer();
-        Ok((absent == 0).then_some((field, at)))
+        let Kind::Text { is_large, .. } = field.kind else { return Err("a column has no images".into()) };
+        let validity = at.buffer();
+        let there = match absent {
+            0 => None,
+            _ => Some(self.buffer(batch, validity, Some(batch.rows.div_ceil(8)))?),
+        };
+        let offsets = self.offsets(batch, at.buffer(), batch.rows, is_large)?;
+        let bytes = Bytes::from(self.buffer(batch, at.buffer(), offsets.last().copied())?);
+        let is_there = |row: usize| there.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1);
+        let rows = offsets.windows(2).enumerate();
+        Ok(rows.map(|(row, pair)| is_there(row).then(|| bytes.slice(pair[0]..pair[1]))).collect())
     }
 
-    /// The images of a batch, which share its memory. `None` where one is absent.
-    fn encoded_images(&self, part: usize, leaf: usize) -> Read<Option<Vec<Bytes>>> {
+    /// The images of a batch. `None` where one is absent.
+    fn encoded_images(&self, part: usize, leaf: usize) -> Read<Option<Vec<RowImage>>> {
         let batch = &self.batches[part];
-        let Some((field, mut at)) = self.image_column(part, leaf)? else { return Ok(None) };
-        let Kind::Text { is_large, .. } = field.kind else { return Err("a column has no images".into()) };
-        let offsets = self.offsets(batch, at.buffer(), batch.rows, is_large)?;
-        let end = offsets.last().copied().unwrap_or(0);
-        let bytes = Bytes::from(self.buffer(batch, at.buffer(), Some(end))?);
-        Ok(Some(offsets.windows(2).map(|pair| bytes.slice(pair[0]..pair[1])).collect()))
+        let Some(column) = self.image_column(part, leaf, false)? else { return Ok(None) };
+        let bytes = self.optional(batch, column)?;
+        let are_whole = bytes.iter().all(Option::is_some);
+        let column = if are_whole { None } else { self.image_column(part, leaf, true)? };
+        let paths = match column {
+            Some(column) => self.optional(batch, column)?,
+            None => vec![None; bytes.len()],
+        };
+        Ok(bytes.into_iter().zip(paths).map(|(bytes, path)| RowImage::of(bytes, path)).collect())
     }
 
     /// About the bytes that the images of a batch take: those of their buffer.
     fn image_bytes(&self, part: usize, leaf: usize) -> Option<usize> {
-        let (_, mut at) = self.image_column(part, leaf).ok()??;
+        let (_, mut at) = self.image_column(part, leaf, false).ok()??;
+        // Behind the bits of values that are there come offsets, and then the bytes.
+        at.buffer();
         at.buffer();
         usize::try_from(self.batches[part].buffers.get(at.buffer())?.1).ok()
     }
@@ -499,7 +520,7 @@ impl ColumnFile for Opened {
         &self.images
     }
 
-    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<Bytes>, Diagnostics> {
+    fn encoded(&self, part: usize, leaf: usize) -> Result<Vec<RowImage>, Diagnostics> {
         let absent = || {
             let what = format!("column '{}', record batch {part}: a value is absent", self.leaves[leaf]);
             self.wrong(&what)

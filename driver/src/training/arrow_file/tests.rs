@@ -97,6 +97,27 @@ fn check(folder: &Path) {
         let want: Vec<_> = (0..8).map(|i| (format!("row {i}"), Some(i))).collect();
         assert_eq!(found, want, "{name}");
     }
+    check_images(&folder.join("images.feather"));
+}
+
+/// Checks images of which some are files next to the table.
+fn check_images(source: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("images.feather");
+    std::fs::copy(source, &path).unwrap();
+    std::fs::create_dir(dir.path().join("pixels")).unwrap();
+    for grey in [1, 3, 5] {
+        let pixel = [&b"P6\n1 1\n255\n"[..], &[grey; 3]].concat();
+        std::fs::write(dir.path().join(format!("pixels/{grey}.ppm")), pixel).unwrap();
+    }
+    let pixel = [Dim::from(1i64), Dim::from(1i64), Dim::from(3i64)];
+    let wanted = [column("image", DType::U8, &pixel), column("y", DType::I64, &[])];
+    let data = read(std::slice::from_ref(&path), &wanted, 1).unwrap();
+    let batch = data.batch(&[5, 0, 6, 1, 3]).unwrap();
+    let greys = batch[0].as_tensor().unwrap().to_elements::<u8>().unwrap();
+    assert_eq!(greys.chunks(3).map(|pixel| pixel[0]).collect::<Vec<_>>(), [5, 0, 6, 1, 3]);
+    let wrong = data.batch(&[7]).unwrap_err().to_string();
+    assert!(wrong.contains("row 7 of column 'image' in '") && wrong.contains("its file 'pixels/7.ppm'"), "{wrong}");
 }
 
 #[test]
@@ -143,7 +164,7 @@ fn other_files_are_refused() {
         (&b"FEA1 and more"[..], "it is Feather of version 1; write it again as version 2"),
         (&whole[..whole.len() - 1], "it has no end: it was not written completely"),
         (&stream[..stream.len() - 20], "in the middle of its data"),
-        (b"", "it has no schema"),
+        (&[0; 4], "it has no schema"),
         (b"ARROW1", "it has no end"),
     ] {
         std::fs::write(&path, bytes).unwrap();

@@ -66,6 +66,14 @@ def main():
                 index = pa.array(rows if deltas else range(len(rows)), pa.int8())
                 kind = pa.DictionaryArray.from_arrays(index, pa.array(known))
                 writer.write_batch(pa.record_batch([kind, pa.array(rows, pa.int32())], schema=schema))
+    # Images of one pixel: even rows have bytes, odd ones the path of a file.
+    images = [
+        {"bytes": None if i % 2 else b"P6\n1 1\n255\n" + bytes([i] * 3), "path": f"pixels/{i}.ppm" if i % 2 else None}
+        for i in ROWS
+    ]
+    image = pa.array(images, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    paths = pa.table({"before": [f"row {i}" for i in ROWS], "image": image, "y": pa.array(ROWS, pa.int64())})
+    pyarrow.feather.write_feather(paths, folder / "images.feather", "zstd", chunksize=4)
 
 
 main()
