@@ -26,7 +26,12 @@ pub fn read(path: &Path) -> Result<Tensor, Diagnostic> {
 /// As [`read`].
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
     let file = File::open(path).map_err(|e| io_error(path, "read", &e))?;
-    let mut archive = zip::ZipArchive::new(file).map_err(|e| damaged(path, &e.to_string()))?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|e| {
+        // What an archive has is listed at its end.
+        let is_cut = matches!(&e, zip::result::ZipError::InvalidArchive(what) if what.contains("EOCD"));
+        let cut = "it is no archive, or its end is missing";
+        damaged(path, &if is_cut { cut.to_owned() } else { e.to_string() })
+    })?;
     let mut arrays = Vec::new();
     for i in 0..archive.len() {
         let mut member = archive.by_index(i).map_err(|e| damaged(path, &e.to_string()))?;
@@ -59,7 +64,9 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Diagnostic> {
 }
 
 fn damaged(path: &Path, why: &str) -> Diagnostic {
-    error(Code::INPUT, format!("{} is not a NumPy file that can be read: {why}", path.display()))
+    let what = format!("'{}' cannot be read as NumPy's: {why}", path.display());
+    error(Code::INPUT, what)
+        .hint("write it again with numpy.save or numpy.savez, or compare its size with that of the original")
 }
 
 /// The types that both sides know.

@@ -31,6 +31,27 @@ pub(super) fn check_writable(outputs: &[PathBuf], snapshots: Option<&SnapshotPla
     Ok(())
 }
 
+/// Rejects places without room for so many bytes: it would be found out at the end of an epoch, or of the training.
+pub(super) fn check_room(
+    outputs: &[PathBuf],
+    snapshots: Option<&SnapshotPlace>,
+    (each, all): (u64, u64),
+) -> Result<(), Diagnostics> {
+    // A pipe or a device has no room, and needs none.
+    let files = outputs.iter().filter(|path| !path.exists() || path.is_file());
+    let outputs: Vec<(SnapshotPlace, u64)> = files.map(|path| (SnapshotPlace::file(path), each)).collect();
+    let snapshots = snapshots.map(|place| (place.clone(), all));
+    for (place, needed) in outputs.iter().chain(&snapshots) {
+        let Some(free) = place.files().free_bytes().filter(|free| free < needed) else { continue };
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1_048_576.0);
+        let what = format!("'{}' will have {}, and {} are free there", place.shown(), mib(*needed), mib(free));
+        let hint =
+            "free some room, or name a place on another disk; a file that is replaced stays until the new one is whole";
+        return Err(error(Code::IO, what).hint(hint).into());
+    }
+    Ok(())
+}
+
 /// Rejects models of the zoo with separate adapters: their form for inference, which is written, has none.
 pub(super) fn check_adapters_of_zoo(name: &str, outputs: &[PathBuf]) -> Result<(), Diagnostics> {
     let Some(path) = outputs.iter().find(|path| path.extension().is_none_or(|e| e != "safetensors")) else {
@@ -66,5 +87,58 @@ pub(super) fn explain_loss(loss: f64, step: usize, data: &Dataset, samples: &[us
         Ok(None) | Err(_) => {
             error(Code::RUN, what).hint("try a smaller --learning-rate, --warmup, or --clip-norm").into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::super::snapshot::{SnapshotFile, SnapshotFiles};
+    use super::*;
+
+    /// A folder with room for 1000 bytes.
+    struct Small;
+
+    impl SnapshotFiles for Small {
+        fn create(&self, _: &str) -> io::Result<Box<dyn SnapshotFile>> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn read(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+
+        fn written(&self, _: &str) -> io::Result<Option<SystemTime>> {
+            Ok(None)
+        }
+
+        fn names(&self, _: &str) -> io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
+        fn remove(&self, _: &str) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn free_bytes(&self) -> Option<u64> {
+            Some(1000)
+        }
+    }
+
+    #[test]
+    fn places_without_room_are_found_before_the_first_step() {
+        let place = SnapshotPlace::of_store(Arc::new(Small), "s.safetensors", "s.safetensors");
+        assert!(check_room(&[], Some(&place), (0, 1000)).is_ok());
+        let wrong = check_room(&[], Some(&place), (0, 2 << 20)).unwrap_err().to_string();
+        assert!(wrong.contains("'s.safetensors' will have 2.0 MiB, and 0.0 MiB are free there"), "{wrong}");
+        let dir = tempfile::tempdir().unwrap();
+        let output = [dir.path().join("m.onnx")];
+        assert!(check_room(&output, None, (1, 1)).is_ok());
+        let wrong = check_room(&output, None, (u64::MAX, 0)).unwrap_err().to_string();
+        assert!(wrong.contains("m.onnx' will have "), "{wrong}");
+        assert!(check_room(&["/dev/null".into()], None, (u64::MAX, 0)).is_ok());
     }
 }

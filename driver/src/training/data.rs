@@ -298,7 +298,10 @@ impl Dataset {
             let mut own = found.iter().filter(|column| column.name == spec.name);
             let Some(column) = own.next() else {
                 let known: Vec<&str> = found.iter().map(|column| column.name.as_str()).collect();
-                let what = format!("the data has no values for '{}', only for {}", spec.name, known.join(", "));
+                let what = match &known[..] {
+                    [] => format!("the data has no samples: no values for '{}'", spec.name),
+                    known => format!("the data has no values for '{}', only for {}", spec.name, known.join(", ")),
+                };
                 let hint = match i + 1 == wanted.len() {
                     true => "--labels names the labels in the data; give them by this name, or NAME=FILE",
                     false => "name arrays as inputs, or give NAME=FILE",
@@ -527,7 +530,7 @@ impl Dataset {
         let held_out = (self.len as f64 * part).round() as usize;
         if held_out == 0 || held_out >= self.len {
             let what = format!("{part} of {} samples leaves none for training or for validation", self.len);
-            return Err(error(Code::INPUT, what).into());
+            return Err(error(Code::INPUT, what).hint("give a part between 0 and 1, such as 0.1").into());
         }
         // Spread evenly, so that sorted data is split like shuffled data.
         let is_out = |i: usize| (i + 1) * held_out / self.len > i * held_out / self.len;

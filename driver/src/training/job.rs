@@ -8,7 +8,7 @@ use of_diag::{Code, Diagnostics};
 use of_onnx::ExportOptions;
 use of_runtime::TaskTiming;
 
-use super::checks::{check_adapters_of_zoo, check_updates, check_writable, explain_loss};
+use super::checks::{check_adapters_of_zoo, check_room, check_updates, check_writable, explain_loss};
 use super::interruption::Agreement;
 use super::monitor::{Best, History, Watch};
 use super::{
@@ -339,6 +339,7 @@ impl<'t> TrainingJob<'t> {
         }
         if trainer.reports() {
             check_writable(&options.outputs, options.snapshots.as_ref())?;
+            check_room(&options.outputs, options.snapshots.as_ref(), trainer.file_bytes()?)?;
         }
         let progress = Progress { step: 0, seed: options.seed, batch, samples: data.len() };
         Ok(TrainingJob {

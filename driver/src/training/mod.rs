@@ -711,6 +711,17 @@ impl Trainer {
         if self.reports() { snapshot::write_tensors(path, &values, progress.fields()) } else { Ok(()) }
     }
 
+    /// About the bytes of a file of the results, and of a snapshot, whose files have all variables.
+    fn file_bytes(&self) -> Result<(u64, u64), Diagnostics> {
+        let bytes = |dims: &[i64], bits: u32| dims.iter().product::<i64>().unsigned_abs() * u64::from(bits) / 8;
+        let types = self.variables()?.types().into_iter();
+        let sizes: HashMap<&str, u64> = types.map(|(name, dtype, dims)| (name, bytes(dims, dtype.bits()))).collect();
+        // Adapters alone are small, and a merged model has another size.
+        let parameters = self.parameters.iter().filter(|_| !self.has_adapters());
+        let each = parameters.filter_map(|parameter| sizes.get(&*parameter.evaluated)).sum();
+        Ok((each, sizes.values().sum()))
+    }
+
     /// Whether this process reports results: of ranks that are processes, the first one does.
     pub fn reports(&self) -> bool {
         self.sessions.reports()

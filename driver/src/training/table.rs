@@ -81,7 +81,13 @@ pub(super) fn read(
 ) -> Result<Vec<(String, Tensor)>, Diagnostics> {
     let place =
         |line: usize, what: &str| Diagnostics::from(error(Code::INPUT, format!("{}:{line}: {what}", path.display())));
-    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => {
+            let what = format!("'{}' is no table: it has bytes that are no UTF-8", path.display());
+            error(Code::INPUT, what).hint("save it as CSV in UTF-8; the ending .csv says that it is a table")
+        }
+        _ => io_error(path, "read", &e),
+    })?;
     let rows = rows(&text).map_err(|line| place(line, "the quote is not closed"))?;
     drop(text);
     let Some(((_, names), rows)) = rows.split_first() else { return Err(place(1, "the table is empty")) };
@@ -92,7 +98,11 @@ pub(super) fn read(
     let column = |spec: &ColumnSpec| match &places(names, &spec.name)[..] {
         [] => {
             let what = format!("no column is called '{}'; there are {}", spec.name, names.join(", "));
-            let hint = format!("an input of several numbers has columns such as {0}.0 and {0}.1", spec.name);
+            let hint = match &names[..] {
+                [only] if only.contains([';', '\t']) => "the cells of a table are separated by commas".to_owned(),
+                _ if spec.name == labels.name => "--labels names the column of labels".to_owned(),
+                _ => format!("an input of several numbers has columns such as {0}.0 and {0}.1", spec.name),
+            };
             Err(Diagnostics::from(error(Code::INPUT, format!("{}:1: {what}", path.display())).hint(hint)))
         }
         places => Ok(places.to_vec()),
@@ -189,7 +199,7 @@ mod tests {
             ("a,y,b\n1,0,z\n", "t.csv:2: 'z' is no number"),
             ("a,b,c\n1,0,2\n", "no column is called 'y'; there are a, b, c"),
             ("a,y,b\n1,0.5,2\n", "t.csv:2: '0.5' is no whole number; 'y' must be whole numbers"),
-            ("", "the table is empty"),
+            ("\n", "the table is empty"),
             ("a,y,b\n", "the data has no samples"),
             ("a,y,b,c\n1,0,2,3\n", "is of shape [1, 3], and the input is [n, 2]"),
             ("a,y,b\n1,0,2\n1,\"0,2\n", "t.csv:3: the quote is not closed"),

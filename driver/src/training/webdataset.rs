@@ -32,7 +32,10 @@ pub fn is_webdataset(path: &Path) -> bool {
 /// # Errors
 /// When the file cannot be read or is damaged, or a sample lacks a column or has it in another type or with other extents than the first.
 pub fn read(path: &Path, wanted: &[ColumnSpec], images: &ImageOptions) -> Result<Vec<(String, Values)>, Diagnostics> {
-    let failed = |e: std::io::Error| Diagnostics::from(io_error(path, "read", &e));
+    let failed = |e: std::io::Error| {
+        let hint = "it is damaged, not written completely, or no archive of tar";
+        Diagnostics::from(io_error(path, "read as an archive of tar", &e).hint(hint))
+    };
     let file = std::io::BufReader::new(std::fs::File::open(path).map_err(failed)?);
     let is_packed = !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar"));
     let bytes: Box<dyn Read> = if is_packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
@@ -244,7 +247,7 @@ mod tests {
                 &[good[0], good[1], good[2], ("t.q.npy", &k[..]), ("t.k.npy", &k[..]), ("t.cls", b"1")][..],
                 "the samples before are f32 [2]",
             ),
-            (&[("nothing", &b"1"[..])][..], "the data has no values for 'q'"),
+            (&[("nothing", &b"1"[..])][..], "the data has no samples: no values for 'q'"),
         ] {
             assert!(error_of(members).contains(words), "{words}: {}", error_of(members));
         }

@@ -251,7 +251,10 @@ fn wrong_training_says_what_to_do() {
         (&["-o", "m.onnx", "--clip-norm", "-0.5"], "'-0.5' for '--clip-norm <X>': a positive number"),
         (&["-o", "m.onnx", "--label-smoothing", "1.5"], "'1.5' for '--label-smoothing <X>': a number from 0 to 1"),
         (&["-o", "m.onnx", "--margin", "inf"], "'inf' for '--margin <X>': a number is needed"),
-        (&["-o", "none/m.onnx", "--epochs", "1"], "'none/m.onnx' cannot be written"),
+        (&["-o", "none/m.onnx", "--epochs", "1"], "'none/m.onnx' cannot be written: 'none' is no folder"),
+        (&["-o", "m.onnx", "--snapshot", "none/s.safetensors"], "'none/s.safetensors' cannot be written: 'none' is no"),
+        (&["-o", "m.onnx", "--snapshot", "s.pt"], "the snapshot 's.pt' does not end in .safetensors"),
+        (&["-o", "m.onnx", "--validation", "1.5"], "give a part between 0 and 1, such as 0.1"),
         (&["-o", "m.onnx", "--epochs", "1", "--accumulate", "100"], "updated after every 100 steps (--accumulate)"),
         (&["-o", "m.onnx", "--precision", "bf16", "--keep-f32", "x"], "no product is of a node or operator 'x'"),
         (&["-o", "m.onnx", "--mesh", "cpu[2]", "--layout", "imag=S(0)"], "names no input of the model"),
@@ -310,5 +313,59 @@ fn variables_stay_in_a_session() {
     ] {
         let out = run(args);
         assert!(out.contains(words), "{args}: {out}");
+    }
+}
+
+#[test]
+fn data_that_cannot_be_read_is_named_with_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let digits = root().join("examples/digits");
+    let whole = std::fs::read(digits.join("train.npz")).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
+    write("train.npz", &whole);
+    write("cut.npz", &whole[..whole.len() / 2]);
+    write("renamed.csv", &whole);
+    write("renamed.tar", &whole);
+    write("empty.npz", b"");
+    write("empty.tfrecord", b"");
+    write("semicolons.csv", b"a;b;labels\n1;2;0\n");
+    write("label.csv", b"a,b,label\n1,2,0\n");
+    std::fs::create_dir(dir.path().join("folder")).unwrap();
+    for (data, words, hint) in [
+        ("trian.npz", "there is no file or folder 'trian.npz', which is to be data", "did you mean 'train.npz'?"),
+        ("folder/trian.npz", "there is no file or folder 'folder/trian.npz'", "the path begins in '"),
+        ("none/train.npz", "there is no file or folder 'none/train.npz'", "'none' is no folder either"),
+        ("train.npz/x", "there is no file or folder 'train.npz/x'", "'train.npz' is no folder either"),
+        ("images=train.npz", "there is no file or folder 'images=train.npz'", "image, labels, and not 'images'"),
+        ("image=none.npy", "there is no file or folder 'none.npy'", "the path begins in '"),
+        ("folder", "'folder' has no folders of images", "a folder for each class is needed"),
+        ("empty.npz", "'empty.npz' is empty, and is to be data", "was not written, copied or downloaded completely"),
+        ("empty.tfrecord", "'empty.tfrecord': there are no records", ""),
+        ("cut.npz", "'cut.npz' cannot be read as NumPy's: it is no archive, or its end is missing", "compare its size"),
+        ("renamed.csv", "'renamed.csv' is no table: it has bytes that are no UTF-8", "the ending .csv says"),
+        ("renamed.tar", "'renamed.tar' cannot be read as an archive of tar: ", "it is damaged, not written completely"),
+        ("semicolons.csv", "no column is called 'labels'; there are a;b;labels", "are separated by commas"),
+        ("label.csv", "no column is called 'labels'; there are a, b, label", "--labels names the column of labels"),
+    ] {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+        c.arg("train").arg(digits.join("untrained.onnx")).args(["--data", data, "-o", "m.onnx", "--epochs", "1"]);
+        let said = text(&c.current_dir(dir.path()).output().unwrap().stderr);
+        assert!(said.contains(words) && said.contains(hint), "{data}: {said}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_configuration_are_named_with_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    for (line, words, hint) in [
+        ("epocs = 1", "unknown key 'epocs'", "did you mean 'epochs'?"),
+        ("optimizer = \"adamm\"", "key 'optimizer': invalid value 'adamm'", "hint: "),
+        ("data = train.npz", "line 2: ", "texts are in quotes"),
+        ("model = \"b.onnx\"", "line 2: duplicate key: model = \"b.onnx\"", "each key once"),
+    ] {
+        std::fs::write(dir.path().join("c.toml"), format!("model = \"a.onnx\"\n{line}\n")).unwrap();
+        let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+        let said = text(&c.args(["train", "c.toml"]).current_dir(dir.path()).output().unwrap().stderr);
+        assert!(said.contains(words) && said.contains(hint), "{line}: {said}");
     }
 }

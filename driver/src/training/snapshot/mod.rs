@@ -226,5 +226,12 @@ pub(super) fn read(place: &SnapshotPlace) -> Result<SnapshotBytes, Diagnostics> 
 
 /// The error of a place that cannot be read or written.
 fn io_problem(place: &SnapshotPlace, how: &str, e: &std::io::Error) -> Diagnostics {
-    error(Code::IO, format!("'{}' cannot be {how}: {e}", place.shown())).into()
+    let problem = error(Code::IO, format!("'{}' cannot be {how}: {e}", place.shown()));
+    match e.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            let hint = "an earlier snapshot stays as it is: free some room, and start again with --resume";
+            problem.hint(hint).into()
+        }
+        _ => problem.into(),
+    }
 }

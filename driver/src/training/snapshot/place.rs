@@ -76,6 +76,11 @@ pub trait SnapshotFiles: Send + Sync {
         Ok(())
     }
 
+    /// How many more bytes files can have, where that is known.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether a file replaces another one only if that is still the one that was read: then a snapshot ends with [`SnapshotFiles::commit`].
     fn has_conditional_commits(&self) -> bool {
         false
@@ -189,6 +194,13 @@ impl SnapshotFiles for Folder {
         let file = AtomicFile::new(&self.0.join(name))?;
         // Opening a pipe would wait for its reader.
         if file.is_regular() { file.create().map(drop) } else { Ok(()) }
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let folder = if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 };
+        // A file system without blocks, as some of networks are, does not say.
+        let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

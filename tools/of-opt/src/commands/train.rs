@@ -439,6 +439,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         }
     }
     check_outputs(&c.output)?;
+    check_snapshot(c.snapshot.as_deref())?;
     train_flags::check(c)?;
     let role = ranks::role(&c.ranks)?;
     if c.max_restarts > 0 {
@@ -567,6 +568,26 @@ fn check_outputs(paths: &[PathBuf]) -> Result<(), Diagnostics> {
         let what = format!("'{}' ends in neither .onnx nor .safetensors", path.display());
         return Err(error(Code::INPUT, what).into());
     }
+    paths.iter().try_for_each(|path| check_folder(path))
+}
+
+/// As [`check_outputs`], for snapshots.
+fn check_snapshot(path: Option<&Path>) -> Result<(), Diagnostics> {
+    // A store says itself what is wrong.
+    let Some(path) = path.filter(|path| !path.to_string_lossy().starts_with("s3:")) else { return Ok(()) };
+    if path.extension().is_none_or(|own| own != "safetensors") {
+        let what = format!("the snapshot '{}' does not end in .safetensors", path.display());
+        return Err(error(Code::INPUT, what).hint("its name says what it is: --snapshot NAME.safetensors").into());
+    }
+    check_folder(path)
+}
+
+/// Rejects a file in a folder that is not there.
+fn check_folder(path: &Path) -> Result<(), Diagnostics> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let Some(folder) = folder.filter(|folder| !folder.is_dir()) else { return Ok(()) };
+    let what = format!("'{}' cannot be written: '{}' is no folder", path.display(), folder.display());
+    Err(error(Code::IO, what).hint("make the folder first, or give a path in another one").into())
 }
 
 /// Names of optimizers, and files of rules.

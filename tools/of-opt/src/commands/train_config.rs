@@ -59,7 +59,17 @@ fn wrong_value(path: &Path, flags: &[String], e: &clap::Error) -> Option<Diagnos
     flags.iter().find(|flag| flag.strip_prefix("--").is_some_and(|flag| flag.split('=').next() == Some(name)))?;
     let text = e.to_string();
     let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    Some(error(Code::INPUT, format!("'{}': key '{name}': {what}", path.display())))
+    let wrong = error(Code::INPUT, format!("'{}': key '{name}': {what}", path.display()));
+    let list = |kind| match e.get(kind) {
+        Some(ContextValue::Strings(list)) => list.iter().filter(|value| !value.is_empty()).cloned().collect(),
+        Some(ContextValue::String(one)) => vec![one.clone()],
+        _ => Vec::new(),
+    };
+    match (&list(ContextKind::SuggestedValue)[..], &list(ContextKind::ValidValue)[..]) {
+        ([meant, ..], _) => Some(wrong.hint(format!("did you mean '{meant}'?"))),
+        ([], []) => Some(wrong),
+        ([], known) => Some(wrong.hint(format!("values are {}", known.join(", ")))),
+    }
 }
 
 /// The model and the flags of a file.
@@ -70,7 +80,11 @@ fn read(path: &Path, program: &Command, given: &ArgMatches) -> Result<(OsString,
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
         let place = line.map_or_else(String::new, |line| format!("line {line}: "));
-        wrong(format!("{place}{}", e.message().replace('\n', ", ")))
+        let own = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default().trim();
+        let what = format!("'{}': {place}{}: {own}", path.display(), e.message().replace('\n', ", "));
+        let hint =
+            "a line is KEY = VALUE, each key once; texts are in quotes, and lists in brackets: data = [\"a.npz\"]";
+        Diagnostics::from(error(Code::INPUT, what).hint(hint))
     })?;
     let command = train_command(program).ok_or_else(|| wrong("there is no command `train`".into()))?;
     let (mut model, mut flags) = (None, Vec::new());
