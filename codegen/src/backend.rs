@@ -42,6 +42,12 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Whether its executables keep variables in the backend's memory between runs: one that computes the next value of a variable
+    /// leaves it there, and the value crosses to the host only where something there needs it.
+    fn keeps_variables(&self) -> bool {
+        false
+    }
+
     /// The cost of a call, excluding its computation.
     fn overhead(&self) -> Overhead {
         Overhead::default()

@@ -16,7 +16,10 @@ use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::index_operands::index_operands;
 use crate::task_context::{Operand, RegisterRef};
 use crate::transfer_thread::{TransferThread, is_concurrent};
-use crate::{Handle, LoadContext, Loader, RankContext, SessionError, Tensor};
+use crate::{Handle, LoadContext, LoadError, Loader, RankContext, SessionError, Tensor, Variables};
+
+/// A handle of each input or output, where there is one.
+type Handles = Vec<Option<Handle>>;
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
@@ -37,6 +40,8 @@ pub(crate) struct Binder<'a> {
     pub device: usize,
     /// What executables that are loaded gave for others of their backend, by register.
     pub handles: HashMap<u32, (&'a str, Handle)>,
+    /// The program's variables.
+    pub variables: Option<&'a Variables>,
 }
 
 impl<'a> Binder<'a> {
@@ -101,18 +106,33 @@ impl<'a> Binder<'a> {
         let loader = self.loaders.iter().find(|loader| loader.backend() == exec.backend);
         let loader = loader.ok_or_else(|| self.missing(task, &exec.backend))?;
         let payload = self.plan.payload(exec).ok_or_else(|| broken(task))?;
-        let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
-        let outputs = exec.outputs.iter().map(|&register| self.register_place(register)).collect::<Option<_>>();
-        let outputs = outputs.ok_or_else(|| broken(task))?;
+        let mut inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<Vec<_>, _>>()?;
+        let outputs = exec.outputs.iter().map(|&register| self.register_place(register)).collect::<Option<Vec<_>>>();
+        let mut outputs = outputs.ok_or_else(|| broken(task))?;
         let (threads, device, rank_context) = (self.threads, self.device, self.rank_context);
-        let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
-        let context =
-            LoadContext { program: self.program, task, exec, threads, device, rank_context, handles: &handles };
-        let mut executable = loader.load(payload, context).map_err(|source| SessionError::Load {
-            task: task.name.clone(),
-            backend: exec.backend.clone(),
-            source,
-        })?;
+        let failed = |source| SessionError::Load { task: task.name.clone(), backend: exec.backend.clone(), source };
+        let (kept, output_handles) = self.variable_handles(exec, &**loader, payload).map_err(failed)?;
+        // It has no use for the host's memory of these, and one may be input and output.
+        for (input, _) in inputs.iter_mut().zip(&kept).filter(|(_, handle)| handle.is_some()) {
+            if let Operand::Register(place) = input {
+                place.without_bytes();
+            }
+        }
+        let taken = outputs.iter_mut().zip(&output_handles).filter(|(_, handle)| handle.is_some());
+        taken.for_each(|(place, _)| place.without_bytes());
+        let handles = exec.inputs.iter().zip(kept).map(|(arg, kept)| kept.or_else(|| self.handle(arg, &exec.backend)));
+        let handles: Vec<_> = handles.collect();
+        let context = LoadContext {
+            program: self.program,
+            task,
+            exec,
+            threads,
+            device,
+            rank_context,
+            handles: &handles,
+            output_handles: &output_handles,
+        };
+        let mut executable = loader.load(payload, context).map_err(failed)?;
         let given = exec.outputs.iter().zip(0..).filter_map(|(register, i)| Some((*register, executable.handle(i)?)));
         self.handles.extend(given.map(|(register, handle)| (register, (&exec.backend[..], handle))));
         let is_async = executable.as_async().is_some();
@@ -124,6 +144,44 @@ impl<'a> Binder<'a> {
             on_complete: None,
             after: Vec::new(),
         }))
+    }
+
+    /// The handles of inputs and outputs that are values of variables which the backend keeps.
+    fn variable_handles(
+        &self,
+        exec: &BackendExec,
+        loader: &dyn Loader,
+        payload: &[u8],
+    ) -> Result<(Handles, Handles), LoadError> {
+        let program = self.program;
+        let variable = |id: u32| {
+            let register = program.registers.get(id as usize)?;
+            Some((program.variable_of(register)?, register))
+        };
+        // A task without work produces the value before the run; a next value that a task computes is on the host.
+        let current = |arg: &Arg| {
+            let (index, register) = variable(arg.register_id()?)?;
+            program.tasks.iter().any(|task| task.id == register.producer && task.exec.is_none()).then_some(index)
+        };
+        let inputs: Vec<_> = exec.inputs.iter().map(current).collect();
+        let outputs: Vec<_> = exec.outputs.iter().map(|id| variable(*id).map(|(index, _)| index)).collect();
+        let mut indexes: Vec<usize> = inputs.iter().chain(&outputs).flatten().copied().collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        let handles = match self.variables {
+            Some(variables) if !indexes.is_empty() => variables
+                .device_handles(&exec.backend, &indexes, |bytes| loader.variables(payload, self.device, bytes))?,
+            _ => None,
+        };
+        if handles.is_none() && outputs.iter().any(Option::is_some) {
+            let why = "its results are variables, which this backend does not keep";
+            return Err(LoadError::Payload(why.into()));
+        }
+        let handle = |index: Option<usize>| {
+            let at = indexes.binary_search(&index?).ok()?;
+            handles.as_ref().and_then(|handles| handles.get(at).cloned())
+        };
+        Ok((inputs.into_iter().map(handle).collect(), outputs.into_iter().map(handle).collect()))
     }
 
     /// The handle of an argument that an executable of this backend gave.

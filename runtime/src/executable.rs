@@ -52,6 +52,24 @@ pub enum ValueMut<'a> {
 /// backend only.
 pub type Handle = Arc<dyn Any + Send + Sync>;
 
+/// The memory of a backend for the value of a variable. Its executables use it through the handle ([`LoadContext`]).
+pub trait DeviceVariable: Send + Sync {
+    /// The handle by which executables of the backend find it.
+    fn handle(&self) -> Handle;
+
+    /// Sets the value. No executable uses it meanwhile.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn upload(&self, bytes: &[u8]) -> Result<(), ExecError>;
+
+    /// Reads the value. No executable changes it meanwhile.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn download(&self, bytes: &mut [u8]) -> Result<(), ExecError>;
+}
+
 /// The kinds of readers of an executable's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
@@ -127,8 +145,11 @@ pub struct LoadContext<'a> {
     /// Where the program is one of several ranks: what an executable that does transfers needs. Ranks load at the same time,
     /// each on its own thread, in the order of its tasks, so a loader may hold a rendezvous.
     pub rank_context: Option<&'a RankContext>,
-    /// For each input, the handle of it that another executable of the backend gave ([`Executable::handle`]).
+    /// For each input, the handle of it that another executable of the backend gave ([`Executable::handle`]), or that of a
+    /// variable that the backend keeps ([`Loader::variables`]).
     pub handles: &'a [Option<Handle>],
+    /// For each output that is the next value of a variable, the handle of that variable: the value must be left there.
+    pub output_handles: &'a [Option<Handle>],
 }
 
 impl LoadContext<'_> {
@@ -148,6 +169,20 @@ impl LoadContext<'_> {
 pub trait Loader: Send + Sync {
     /// The backend's name, as plans write it.
     fn backend(&self) -> &str;
+
+    /// Memory of the backend for variables of so many bytes each, which executables such as that of the payload keep there; `None`
+    /// where they take variables from the host.
+    ///
+    /// # Errors
+    /// When there is no such device, or it has too little memory.
+    fn variables(
+        &self,
+        _payload: &[u8],
+        _device: usize,
+        _bytes: &[u64],
+    ) -> Result<Option<Vec<Arc<dyn DeviceVariable>>>, LoadError> {
+        Ok(None)
+    }
 
     /// Loads an executable.
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError>;

@@ -25,6 +25,7 @@ mod control;
 mod cpu;
 #[allow(unsafe_code, reason = "memory, machine code and shared jobs; no other module has unsafe code")]
 mod device;
+mod device_variables;
 mod error;
 mod executable;
 pub mod flight_recorder;
@@ -68,8 +69,8 @@ pub use combine::identity_element;
 pub use device::{AlignedBytes, ExternalBytes};
 pub use error::{RunError, SessionError};
 pub use executable::{
-    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, StepTime,
-    TensorMut, TensorRef, ValueMut, ValueRef,
+    AsyncExecutable, DeviceVariable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete,
+    Readers, StepTime, TensorMut, TensorRef, ValueMut, ValueRef,
 };
 pub use flight_recorder::FlightRecorder;
 pub use frozen_parts::FrozenPart;

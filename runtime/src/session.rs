@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use of_plan::{Chunk, ElementType, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
+use of_plan::{Chunk, ElementType, Exec, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
 
 use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
@@ -30,6 +30,7 @@ use crate::sync::lock;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::transfer_thread::TransferThread;
 use crate::value_layout::ValueLayout;
+use crate::variables::Places;
 use crate::workers::Workers;
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, Variables, cpu};
 
@@ -72,21 +73,37 @@ pub struct Session {
 struct SessionVariables {
     values: Arc<Variables>,
     /// Those that its tasks read before a run updates them.
-    reads: Arc<[usize]>,
+    reads: Arc<Places>,
     /// Those that it updates.
-    writes: Arc<[usize]>,
+    writes: Arc<Places>,
 }
 
 impl SessionVariables {
+    /// Of a program whose executables are loaded.
     fn new(values: Arc<Variables>, program: &Program) -> Self {
-        let bare = |task: &&of_plan::Task| task.exec.is_none();
-        let read = program.tasks.iter().filter(bare).flat_map(|task| &task.produces);
-        let read = read.filter_map(|&id| program.registers.get(id as usize)).filter(|r| !r.consumers.is_empty());
-        Self {
-            reads: read.filter_map(|register| program.variable_of(register)).collect(),
-            writes: program.tasks.iter().flat_map(|task| program.variables_written(task)).collect(),
-            values,
+        let backends = program.tasks.iter().filter_map(|task| match &task.exec {
+            Some(Exec::Backend(exec)) => Some((task.id, &exec.backend[..])),
+            _ => None,
+        });
+        let backends: HashMap<u64, &str> = backends.collect();
+        let kept = |index: usize, task: &u64| backends.get(task).is_some_and(|by| values.is_kept_by(index, by));
+        let (mut reads, mut writes) = (Places::default(), Places::default());
+        for task in &program.tasks {
+            for index in program.variables_written(task) {
+                (if kept(index, &task.id) { &mut writes.on_device } else { &mut writes.on_host }).push(index);
+            }
+            let read = task.produces.iter().filter(|_| task.exec.is_none());
+            for register in read.filter_map(|&id| program.registers.get(id as usize)) {
+                let Some(index) = program.variable_of(register) else { continue };
+                if register.consumers.iter().any(|task| kept(index, task)) {
+                    reads.on_device.push(index);
+                }
+                if register.consumers.iter().any(|task| !kept(index, task)) {
+                    reads.on_host.push(index);
+                }
+            }
         }
+        Self { reads: Arc::new(reads), writes: Arc::new(writes), values }
     }
 }
 
@@ -255,6 +272,7 @@ impl Session {
             transfers: thread.as_ref(),
             device,
             handles,
+            variables: variables.as_deref(),
         };
         let mut bound_tasks = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
         let notifications = LaunchNotifications::of(desc, &graph, &bound_tasks, &binder.handles);
@@ -284,19 +302,19 @@ impl Session {
         let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source());
         let sources = sources.map(|(_, id)| (id, u64::from(desc.times(id as usize)))).collect();
         let locals = actors.into_iter().zip(bound_tasks).enumerate();
+        let variables = variables.map(|values| SessionVariables::new(values, desc));
+        let on_host = |index: &usize| variables.as_ref().is_none_or(|own| !own.writes.on_device.contains(index));
         let locals = locals
-            .map(|(task, (actor, work))| Local {
-                task,
-                actor,
-                work,
-                begun: None,
-                updates: desc.variables_written(&desc.tasks[task]).collect(),
+            .map(|(task, (actor, work))| {
+                let written: Vec<usize> = desc.variables_written(&desc.tasks[task]).collect();
+                let updates_any = !written.is_empty();
+                let updates = written.into_iter().filter(on_host).collect();
+                Local { task, actor, work, begun: None, updates_any, updates }
             })
             .collect();
         let mut ends = actor_threads(&shared, desc, &graph, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let (others, checked_inputs) = (Vec::new(), CheckedInputs::default());
-        let variables = variables.map(|values| SessionVariables::new(values, desc));
         let mut session = Self {
             shared,
             caller,

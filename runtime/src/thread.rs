@@ -89,7 +89,9 @@ pub(crate) struct Local {
     pub work: BoundTask,
     /// The iteration whose work is in flight, and its start time.
     pub begun: Option<(u64, Instant)>,
-    /// The variables that it updates.
+    /// Whether it updates variables.
+    pub updates_any: bool,
+    /// Those that it updates on the host.
     pub updates: Box<[usize]>,
 }
 
@@ -249,7 +251,7 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
 /// Does the work of an actor, or enqueues it. Returns whether the work is in flight.
 #[inline]
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
-    let Local { task, actor, work, begun, updates } = local;
+    let Local { task, actor, work, begun, updates_any, updates } = local;
     work.set_part(actor.part());
     if !shared.failing.load(Ordering::Acquire) && shared.canceller.ends_run() {
         shared.cancelled_before.store(*task as u32, Ordering::Release);
@@ -261,8 +263,10 @@ fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch
         if !work.is_transfer() {
             shared.recorder.act_begins(*task, iteration);
         }
-        if !updates.is_empty() {
+        if *updates_any {
             shared.updating.store(true, Ordering::Release);
+        }
+        if !updates.is_empty() {
             shared.variables.iter().for_each(|variables| variables.before_update(updates));
         }
         match work.begin(&context(shared, *task, iteration, scratch)) {

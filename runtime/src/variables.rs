@@ -8,9 +8,13 @@ use of_plan::pages::MmapRaw;
 use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
 
 use crate::device::{Arena, Buffer};
+use crate::device_variables::DeviceVariables;
 use crate::frozen_variables::Shadow;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
-use crate::{AlignedBytes, ExternalBytes, FrozenPart, FrozenVariables, RankContext, RunError, SessionError, Tensor};
+use crate::{
+    AlignedBytes, DeviceVariable, ExecError, ExternalBytes, FrozenPart, FrozenVariables, Handle, LoadError,
+    RankContext, RunError, SessionError, Tensor,
+};
 
 /// The values of the variables of a plan's programs. Sessions of programs that have equal variables can share them: a run has
 /// them for itself, so runs of such sessions follow one another.
@@ -48,6 +52,23 @@ struct State {
     torn: Vec<bool>,
     /// Whether a run was interrupted, so that some thread may still be writing to the memory of values.
     interrupted: bool,
+    /// Those that backends keep in their own memory.
+    on_devices: DeviceVariables,
+}
+
+impl State {
+    /// Notes a new value on the host.
+    fn set_on_host(&mut self, index: usize) {
+        (self.set[index], self.torn[index]) = (true, false);
+        self.on_devices.changed_on_host(index);
+    }
+}
+
+/// The indexes of variables that the tasks of a program read or write, by where they do so.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub on_host: Vec<usize>,
+    pub on_device: Vec<usize>,
 }
 
 impl Variables {
@@ -78,7 +99,13 @@ impl Variables {
         // A plan that was verified never fails here.
         let (buffers, initial) = bound.ok_or_else(|| SessionError::Variables("they do not fit their memory".into()))?;
         let count = buffers.len();
-        let state = State { set: vec![false; count], lent: 0, torn: vec![false; count], interrupted: false };
+        let state = State {
+            set: vec![false; count],
+            lent: 0,
+            torn: vec![false; count],
+            interrupted: false,
+            on_devices: DeviceVariables::default(),
+        };
         let mut update_order: Vec<usize> =
             program.tasks.iter().flat_map(|task| program.variables_written(task)).collect();
         let fixed: Vec<usize> = (0..count).filter(|index| !update_order.contains(index)).collect();
@@ -115,8 +142,9 @@ impl Variables {
     /// When there is no such variable, or it has no value.
     pub fn get(&self, name: &str) -> Result<Tensor, RunError> {
         let index = self.index(name)?;
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         self.check(&state, index)?;
+        self.download(&mut state, index)?;
         let Variable { dims, .. } = &self.list[index];
         let tensor = Tensor::from_bytes(self.list[index].dtype(), dims.as_slice(), self.buffers[index].bytes(0));
         tensor.map_err(|error| RunError::Variable { name: name.into(), problem: error.to_string() })
@@ -131,6 +159,7 @@ impl Variables {
         let index = self.index(name)?;
         let mut state = lock(&self.state);
         self.check(&state, index)?;
+        self.download(&mut state, index)?;
         state.lent += 1;
         drop(state);
         let bytes = AlignedBytes::external(Box::new(Lent { variables: Arc::clone(self), index }));
@@ -166,14 +195,15 @@ impl Variables {
             (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
             _ => return Err(self.odd(index)),
         }
-        (state.set[index], state.torn[index]) = (true, false);
+        state.set_on_host(index);
         Ok(())
     }
 
     /// Copies the bytes of a variable. Waits for a run that is under way.
     pub(crate) fn copy_to(&self, index: usize, to: &mut [u8]) -> Result<(), RunError> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         self.check(&state, index)?;
+        self.download(&mut state, index)?;
         let from = self.buffers[index].bytes(0);
         if from.len() != to.len() {
             return Err(self.odd(index));
@@ -190,7 +220,7 @@ impl Variables {
             Some(to) if to.len() == from.len() => to.copy_from_slice(from),
             _ => return Err(self.odd(index)),
         }
-        (state.set[index], state.torn[index]) = (true, false);
+        state.set_on_host(index);
         Ok(())
     }
 
@@ -199,8 +229,9 @@ impl Variables {
     /// # Errors
     /// When a variable has no value, or there is no memory for values that are updated before they are read.
     pub fn freeze(&self) -> Result<Arc<FrozenVariables>, RunError> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         (0..self.list.len()).try_for_each(|index| self.check(&state, index))?;
+        (0..self.list.len()).try_for_each(|index| self.download(&mut state, index))?;
         let memory = (Arc::clone(&self.buffers), self.take_shadow()?);
         let (list, order) = (Arc::clone(&self.list), Arc::clone(&self.update_order));
         let frozen = Arc::new(FrozenVariables::new(list, order, memory, Arc::clone(&self.shadows)));
@@ -263,7 +294,8 @@ impl Variables {
                 }
                 None => to.fill(0),
             }
-            (state.set[index], state.torn[index]) = (variable.initial.is_some(), false);
+            state.set_on_host(index);
+            state.set[index] = variable.initial.is_some();
         }
     }
 
@@ -272,15 +304,53 @@ impl Variables {
         lock(&self.state).torn.fill(true);
     }
 
-    /// Begins a run that reads some variables; the lock is the run's.
-    pub(crate) fn begin(&self, reads: &[usize]) -> Result<Run<'_>, RunError> {
-        let state = self.lock_for_update();
+    /// The handles of these variables for executables of a backend, which keeps them; `None` if it takes them from the host. `make`
+    /// allocates memory for variables of so many bytes each.
+    pub(crate) fn device_handles(
+        &self,
+        backend: &str,
+        indexes: &[usize],
+        make: impl FnOnce(&[u64]) -> Result<Option<Vec<Arc<dyn DeviceVariable>>>, LoadError>,
+    ) -> Result<Option<Vec<Handle>>, LoadError> {
+        let bytes = |index: &usize| self.list[*index].bytes().unwrap_or(0);
+        let make = |missing: &[usize]| make(&missing.iter().map(bytes).collect::<Vec<_>>());
+        lock(&self.state).on_devices.handles(backend, indexes, make)
+    }
+
+    /// Whether executables of this backend have a variable in their own memory.
+    pub(crate) fn is_kept_by(&self, index: usize, backend: &str) -> bool {
+        lock(&self.state).on_devices.is_kept_by(index, backend)
+    }
+
+    /// Copies a value to the host if only a device has it.
+    fn download(&self, state: &mut State, index: usize) -> Result<(), RunError> {
+        if !state.on_devices.is_newer(index) {
+            return Ok(());
+        }
+        self.before_update(&[index]);
+        let to = self.buffers[index].bytes_mut(0).ok_or_else(|| self.odd(index))?;
+        state.on_devices.download(index, to).map_err(|error| self.on_device(index, &error))
+    }
+
+    fn on_device(&self, index: usize, error: &ExecError) -> RunError {
+        let problem = format!("could not be copied from or to its device: {error}");
+        RunError::Variable { name: self.list[index].name.clone(), problem }
+    }
+
+    /// Begins a run that reads some variables, each on the host or on a device; the lock is the run's.
+    pub(crate) fn begin(&self, reads: &Places) -> Result<Run<'_>, RunError> {
+        let mut state = self.lock_for_update();
         if state.interrupted {
             return Err(RunError::Poisoned(
                 "a run of it, or of a session that has its variables, was interrupted".into(),
             ));
         }
-        reads.iter().try_for_each(|&index| self.check(&state, index))?;
+        reads.on_host.iter().chain(&reads.on_device).try_for_each(|&index| self.check(&state, index))?;
+        reads.on_host.iter().try_for_each(|&index| self.download(&mut state, index))?;
+        for &index in &reads.on_device {
+            let from = self.buffers[index].bytes(0);
+            state.on_devices.upload(index, from).map_err(|error| self.on_device(index, &error))?;
+        }
         Ok(Run(state))
     }
 
@@ -346,13 +416,16 @@ impl Run<'_> {
     }
 
     /// Ends the run. `writes` are the variables that it updates; `begun` says whether it had begun to do so if it failed.
-    pub fn end(mut self, writes: &[usize], succeeded: bool, begun: bool) {
-        for &index in writes {
-            if succeeded {
-                (self.0.set[index], self.0.torn[index]) = (true, false);
-            } else if begun {
-                self.0.torn[index] = true;
+    pub fn end(mut self, writes: &Places, succeeded: bool, begun: bool) {
+        let state = &mut *self.0;
+        if succeeded {
+            writes.on_host.iter().for_each(|&index| state.set_on_host(index));
+            for &index in &writes.on_device {
+                (state.set[index], state.torn[index]) = (true, false);
+                state.on_devices.changed_on_device(index);
             }
+        } else if begun {
+            writes.on_host.iter().chain(&writes.on_device).for_each(|&index| state.torn[index] = true);
         }
     }
 }

@@ -98,6 +98,10 @@ impl Backend for Cuda {
         !self.isa.name.starts_with(isa::CUDA_EMULATED)
     }
 
+    fn keeps_variables(&self) -> bool {
+        true
+    }
+
     /// Cost of launching a recorded graph, of synchronization, and of transfers over the bus.
     fn overhead(&self) -> Overhead {
         Overhead { launch: 3e-5, bandwidth: 2e10 }

@@ -87,8 +87,8 @@ impl From<Stopped> for DriverError {
 pub trait Driver: Send + Sync {
     /// Allocates the memory of a program, fills in its constants, loads its kernels and records its steps, on the device
     /// with this number. Numbers wrap around where there are fewer devices. A program that communicates with other ranks
-    /// needs its rank context for the rendezvous. `kept` holds the inputs that are already on its device; the loader has
-    /// checked their sizes.
+    /// needs its rank context for the rendezvous. `device_inputs` holds the inputs that are already on its device, and
+    /// `device_outputs` values of it that outputs are copied to; the loader has checked their sizes.
     ///
     /// # Errors
     /// When there is no device, it has another architecture or too little memory, or an input is kept by another driver. All
@@ -99,13 +99,32 @@ pub trait Driver: Send + Sync {
         device: usize,
         rank_context: Option<&RankContext>,
         device_inputs: &[Option<Arc<dyn DeviceValue>>],
+        device_outputs: &[Option<Arc<dyn DeviceValue>>],
     ) -> Result<Box<dyn LoadedProgram>, DriverError>;
+
+    /// Allocates values of so many bytes each on the device with this number.
+    ///
+    /// # Errors
+    /// When there is no device, or it has too little memory.
+    fn allocate(&self, device: usize, bytes: &[u64]) -> Result<Vec<Arc<dyn DeviceValue>>, DriverError>;
 }
 
-/// A value that a program keeps on its device for other programs: the result of its last run.
+/// A value on a device that outlives the run of a program: the result of its last run, or a variable.
 pub trait DeviceValue: Any + Send + Sync {
     /// Size in bytes.
     fn bytes(&self) -> u64;
+
+    /// Sets the first bytes of the value. No program that uses it is in flight.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn write(&self, bytes: &[u8]) -> Result<(), DriverError>;
+
+    /// Reads the first bytes of the value. No program that changes it is in flight.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn read(&self, bytes: &mut [u8]) -> Result<(), DriverError>;
 }
 
 /// Queries the progress of a device.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use of_codegen::isa::CUDA_EMULATED;
 use of_plan::{Arg, BackendTransfer, ElementType, PlanFile};
 use of_runtime::{
-    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, StepTime,
-    Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
+    AsyncExecutable, DeviceVariable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext,
+    Readers, StepTime, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
 };
 
 use crate::driver::{Completion, DeviceValue, Driver, DriverError, LoadedProgram};
@@ -21,15 +21,67 @@ pub(crate) type DeviceInput = Option<(Arc<dyn DeviceValue>, u64)>;
 /// The type of [`Executable::handle`] that other programs receive.
 struct ValueHandle(Arc<dyn DeviceValue>);
 
-/// The inputs of a task that other programs keep on the device.
+/// The inputs of a task that are on the device: variables, and values that other programs keep there.
 pub(crate) fn device_inputs(context: &LoadContext<'_>) -> Result<Vec<DeviceInput>, LoadError> {
-    let one = |(handle, arg): (&Option<Handle>, &Arg)| {
-        let Some(handle) = handle else { return Ok(None) };
-        let own = handle.downcast_ref::<ValueHandle>();
-        let own = own.ok_or_else(|| LoadError::Failed("a value is on a device of another loader".into()))?;
-        Ok(Some((Arc::clone(&own.0), arg.byte_offset)))
-    };
+    let one = |(handle, arg): (&Option<Handle>, &Arg)| Ok(value_of(handle)?.map(|value| (value, arg.byte_offset)));
     context.handles.iter().zip(&context.exec.inputs).map(one).collect()
+}
+
+/// The variables on the device that outputs of a task are the next values of.
+pub(crate) fn device_outputs(context: &LoadContext<'_>) -> Result<Vec<Option<Arc<dyn DeviceValue>>>, LoadError> {
+    context.output_handles.iter().map(value_of).collect()
+}
+
+fn value_of(handle: &Option<Handle>) -> Result<Option<Arc<dyn DeviceValue>>, LoadError> {
+    let Some(handle) = handle else { return Ok(None) };
+    let own = handle.downcast_ref::<ValueHandle>();
+    let own = own.ok_or_else(|| LoadError::Failed("a value is on a device of another loader".into()))?;
+    Ok(Some(Arc::clone(&own.0)))
+}
+
+/// A variable of the runtime on a device.
+struct Variable(Arc<dyn DeviceValue>);
+
+impl DeviceVariable for Variable {
+    fn handle(&self) -> Handle {
+        Arc::new(ValueHandle(Arc::clone(&self.0)))
+    }
+
+    fn upload(&self, bytes: &[u8]) -> Result<(), ExecError> {
+        self.0.write(bytes).map_err(failed)
+    }
+
+    fn download(&self, bytes: &mut [u8]) -> Result<(), ExecError> {
+        self.0.read(bytes).map_err(failed)
+    }
+}
+
+/// Memory for variables of so many bytes each on the device of a program for this architecture.
+pub(crate) fn variables(
+    arch: &str,
+    driver: Option<&Arc<dyn Driver>>,
+    device: usize,
+    bytes: &[u64],
+) -> Result<Vec<Arc<dyn DeviceVariable>>, LoadError> {
+    let values = driver_of(arch, driver).allocate(device, bytes).map_err(not_loaded)?;
+    Ok(values.into_iter().map(|value| Arc::new(Variable(value)) as Arc<dyn DeviceVariable>).collect())
+}
+
+/// The given driver, or the one that runs programs for this architecture.
+fn driver_of<'a>(arch: &str, driver: Option<&'a Arc<dyn Driver>>) -> &'a dyn Driver {
+    match driver {
+        Some(driver) => &**driver,
+        None if arch.starts_with(CUDA_EMULATED) => &EmulatedDriver,
+        None => &CudaDriver,
+    }
+}
+
+fn not_loaded(error: DriverError) -> LoadError {
+    match error {
+        DriverError::Stopped => LoadError::Stopped,
+        DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(error.to_string()),
+        _ => LoadError::Unsupported(error.to_string()),
+    }
 }
 
 /// Where a program is loaded, and its environment.
@@ -42,7 +94,10 @@ pub(crate) struct LoadTarget<'a> {
     pub rank_context: Option<&'a RankContext>,
     /// See [`device_inputs`].
     pub device_inputs: Vec<DeviceInput>,
-    /// The readers of its outputs. An output without an entry is read by the host alone.
+    /// See [`device_outputs`].
+    pub device_outputs: Vec<Option<Arc<dyn DeviceValue>>>,
+    /// The readers of its outputs, but for those that are variables on the device. An output without an entry is read by the
+    /// host alone.
     pub readers: Vec<Readers>,
     /// What is measured of each run.
     pub timing: Timing,
@@ -52,7 +107,12 @@ pub(crate) struct LoadTarget<'a> {
 pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExecutable, LoadError> {
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
     let offsets = target.device_inputs.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
-    let ends = Endpoints { device_inputs: offsets, readers: target.readers.clone() };
+    let mut readers = target.readers.clone();
+    for (output, _) in target.device_outputs.iter().enumerate().filter(|(_, value)| value.is_some()) {
+        readers.resize(readers.len().max(output + 1), Readers { inside: false, outside: true });
+        readers[output] = Readers { inside: true, outside: false };
+    }
+    let ends = Endpoints { device_inputs: offsets, readers };
     let mut program = DeviceProgram::of(&plan, &ends).map_err(LoadError::Payload)?;
     program.measure(target.timing);
     let values: Vec<_> = target.device_inputs.iter().map(|k| k.as_ref().map(|(value, _)| Arc::clone(value))).collect();
@@ -62,20 +122,18 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
             return Err(LoadError::Payload("it reads past the end of a value on the device".into()));
         }
     }
-    let (emulated, device) = (program.isa.starts_with(CUDA_EMULATED), target.device);
-    let driver: &dyn Driver = match target.driver {
-        Some(driver) => &**driver,
-        None if emulated => &EmulatedDriver,
-        None => &CudaDriver,
-    };
-    let failed = |e: DriverError| match e {
-        DriverError::Stopped => LoadError::Stopped,
-        DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
-        _ => LoadError::Unsupported(e.to_string()),
-    };
-    let loaded = driver.load(&program, device, target.rank_context, &values).map_err(failed)?;
-    let watch = loaded.completion().map(|watch| Ok((watch, Poller::get().map_err(failed)?))).transpose()?;
-    tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
+    for (output, bytes) in program.copies_out() {
+        let room = target.device_outputs.get(output).and_then(Option::as_ref).map_or(bytes, |value| value.bytes());
+        if room != bytes {
+            return Err(LoadError::Payload("a result has another size than its variable".into()));
+        }
+    }
+    let (driver, device) = (driver_of(program.isa, target.driver), target.device);
+    let loaded = driver.load(&program, device, target.rank_context, &values, &target.device_outputs);
+    let loaded = loaded.map_err(not_loaded)?;
+    let watch = loaded.completion().map(|watch| Ok((watch, Poller::get().map_err(not_loaded)?))).transpose()?;
+    let (memory, steps, arch) = (program.memory, program.steps.len(), program.isa);
+    tracing::debug!(memory, steps, arch, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
     let rendezvous = program.exchanges().map(|e| e.rendezvous.clone()).collect();

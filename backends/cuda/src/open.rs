@@ -12,7 +12,7 @@ use of_plan::{ArgSource, ElementType};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, StepTime, ValueMut, ValueRef};
 
 use crate::backend::Cuda;
-use crate::driver::Driver;
+use crate::driver::{DeviceValue, Driver};
 use crate::executable::{self, DeviceExecutable, DeviceInput, LoadTarget};
 use crate::payload;
 use crate::program::Timing;
@@ -28,6 +28,8 @@ pub struct DynamicShapes {
     device: usize,
     /// Which inputs other programs keep on the device.
     device_inputs: Vec<DeviceInput>,
+    /// Which outputs are variables on the device.
+    device_outputs: Vec<Option<Arc<dyn DeviceValue>>>,
     /// Which inputs are constants of the plan; they become part of programs.
     weights: Vec<bool>,
     /// Programs by the extents of the other inputs.
@@ -55,6 +57,7 @@ impl DynamicShapes {
             timing,
             device: context.device,
             device_inputs: executable::device_inputs(&context)?,
+            device_outputs: executable::device_outputs(&context)?,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
             last: None,
@@ -73,6 +76,7 @@ impl DynamicShapes {
             device: self.device,
             rank_context: None,
             device_inputs: device_inputs.map(|(input, _)| input.clone()).collect(),
+            device_outputs: self.device_outputs.clone(),
             readers: Vec::new(),
             timing: self.timing,
         };

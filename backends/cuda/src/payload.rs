@@ -3,6 +3,7 @@
 
 use of_codegen::specialize;
 use of_ir::Func;
+use of_plan::PlanFile;
 use of_runtime::LoadError;
 
 /// The first words of a payload; the architecture follows, as [`crate::Cuda::new`] takes it.
@@ -24,4 +25,17 @@ pub fn read(payload: &[u8]) -> Result<Option<(&str, Func)>, LoadError> {
     let arch = std::str::from_utf8(&rest[..end]).map_err(|_| wrong("the architecture is not UTF-8"))?;
     let func = specialize::read(&rest[end + 1..]).map_err(LoadError::Payload)?;
     Ok(Some((arch, func)))
+}
+
+/// The architecture that a payload of either kind is for.
+///
+/// # Errors
+/// When it is damaged.
+pub fn arch(payload: &[u8]) -> Result<String, LoadError> {
+    if let Some((arch, _)) = read(payload)? {
+        return Ok(arch.into());
+    }
+    let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
+    let arch = plan.plan().info.flags.first();
+    arch.cloned().ok_or_else(|| LoadError::Payload("the plan names no architecture".into()))
 }

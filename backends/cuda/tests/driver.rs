@@ -84,6 +84,7 @@ fn ranks() {
             device,
             rank_context: None,
             handles: &[],
+            output_handles: &[],
         };
         match Device::default().load(&payload, context) {
             Ok(_) => eprintln!("rank {device} is ready"),

@@ -265,8 +265,13 @@ impl Driver for Full {
         _: usize,
         _: Option<&RankContext>,
         _: &[Option<Arc<dyn DeviceValue>>],
+        _: &[Option<Arc<dyn DeviceValue>>],
     ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
+    }
+
+    fn allocate(&self, _: usize, bytes: &[u64]) -> Result<Vec<Arc<dyn DeviceValue>>, DriverError> {
+        Err(DriverError::Memory { needed: bytes.iter().sum(), free: 7 })
     }
 }
 

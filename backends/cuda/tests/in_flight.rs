@@ -166,6 +166,7 @@ fn on_a_driver() {
                 device: 0,
                 rank_context: None,
                 handles: &[],
+                output_handles: &[],
             };
             let mut executable = Device::default().load(&square(), context).unwrap();
             let (value, over) = (input(1).0, Arc::new(|| ()) as OnComplete);

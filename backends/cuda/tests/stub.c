@@ -87,12 +87,21 @@ int cuMemAlloc_v2(uint64_t *p, size_t n) { *p = (uint64_t)(uintptr_t)calloc(1, n
 int cuMemFree_v2(uint64_t p) { free((void *)(uintptr_t)p); return 0; }
 int cuMemAllocHost_v2(void **p, size_t n) { *p = calloc(1, n); return 0; }
 int cuMemFreeHost(void *p) { free(p); return 0; }
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { memcpy((void *)(uintptr_t)to, from, n); return 0; }
+/* Bus transfers are printed when they are enqueued, if $STUB_SAYS is set. */
+static void crosses(const char *way, size_t n) { if (getenv("STUB_SAYS")) fprintf(stderr, "%s %zu\n", way, n); }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) {
+  crosses("up whole", n);
+  memcpy((void *)(uintptr_t)to, from, n);
+  return 0;
+}
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
+  crosses("down whole", n);
+  memcpy(to, (void *)(uintptr_t)from, n);
+  return 0;
+}
 static int copy(uint64_t to, uint64_t from, size_t n, void *s) {
   return put(s, (Op){COPY, (void *)(uintptr_t)to, (void *)(uintptr_t)from, n, 1, 0, 0, 0});
 }
-/* Bus transfers are printed when they are enqueued, if $STUB_SAYS is set. */
-static void crosses(const char *way, size_t n) { if (getenv("STUB_SAYS")) fprintf(stderr, "%s %zu\n", way, n); }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   crosses("up", n);
   return copy(to, (uint64_t)(uintptr_t)from, n, s);
@@ -207,6 +216,8 @@ int cuStreamWaitEvent(void *it, void *e, unsigned f) {
 }
 int cuStreamSynchronize(void *s) {
   int status;
+  /* Nothing is ever enqueued on the default stream. */
+  if (!s) return 0;
   while ((status = cuStreamQuery(s)) == 600) usleep(50);
   ((Stream *)s)->broken = 0;
   return status;

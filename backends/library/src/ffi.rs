@@ -379,6 +379,7 @@ unsafe extern "C" fn load<T: Loader + Default>(artifact: Bytes, out: *mut *mut c
             device: 0,
             rank_context: None,
             handles: &[],
+            output_handles: &[],
         };
         let executable = T::default().load(artifact, context).map_err(|e| e.to_string())?;
         // SAFETY: the caller gives a place for one pointer.

@@ -52,6 +52,7 @@ fn load(backend: &TensorRt, bytes: &[u8]) -> Result<(), LoadError> {
         device: 0,
         rank_context: None,
         handles: &[],
+        output_handles: &[],
     };
     backend.load(bytes, context).map(drop)
 }

@@ -62,7 +62,16 @@ fn plans_may_contain_compiled_programs() {
     });
     let (task, exec) = task.unwrap();
     for (bytes, words) in [(other, "whose plans are the same everywhere"), (short, "")] {
-        let context = LoadContext { program, task, exec, threads: 1, device: 0, rank_context: None, handles: &[] };
+        let context = LoadContext {
+            program,
+            task,
+            exec,
+            threads: 1,
+            device: 0,
+            rank_context: None,
+            handles: &[],
+            output_handles: &[],
+        };
         let error = Serialized.load(&bytes, context).err().expect("it is refused").to_string();
         assert!(error.contains(words), "{error}");
     }

@@ -799,7 +799,8 @@ impl<'g> Lowering<'g, '_> {
         let exchanges = transfers.map(|op| Ok(rendezvous(self.g, *op)?.0));
         let rendezvous = exchanges.collect::<Result<Vec<_>, Diagnostic>>()?;
         let is_async = backend.is_async() && !open;
-        let work = StepKind::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, is_async };
+        let (backend, keeps_variables) = (backend.name(), backend.keeps_variables());
+        let work = StepKind::Backend { backend, payload, inputs, outputs, rendezvous, is_async, keeps_variables };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -844,6 +845,7 @@ impl<'g> Lowering<'g, '_> {
                 outputs,
                 rendezvous: Vec::new(),
                 is_async: false,
+                keeps_variables: false,
             };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());

@@ -86,6 +86,7 @@ mod tests {
                 outputs: vec![*write],
                 rendezvous: Vec::new(),
                 is_async: name.chars().all(char::is_uppercase),
+                keeps_variables: false,
             },
             flops: Flops::default(),
             bytes: 0,

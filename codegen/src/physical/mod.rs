@@ -130,6 +130,8 @@ pub enum StepKind {
         rendezvous: Vec<BackendTransfer>,
         /// Whether it is asynchronous to the host.
         is_async: bool,
+        /// Whether it leaves the next values of variables in the backend's memory.
+        keeps_variables: bool,
     },
     /// Control flow.
     Control {

@@ -74,7 +74,10 @@ impl StepGraph {
                 continue;
             }
             match self.direct(k).filter(|to| self.slots[*to].variable.is_none() && users.may_share(self, *slot, *to)) {
-                Some(to) => self.slots[to].variable = Some(k),
+                Some(to) => {
+                    self.slots[to].variable = Some(k);
+                    self.update_on_device(*slot, to, &users);
+                }
                 None => copies.push(k),
             }
         }
@@ -97,6 +100,16 @@ impl StepGraph {
             self.copy(k, from, Some(k));
         }
         moved
+    }
+
+    /// Says that the executable that computes the next value of a variable in the backend's memory reads the current one there, too.
+    fn update_on_device(&mut self, from: usize, to: usize, users: &Users) {
+        if let Some(writer) = users.writer[to]
+            && matches!(self.steps[writer].kind, StepKind::Backend { .. })
+            && users.readers[from].contains(&writer)
+        {
+            self.steps[writer].in_place.push((from, to));
+        }
     }
 
     /// The slot that holds the next value of variable `k` alone.
@@ -173,6 +186,8 @@ struct Users {
     readers: Vec<Vec<usize>>,
     /// Slots of variables that are next values of other variables.
     copied: HashSet<usize>,
+    /// How many variables have each slot as their next value.
+    next_of: Vec<usize>,
 }
 
 impl Users {
@@ -183,7 +198,13 @@ impl Users {
         };
         let slots = graph.slots.len();
         let copied = graph.variables.iter().filter_map(source).collect();
-        let mut out = Self { writer: vec![None; slots], readers: vec![Vec::new(); slots], copied };
+        let mut out =
+            Self { writer: vec![None; slots], readers: vec![Vec::new(); slots], copied, next_of: vec![0; slots] };
+        for next in graph.variables.iter().filter_map(|variable| variable.next.as_ref()) {
+            if let BufferRef::Slot(slot) = next.buffer {
+                out.next_of[slot] += 1;
+            }
+        }
         for (i, step) in graph.steps.iter().enumerate() {
             step.writes().into_iter().for_each(|slot| out.writer[slot] = Some(i));
             step.reads().into_iter().for_each(|slot| out.readers[slot].push(i));
@@ -192,15 +213,23 @@ impl Users {
     }
 
     /// Whether `to` may be in the memory of `from`: all readers of `from` are done before `to` is written, but for the writer
-    /// itself where it works in place. Executables take no memory that is input and output at once. A copy at the end, to
-    /// another variable, would read too late.
+    /// itself where it works in place. Executables take no memory that is input and output at once; those that keep variables
+    /// have both in the backend's memory, if nothing else needs them in this run. A copy at the end, to another variable, would
+    /// read too late.
     fn may_share(&self, graph: &StepGraph, from: usize, to: usize) -> bool {
         let Some(writer) = self.writer[to] else { return false };
         let step = &graph.steps[writer];
         let in_place = step.in_place.contains(&(from, to));
-        let kernel = matches!(step.kind, StepKind::Kernel { .. });
-        kernel
-            && !self.copied.contains(&from)
-            && self.readers[from].iter().all(|&reader| reader < writer || (reader == writer && in_place))
+        let fits = match step.kind {
+            StepKind::Kernel { .. } => {
+                self.readers[from].iter().all(|&reader| reader < writer || (reader == writer && in_place))
+            }
+            StepKind::Backend { keeps_variables, .. } => {
+                let alone = self.readers[to].is_empty() && self.next_of[to] == 1;
+                keeps_variables && alone && self.readers[from].iter().all(|&reader| reader == writer)
+            }
+            _ => false,
+        };
+        fits && !self.copied.contains(&from)
     }
 }

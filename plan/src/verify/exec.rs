@@ -152,8 +152,14 @@ fn results(program: &Program, task: &Task, outputs: &[u32]) -> Check {
         if register.is_control() {
             return Err((FindingKind::Type, format!("output register {output} is a control edge")));
         }
-        // Executables see inputs and outputs as separate slices, which must not overlap.
-        if !register.inplace_of.is_empty() {
+        // Executables see inputs and outputs as separate slices, which must not overlap. The next value of a variable is left in the
+        // backend's memory, where no task finds it.
+        let is_kept = matches!(task.exec, Some(Exec::Backend(_))) && program.variable_of(register).is_some();
+        if is_kept && !register.consumers.is_empty() {
+            let problem = format!("output register {output}, a variable that the backend keeps, has readers");
+            return Err((FindingKind::Ownership, problem));
+        }
+        if !register.inplace_of.is_empty() && !is_kept {
             return Err((
                 FindingKind::Overlap,
                 format!("output register {output} of an executable cannot be in place"),

@@ -30,7 +30,7 @@ functions! {
     struct Api {
         cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetAttribute, cuDevicePrimaryCtxRetain,
         cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuMemGetInfo_v2, cuMemAlloc_v2, cuMemFree_v2, cuMemAllocHost_v2,
-        cuMemFreeHost, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2,
+        cuMemFreeHost, cuMemcpyHtoD_v2, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2,
         cuMemcpy2DAsync_v2, cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async, cuMemsetD2D32Async, cuModuleLoadData,
         cuModuleUnload, cuModuleGetFunction, cuLaunchKernel, cuStreamCreate, cuStreamDestroy_v2, cuStreamSynchronize,
         cuStreamQuery, cuEventCreate, cuEventDestroy_v2, cuEventRecord, cuEventRecordWithFlags, cuEventElapsedTime,
@@ -93,10 +93,11 @@ impl Driver for CudaDriver {
         device: usize,
         rank_context: Option<&RankContext>,
         device_inputs: &[Option<Arc<dyn DeviceValue>>],
+        device_outputs: &[Option<Arc<dyn DeviceValue>>],
     ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         let exchanges = Exchanges::of(program, rank_context)?;
         let mut on = GpuProgram::open(Api::get()?, program, device, exchanges)?;
-        on.share(program, device_inputs)?;
+        on.share(program, device_inputs, device_outputs)?;
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
@@ -104,6 +105,45 @@ impl Driver for CudaDriver {
         on.exchanges.as_mut().map_or(Ok(()), Exchanges::connect)?;
         Ok(Box::new(on))
     }
+
+    fn allocate(&self, device: usize, bytes: &[u64]) -> Result<Vec<Arc<dyn DeviceValue>>, DriverError> {
+        let api = Api::get()?;
+        let (own, _) = find_device(api, device)?;
+        let (mut context, mut free, mut total) = (null_mut(), 0usize, 0usize);
+        // SAFETY: every pointer is that of a local variable. The context is current until it is released, and each value
+        // retains it once more.
+        unsafe {
+            api.check("cuDevicePrimaryCtxRetain", call!(api, cuDevicePrimaryCtxRetain(&mut context, own)))?;
+            let mut make = || {
+                api.check("cuCtxSetCurrent", call!(api, cuCtxSetCurrent(context)))?;
+                api.check("cuMemGetInfo", call!(api, cuMemGetInfo_v2(&mut free, &mut total)))?;
+                let (needed, free) = (bytes.iter().sum::<u64>(), free as u64);
+                if needed > free {
+                    return Err(DriverError::Memory { needed, free });
+                }
+                let value =
+                    |bytes: &u64| Ok(Arc::new(DeviceAllocation::new(api, own, *bytes)?) as Arc<dyn DeviceValue>);
+                bytes.iter().map(value).collect()
+            };
+            let made = make();
+            call!(api, cuDevicePrimaryCtxRelease_v2(own));
+            made
+        }
+    }
+}
+
+/// The device with this number, and how many there are. Numbers wrap around where there are fewer devices.
+fn find_device(api: &'static Api, number: usize) -> Result<(c_int, u32), DriverError> {
+    let (mut count, mut device) = (0, 0);
+    // SAFETY: every pointer is that of a local variable.
+    unsafe {
+        if call!(api, cuInit(0)) != 0 || call!(api, cuDeviceGetCount(&mut count)) != 0 || count < 1 {
+            return Err(DriverError::NoDevice);
+        }
+        let ordinal = (number % count as usize) as c_int;
+        api.check("cuDeviceGet", call!(api, cuDeviceGet(&mut device, ordinal)))?;
+    }
+    Ok((device, count as u32))
 }
 
 /// A program on a GPU. Its resources are released in field order.
@@ -223,9 +263,41 @@ impl DeviceAllocation {
     }
 }
 
+impl DeviceAllocation {
+    /// Copies so many bytes from or to the host, and waits until they are there.
+    fn transfer(&self, bytes: usize, copy: impl FnOnce(&Api) -> Result<(), DriverError>) -> Result<(), DriverError> {
+        if bytes as u64 > self.bytes {
+            return Err(DriverError::NotOnDevice);
+        }
+        // SAFETY: the context was retained in `new`.
+        self.api.check("cuCtxSetCurrent", unsafe { call!(self.api, cuCtxSetCurrent(self.context)) })?;
+        copy(self.api)?;
+        // The bytes of an upload may still be on their way from the driver's own memory, and programs run on streams that do not
+        // wait for this one.
+        // SAFETY: null is the default stream of the context.
+        self.api.check("cuStreamSynchronize", unsafe { call!(self.api, cuStreamSynchronize(null_mut())) })
+    }
+}
+
 impl DeviceValue for DeviceAllocation {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), DriverError> {
+        self.transfer(bytes.len(), |api| {
+            // SAFETY: `transfer` checked the size of the value; the call has read the bytes when it returns.
+            let status = unsafe { call!(api, cuMemcpyHtoD_v2(self.at, bytes.as_ptr().cast(), bytes.len())) };
+            api.check("cuMemcpyHtoD", status)
+        })
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> Result<(), DriverError> {
+        self.transfer(bytes.len(), |api| {
+            // SAFETY: `transfer` checked the size of the value; the call has written the bytes when it returns.
+            let status = unsafe { call!(api, cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), self.at, bytes.len())) };
+            api.check("cuMemcpyDtoH", status)
+        })
     }
 }
 
@@ -291,18 +363,14 @@ impl GpuProgram {
             in_flight: false,
         };
         let exchanges = on.exchanges.as_ref();
-        let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
+        let (mut major, mut minor, mut free, mut total) = (0, 0, 0usize, 0usize);
+        let (device, count) = find_device(api, number)?;
+        if let Some((a, b)) = exchanges.and_then(|e| e.share_a_device(count)) {
+            return Err(DriverError::SharedDevice(a, b));
+        }
+        on.device = device;
         // SAFETY: every pointer is that of a local variable or a field that outlives the call.
         unsafe {
-            let started = call!(api, cuInit(0));
-            if started != 0 || call!(api, cuDeviceGetCount(&mut count)) != 0 || count < 1 {
-                return Err(DriverError::NoDevice);
-            }
-            if let Some((a, b)) = exchanges.and_then(|e| e.share_a_device(count as u32)) {
-                return Err(DriverError::SharedDevice(a, b));
-            }
-            let ordinal = (number % count as usize) as c_int;
-            api.check("cuDeviceGet", call!(api, cuDeviceGet(&mut on.device, ordinal)))?;
             api.check(
                 "cuDeviceGetAttribute",
                 call!(api, cuDeviceGetAttribute(&mut major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, on.device)),
@@ -352,6 +420,7 @@ impl GpuProgram {
         &mut self,
         program: &DeviceProgram<'_>,
         device_inputs: &[Option<Arc<dyn DeviceValue>>],
+        device_outputs: &[Option<Arc<dyn DeviceValue>>],
     ) -> Result<(), DriverError> {
         let own = |value: &Option<Arc<dyn DeviceValue>>| {
             let value: Arc<dyn Any + Send + Sync> = value.clone()?;
@@ -362,7 +431,11 @@ impl GpuProgram {
             return Err(DriverError::NotOnDevice);
         }
         for (output, bytes) in program.copies_out() {
-            self.outputs_on_device.insert(output, Arc::new(DeviceAllocation::new(self.api, self.device, bytes)?));
+            let value = match device_outputs.get(output).filter(|value| value.is_some()) {
+                Some(given) => own(given).ok_or(DriverError::NotOnDevice)?,
+                None => Arc::new(DeviceAllocation::new(self.api, self.device, bytes)?),
+            };
+            self.outputs_on_device.insert(output, value);
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ impl Driver for EmulatedDriver {
         _device: usize,
         rank_context: Option<&RankContext>,
         device_inputs: &[Option<Arc<dyn DeviceValue>>],
+        device_outputs: &[Option<Arc<dyn DeviceValue>>],
     ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
         let exchanger = Exchanger::of(program, rank_context)?;
@@ -62,11 +63,13 @@ impl Driver for EmulatedDriver {
         if program.copies_in().any(|(input, ..)| inputs_on_device.get(input).is_none_or(Option::is_none)) {
             return Err(DriverError::NotOnDevice);
         }
-        let keep =
-            |(output, bytes): (usize, u64)| (output, Arc::new(EmulatedValue(Mutex::new(vec![0; bytes as usize]))));
+        let keep = |(output, bytes): (usize, u64)| match device_outputs.get(output).filter(|value| value.is_some()) {
+            Some(given) => Ok((output, own(given).ok_or(DriverError::NotOnDevice)?)),
+            None => Ok((output, Arc::new(EmulatedValue::new(bytes)))),
+        };
         Ok(Box::new(Emulated {
             inputs_on_device,
-            outputs_on_device: program.copies_out().map(keep).collect(),
+            outputs_on_device: program.copies_out().map(keep).collect::<Result<_, DriverError>>()?,
             calls,
             exchanger,
             memory,
@@ -78,6 +81,10 @@ impl Driver for EmulatedDriver {
             times: BTreeMap::new(),
             kernels,
         }))
+    }
+
+    fn allocate(&self, _device: usize, bytes: &[u64]) -> Result<Vec<Arc<dyn DeviceValue>>, DriverError> {
+        Ok(bytes.iter().map(|bytes| Arc::new(EmulatedValue::new(*bytes)) as Arc<dyn DeviceValue>).collect())
     }
 }
 
@@ -179,6 +186,10 @@ impl Exchanger {
 struct EmulatedValue(Mutex<Vec<u8>>);
 
 impl EmulatedValue {
+    fn new(bytes: u64) -> EmulatedValue {
+        EmulatedValue(Mutex::new(vec![0; bytes as usize]))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,6 +198,18 @@ impl EmulatedValue {
 impl DeviceValue for EmulatedValue {
     fn bytes(&self) -> u64 {
         self.lock().len() as u64
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), DriverError> {
+        let mut own = self.lock();
+        own.get_mut(..bytes.len()).ok_or(DriverError::NotOnDevice)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, bytes: &mut [u8]) -> Result<(), DriverError> {
+        let own = self.lock();
+        bytes.copy_from_slice(own.get(..bytes.len()).ok_or(DriverError::NotOnDevice)?);
+        Ok(())
     }
 }
 
