@@ -268,6 +268,17 @@ impl Interrupted {
     /// Starts a training with snapshots, which has done some steps when this returns.
     fn start(dir: tempfile::TempDir, args: &[&str]) -> Interrupted {
         let before = step(dir.path());
+        let mut job = Interrupted::spawn(dir, args);
+        let since = Instant::now();
+        while step(job.dir.path()) <= before {
+            assert!(since.elapsed() < PATIENCE, "there is no snapshot");
+            assert!(job.launcher.try_wait().unwrap().is_none(), "the training ended before it was interrupted");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        job
+    }
+
+    fn spawn(dir: tempfile::TempDir, args: &[&str]) -> Interrupted {
         let training = command(dir.path(), args);
         // What starts the tests may ignore signals, and processes inherit that.
         let mut c = Command::new("env");
@@ -281,25 +292,23 @@ impl Interrupted {
         c.env("TMPDIR", dir.path().join("temporary")).current_dir(dir.path());
         std::os::unix::process::CommandExt::process_group(&mut c, 0);
         let launcher = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut job = Interrupted { dir, launcher };
-        let since = Instant::now();
-        while step(job.dir.path()) <= before {
-            assert!(since.elapsed() < PATIENCE, "there is no snapshot");
-            assert!(job.launcher.try_wait().unwrap().is_none(), "the training ended before it was interrupted");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        job
+        Interrupted { dir, launcher }
+    }
+
+    /// The processes that the launcher started.
+    fn ranks(&self) -> Vec<String> {
+        let launcher = self.launcher.id();
+        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect()
     }
 
     /// The process of a rank.
     fn rank(&self, rank: usize) -> String {
-        let launcher = self.launcher.id();
-        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
-        let is = |pid: &&str| {
+        let is = |pid: &String| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|b| *b == 0).any(|v| v == format!("OF_RANK={rank}").as_bytes())
         };
-        children.split_whitespace().find(is).unwrap_or_else(|| panic!("there is no rank {rank}")).to_owned()
+        self.ranks().into_iter().find(is).unwrap_or_else(|| panic!("there is no rank {rank}"))
     }
 
     fn send(signal: &str, to: &str) {
@@ -405,6 +414,23 @@ fn a_second_signal_ends_all_ranks_at_once() {
     assert!(before.elapsed() < Duration::from_secs(30), "{said}");
     assert_eq!(ended, Some(143), "{said}");
     assert!(said.contains("a second signal ends at once") && !said.contains("interrupted after step"), "{said}");
+}
+
+/// There is nothing to save yet.
+#[test]
+fn ranks_that_compile_are_interrupted_at_once() {
+    let job = Interrupted::spawn(folder(), &[RANKS, SNAPSHOTS].concat());
+    let since = Instant::now();
+    while job.ranks().len() < 2 {
+        assert!(since.elapsed() < PATIENCE, "there are no ranks");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Interrupted::send("TERM", &job.launcher.id().to_string());
+    let (_, ended, said) = job.end();
+    assert_eq!(ended, Some(143), "{said}");
+    // On a busy machine they may have begun by then.
+    let has_begun = said.contains("interrupted after step");
+    assert!(has_begun || said.contains("the ranks had not begun to train: there is no new snapshot"), "{said}");
 }
 
 /// Each host has a launcher of its own, and one of them is interrupted.

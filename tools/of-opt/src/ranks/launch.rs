@@ -168,6 +168,10 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<Option<
             is_excused: false,
         });
     }
+    if deferral::deferred().is_some() {
+        // It came before there were all of them; a rank that knows it takes note once more.
+        pass_on(rustix::process::Signal::USR2);
+    }
     let mut restarts = Restarts::new(attempts, restarts, options.peer_timeout, &mut start);
     started.wait(&mut restarts).map_err(|e| failed("a rank cannot be started or waited for", &e))?;
     for reader in readers {
@@ -175,6 +179,9 @@ pub fn launch(job: &Job, options: &RankOptions, restarts: u32) -> Result<Option<
         let _ = reader.join();
     }
     if let Some(signal) = started.interruption() {
+        if interrupted().is_none() {
+            restart::note("the ranks had not begun to train: there is no new snapshot");
+        }
         return Ok(Some(signal));
     }
     if nothing_reads() {

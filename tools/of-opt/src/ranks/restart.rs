@@ -167,7 +167,8 @@ fn is_stopped(child: &Child) -> bool {
     matches!(waitid(WaitId::Pid(pid), options), Ok(Some(status)) if status.stopped())
 }
 
-fn note(text: &str) {
+/// Prints a line about the ranks.
+pub(super) fn note(text: &str) {
     progress::suspend(|| {
         // Where stderr is closed, there is no one to tell.
         let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());
