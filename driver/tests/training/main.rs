@@ -3,6 +3,7 @@
 mod adapters;
 mod features;
 mod forms;
+mod gpu;
 mod ids;
 mod job;
 mod losses;
@@ -194,8 +195,8 @@ impl Interpreted {
     }
 }
 
-#[test]
-fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
+/// Every optimizer and every loss, with some settings.
+fn every_optimizer_and_loss() -> Vec<(String, Hyperparameters, Loss, Clipping)> {
     let mut cases: Vec<(String, Hyperparameters, Loss, Clipping)> = Vec::new();
     let entropy = Loss::named("cross-entropy").unwrap();
     let none = Clipping::default();
@@ -212,7 +213,22 @@ fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
         cases.push(("sgd".into(), Hyperparameters::default(), Loss::named(name).unwrap(), none));
     }
     cases.push(("sgd".into(), heavy, Loss::CrossEntropy { smoothing: 0.2, ignore: 0, axis: -1 }, none));
-    for (optimizer, hyperparameters, loss, clipping) in cases {
+    cases
+}
+
+/// A learning rate that suits an optimizer.
+fn rate_of(optimizer: &str) -> f64 {
+    match optimizer {
+        "adadelta" => 1.0,
+        "lars" => 0.2,
+        "sgd" => 0.1,
+        _ => 0.02,
+    }
+}
+
+#[test]
+fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
+    for (optimizer, hyperparameters, loss, clipping) in every_optimizer_and_loss() {
         let what = format!("{optimizer} {hyperparameters:?} {loss:?} {clipping:?}");
         let dir = tempfile::tempdir().unwrap();
         let (x, labels, folder) = data(dir.path(), loss);
@@ -221,12 +237,7 @@ fn every_optimizer_and_loss_trains_as_the_interpreter_does() {
         let data = dataset(&folder, &module, &options);
         let mut native = trainer(module.clone(), &options, &[]);
         let mut interpreted = Interpreted::new(&module, &options);
-        let rate = match optimizer.as_str() {
-            "adadelta" => 1.0,
-            "lars" => 0.2,
-            "sgd" => 0.1,
-            _ => 0.02,
-        };
+        let rate = rate_of(&optimizer);
         let all: Vec<usize> = (0..SAMPLES).collect();
         let (mut first, mut last) = (0.0, 0.0);
         for step in 0..8 {

@@ -2,7 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{DType, Elements, NewOp, Tensor, Type, ValueId};
-use of_ops::elementwise::{Abs, Add, Cast, Div, Mul, Pow, Sqrt, Sub};
+use of_ops::elementwise::{Abs, Add, Cast, Div, Exp, Gt, Mul, Pow, Select, Sqrt, Sub};
 use of_ops::reduction::{ReduceMean, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -123,6 +123,34 @@ impl<'b> Arithmetic<'b> {
     pub fn power_of(&mut self, base: f64, x: ValueId) -> ValueResult {
         let base = self.number(base, x)?;
         self.b.op(Pow {}, &[base, x])
+    }
+
+    /// `1 - base^x` for `0 <= base < 1` and `x >= 0`, in the type of `x`. Differences of nearly equal numbers cancel: in f32, small
+    /// exponents `e = x ln(base)` take the series `-e - e^2 / 2! - ...` instead, which is exact there to the last bits.
+    #[track_caller]
+    pub fn one_minus_power(&mut self, base: f64, x: ValueId) -> ValueResult {
+        /// Terms of the series; for exponents above [`SMALL`] what follows is below 1e-9 of the sum.
+        const TERMS: u32 = 9;
+        const SMALL: f64 = -0.5;
+        if self.dtype(x) == DType::F64 {
+            let power = self.power_of(base, x)?;
+            let negative = self.scale(power, -1.0)?;
+            return self.plus(negative, 1.0);
+        }
+        let exponent = self.scale(x, base.ln())?;
+        let coefficient = |k: u32| -1.0 / (1..=k).map(f64::from).product::<f64>();
+        let mut series = self.number(coefficient(TERMS), x)?;
+        for k in (1..TERMS).rev() {
+            series = self.mul(series, exponent)?;
+            series = self.plus(series, coefficient(k))?;
+        }
+        series = self.mul(series, exponent)?;
+        let power = self.b.op(Exp {}, &[exponent])?;
+        let negative = self.scale(power, -1.0)?;
+        let difference = self.plus(negative, 1.0)?;
+        let small = self.number(SMALL, x)?;
+        let is_small = self.b.op(Gt {}, &[exponent, small])?;
+        self.b.op(Select {}, &[is_small, series, difference])
     }
 
     /// `old * keep + new * (1 - keep)`.

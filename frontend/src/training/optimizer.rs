@@ -181,15 +181,9 @@ fn adaptive(
     let m = b.running(states[0], g, beta1)?;
     let square = b.square(g)?;
     let v = b.running(states[1], square, beta2)?;
-    // In f64, because `1 - beta^t` cancels.
     let dtype = b.dtype(g);
-    let count = b.cast(step.count, DType::F64)?;
-    let correction = |b: &mut Arithmetic<'_>, beta: f64| {
-        let power = b.power_of(beta, count)?;
-        let negative = b.scale(power, -1.0)?;
-        b.plus(negative, 1.0)
-    };
-    let (c1, c2) = (correction(b, beta1)?, correction(b, beta2)?);
+    let count = b.cast(step.count, if dtype == DType::F64 { dtype } else { DType::F32 })?;
+    let (c1, c2) = (b.one_minus_power(beta1, count)?, b.one_minus_power(beta2, count)?);
     let c2 = b.sqrt(c2)?;
     let (c1, c2) = (b.cast(c1, dtype)?, b.cast(c2, dtype)?);
     let root = b.sqrt(v)?;
