@@ -14,6 +14,7 @@ mod faults;
 mod fuzz;
 mod gpu;
 mod loom;
+mod miri;
 mod model_comparison;
 mod mpi;
 mod musl;
@@ -62,6 +63,7 @@ cargo xtask fuzz-server [--frames N]                   damaged frames of HTTP an
 cargo xtask restarts [--rounds N]                      trainings of which ranks are killed at random steps, 20 times each; when they went on
 cargo xtask simulate-faults [--schedules N] [--seed S]   actors of random jobs over this project's transports, with crashes and damage
 cargo xtask loom [--preemptions N]                     all interleavings of threads at the runtime's own locks and rings, and the shared-memory ring, with up to 4 interruptions
+cargo xtask miri [--install]                           the state machines of the runtime in Miri, which finds undefined behaviour; Miri, by rustup
 cargo xtask tsan [--install]                           the threads of the runtime and the transports under ThreadSanitizer; what that needs, by rustup
 cargo xtask nnsmith --python P [--models N] [--seed S]   random models of NNSmith by of-opt and by that Python's onnxruntime
 cargo xtask sklearn --python P [NAME …]               models of scikit-learn and LightGBM by of-opt and by that Python's onnxruntime
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         ["soak-server", rest @ ..] => faults::soak_server(rest),
         ["fuzz-server", rest @ ..] => faults::fuzz_server(rest),
         ["loom", rest @ ..] => loom::loom(rest),
+        ["miri", rest @ ..] => miri::miri(rest),
         ["tsan", rest @ ..] => tsan::tsan(rest),
         ["simulate-faults", rest @ ..] => simulate_faults::simulate_faults(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),

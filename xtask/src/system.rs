@@ -44,7 +44,11 @@ pub fn rust_component(name: &str) -> Result<(), String> {
     rustup(&["component", "add", name])
 }
 
-fn rustup(args: &[&str]) -> Result<(), String> {
+/// Runs rustup for the compiler of this project, if nothing else is named.
+///
+/// # Errors
+/// When there is no rustup, or it fails.
+pub fn rustup(args: &[&str]) -> Result<(), String> {
     let mut rustup = Command::new("rustup");
     // In the root, where rust-toolchain.toml is.
     rustup.current_dir(crate::workspace::root()).args(args);
