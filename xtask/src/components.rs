@@ -42,7 +42,7 @@ const COMPONENTS: [Component; 15] = [
     Component { names: &["aarch64"], installed: aarch64::installed, install: aarch64::install, on_demand: false },
     Component { names: &["openmpi", "mpich"], installed: mpi::installed, install: mpi::install, on_demand: false },
     Component { names: &["musl"], installed: musl::installed, install: musl::install, on_demand: false },
-    Component { names: &["tsan"], installed: tsan_tools::installed, install: tsan_tools::install, on_demand: false },
+    Component { names: &["tsan"], installed: tsan_tools::installed, install: tsan_tools::install, on_demand: true },
     Component { names: &["wasm"], installed: wasm_tools::installed, install: wasm_tools::install, on_demand: false },
     Component {
         names: &["browser"],
