@@ -1,6 +1,6 @@
 //! `cargo xtask components`: installs the components that checks need and package registries have.
 
-use crate::{aarch64, book, cargo_deny, cuda, mpi, musl, pjrt_plugin, python, tsan_tools, wasm_tools};
+use crate::{aarch64, book, cargo_deny, cuda, mpi, musl, pjrt_plugin, python, wasm_tools};
 
 /// A component: the names that `OF_REQUIRE` has for it, whether it is installed, and how to install it.
 struct Component {
@@ -11,7 +11,7 @@ struct Component {
     on_demand: bool,
 }
 
-const COMPONENTS: [Component; 15] = [
+const COMPONENTS: [Component; 14] = [
     Component { names: &["xla"], installed: pjrt_plugin::installed, install: pjrt_plugin::install, on_demand: false },
     Component { names: &["nvrtc"], installed: cuda::installed, install: cuda::toolkit, on_demand: false },
     Component {
@@ -42,7 +42,6 @@ const COMPONENTS: [Component; 15] = [
     Component { names: &["aarch64"], installed: aarch64::installed, install: aarch64::install, on_demand: false },
     Component { names: &["openmpi", "mpich"], installed: mpi::installed, install: mpi::install, on_demand: false },
     Component { names: &["musl"], installed: musl::installed, install: musl::install, on_demand: false },
-    Component { names: &["tsan"], installed: tsan_tools::installed, install: tsan_tools::install, on_demand: true },
     Component { names: &["wasm"], installed: wasm_tools::installed, install: wasm_tools::install, on_demand: false },
     Component {
         names: &["browser"],

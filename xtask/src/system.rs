@@ -36,14 +36,6 @@ pub fn rust_target(triple: &str) -> Result<(), String> {
     if has_rust_target(triple) { Ok(()) } else { Err(format!("'rustup target add {triple}' installs nothing")) }
 }
 
-/// Installs a component of the compiler of this project.
-///
-/// # Errors
-/// When there is no rustup, or it fails.
-pub fn rust_component(name: &str) -> Result<(), String> {
-    rustup(&["component", "add", name])
-}
-
 /// Runs rustup for the compiler of this project, if nothing else is named.
 ///
 /// # Errors

@@ -4,7 +4,6 @@
 //! The standard library is built for it, too: in the one that comes with the compiler, locks and channels order nothing that the
 //! sanitizer sees, so it would report what they protect. Building it needs its source, and options of the compiler that are not stable.
 
-use crate::components::is_required;
 use crate::tsan_tools::{host, install, parts};
 use crate::workspace::{cargo, run, target};
 
@@ -30,21 +29,14 @@ const SKIPPED: [&str; 4] = ["simulation::", "damaged_files", "random_bytes", "to
 /// Runs them.
 ///
 /// # Errors
-/// When a test fails, or has accesses that nothing orders. When a part of the compiler is missing, unless OF_REQUIRE is set and does not name
-/// `tsan`.
+/// When a test fails, or has accesses that nothing orders, or a part of the compiler is missing.
 pub fn tsan(args: &[&str]) -> Result<(), String> {
     match args {
         [] => {}
         ["--install"] => return install(),
         other => return Err(format!("'cargo xtask tsan' does not know {}", other.join(" "))),
     }
-    if let Err(missing) = parts() {
-        if std::env::var_os("OF_REQUIRE").is_none() || is_required("tsan") {
-            return Err(format!("threads cannot be checked by ThreadSanitizer: {missing}"));
-        }
-        eprintln!("SKIPPED: threads are not checked by ThreadSanitizer: {missing}");
-        return Ok(());
-    }
+    parts()?;
     let mut command = cargo();
     // With an explicit target, what runs in the compiler is built without the sanitizer.
     command.args(["test", "--release", "-Zbuild-std", "--target", &host()?, "--no-fail-fast", "--lib"]);

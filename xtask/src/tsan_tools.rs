@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::system::{rust_component, rust_target_folder};
+use crate::system::{rust_target_folder, rustup};
 use crate::workspace::root;
 
 /// Installs the source of the standard library, by rustup.
@@ -11,15 +11,8 @@ use crate::workspace::root;
 /// # Errors
 /// When rustup fails, or the compiler has no ThreadSanitizer.
 pub fn install() -> Result<(), String> {
-    if !installed() {
-        rust_component("rust-src")?;
-    }
+    rustup(&["component", "add", "rust-src"])?;
     parts()
-}
-
-/// Whether the compiler has all that is needed.
-pub fn installed() -> bool {
-    parts().is_ok()
 }
 
 /// Looks for the parts of the compiler.

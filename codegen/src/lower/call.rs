@@ -118,15 +118,7 @@ impl Lowering<'_, '_> {
         let bytes = spans.iter().sum::<u64>() * call.dtype().bits().map_or(4, |b| b as u64 / 8);
         let name = call.library().name();
         let (title, locations) = (format!("{name}: {}", self.title(&group.ops)), self.locations(&group.ops));
-        let work = StepKind::Backend {
-            backend: name,
-            payload,
-            inputs,
-            outputs,
-            rendezvous: Vec::new(),
-            is_async: false,
-            keeps_variables: false,
-        };
+        let work = StepKind::host_call(name, payload, inputs, outputs);
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }

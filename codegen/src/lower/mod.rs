@@ -838,15 +838,7 @@ impl<'g> Lowering<'g, '_> {
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
             // The cost model would count a symbol as an arbitrary number.
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
-            let work = StepKind::Backend {
-                backend: backend.name(),
-                payload,
-                inputs,
-                outputs,
-                rendezvous: Vec::new(),
-                is_async: false,
-                keeps_variables: false,
-            };
+            let work = StepKind::host_call(backend.name(), payload, inputs, outputs);
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());
         }

@@ -320,6 +320,19 @@ pub struct StepGraph {
     pub time: PhaseSteps,
 }
 
+impl StepKind {
+    /// An executable of a backend that the host waits for, and whose values are in host memory.
+    pub(crate) fn host_call(
+        backend: &'static str,
+        payload: (u64, u64),
+        inputs: Vec<Operand>,
+        outputs: Vec<usize>,
+    ) -> StepKind {
+        let (is_async, keeps_variables) = (false, false);
+        StepKind::Backend { backend, payload, inputs, outputs, rendezvous: Vec::new(), is_async, keeps_variables }
+    }
+}
+
 impl Step {
     /// Slots that it reads.
     pub(crate) fn reads(&self) -> Vec<usize> {

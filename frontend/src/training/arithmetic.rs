@@ -186,3 +186,31 @@ impl<'b> Arithmetic<'b> {
         if self.dtype(x) == to { Ok(x) } else { self.b.op(Cast::to(to), &[x]) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use of_ops::interpret::run_graph;
+
+    use super::*;
+
+    /// The bias corrections of Adam: from the first step on, and where nothing is left of the power.
+    #[test]
+    fn one_minus_a_power_does_not_cancel() {
+        let counts: Vec<f64> = [1.0, 2.0, 3.0, 10.0, 499.0, 500.0, 501.0, 1e4, 1e6, 1e9].to_vec();
+        for (dtype, tolerance) in [(DType::F32, 4e-7), (DType::F64, 1e-11)] {
+            for base in [0.0, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999] {
+                let mut b = Builder::new("m");
+                let x = b.input("x", Type::fixed(dtype, &[counts.len()]));
+                let y = Arithmetic::new(&mut b).one_minus_power(base, x).unwrap();
+                let module = b.finish(&[("y", y)]).unwrap();
+                let x = Tensor::from_elements(dtype, vec![counts.len()], Elements::Float(counts.clone())).unwrap();
+                let out = run_graph(&module.main().unwrap().graph, &[x.into()]).unwrap();
+                let of_ops::Value::Tensor(got) = &out[0] else { panic!("no tensor") };
+                for (got, count) in got.to_f64s().unwrap().iter().zip(&counts) {
+                    let want = -(count * base.ln()).exp_m1();
+                    assert!((got / want - 1.0).abs() <= tolerance, "{dtype} {base}^{count}: {got}, not {want}");
+                }
+            }
+        }
+    }
+}

@@ -141,15 +141,11 @@ pub const CPU_BF16: Component =
 pub const CARGO_DENY: Component =
     Component { name: "cargo-deny", what: "cargo-deny", install: "cargo xtask cargo-deny" };
 
-/// What ThreadSanitizer needs of Rust's compiler: for `cargo xtask tsan`, needed by no test.
-pub const TSAN: Component =
-    Component { name: "tsan", what: "the source of Rust's standard library", install: "cargo xtask tsan --install" };
-
 /// The program that builds the book: a step of `cargo xtask ci`, needed by no test.
 pub const MDBOOK: Component = Component { name: "mdbook", what: "mdbook", install: "cargo xtask mdbook" };
 
 /// Every component.
-pub const ALL: [&Component; 32] = [
+pub const ALL: [&Component; 31] = [
     &XLA,
     &NVRTC,
     &TENSORRT,
@@ -180,7 +176,6 @@ pub const ALL: [&Component; 32] = [
     &MUSL,
     &DROP_IN,
     &CARGO_DENY,
-    &TSAN,
     &MDBOOK,
 ];
 
