@@ -66,6 +66,16 @@ impl Program {
         }
     }
 
+    /// For each task, whether a rank's thread for transfers executes it, in the order in which the tasks are launched.
+    ///
+    /// These are the asynchronous transfers. In a program with microbatches they are launched at their place in the schedule, and no task waits for their
+    /// end but for its data. So that all transfers keep the order of the schedule, that thread executes the others, too, if there are
+    /// asynchronous ones.
+    pub fn concurrent_transfers(&self) -> Vec<bool> {
+        let all = !self.schedule.is_empty() && self.tasks.iter().any(Task::is_async_transfer);
+        self.tasks.iter().map(|task| task.is_async_transfer() || (all && task.waits_for_others())).collect()
+    }
+
     /// How many acts all tasks have in a run.
     pub fn acts(&self) -> usize {
         match self.phases.is_empty() {

@@ -155,6 +155,41 @@ fn schedules_that_contradict_are_refused_with_a_cycle() {
     assert!(steps.iter().all(|step| text.contains(step)), "{text}");
 }
 
+/// Transfers that are launched keep their memory until something waits for them, or for a transfer behind them.
+#[test]
+fn launched_transfers_keep_their_memory() {
+    let launched = |which: &[usize], shared: bool| {
+        let change = |mut program: Program| {
+            for gather in which {
+                let Some(Exec::Boxing(exec)) = &mut program.tasks[1 + gather].exec else { panic!("no transfer") };
+                exec.is_async = true;
+            }
+            if shared {
+                // The results of the first two, which nothing reads.
+                let first = program.registers[1].block().unwrap().offset;
+                let Some(Storage::Block(block)) = &mut program.registers[2].storage else { panic!("no block") };
+                block.offset = first;
+            }
+            program
+        };
+        let order = [1, 2, 1, 2];
+        let ranks = ["main/0", "main/1"].map(|name| change(scheduled(name, &order)));
+        findings(&plan(ranks.to_vec(), [0, 1]))
+    };
+    for which in [&[][..], &[0], &[1], &[0, 1], &[0, 1, 2]] {
+        assert_eq!(launched(which, false), [], "{which:?}");
+    }
+    // What blocks its rank comes after those before it.
+    for which in [&[][..], &[0], &[1]] {
+        assert_eq!(launched(which, true), [], "{which:?}");
+    }
+    let found = launched(&[0, 1], true);
+    let is_overlap = |(kind, text): &(FindingKind, String)| {
+        *kind == FindingKind::Overlap && text.contains("registers `y0` and `y1`")
+    };
+    assert!(found.len() == 2 && found.iter().all(is_overlap), "{found:?}");
+}
+
 /// The same, by executables of a backend, each of which does as many transfers.
 fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) -> Program {
     let mut out = Program { name: name.into(), ..program.clone() };

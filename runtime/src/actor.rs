@@ -18,9 +18,7 @@
 //!
 //! Messages between two actors must arrive in the order in which they were sent.
 
-use of_plan::{Program, Rates, TaskGraph};
-
-use crate::transfer_thread::is_concurrent;
+use of_plan::{Program, Rates, Task, TaskGraph};
 
 /// An actor: the index of its task in the program.
 pub type ActorId = u32;
@@ -206,9 +204,10 @@ impl Actor {
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&register| {
             let input_of = |actor: u32| index_of(&program.tasks[actor as usize].consumes, register);
-            // A rank's transfers are executed in the order in which they are launched, so each may be launched behind the one before.
-            let concurrent =
-                |actor: u32| is_concurrent(program, task) && is_concurrent(program, &program.tasks[actor as usize]);
+            // A rank's transfers are executed in the order in which they are launched, so each may be launched behind the one before;
+            // in a program with microbatches the schedule says when.
+            let is_async = |task: &Task| program.schedule.is_empty() && task.is_async_transfer();
+            let concurrent = |actor: u32| is_async(task) && is_async(&program.tasks[actor as usize]);
             let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), at_launch: concurrent(actor) };
             let consumers = graph.consumers[register as usize].iter().map(consumer).collect();
             let copies = program.registers[register as usize].copies as usize;

@@ -15,7 +15,7 @@ use crate::control::{Body, ControlCall, InnerProgram};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::index_operands::index_operands;
 use crate::task_context::{Operand, RegisterRef};
-use crate::transfer_thread::{TransferThread, is_concurrent};
+use crate::transfer_thread::TransferThread;
 use crate::{Handle, LoadContext, LoadError, Loader, RankContext, SessionError, Tensor, Variables};
 
 /// A handle of each input or output, where there is one.
@@ -261,7 +261,7 @@ impl<'a> Binder<'a> {
         let staging = exec.staging.map(|id| self.buffer(&Arg::register(id, 0)).ok_or_else(|| broken(task)));
         let call = BoxingCall::new(exec, rank_context, dtype, buffers, staging.transpose()?).ok_or_else(odd)?;
         if let Some(thread) = self.transfers
-            && is_concurrent(self.program, task)
+            && thread.executes(task)
         {
             return thread.bind(call).map(BoundTask::Transfer).ok_or_else(|| broken(task));
         }

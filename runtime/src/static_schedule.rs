@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use of_plan::Program;
+use of_plan::{Program, Task};
 
 /// The position of a thread in its schedule. An actor that could act before its place in it is held until then.
 #[derive(Clone, Debug)]
@@ -46,6 +46,20 @@ impl StaticSchedule {
     pub fn take_held(&mut self) -> Option<usize> {
         let task = self.task();
         std::mem::take(&mut self.held[task]).then_some(task)
+    }
+
+    /// The task that comes next was launched: goes on to the next one, if it is a transfer that does not block its rank.
+    pub fn launched(&mut self, task: &Task) {
+        if task.is_async_transfer() {
+            self.advance();
+        }
+    }
+
+    /// Work that was launched has ended: goes on to the next task, if the thread waited for it.
+    pub fn ended(&mut self, task: &Task) {
+        if !task.is_async_transfer() {
+            self.advance();
+        }
     }
 
     /// Goes on to the next task; behind the last one to the first.

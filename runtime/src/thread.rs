@@ -195,7 +195,9 @@ impl ActorThread {
         self.shared.recorder.act_ends(*task, iteration);
         self.in_flight -= 1;
         self.left -= 1;
-        self.schedule.iter_mut().for_each(StaticSchedule::advance);
+        if let Some(schedule) = &mut self.schedule {
+            schedule.ended(&self.shared.program().tasks[*task]);
+        }
         self.deliver(to, Msg::Acted)
     }
 
@@ -236,6 +238,9 @@ fn work_of(
     if do_work(shared, local, iteration, scratch) {
         *in_flight += 1;
         *transfers += usize::from(local.work.is_transfer());
+        if let Some(schedule) = schedule {
+            schedule.launched(&shared.program().tasks[local.task]);
+        }
         return Msg::Launched;
     }
     *left -= 1;

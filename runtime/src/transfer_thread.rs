@@ -3,6 +3,7 @@
 //! It executes them in the order in which they are launched, which is that of their numbers: a transfer is launched when the one before
 //! it was (see [`crate::launch_notifications`]). So it waits only for ranks that have no earlier transfer left.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,8 @@ use crate::{OnComplete, RunError};
 pub(crate) struct TransferThread {
     jobs: Option<SyncSender<Job>>,
     handle: Option<JoinHandle<()>>,
+    /// The ids of the tasks that it executes.
+    tasks: HashSet<u64>,
     /// Transfers that are launched and not over.
     open: Arc<AtomicUsize>,
     transport: Arc<dyn Transport>,
@@ -61,12 +64,6 @@ pub(crate) struct TransferCall {
     pub on_complete: Option<OnComplete>,
 }
 
-/// Whether a task of a program is executed by this thread.
-pub(crate) fn is_concurrent(program: &Program, task: &Task) -> bool {
-    // In a program with microbatches the schedule says when a task ends.
-    program.schedule.is_empty() && task.is_async_transfer()
-}
-
 impl TransferThread {
     /// The thread for a program, if it has asynchronous transfers.
     ///
@@ -78,17 +75,24 @@ impl TransferThread {
         recorder: &Arc<FlightRecorder>,
         pool: &Arc<Pool>,
     ) -> std::io::Result<Option<TransferThread>> {
-        let count = program.tasks.iter().filter(|task| is_concurrent(program, task)).count();
-        if count == 0 {
+        let own = program.tasks.iter().zip(program.concurrent_transfers()).filter(|(_, own)| *own);
+        let tasks: HashSet<u64> = own.map(|(task, _)| task.id).collect();
+        if tasks.is_empty() {
             return Ok(None);
         }
         // Each is launched at most once before it is over.
-        let (jobs, inbox) = sync_channel(count);
+        let (jobs, inbox) = sync_channel(tasks.len());
         let open = Arc::new(AtomicUsize::new(0));
         let (recorder, pool, counter) = (Arc::clone(recorder), Arc::clone(pool), Arc::clone(&open));
         let work = move || execute(&inbox, &recorder, &pool, &counter);
         let handle = std::thread::Builder::new().name("of-transfers".into()).spawn(work)?;
-        Ok(Some(TransferThread { jobs: Some(jobs), handle: Some(handle), open, transport: Arc::clone(transport) }))
+        let transport = Arc::clone(transport);
+        Ok(Some(TransferThread { jobs: Some(jobs), handle: Some(handle), tasks, open, transport }))
+    }
+
+    /// Whether it executes a task.
+    pub fn executes(&self, task: &Task) -> bool {
+        self.tasks.contains(&task.id)
     }
 
     /// A transfer that it executes.

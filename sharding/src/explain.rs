@@ -156,12 +156,13 @@ pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
         let axis = if p.stages > 1 { p.axis.to_string() } else { "-".into() };
         let _ = writeln!(
             out,
-            "{:8}{axis:>6}{:14}{:>12}{:>12}{:>12}",
+            "{:8}{axis:>6}{:14}{:>12}{:>12}{:>12}{}",
             p.stages,
             p.microbatches,
             seconds(p.cost),
             seconds(p.bound),
-            bytes(p.memory)
+            bytes(p.memory),
+            if p.overlapped { "  transfers overlap" } else { "" }
         );
     }
     if best.stages > 1 {
@@ -197,7 +198,7 @@ pub fn pipeline_summary(p: &Pipeline) -> String {
     let gap = 100.0 * (1.0 - p.bound / p.cost.max(1e-300));
     let stages: Vec<String> = p.seconds.iter().map(|s| seconds(*s)).collect();
     format!(
-        "{} per step, bound {} for this number of stages (gap {:.2} %); {}, {} microbatches; {} memory",
+        "{} per step, bound {} for this number of stages (gap {:.2} %); {}, {} microbatches{}; {} memory",
         seconds(p.cost),
         seconds(p.bound),
         gap.max(0.0),
@@ -206,6 +207,7 @@ pub fn pipeline_summary(p: &Pipeline) -> String {
             n => format!("{n} stages on {:?} along axis {}, which take {}", p.mesh.shape(), p.axis, stages.join(", ")),
         },
         p.microbatches,
+        if p.overlapped { ", transfers overlap" } else { "" },
         bytes(p.memory)
     )
 }

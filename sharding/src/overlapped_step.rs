@@ -19,7 +19,7 @@ const PASSES: f64 = 48.0;
 
 /// The part of a transfer that overlaps with computation which it adds to a step all the same; at 1 nothing is gained. Cores send and
 /// receive themselves.
-fn exposed(mesh: &MeshSpec) -> f64 {
+pub(crate) fn exposed(mesh: &MeshSpec) -> f64 {
     let fastest = mesh.axes.iter().map(|axis| axis.bandwidth).fold(0.0, f64::max);
     let processor = if mesh.device == "cpu" { PASSES * fastest / mesh.bandwidth } else { 0.0 };
     (EXPOSED + processor).min(1.0)

@@ -260,6 +260,10 @@ impl RankBuilder<'_> {
         if collective(data.name()).is_some() {
             let transfer = self.transfer(op, *next).ok_or_else(|| error("an operand or result has no layout"))?;
             *next += self.numbers;
+            if transfer.ranks.iter().all(|ranks| *ranks == 1) {
+                // One rank has all parts.
+                return self.bind_results(rw, op, &operands);
+            }
             let y = rw.create_one(transfer, &operands)?;
             return self.bind_results(rw, op, &[y]);
         }

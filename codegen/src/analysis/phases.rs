@@ -3,12 +3,18 @@
 //! Ops run once or in each microbatch, in the parts of the step ([`TimeShape`]). In a pipeline stage the ops of a microbatch fall into the forward and
 //! the backward phase, and each transfer with another stage is a phase of its own, because it is due when the stage that receives
 //! begins the microbatch. The order is that of the schedule 1F1B, so all ranks enter their rendezvous in one order.
+//!
+//! Where transfers overlap with computation, a rank launches them: what it sends, when it is made, and what it receives, before it computes with the
+//! microbatch in front. So a transfer is due on both ranks when the one that receives begins the work before, or later, when
+//! the value is made, and all ranks launch their transfers in the order of these times.
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, IdMap, OpId, RegionId};
 use of_ops::OpSpec;
-use of_ops::time::schedule::schedule;
-use of_ops::time::{Accumulate, PIPELINE, Pack, TimeShape, Unpack, is_in_microbatches, readers, transfer_of};
+use of_ops::time::schedule::{PipelineShape, Schedule};
+use of_ops::time::{
+    Accumulate, OVERLAPPED_PIPELINE, PIPELINE, Pack, TimeShape, Unpack, is_in_microbatches, readers, transfer_of,
+};
 
 /// What a phase of a microbatch does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -26,6 +32,21 @@ enum Work {
     SendBack(usize, usize),
 }
 
+impl Work {
+    fn is_transfer(self) -> bool {
+        self.transfer().is_some()
+    }
+
+    /// For a transfer, whether it is one of the backward pass, and the stages that it is from and to.
+    fn transfer(self) -> Option<(bool, usize, usize)> {
+        match self {
+            Work::Receive(from, to) | Work::Send(from, to) => Some((false, from, to)),
+            Work::ReceiveBack(from, to) | Work::SendBack(from, to) => Some((true, from, to)),
+            Work::Forward | Work::Backward => None,
+        }
+    }
+}
+
 /// A phase of a step: its part of the step, and its work there.
 type Phase = (usize, Work);
 
@@ -34,6 +55,7 @@ type Phase = (usize, Work);
 pub(crate) struct Pipeline {
     stages: usize,
     training: bool,
+    overlapped: bool,
     stage: usize,
 }
 
@@ -42,7 +64,14 @@ impl Pipeline {
     pub fn of(func: &Func) -> Pipeline {
         let list: Vec<i64> = func.attrs.typed(PIPELINE).unwrap_or_default();
         let at = |i: usize, default: usize| list.get(i).and_then(|n| usize::try_from(*n).ok()).unwrap_or(default);
-        Pipeline { stages: at(0, 1).max(1), training: at(1, 0) == 1, stage: at(2, 0) }
+        let overlapped = func.attrs.typed(OVERLAPPED_PIPELINE).unwrap_or(false);
+        let stages = at(0, 1).max(1);
+        Pipeline { stages, training: at(1, 0) == 1, overlapped, stage: at(2, 0).min(stages - 1) }
+    }
+
+    fn shape(&self, microbatches: usize) -> PipelineShape {
+        let Pipeline { stages, training, overlapped, .. } = *self;
+        PipelineShape { stages, microbatches, training, overlapped }
     }
 }
 
@@ -54,6 +83,8 @@ pub(crate) struct PhaseOps {
     pub part: usize,
     /// How many times it runs.
     pub times: usize,
+    /// Whether it is of transfers that the rank launches, to go on with other phases meanwhile.
+    pub launches: bool,
 }
 
 /// The phases of a region.
@@ -96,7 +127,8 @@ impl Phases {
         let of = |phase: &Phase| ops.iter().copied().filter(|op| phase_of.get(op) == Some(phase)).collect();
         let phase = |phase: &Phase| {
             let times = if is_in_microbatches(phase.0) { time.count } else { 1 };
-            PhaseOps { ops: of(phase), part: phase.0, times }
+            let launches = pipeline.overlapped && phase.1.is_transfer();
+            PhaseOps { ops: of(phase), part: phase.0, times, launches }
         };
         let schedule = compress(&sequence(&present, pipeline, time.count));
         Ok(Some(Phases { list: present.iter().map(phase).collect(), schedule }))
@@ -137,26 +169,76 @@ fn work(g: &Graph, op: OpId, part: usize, pipeline: Pipeline, known: &IdMap<OpId
     }
 }
 
+/// A phase at its place in the order of a rank.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Event {
+    part: usize,
+    /// How many forward and backward passes the rank begins before it.
+    slot: usize,
+    /// Whether it is such a pass, before which transfers come.
+    is_pass: bool,
+    /// For a transfer, when it is due, and the stages: all ranks have one order of these.
+    due: (usize, usize, usize),
+    microbatch: usize,
+    index: usize,
+}
+
 /// The phases in the order of the schedule, by their position in `phases`.
 fn sequence(phases: &[Phase], pipeline: Pipeline, count: usize) -> Vec<usize> {
-    let (forward, backward, _) = schedule(pipeline.stages, count, pipeline.training);
-    let own = pipeline.stage.min(pipeline.stages - 1);
+    let shape = pipeline.shape(count);
+    let schedule = shape.schedule();
+    let passes = schedule.stage(pipeline.stage).len();
     let mut events = Vec::new();
-    for (index, (part, work)) in phases.iter().enumerate() {
-        for t in 0..if is_in_microbatches(*part) { count } else { 1 } {
-            // A transfer is due before the stage that receives begins. Those of one time have one order on all ranks.
-            let start = |times: &[Vec<usize>], stage: usize| times.get(stage).map_or(0, |times| times[t]);
-            let key = match *work {
-                Work::Receive(from, to) | Work::Send(from, to) => (start(&forward, to), 0, from, to),
-                Work::ReceiveBack(from, to) | Work::SendBack(from, to) => (start(&backward, to), 0, from, to),
-                Work::Forward => (start(&forward, own), 1, 0, 0),
-                Work::Backward => (start(&backward, own), 1, 0, 0),
+    for (index, &(part, work)) in phases.iter().enumerate() {
+        let in_microbatches = is_in_microbatches(part);
+        for microbatch in 0..if in_microbatches { count } else { 1 } {
+            let backward = work == Work::Backward;
+            let (slot, due) = match work.transfer() {
+                Some(transfer) => place(shape, &schedule, pipeline.stage, transfer, microbatch),
+                None if in_microbatches => {
+                    (shape.position(pipeline.stage, backward, microbatch).unwrap_or(passes), (0, 0, 0))
+                }
+                None => (0, (0, 0, 0)),
             };
-            events.push((*part, key, t, index));
+            events.push(Event { part, slot, is_pass: work.transfer().is_none(), due, microbatch, index });
         }
     }
+    // A transfer comes no earlier than those that are due before it.
+    events.sort_unstable_by_key(|event| (event.part, event.due, event.microbatch, event.index));
+    let mut last = (0, 0);
+    for event in events.iter_mut().filter(|event| !event.is_pass) {
+        last = last.max((event.part, event.slot));
+        event.slot = last.1;
+    }
     events.sort_unstable();
-    events.into_iter().map(|(.., index)| index).collect()
+    events.into_iter().map(|event| event.index).collect()
+}
+
+/// The place of a transfer among the passes of a stage, and when it is due.
+///
+/// A transfer that blocks its ranks is due when the stage that receives begins. One that is launched is due when that stage begins with the microbatch in
+/// front, or later, when the value is made: so values of two microbatches are there, and none waits for one that is due later.
+fn place(
+    shape: PipelineShape,
+    schedule: &Schedule,
+    stage: usize,
+    (backward, from, to): (bool, usize, usize),
+    microbatch: usize,
+) -> (usize, (usize, usize, usize)) {
+    let pass = |stage: usize| {
+        let position = shape.position(stage, backward, microbatch)?;
+        Some((position, *schedule.stage(stage).get(position)?))
+    };
+    let Some(((made, maker), (_, reader))) = pass(from).zip(pass(to)) else {
+        return (schedule.stage(stage).len(), (usize::MAX, from, to));
+    };
+    if !shape.overlapped {
+        let slot = schedule.stage(stage).partition_point(|work| work.start < reader.start);
+        return (slot, (reader.start, from, to));
+    }
+    let front = microbatch.checked_sub(1).and_then(|before| shape.position(to, backward, before)).unwrap_or(0);
+    let begins = if microbatch == 0 { 0 } else { schedule.stage(to)[front].start };
+    (if stage == from { made + 1 } else { front }, (maker.end.max(begins), from, to))
 }
 
 /// A sequence with its repetitions: of all repeated parts, the one that covers most of it is a loop.
@@ -195,7 +277,7 @@ mod tests {
     fn schedules_have_one_size_for_any_number_of_microbatches() {
         let inside = [Work::Forward, Work::Send(0, 1), Work::ReceiveBack(1, 0), Work::Backward].map(|work| (1, work));
         let phases = [&[(0, Work::Forward)][..], &inside, &[(2, Work::Forward)]].concat();
-        let pipeline = Pipeline { stages: 3, training: true, stage: 0 };
+        let pipeline = Pipeline { stages: 3, training: true, overlapped: false, stage: 0 };
         let compressed = |count| {
             let all = sequence(&phases, pipeline, count);
             let loops = compress(&all);

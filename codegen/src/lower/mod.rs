@@ -205,13 +205,13 @@ impl<'g> Lowering<'g, '_> {
         };
         let Phases { list, schedule } = phases;
         self.out.physical.time.schedule = schedule;
-        for (i, PhaseOps { ops, part, times }) in list.into_iter().enumerate() {
+        for (i, PhaseOps { ops, part, times, launches }) in list.into_iter().enumerate() {
             if is_in_microbatches(part) {
                 self.check_sizes(ops.iter().copied())?;
             }
             // What feeds the inputs is of the first phase.
             let first = if i == 0 { 0 } else { self.out.physical.steps.len() };
-            self.out.physical.time.phases.push(PhaseRange { first, part, times });
+            self.out.physical.time.phases.push(PhaseRange { first, part, times, launches });
             let own = matrices.extract_if(.., |m| m.ops().iter().all(|op| ops.contains(op))).collect();
             let groups = fuse::fuse(self.g, ops, &self.roles, own, columns);
             for group in &self.merge_updates(region, groups) {

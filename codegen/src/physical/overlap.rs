@@ -2,6 +2,9 @@
 //!
 //! A rank may go on while data is under way, up to the first step that needs it. Memory is planned for that: what a transfer reads and
 //! writes is in use until then. A transfer is asynchronous where there is computation between its place and that step.
+//!
+//! In a program with microbatches, transfers between pipeline stages are, where the pipeline says that they overlap: their phases come
+//! earlier in its schedule.
 
 use std::collections::HashMap;
 
@@ -29,12 +32,13 @@ impl StepGraph {
             StepKind::Backend { rendezvous, is_async, .. } => *is_async || !rendezvous.is_empty(),
             _ => false,
         };
-        if self.merges_collectives
-            || !self.time.phases.is_empty()
-            || !self.symbols.is_empty()
-            || self.steps.len() > MAX_STEPS
-            || self.steps.iter().any(in_backends)
-        {
+        if self.merges_collectives || !self.symbols.is_empty() || self.steps.iter().any(in_backends) {
+            return;
+        }
+        if !self.time.phases.is_empty() {
+            return self.launch_between_stages();
+        }
+        if self.steps.len() > MAX_STEPS {
             return;
         }
         // Nanoseconds of computation before each step.
@@ -53,13 +57,32 @@ impl StepGraph {
         }
     }
 
+    /// Makes transfers asynchronous whose phases are launched. One that reads a variable is not: a later step may update it in its place.
+    fn launch_between_stages(&mut self) {
+        let launched = |place: usize| self.time.phases.get(self.time.phase_of(place)).is_some_and(|p| p.launches);
+        let is_buffer = |slot: &usize| self.slots[*slot].variable.is_none() && self.slots[*slot].bytes.is_some();
+        let own = |(place, step): (usize, &Step)| {
+            let waits = matches!(&step.kind, StepKind::Boxing { transfer, .. } if !transfer.is_local());
+            (waits && launched(place) && step.reads().iter().all(is_buffer)).then_some(place)
+        };
+        let places: Vec<usize> = self.steps.iter().enumerate().filter_map(own).collect();
+        for place in places {
+            if let StepKind::Boxing { is_async, .. } = &mut self.steps[place].kind {
+                *is_async = true;
+            }
+        }
+    }
+
     /// Whether some transfers are asynchronous.
     pub(crate) fn has_async_transfers(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.kind, StepKind::Boxing { is_async: true, .. }))
     }
 
-    /// For each asynchronous transfer the step up to which its memory is in use.
+    /// For each asynchronous transfer the step up to which its memory is in use, in a program without microbatches.
     pub(crate) fn ends_of_transfers(&self) -> Vec<(usize, usize)> {
+        if !self.time.phases.is_empty() {
+            return Vec::new();
+        }
         let is_async = |step: &Step, _, _| matches!(step.kind, StepKind::Boxing { is_async: true, .. });
         let mut ends: Vec<(usize, usize)> =
             self.waits(is_async).into_iter().filter_map(|(transfer, until)| Some((transfer, until?))).collect();

@@ -14,6 +14,8 @@ pub struct PhaseRange {
     pub part: usize,
     /// How many times it runs.
     pub times: usize,
+    /// Whether it is of transfers that the rank launches, to go on with other phases meanwhile.
+    pub launches: bool,
 }
 
 /// The phases of a graph with microbatches.
@@ -68,6 +70,7 @@ impl StepGraph {
             step.writes().into_iter().for_each(|s| writer[s] = Some((time.phase_of(i), collects)));
             step.reads().into_iter().for_each(|s| readers[s].push(time.phase_of(i)));
         }
+        let launched = |phase: usize| time.phases.get(phase).is_some_and(|phase| phase.launches);
         for (slot, writer) in writer.iter().enumerate() {
             let Some((phase, collects)) = *writer else { continue };
             let own = time.around(phase, self.steps.len());
@@ -75,7 +78,13 @@ impl StepGraph {
             // Each microbatch reads it, up to the last one.
             let read_until = others.clone().filter_map(|reader| Some(time.around(*reader, self.steps.len())?.1)).max();
             lifetimes.last[slot] = lifetimes.last[slot].max(read_until.unwrap_or(0));
-            let Some((first, last)) = own.filter(|_| collects || others.clone().next().is_some()) else { continue };
+            // Nothing that follows waits for the last transfer that reads it, or that sends and receives nothing.
+            let receives_nothing = launched(phase) && readers[slot].is_empty();
+            if receives_nothing || readers[slot].iter().any(|reader| launched(*reader)) {
+                lifetimes.last[slot] = self.steps.len().saturating_sub(1) as u32;
+            }
+            let Some((first, last)) = own.filter(|_| collects || receives_nothing || others.clone().next().is_some())
+            else { continue };
             lifetimes.first[slot] = lifetimes.first[slot].min(first);
             lifetimes.last[slot] = lifetimes.last[slot].max(last);
             if !collects {
@@ -110,7 +119,9 @@ impl StepGraph {
         let mut most = 1;
         for phase in self.time.sequence() {
             if phase == writer {
-                let done = readers.iter().filter(|reader| **reader != writer).map(|reader| runs[*reader]).min();
+                // The last transfer that was launched may be under way.
+                let done = |reader: usize| runs[reader] - u32::from(self.time.phases[reader].launches).min(runs[reader]);
+                let done = readers.iter().filter(|reader| **reader != writer).map(|reader| done(*reader)).min();
                 most = most.max(runs[writer] + 1 - done.unwrap_or(runs[writer]).min(runs[writer]));
             }
             runs[phase] += 1;

@@ -8,6 +8,7 @@ mod ids;
 mod job;
 mod losses;
 mod mesh_features;
+mod pipelines;
 mod placements;
 mod ranks;
 mod recurrent;

@@ -22,3 +22,6 @@ pub(crate) use unpack::unpack;
 /// The attribute of a function that is cut into pipeline stages: the number of stages, whether there is a backward pass (1 or 0),
 /// and in the function of a rank its stage.
 pub const PIPELINE: &str = "of.pipeline";
+
+/// The attribute of such a function, `true`, where transfers between stages overlap with computation.
+pub const OVERLAPPED_PIPELINE: &str = "of.overlapped_pipeline";

@@ -6,8 +6,9 @@
 //! proceed: a rank that is missing there would have to wait at a smaller number. The condition is local to each pair of
 //! successive transfers, so no search for a cycle is needed, and the finding names the pair that breaks the order.
 //!
-//! A program with microbatches runs its transfers in the order of its schedule, several times. There the orders of all ranks
-//! together must have no cycle.
+//! A program with microbatches runs or launches its transfers in the order of its schedule, several times. There the orders of all ranks
+//! together must have no cycle. A rank comes to the place of a transfer when the transfers before it are over, because the proof of its program
+//! lets its tasks wait for these alone. So of all that are not over, the first in a common order can proceed.
 //!
 //! An asynchronous transfer ends when its task does, and the edges of the graph are the same. A rank has one thread for them, which
 //! executes them in the order of these edges. A local transfer, of which every rank has all that it needs, is no rendezvous.
@@ -297,10 +298,6 @@ impl<'a> Checker<'a> {
             }
             let id = transfer.id;
             let (scheduled, local) = (!program.schedule.is_empty(), transfer.is_local());
-            if scheduled && program.tasks[task].is_async_transfer() {
-                let message = "a program with microbatches has no asynchronous transfers";
-                self.report(FindingKind::Reserved, &place, message);
-            }
             if let Some((before, number)) = last.filter(|_| !scheduled && !local) {
                 // A task performs its own transfers in their listed order.
                 let edge = || order.as_ref().is_some_and(|r| r.before(before as u32, task as u32));

@@ -3,8 +3,12 @@
 //!
 //! One thread runs all tasks in one order, the schedule. So the proof runs them: a task needs a value of every register that it
 //! consumes and a free copy of every register that it produces, whose memory no live value may have.
+//!
+//! An asynchronous transfer is launched at its place, and ends as late as it may: when a task waits for its value, or for a copy
+//! that it reads; when it is launched again; or at a transfer that blocks its rank. Those that were launched before it have ended then.
+//! Values live longest so, and a task waits for nothing but transfers launched before it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::{Finding, FindingKind};
 use crate::{Program, Rates, TaskGraph, TaskKind};
@@ -109,6 +113,10 @@ struct Run<'a> {
     rates: &'a Rates,
     /// How many times each task has acted.
     acts: Vec<u32>,
+    /// For each task, whether the thread for transfers executes it.
+    concurrent: Vec<bool>,
+    /// Transfers that were launched and have not ended, each with its act.
+    launched: VecDeque<(usize, u32)>,
     /// How many values of each register are there.
     filled: Vec<u32>,
     /// For each register, how many values each of its consumers is done with.
@@ -130,6 +138,8 @@ impl<'a> Run<'a> {
             graph,
             rates,
             acts: vec![0; program.tasks.len()],
+            concurrent: program.concurrent_transfers(),
+            launched: VecDeque::new(),
             filled: vec![0; program.registers.len()],
             done: graph.consumers.iter().map(|tasks| vec![0; tasks.len()]).collect(),
             position: position.collect(),
@@ -151,9 +161,17 @@ impl<'a> Run<'a> {
         let desc = &self.program.tasks[task];
         let act = self.acts[task];
         self.acts[task] += 1;
+        let is_async = desc.is_async_transfer();
+        if self.concurrent[task] {
+            while !self.launched.is_empty() && (!is_async || self.launched.iter().any(|(other, _)| *other == task)) {
+                self.end_first();
+            }
+        }
         for &register in &desc.consumes {
-            if self.filled[register as usize] <= act / self.rates.period(task, register) {
-                return Err(self.waits(task, act, register, "waits for a value of", "which comes later"));
+            while self.filled[register as usize] <= act / self.rates.period(task, register) {
+                if !self.end_first() {
+                    return Err(self.waits(task, act, register, "waits for a value of", "which comes later"));
+                }
             }
         }
         for &register in &desc.produces {
@@ -162,6 +180,22 @@ impl<'a> Run<'a> {
                 self.begin(task, act, register, act / period)?;
             }
         }
+        match is_async {
+            true => self.launched.push_back((task, act)),
+            false => self.acted(task, act),
+        }
+        Ok(())
+    }
+
+    /// The transfer that was launched first ends; `false` where there is none.
+    fn end_first(&mut self) -> bool {
+        let first = self.launched.pop_front();
+        first.inspect(|(task, act)| self.acted(*task, *act)).is_some()
+    }
+
+    /// A task has acted: what it produces is there, and what it consumes is free.
+    fn acted(&mut self, task: usize, act: u32) {
+        let desc = &self.program.tasks[task];
         for &register in &desc.produces {
             if (act + 1).is_multiple_of(self.rates.period(task, register)) {
                 self.filled[register as usize] += 1;
@@ -187,15 +221,16 @@ impl<'a> Run<'a> {
                 live.readers -= 1;
             }
         }
-        Ok(())
     }
 
     /// A task begins to fill a copy of a register.
     fn begin(&mut self, task: usize, act: u32, register: u32, value: u32) -> Result<(), Finding> {
         let desc = &self.program.registers[register as usize];
-        let held = self.done[register as usize].iter().min().copied().unwrap_or(value);
-        if value - held.min(value) >= desc.copies {
-            return Err(self.waits(task, act, register, "waits for a free copy of", "all are in use"));
+        let held = |run: &Self| run.done[register as usize].iter().min().copied().unwrap_or(value).min(value);
+        while value - held(self) >= desc.copies {
+            if !self.end_first() {
+                return Err(self.waits(task, act, register, "waits for a free copy of", "all are in use"));
+            }
         }
         let (Some(place), Some(block)) = (self.place(register, value), desc.block()) else { return Ok(()) };
         let end = place.1 + block.bytes;

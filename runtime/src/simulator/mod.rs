@@ -18,7 +18,6 @@ use of_plan::{Program, TaskGraph};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
 use crate::static_schedule::StaticSchedule;
-use crate::transfer_thread::is_concurrent;
 use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
@@ -164,7 +163,7 @@ struct Template<'a> {
     neighbours: Vec<Vec<u32>>,
     /// For each task, its thread.
     thread_of: Vec<usize>,
-    /// For each task, whether it is an asynchronous transfer.
+    /// For each task, whether it is a transfer that the rank's thread for transfers executes.
     concurrent: Vec<bool>,
 }
 
@@ -172,7 +171,7 @@ impl<'a> Template<'a> {
     fn new(program: &'a Program, graph: TaskGraph) -> Self {
         let place = |task: &of_plan::Task| program.threads.iter().position(|thread| thread.id == task.thread);
         let thread_of = program.tasks.iter().map(|task| place(task).unwrap_or(0)).collect();
-        let concurrent = program.tasks.iter().map(|task| is_concurrent(program, task)).collect();
+        let concurrent = program.concurrent_transfers();
         Self { program, graph, neighbours: liveness::neighbours(program), thread_of, concurrent }
     }
 }
@@ -341,6 +340,9 @@ impl<'a> Simulator<'a> {
         let own = &mut self.sim_ranks[sim_rank];
         if own.template.concurrent[task] {
             own.launched.push_back((task, iteration));
+            if let Some(schedule) = &mut own.schedule {
+                schedule.launched(&own.template.program.tasks[task]);
+            }
             self.handle(sim_rank, task as ActorId, Msg::Launched)?;
             return self.next_transfer(sim_rank);
         }
@@ -419,7 +421,9 @@ impl<'a> Simulator<'a> {
             true => own.transferring = false,
             false => own.threads[thread].busy = false,
         }
-        own.schedule.iter_mut().for_each(StaticSchedule::advance);
+        if let Some(schedule) = &mut own.schedule {
+            schedule.ended(&own.template.program.tasks[task]);
+        }
         self.cores += 1;
         self.handle(sim_rank, task as ActorId, Msg::Acted)?;
         self.next_transfer(sim_rank)?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use of_diag::Diagnostic;
 use of_ir::{IdSet, OpId, ValueId};
+use of_ops::time::schedule::PipelineShape;
 
 use super::Pipeline;
 use super::device::StageDevice;
@@ -17,6 +18,7 @@ use crate::layout;
 use crate::liveness::Device;
 use crate::microbatches::MicrobatchKind;
 use crate::model::{Model, NodeKind};
+use crate::overlapped_step::exposed;
 use crate::search::{Effort, Limit, Matrix, MatrixId, Problem, solve_within};
 
 /// The search for one number of stages and microbatches along one axis.
@@ -24,11 +26,15 @@ pub(super) struct CutSearch<'a> {
     pub(super) layers: &'a Layers,
     kinds: &'a [MicrobatchKind],
     axis: usize,
-    stages: usize,
-    microbatches: usize,
+    shape: PipelineShape,
     bandwidth: f64,
     latency: f64,
+    /// The part of overlapped transfers that a step takes longer all the same.
+    exposed: f64,
 }
+
+/// A rank takes so long to hand a transfer to the thread that executes it, and to learn of its end, in seconds.
+const HANDOFF: f64 = 20e-6;
 
 /// Cuts whose layouts are searched.
 const MAX_CUTS_TRIED: usize = 12;
@@ -46,6 +52,8 @@ type StageBounds = HashMap<(usize, Range<usize>), f64>;
 /// A cut whose layouts were searched.
 struct Attempt {
     seconds: Vec<f64>,
+    /// Seconds that all stages send and receive in a step.
+    sent: f64,
     last: Vec<usize>,
     decision: Decision,
 }
@@ -85,12 +93,32 @@ impl<'a> CutSearch<'a> {
     pub(super) fn new(
         layers: &'a Layers,
         kinds: &'a [MicrobatchKind],
-        (stages, microbatches): (usize, usize),
+        shape: PipelineShape,
         mesh: &MeshSpec,
         axis: usize,
     ) -> Self {
-        let link = &mesh.axes[axis];
-        CutSearch { layers, kinds, axis, stages, microbatches, bandwidth: link.bandwidth, latency: link.latency }
+        let (link, exposed) = (&mesh.axes[axis], exposed(mesh));
+        CutSearch { layers, kinds, axis, shape, bandwidth: link.bandwidth, latency: link.latency, exposed }
+    }
+
+    /// Whether transfers between stages may overlap with computation: not where devices of one stage also exchange values in each microbatch.
+    /// A rank has one transfer at a time, so these would wait for the other stages.
+    pub(super) fn may_overlap(stage: &MeshSpec, mesh: &MeshSpec, microbatches: usize) -> bool {
+        microbatches > 1 && stage.devices() == 1 && exposed(mesh) < 1.0
+    }
+
+    /// Seconds of a stage that computes for so long, and sends and receives for so long.
+    pub(super) fn together(&self, own: f64, sent: f64) -> f64 {
+        if !self.shape.overlapped || sent == 0.0 {
+            return own + sent;
+        }
+        let handoffs = HANDOFF * (self.shape.microbatches * self.directions()) as f64;
+        (own + handoffs).max(sent) + self.exposed * sent
+    }
+
+    /// How many times a microbatch passes a cut.
+    fn directions(&self) -> usize {
+        if self.layers.training { 2 } else { 1 }
     }
 
     /// The fastest cut that fits, if a step takes less than `cutoff` seconds. `bounds` keeps stage bounds between
@@ -130,7 +158,10 @@ impl<'a> CutSearch<'a> {
             let expected = |stage: usize, layers: Range<usize>| {
                 let guess = || match (&runs, &stage_seconds) {
                     (Some(r), _) => self.least(r, stage, &layers),
-                    (None, Some(of)) => of(layers.clone()),
+                    (None, Some(of)) => {
+                        let (own, sent) = of(layers.clone());
+                        self.together(own, sent)
+                    }
                     (None, None) => 0.0,
                 };
                 known.seconds(stage, &layers).unwrap_or_else(guess)
@@ -157,8 +188,8 @@ impl<'a> CutSearch<'a> {
                     why = Some(decide::memory_error(model, model.mesh.memory, e.least).note(format!(
                         "stage {} of {} needs this memory, with {} microbatches in flight",
                         e.device + 1,
-                        self.stages,
-                        self.in_flight(e.device)
+                        self.shape.stages,
+                        self.shape.in_flight(e.device)
                     )));
                 }
             }
@@ -169,14 +200,17 @@ impl<'a> CutSearch<'a> {
             return Err((why.unwrap_or_else(|| decide::no_stage_fits(model.func)), fill_factor * bound));
         };
         let slowest = t.slowest();
+        // The first microbatch waits for its transfers.
+        let first = if self.shape.overlapped { t.sent / 2.0 / self.shape.microbatches as f64 } else { 0.0 };
         let p = Pipeline {
             axis: self.axis,
-            stages: self.stages,
-            microbatches: self.microbatches,
+            stages: self.shape.stages,
+            microbatches: self.shape.microbatches,
+            overlapped: self.shape.overlapped,
             mesh: model.mesh.clone(),
             last: t.last.iter().map(|c| self.layers.forward[self.layers.cuts[*c].0]).collect(),
             seconds: t.seconds,
-            cost: slowest * fill_factor,
+            cost: slowest * fill_factor + first,
             bound: bound.min(slowest) * fill_factor,
             memory: t.decision.memory,
         };
@@ -185,7 +219,7 @@ impl<'a> CutSearch<'a> {
 
     /// The time of a step relative to that of its slowest stage alone: stages are idle while the pipeline fills and drains.
     fn fill_factor(&self) -> f64 {
-        let (s, m) = (self.stages as f64, self.microbatches as f64);
+        let (s, m) = (self.shape.stages as f64, self.shape.microbatches as f64);
         (m + s - 1.0) / m
     }
 
@@ -195,7 +229,7 @@ impl<'a> CutSearch<'a> {
     /// # Errors
     /// When not even that fits.
     fn solve_all_stages(&self, model: &Model<'_>, effort: &Effort) -> Result<(Vec<usize>, f64), (Diagnostic, f64)> {
-        let (s, memory) = (self.stages as f64, model.mesh.memory);
+        let (s, memory) = (self.shape.stages as f64, model.mesh.memory);
         let device = StageDevice { last_varying: 0, ..self.devices(model, 0..self.layers.cuts.len() + 1, 1) };
         let at = model.peak(&Assignment::replicated(model), &device).0;
         let all = Limit { usage: model.memory(at, &device), capacity: memory * s - model.fixed(&device) };
@@ -215,11 +249,11 @@ impl<'a> CutSearch<'a> {
     ) {
         let layer: Vec<usize> = (0..model.node_kinds.len()).map(|node| self.layer(model, node)).collect();
         let certain = |(k, l): &(usize, Range<usize>)| {
-            self.stage_bound(model, &layer, l.clone(), self.in_flight(*k), effort, bounds).0.is_infinite()
+            self.stage_bound(model, &layer, l.clone(), self.shape.in_flight(*k), effort, bounds).0.is_infinite()
         };
         // If a stage certainly does not fit, none with more layers does.
         let certain: Vec<(usize, Range<usize>)> =
-            (0..self.stages).map(|k| (k, self.run(last, k))).filter(certain).collect();
+            (0..self.shape.stages).map(|k| (k, self.run(last, k))).filter(certain).collect();
         if certain.is_empty() {
             known.took.insert((large, self.run(last, large)), f64::INFINITY);
         }
@@ -228,12 +262,7 @@ impl<'a> CutSearch<'a> {
 
     /// Lower bound of a stage; infinite where it is above the cutoff.
     fn least(&self, runs: &StageBounds, stage: usize, layers: &Range<usize>) -> f64 {
-        runs.get(&(self.in_flight(stage), layers.clone())).copied().unwrap_or(f64::INFINITY)
-    }
-
-    /// Microbatches in flight at a stage: it holds their activations.
-    fn in_flight(&self, stage: usize) -> usize {
-        (self.stages - stage).min(self.microbatches)
+        runs.get(&(self.shape.in_flight(stage), layers.clone())).copied().unwrap_or(f64::INFINITY)
     }
 
     /// The layers of a stage.
@@ -244,8 +273,8 @@ impl<'a> CutSearch<'a> {
 
     /// The devices that run these layers with this number of microbatches in flight.
     fn devices<'m>(&'m self, model: &'m Model<'_>, layer_range: Range<usize>, in_flight: usize) -> StageDevice<'m> {
-        let (graph, layers, kinds, microbatches) = (&model.func.graph, self.layers, self.kinds, self.microbatches);
-        let mut s = StageDevice { graph, layers, kinds, layer_range, last_varying: 0, microbatches, in_flight };
+        let (graph, layers, kinds, shape) = (&model.func.graph, self.layers, self.kinds, self.shape);
+        let mut s = StageDevice { graph, layers, kinds, layer_range, last_varying: 0, shape, in_flight };
         let varies = |op: OpId| {
             let mut results = graph.op(op).results.iter();
             s.runs(op)
@@ -258,7 +287,7 @@ impl<'a> CutSearch<'a> {
 
     /// The devices of a stage.
     pub(super) fn stage<'m>(&'m self, model: &'m Model<'_>, last: &[usize], stage: usize) -> StageDevice<'m> {
-        self.devices(model, self.run(last, stage), self.in_flight(stage))
+        self.devices(model, self.run(last, stage), self.shape.in_flight(stage))
     }
 
     /// Searches the layouts of a cut. It minimizes the sum of the stage times, then raises the weights of slow stages
@@ -270,9 +299,9 @@ impl<'a> CutSearch<'a> {
         most: f64,
         effort: &Effort,
     ) -> Result<Attempt, OverMemory> {
-        let stages: Vec<StageDevice<'_>> = (0..self.stages).map(|k| self.stage(model, last, k)).collect();
+        let stages: Vec<StageDevice<'_>> = (0..self.shape.stages).map(|k| self.stage(model, last, k)).collect();
         let devices: Vec<&dyn Device> = stages.iter().map(|s| s as &dyn Device).collect();
-        let mut weights = vec![1.0; self.stages];
+        let mut weights = vec![1.0; self.shape.stages];
         let mut best: Option<Attempt> = None;
         for _ in 0..if model.node_kinds.len() <= MAX_REWEIGHTED_NODES { REWEIGHT_ROUNDS } else { 1 } {
             let problem = self.weighted(model, last, &weights);
@@ -283,8 +312,9 @@ impl<'a> CutSearch<'a> {
             // Lower bound of the slowest stage of this cut.
             let least = decision.bound / weights.iter().sum::<f64>();
             let stage = self.stage_seconds(model, &decision.labels);
-            let seconds: Vec<f64> = (0..self.stages).map(|k| stage(self.run(last, k))).collect();
-            let t = Attempt { seconds, last: last.to_vec(), decision };
+            let parts: Vec<(f64, f64)> = (0..self.shape.stages).map(|k| stage(self.run(last, k))).collect();
+            let seconds = parts.iter().map(|(own, sent)| self.together(*own, *sent)).collect();
+            let t = Attempt { seconds, sent: parts.iter().map(|(_, sent)| sent).sum(), last: last.to_vec(), decision };
             let slowest = t.slowest();
             weights.iter_mut().zip(&t.seconds).for_each(|(w, s)| *w *= (s / slowest).max(0.1));
             if best.as_ref().is_none_or(|b| slowest < b.slowest()) {
@@ -331,12 +361,11 @@ impl<'a> CutSearch<'a> {
     }
 
     /// Seconds to send the values at a cut point to the next stage, and their gradients back, where a device has this share
-    /// of each.
+    /// of each. Both stages take part in it for so long.
     pub(super) fn send_seconds(&self, model: &Model<'_>, values: &[ValueId], share: &dyn Fn(ValueId) -> f64) -> f64 {
-        let directions = if self.layers.training { 2.0 } else { 1.0 };
         let bytes = |v: &ValueId| model.transfers(*v).map_or(0.0, |t| t.bytes * share(*v));
-        let one = |v: &ValueId| bytes(v) / self.bandwidth + self.latency * self.microbatches as f64;
-        directions * values.iter().map(one).sum::<f64>()
+        let one = |v: &ValueId| bytes(v) / self.bandwidth + self.latency * self.shape.microbatches as f64;
+        self.directions() as f64 * values.iter().map(one).sum::<f64>()
     }
 
     /// Lower bounds of stages for all ranges of layers, each within the memory of its devices. `None` where there are
@@ -349,12 +378,14 @@ impl<'a> CutSearch<'a> {
         let mut out = StageBounds::new();
         for from in 0..n {
             for to in from + 1..=n {
-                let crossing = self.layers.cuts.get(to - 1).filter(|_| to < n);
-                let sent = crossing.map_or(0.0, |(_, sent)| self.send_seconds(model, sent, &|_| smallest));
+                let crossing = |layer: Option<usize>| layer.and_then(|layer| self.layers.cuts.get(layer));
+                let both = [crossing(from.checked_sub(1)), crossing(to.checked_sub(1).filter(|_| to < n))];
+                let both = both.into_iter().flatten();
+                let sent = both.map(|(_, sent)| self.send_seconds(model, sent, &|_| smallest)).sum();
                 // If the largest number in flight fits, smaller ones do too.
                 let mut free = None;
                 let mut least = f64::INFINITY;
-                for in_flight in (1..=self.in_flight(0)).rev() {
+                for in_flight in (1..=self.shape.in_flight(0)).rev() {
                     let own = match free {
                         Some(own) => own,
                         None => {
@@ -367,7 +398,7 @@ impl<'a> CutSearch<'a> {
                             own
                         }
                     };
-                    out.insert((in_flight, from..to), own + sent);
+                    out.insert((in_flight, from..to), self.together(own, sent));
                     least = least.min(own);
                 }
                 // More layers take no less, except for sends.
@@ -422,7 +453,7 @@ impl<'a> CutSearch<'a> {
         let device = self.devices(model, layers.clone(), in_flight);
         let value = |v: ValueId| [v.index(), g.uses(v).len(), self.kinds[v.index()] as usize];
         let own = |v: &&ValueId| layers.contains(&self.layers.values[v.index()]);
-        let mut key = vec![in_flight];
+        let mut key = vec![in_flight, usize::from(self.shape.overlapped)];
         g.args().iter().filter(own).for_each(|v| key.extend(value(*v)));
         g.outputs().iter().filter(own).for_each(|v| key.extend(value(*v)));
         // Values that are sent, and the foreign ops that read them, in order with the own ops.
@@ -445,9 +476,9 @@ impl<'a> CutSearch<'a> {
     /// of a stage by number and layers.
     fn fastest(&self, stage: &dyn Fn(usize, Range<usize>) -> f64) -> (f64, Vec<usize>) {
         let n = self.layers.cuts.len() + 1;
-        let mut best = vec![vec![(f64::INFINITY, 0); n + 1]; self.stages + 1];
+        let mut best = vec![vec![(f64::INFINITY, 0); n + 1]; self.shape.stages + 1];
         best[0][0] = (0.0, 0);
-        for k in 1..=self.stages {
+        for k in 1..=self.shape.stages {
             for to in k..=n {
                 for from in k - 1..to {
                     let before = best[k - 1][from].0;
@@ -461,18 +492,18 @@ impl<'a> CutSearch<'a> {
             }
         }
         let (mut last, mut to) = (Vec::new(), n);
-        for k in (1..=self.stages).rev() {
+        for k in (1..=self.shape.stages).rev() {
             to = best[k][to].1;
             if to > 0 {
                 last.push(to - 1);
             }
         }
         last.reverse();
-        (best[self.stages][n].0, last)
+        (best[self.shape.stages][n].0, last)
     }
 
-    /// The time of a stage under these labels, by its layers.
-    fn stage_seconds(&self, model: &Model<'_>, labels: &[usize]) -> impl Fn(Range<usize>) -> f64 + use<> {
+    /// The times of a stage under these labels, by its layers: that of what it computes, and that of what it sends and receives.
+    fn stage_seconds(&self, model: &Model<'_>, labels: &[usize]) -> impl Fn(Range<usize>) -> (f64, f64) + use<> {
         let layers = self.layers;
         let mut own = vec![0.0; layers.cuts.len() + 1];
         let layer = |node: usize| self.layer(model, node);
@@ -488,6 +519,9 @@ impl<'a> CutSearch<'a> {
         sent.push(0.0);
         let mut sums = vec![0.0];
         own.iter().for_each(|x| sums.push(sums[sums.len() - 1] + x));
-        move |layers| sums[layers.end] - sums[layers.start] + sent[layers.end - 1]
+        move |layers| {
+            let received = layers.start.checked_sub(1).map_or(0.0, |before| sent[before]);
+            (sums[layers.end] - sums[layers.start], sent[layers.end - 1] + received)
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use of_ir::{Func, Graph, IdSet, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
+use of_ops::training::CARRIED;
 
 use super::Parts;
 use crate::cut_points::{self, CutPoint, Phases};
@@ -31,7 +32,8 @@ impl Layers {
         let phases = Phases::of(func);
         let cuts = cut_points::cut_points(g, &phases.forward);
         let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
-        for (i, op) in phases.forward.iter().enumerate() {
+        let data = of_data(func);
+        for (i, op) in phases.forward.iter().enumerate().filter(|(_, op)| data.contains(op)) {
             ops[op.index()] = Some(cuts.partition_point(|cut| cut.after < i));
         }
         let crossing = |cut: CutPoint| (cut.after, std::iter::once(cut.value).chain(cut.shared).collect());
@@ -85,10 +87,11 @@ impl Layers {
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         // The terminator carries no information about layers.
         let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
-        let forward_set: IdSet<OpId> = forward.iter().copied().collect();
+        let forward_set: IdSet<OpId> = forward.iter().copied().filter(|op| ops[op.index()].is_some()).collect();
+        // Backward ops, updates, and forward ops that only parameters decide.
         let backward_ops: Vec<OpId> =
             order.iter().copied().filter(|op| !forward_set.contains(op) && computes(op)).collect();
-        // A backward op belongs to the layer of the forward values and parameters that it reads, else to that of its
+        // Such an op belongs to the layer of the forward values and parameters that it reads, else to that of its
         // gradients.
         let recomputed = Recomputed::of(g, &forward, &backward_ops);
         let mut certain = vec![false; g.op_slots()];
@@ -132,8 +135,26 @@ impl Layers {
                 Some(v) => g.def_op(v).map_or(0, |op| ops[op.index()]),
             })
             .collect();
-        Layers { training: !backward_ops.is_empty(), forward, cuts, ops, values }
+        Layers { training: !backward.is_empty(), forward, cuts, ops, values }
     }
+}
+
+/// The ops that depend on data: on an input that is no variable. The place of the others, such as that of the number of the step, says
+/// nothing about their layer: their readers do.
+fn of_data(func: &Func) -> IdSet<OpId> {
+    let g = &func.graph;
+    let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
+    let inputs = g.args().iter().enumerate().filter(|(i, _)| !carried.contains(&(*i as i64)));
+    let mut values: IdSet<ValueId> = inputs.map(|(_, v)| *v).collect();
+    let mut ops = IdSet::default();
+    for op in g.region_ops(g.entry()) {
+        let data = g.op(op);
+        if data.operands.iter().chain(&g.captured(op)).any(|v| values.contains(v)) {
+            ops.insert(op);
+            values.extend(&data.results);
+        }
+    }
+    ops
 }
 
 /// Recomputed values: the forward op or value that each backward op or value repeats.

@@ -7,6 +7,9 @@
 //! backward microbatches alternate (1F1B), so that stage s holds the activations of min(S - s, M) microbatches
 //! (Narayanan et al., "PipeDream", 2019).
 //!
+//! Transfers between stages may block their ranks, or overlap with computation. Then a stage takes the larger of the times of both, and holds
+//! up to 2 (S - s) - 1 microbatches ([`PipelineShape::in_flight`]). Both are searched, and the faster one that fits is taken.
+//!
 //! Two lower bounds hold. All stages together take no less than the bound of the whole function on a mesh of that size,
 //! so the slowest takes at least an S-th of it. A stage takes no less than the bound of its layers alone, within the
 //! memory of its devices. From the second, dynamic programming over all cuts computes a bound, where there are few enough
@@ -27,6 +30,7 @@ use std::ops::Range;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId};
+use of_ops::time::schedule::PipelineShape;
 
 use crate::MeshSpec;
 use crate::alternatives::{self, JointSolution};
@@ -48,6 +52,8 @@ pub struct Pipeline {
     pub stages: usize,
     /// Microbatches per step.
     pub microbatches: usize,
+    /// Whether transfers between stages overlap with computation. Stages then hold more microbatches.
+    pub overlapped: bool,
     /// The submesh of a stage.
     pub mesh: MeshSpec,
     /// The last forward op of each stage but the last.
@@ -129,6 +135,7 @@ fn uncut(func: &mut Func, mesh: &MeshSpec, effort: &Effort) -> Result<Pipeline, 
         axis: 0,
         stages: 1,
         microbatches: 1,
+        overlapped: false,
         mesh: mesh.clone(),
         last: Vec::new(),
         seconds: vec![d.cost],
@@ -240,18 +247,21 @@ fn fastest(
         let Some(own) = mesh.submesh(*axis, stages) else { continue };
         let model = Model::for_microbatches(func, &own, &|v| batches.part(&func.graph, v))
             .map_err(|d| (d.0.into_iter().next().unwrap_or_else(|| decide::no_stage_fits(func)), 0.0))?;
-        let most = best.as_ref().map_or(cutoff, |(b, ..)| b.cost.min(cutoff));
-        match CutSearch::new(&layers, &kinds, (stages, microbatches), mesh, *axis).search(&model, effort, most, bounds)
-        {
-            Ok((p, d, last)) => {
-                bound = bound.min(p.bound);
-                if best.as_ref().is_none_or(|(b, ..)| p.cost < b.cost) {
-                    best = Some((p, decide::prepare(&model, &d), last));
+        // Transfers block their ranks, or they overlap and more microbatches are in flight.
+        for overlapped in [false, true].into_iter().filter(|o| !o || CutSearch::may_overlap(&own, mesh, microbatches)) {
+            let most = best.as_ref().map_or(cutoff, |(b, ..)| b.cost.min(cutoff));
+            let shape = PipelineShape { stages, microbatches, training: layers.training, overlapped };
+            match CutSearch::new(&layers, &kinds, shape, mesh, *axis).search(&model, effort, most, bounds) {
+                Ok((p, d, last)) => {
+                    bound = bound.min(p.bound);
+                    if best.as_ref().is_none_or(|(b, ..)| p.cost < b.cost) {
+                        best = Some((p, decide::prepare(&model, &d), last));
+                    }
                 }
-            }
-            Err((e, least)) => {
-                bound = bound.min(least);
-                why = Some(e);
+                Err((e, least)) => {
+                    bound = bound.min(least);
+                    why = if overlapped { why } else { Some(e) };
+                }
             }
         }
     }

@@ -106,8 +106,8 @@ impl Brute<'_> {
     fn from(&mut self, node: usize, own: &[f64], taken: &[f64]) {
         let sums: Vec<f64> = own.iter().zip(&self.rest[node]).map(|(x, y)| x + y).collect();
         let at_best = |at: usize, sent: f64| {
-            let first: f64 = sums[..=at].iter().sum::<f64>() + sent;
-            first.max(sums[at + 1..].iter().sum())
+            let first = self.cut.together(sums[..=at].iter().sum(), sent);
+            first.max(self.cut.together(sums[at + 1..].iter().sum(), sent))
         };
         let memory = self.model.mesh.memory;
         let may_fit = |at: usize| [2 * at, 2 * at + 1].iter().all(|i| taken[*i] + self.room[*i].1[node] <= memory);
@@ -149,15 +149,24 @@ impl Brute<'_> {
 
 /// A mesh on which arithmetic and transfers of small tensors weigh about the same.
 fn small(name: &str, rng: &mut Rng) -> MeshSpec {
+    scaled(name, 1.0, rng)
+}
+
+/// The same, on which all takes so many times as long.
+fn scaled(name: &str, times: f64, rng: &mut Rng) -> MeshSpec {
     let mut mesh = MeshSpec::named(name).unwrap();
-    mesh.flops.values_mut().for_each(|f| *f = 1e9);
-    mesh.bandwidth = 1e9;
+    mesh.flops.values_mut().for_each(|f| *f = 1e9 / times);
+    mesh.bandwidth = 1e9 / times;
     mesh.caches.clear();
     for a in &mut mesh.axes {
-        a.bandwidth = rng.float(1e8, 4e9);
-        a.latency = rng.float(0.0, 2e-7);
+        a.bandwidth = rng.float(1e8, 4e9) / times;
+        a.latency = rng.float(0.0, 2e-7) * times;
     }
     mesh
+}
+
+fn shape(microbatches: usize, overlapped: bool) -> PipelineShape {
+    PipelineShape { stages: 2, microbatches, training: false, overlapped }
 }
 
 #[test]
@@ -169,7 +178,10 @@ fn stage_bounds_are_lower_bounds() {
         let two = seed % 3 == 0;
         let ops = rng.int(2, if two { 3 } else { 5 });
         let func = chain(&mut rng, ops, false);
-        let mesh = small(if two { "cpu[2x4]" } else { "cpu[4]" }, &mut rng);
+        let overlapped = seed % 2 == 1;
+        // Where transfers overlap, each is handed over, which takes longer than these ops.
+        let times = if overlapped { 1e4 } else { 1.0 };
+        let mesh = scaled(if two { "cpu[2x4]" } else { "cpu[4]" }, times, &mut rng);
         let layers = Layers::of(&func);
         let axis = usize::from(two);
         let own = mesh.submesh(axis, 2).unwrap();
@@ -177,17 +189,18 @@ fn stage_bounds_are_lower_bounds() {
         if layers.cuts.is_empty() || model.choices.iter().map(|c| c.seconds.len()).product::<usize>() > 300_000 {
             continue;
         }
-        let microbatches = 1 << rng.int(0, 2);
+        let microbatches = 1 << rng.int(i64::from(overlapped), 2);
         let kinds = Microbatches::of(&func, microbatches).unwrap().kinds(&func.graph);
-        let cut = CutSearch::new(&layers, &kinds, (2, microbatches), &mesh, axis);
+        let cut = CutSearch::new(&layers, &kinds, shape(microbatches, overlapped), &mesh, axis);
         let (p, ..) = cut.search(&model, &effort, f64::INFINITY, &StageBoundCache::default()).unwrap();
         let fill_factor = (microbatches as f64 + 1.0) / microbatches as f64;
+        let slowest = p.seconds.iter().copied().fold(0.0, f64::max) * fill_factor;
         let Some(want) = Brute::run(&cut, &model, p.cost * (1.0 + 1e-6)).map(|x| x * fill_factor) else { continue };
         assert!(p.bound <= want * (1.0 + 1e-9), "seed {seed}: bound {} of {want}", p.bound);
         assert!(p.cost >= want * (1.0 - 1e-9), "seed {seed}: {} and {want}", p.cost);
         tried += 1;
-        exact += usize::from(p.cost <= want * (1.0 + 1e-9));
-        off += (p.cost - p.bound) / p.cost;
+        exact += usize::from(slowest <= want * (1.0 + 1e-9));
+        off += (slowest - p.bound) / slowest;
     }
     println!("{tried} chains, {exact} cut as brute force cuts them, gap {:.1} %", 100.0 * off / tried as f64);
     assert!(tried > 40 && exact * 10 > tried * 8, "{tried} {exact}");
@@ -209,7 +222,7 @@ fn best_over_alternatives(func: &Func, mesh: &MeshSpec, microbatches: usize, cut
         let model = Model::for_microbatches(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
         let layers = Layers::of(&one);
         let kinds = parts.kinds(&one.graph);
-        best = Brute::run(&CutSearch::new(&layers, &kinds, (2, microbatches), mesh, 0), &model, best)?;
+        best = Brute::run(&CutSearch::new(&layers, &kinds, shape(microbatches, false), mesh, 0), &model, best)?;
     }
     Some(best * fill_factor)
 }
@@ -249,7 +262,7 @@ fn stage_bounds_hold_with_recomputation() {
         assert!(p.bound <= want * (1.0 + 1e-9), "seed {seed}: bound {} of {want}", p.bound);
         assert!(p.cost >= want * (1.0 - 1e-9), "seed {seed}: {} and {want}", p.cost);
         // The list of all pipelines has it, with the choice chosen for it.
-        if seed % 8 == 0 && microbatches > 1 {
+        if seed % 2 == 0 && microbatches > 1 {
             let all = pipelines(&func, &mesh, &[microbatches], &effort).unwrap();
             let same = all.feasible.iter().find(|q| (q.stages, q.microbatches) == (2, microbatches));
             assert_eq!(same.map(|q| (q.cost, q.memory)), Some((p.cost, p.memory)), "seed {seed}");

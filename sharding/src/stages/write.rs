@@ -13,7 +13,7 @@ use of_ir::{
 use of_ops::OpSpec;
 use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS, ShardingConstraint};
 use of_ops::structural::Constant;
-use of_ops::time::{Accumulate, PIPELINE, Pack, Unpack};
+use of_ops::time::{Accumulate, OVERLAPPED_PIPELINE, PIPELINE, Pack, Unpack};
 use of_ops::training::CARRIED;
 
 use super::StagedFunction;
@@ -57,6 +57,8 @@ struct Writer<'a> {
     g: &'a Graph,
     microbatches: &'a Microbatches,
     names: &'a [String],
+    /// Whether transfers between stages overlap with computation.
+    overlapped: bool,
     /// Stages by position in the arena.
     stage_of_op: Vec<usize>,
     stage_of_value: Vec<usize>,
@@ -97,6 +99,7 @@ impl<'a> Writer<'a> {
             g,
             microbatches,
             names,
+            overlapped: staged.pipeline.overlapped,
             stage_of_op: vec![0; g.op_slots()],
             stage_of_value: vec![0; g.value_slots()],
             layouts: vec![Sbp::Broadcast; g.value_slots()],
@@ -253,6 +256,9 @@ impl<'a> Writer<'a> {
         if self.microbatches.count > 1 || stages > 1 {
             let training = !Phases::of(self.func).backward.is_empty();
             out.attrs.set(PIPELINE, Attr::Ints(vec![stages as i64, i64::from(training)]));
+            if self.overlapped {
+                out.attrs.set(OVERLAPPED_PIPELINE, Attr::Bool(true));
+            }
         }
         if self.microbatches.count > 1 {
             out.attrs.set(MICROBATCH_INPUTS, Attr::Ints(self.cuts(self.g.args())));

@@ -1,6 +1,6 @@
 //! Random jobs: programs of several ranks, with transfers between them.
 
-use of_plan::{BoxingExec, Exec, Program, TaskGraph};
+use of_plan::{AxisLayout, BoxingExec, Exec, LayoutKind, Program, TaskGraph, Transfer};
 
 use super::super::simulation_graph::Graph;
 use super::microbatches;
@@ -82,7 +82,7 @@ impl RankProgram {
             // All transfers of a rank are on one thread, one after another, as in a plan.
             let thread = if id.is_some() { 0 } else { rng.u32(..threads) };
             let concurrent = id.is_some() && rng.bool();
-            let task = graph.task(&format!("t{}", transfer.len()), thread, concurrent.then(asynchronous));
+            let task = graph.task(&format!("t{}", transfer.len()), thread, concurrent.then(|| boxing(true)));
             transfer.push(id);
             readers.push(Vec::new());
             for readers in &mut readers[task.saturating_sub(4)..task] {
@@ -111,7 +111,8 @@ impl RankProgram {
     }
 }
 
-/// What says that a transfer is asynchronous; which blocks it has, the job says.
-fn asynchronous() -> Exec {
-    Exec::Boxing(BoxingExec { is_async: true, ..BoxingExec::default() })
+/// What says that a task is a transfer with other ranks, and whether it is asynchronous; which blocks it has, the job says.
+pub(super) fn boxing(is_async: bool) -> Exec {
+    let transfer = Transfer { from: vec![AxisLayout::of(LayoutKind::Sum)], ..Transfer::default() };
+    Exec::Boxing(BoxingExec { transfer, is_async, ..BoxingExec::default() })
 }

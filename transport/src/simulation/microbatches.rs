@@ -3,7 +3,7 @@
 use of_plan::{Phase, ScheduleLoop, TaskGraph};
 
 use super::super::simulation_graph::Graph;
-use super::jobs::{Block, Job, RankProgram, blocks};
+use super::jobs::{Block, Job, RankProgram, blocks, boxing};
 
 /// Phases of a rank: before the microbatches, forward, backward, and after them.
 const PHASES: usize = 4;
@@ -85,6 +85,7 @@ fn rank_program(
         own.sum::<u32>()
     };
     let mut tasks: Vec<Vec<usize>> = Vec::new();
+    let launches = rng.bool();
     for (phase, own) in phases.iter().enumerate() {
         let is_own = |id: &&usize| transfers[**id].iter().any(|block| block.from == rank || block.to == rank);
         let mut own: Vec<Option<usize>> = own.iter().filter(is_own).map(|id| Some(*id)).collect();
@@ -93,7 +94,9 @@ fn rank_program(
         }
         let first = transfer.len();
         for id in own {
-            graph.task(&format!("t{}", transfer.len()), 0, None);
+            // Some plans have transfers that their rank launches, and others next to them.
+            let exec = id.map(|_| boxing(launches && rng.bool()));
+            graph.task(&format!("t{}", transfer.len()), 0, exec);
             transfer.push(id);
         }
         let count = transfer.len() - first;

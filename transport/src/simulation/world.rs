@@ -86,7 +86,9 @@ struct Rank<'a> {
     actors: Vec<Actor>,
     /// The order in which the thread runs the tasks, where there are microbatches.
     schedule: Option<StaticSchedule>,
-    /// Asynchronous transfers that were launched, with the number of their acts; one after the other is executed.
+    /// For each task, whether it is a transfer that the thread of transfers executes.
+    concurrent: Vec<bool>,
+    /// Such transfers that were launched, with the number of their acts; one after the other is executed.
     launched: VecDeque<(ActorId, u64)>,
     /// Those that are over, which their actors do not know yet.
     completed: VecDeque<ActorId>,
@@ -153,6 +155,7 @@ impl<'w> World<'w> {
                 rates: Rates::of(&own.program, &own.graph),
                 actors: Actor::of_program(&own.program, &own.graph),
                 schedule: StaticSchedule::of(&own.program),
+                concurrent: own.program.concurrent_transfers(),
                 launched: VecDeque::new(),
                 completed: VecDeque::new(),
                 acts: vec![0; own.program.tasks.len()],
@@ -396,11 +399,6 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Whether a task is a transfer that the thread of transfers executes.
-    fn is_concurrent(&self, actor: ActorId) -> bool {
-        self.schedule.is_none() && self.own.program.tasks[actor as usize].is_async_transfer()
-    }
-
     /// Threads with actors.
     fn threads(&self) -> usize {
         self.own.program.threads.len()
@@ -563,7 +561,10 @@ impl<'a> Rank<'a> {
 
     /// An actor acts: its thread does the work, or launches it.
     fn begin(&mut self, thread: usize, to: ActorId, iteration: u64) -> Result<(), String> {
-        let concurrent = self.is_concurrent(to);
+        let concurrent = self.concurrent[to as usize];
+        if concurrent && let Some(schedule) = &mut self.schedule {
+            schedule.launched(&self.own.program.tasks[to as usize]);
+        }
         if concurrent && !self.failing {
             self.launched.push_back((to, iteration));
             return self.deliver(thread, to, Msg::Launched);
@@ -611,7 +612,9 @@ impl<'a> Rank<'a> {
     /// The actor of a task learns that its work has ended.
     fn finish(&mut self, thread: usize, actor: ActorId) -> Result<Option<Control>, String> {
         self.left -= 1;
-        self.schedule.iter_mut().for_each(StaticSchedule::advance);
+        if let Some(schedule) = &mut self.schedule {
+            schedule.ended(&self.own.program.tasks[actor as usize]);
+        }
         self.deliver(thread, actor, Msg::Acted)?;
         if self.left > 0 {
             return Ok(None);
