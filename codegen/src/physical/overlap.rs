@@ -28,17 +28,16 @@ const MAX_STEPS: usize = 8_000;
 impl StepGraph {
     /// Decides which transfers are asynchronous.
     pub(crate) fn overlap_transfers(&mut self) {
-        let in_backends = |step: &Step| match &step.kind {
-            StepKind::Backend { rendezvous, is_async, .. } => *is_async || !rendezvous.is_empty(),
-            _ => false,
-        };
-        if self.merges_collectives || !self.symbols.is_empty() || self.steps.iter().any(in_backends) {
+        let transfers =
+            |step: &Step| matches!(&step.kind, StepKind::Backend { rendezvous, .. } if !rendezvous.is_empty());
+        if self.merges_collectives || !self.symbols.is_empty() || self.steps.iter().any(transfers) {
             return;
         }
         if !self.time.phases.is_empty() {
             return self.launch_between_stages();
         }
-        if self.steps.len() > MAX_STEPS {
+        let is_async = |step: &Step| matches!(step.kind, StepKind::Backend { is_async: true, .. });
+        if self.steps.len() > MAX_STEPS || self.steps.iter().any(is_async) {
             return;
         }
         // Nanoseconds of computation before each step.

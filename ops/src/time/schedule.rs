@@ -114,7 +114,6 @@ impl Schedule {
     pub fn stage(&self, stage: usize) -> &[Work] {
         self.stages.get(stage).map_or(&[], Vec::as_slice)
     }
-
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::list::as_op;
 /// When the ops of a region run, and how many microbatches there are.
 ///
 /// A step is a list of parts. Even parts run once, odd parts in each microbatch: before the microbatches, in them, after them, and so on,
-/// where microbatches need what others accumulated. An op of an odd part runs as late as its readers allow, so that as few
-/// values as possible are kept for all microbatches.
+/// where microbatches need what others accumulated. An op runs as late as its readers allow, so that as few values as possible are
+/// kept for all microbatches, and a forward pass is in the part of its backward pass.
 #[derive(Clone, Debug)]
 pub struct TimeShape {
     /// The number of microbatches.
@@ -59,15 +59,22 @@ impl TimeShape {
         Ok(())
     }
 
-    /// Moves ops of microbatches to the part of their first reader. Ranks agree on transfers, so these stay.
+    /// Moves ops to the part of their first reader, or to the one before it where it reads what they make of all microbatches. Ranks agree on
+    /// transfers, so these stay.
     fn delay(&mut self, g: &Graph, region: RegionId) {
         let ops: Vec<OpId> = g.region_ops(region).collect();
         for op in ops.into_iter().rev() {
-            let moves = is_in_microbatches(self.op(op)) && !collects(g, op) && transfer_of(g, op).is_none();
             let users = readers(g, region, op).into_iter().map(|reader| self.op(reader));
-            if let (true, Some(first)) = (moves, users.min()) {
-                self.parts.insert(op, first);
-            }
+            let Some(first) = users.min().filter(|_| transfer_of(g, op).is_none()) else { continue };
+            let (own, collects) = (self.op(op), collects(g, op));
+            let latest = first.saturating_sub(usize::from(collects));
+            // The last part up to that which runs as often.
+            let latest = if is_in_microbatches(latest) == is_in_microbatches(own) {
+                Some(latest)
+            } else {
+                latest.checked_sub(1)
+            };
+            self.parts.insert(op, own.max(latest.unwrap_or(own)));
         }
     }
 

@@ -102,9 +102,9 @@ impl<'a> CutSearch<'a> {
     }
 
     /// Whether transfers between stages may overlap with computation: not where devices of one stage also exchange values in each microbatch.
-    /// A rank has one transfer at a time, so these would wait for the other stages.
+    /// A rank has one transfer at a time, so these would wait for the other stages. Nor where a library of collectives sends.
     pub(super) fn may_overlap(stage: &MeshSpec, mesh: &MeshSpec, microbatches: usize) -> bool {
-        microbatches > 1 && stage.devices() == 1 && exposed(mesh) < 1.0
+        microbatches > 1 && stage.devices() == 1 && mesh.device == "cpu" && exposed(mesh) < 1.0
     }
 
     /// Seconds of a stage that computes for so long, and sends and receives for so long.
