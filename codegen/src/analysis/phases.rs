@@ -33,10 +33,6 @@ enum Work {
 }
 
 impl Work {
-    fn is_transfer(self) -> bool {
-        self.transfer().is_some()
-    }
-
     /// For a transfer, whether it is one of the backward pass, and the stages that it is from and to.
     fn transfer(self) -> Option<(bool, usize, usize)> {
         match self {
@@ -127,7 +123,7 @@ impl Phases {
         let of = |phase: &Phase| ops.iter().copied().filter(|op| phase_of.get(op) == Some(phase)).collect();
         let phase = |phase: &Phase| {
             let times = if is_in_microbatches(phase.0) { time.count } else { 1 };
-            let launches = pipeline.overlapped && phase.1.is_transfer();
+            let launches = pipeline.overlapped && phase.1.transfer().is_some();
             PhaseOps { ops: of(phase), part: phase.0, times, launches }
         };
         let schedule = compress(&sequence(&present, pipeline, time.count));
