@@ -84,7 +84,9 @@ impl StepGraph {
                 lifetimes.last[slot] = self.steps.len().saturating_sub(1) as u32;
             }
             let Some((first, last)) = own.filter(|_| collects || receives_nothing || others.clone().next().is_some())
-            else { continue };
+            else {
+                continue;
+            };
             lifetimes.first[slot] = lifetimes.first[slot].min(first);
             lifetimes.last[slot] = lifetimes.last[slot].max(last);
             if !collects {
@@ -120,7 +122,8 @@ impl StepGraph {
         for phase in self.time.sequence() {
             if phase == writer {
                 // The last transfer that was launched may be under way.
-                let done = |reader: usize| runs[reader] - u32::from(self.time.phases[reader].launches).min(runs[reader]);
+                let done =
+                    |reader: usize| runs[reader] - u32::from(self.time.phases[reader].launches).min(runs[reader]);
                 let done = readers.iter().filter(|reader| **reader != writer).map(|reader| done(*reader)).min();
                 most = most.max(runs[writer] + 1 - done.unwrap_or(runs[writer]).min(runs[writer]));
             }

@@ -15,7 +15,8 @@ const MICROBATCHES: i64 = 8;
 /// Ranks that compute slowly and send still more slowly.
 fn mesh(dir: &std::path::Path, ranks: usize) -> String {
     let path = dir.join(format!("{ranks}.toml"));
-    let device = "device = \"cpu\"\nmemory = 8e9\nbandwidth = 2e9\nflops = { f32 = 1e8, other = 1e8 }\npointwise = 1e8\n";
+    let device =
+        "device = \"cpu\"\nmemory = 8e9\nbandwidth = 2e9\nflops = { f32 = 1e8, other = 1e8 }\npointwise = 1e8\n";
     let link = format!("overhead = 1e-6\n[[axis]]\ndevices = {ranks}\nbandwidth = 4e6\nlatency = 1e-5\n");
     std::fs::write(&path, format!("{device}{link}")).unwrap();
     path.to_str().unwrap().to_owned()
@@ -55,7 +56,8 @@ fn transfers_between_stages_overlap_with_computation() {
         assert!(want[5] < want[0], "{optimizer} does not learn: {want:?}");
         for stages in [2, 4] {
             let stages_of = Stages { stages: stages as i64, microbatches: MICROBATCHES };
-            let mesh = MeshOptions { mesh: mesh(dir.path(), stages), stages: Some(stages_of), ..MeshOptions::default() };
+            let mesh =
+                MeshOptions { mesh: mesh(dir.path(), stages), stages: Some(stages_of), ..MeshOptions::default() };
             let cache = of_driver::Cache::none();
             let compile = CompileOptions { cache, mesh: Some(mesh), ..CompileOptions::default() };
             let session = SessionOptions { threads: 1, ..SessionOptions::default() };
