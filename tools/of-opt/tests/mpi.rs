@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use of_frontend::gpt::{Gpt, training};
@@ -215,18 +215,53 @@ fn ranks_under(pid: u32) -> Vec<u32> {
     found
 }
 
+/// A training that mpirun starts, which has written a snapshot. It gets signals that what starts the tests may ignore.
+fn running_training(launcher: &str, dir: &Path) -> Child {
+    let training = training_of(launcher, dir, &["--epochs", "100000"]);
+    let mut c = Command::new("env");
+    c.arg("--default-signal=INT,TERM").arg(training.get_program()).args(training.get_args()).current_dir(dir);
+    for (name, value) in training.get_envs() {
+        match value {
+            Some(value) => c.env(name, value),
+            None => c.env_remove(name),
+        };
+    }
+    // Open MPI kills ranks a second after it interrupts them, which is too early for a busy machine.
+    c.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
+    let mut job = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while !dir.join("s.safetensors.index.json").exists() {
+        assert!(started.elapsed() < PATIENCE, "{launcher}: there is no snapshot");
+        assert!(job.try_wait().unwrap().is_none(), "{launcher}: the job ended early");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    job
+}
+
+#[test]
+fn an_interrupted_job_writes_a_snapshot() {
+    for launcher in launchers() {
+        for signal in ["-INT", "-TERM"] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut job = running_training(launcher, dir.path());
+            assert!(Command::new("kill").args([signal, &job.id().to_string()]).status().unwrap().success());
+            let mut errors = String::new();
+            job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            job.wait().unwrap();
+            let (_, rest) =
+                errors.split_once("interrupted after step ").unwrap_or_else(|| panic!("{launcher}: {errors}"));
+            let step = rest.split(' ').next().unwrap();
+            let index = fs::read_to_string(dir.path().join("s.safetensors.index.json")).unwrap();
+            assert!(index.contains(&format!("-{step}.2-of-2.safetensors")), "{launcher}: {step}, {index}");
+        }
+    }
+}
+
 #[test]
 fn a_rank_that_dies_ends_the_job_and_the_snapshot_goes_on() {
     for launcher in launchers() {
         let dir = tempfile::tempdir().unwrap();
-        let mut c = training_of(launcher, dir.path(), &["--epochs", "100000"]);
-        let mut job = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let started = Instant::now();
-        while !dir.path().join("s.safetensors.index.json").exists() {
-            assert!(started.elapsed() < PATIENCE, "{launcher}: there is no snapshot");
-            assert!(job.try_wait().unwrap().is_none(), "{launcher}: the job ended early");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut job = running_training(launcher, dir.path());
         let victim = ranks_under(job.id()).into_iter().max().unwrap();
         assert!(Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap().success());
         let mut errors = String::new();
