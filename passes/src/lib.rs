@@ -41,6 +41,7 @@ pub mod specialize;
 mod syntax;
 #[cfg(test)]
 mod test_values;
+mod unflatten_rows;
 mod unified_diff;
 mod verify;
 
@@ -60,6 +61,7 @@ pub use pipelines::{
 pub use print::{Print, PrintPassOptions};
 pub use report::{PassRun, Report};
 pub use syntax::{FILE as PIPELINE_FILE, Item, parse_items};
+pub use unflatten_rows::UnflattenRows;
 pub use unified_diff::unified_diff;
 pub use verify::Verify;
 

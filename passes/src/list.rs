@@ -40,6 +40,7 @@ list! {
     ScanToLoop,
     crate::sharding::Shard,
     Specialize,
+    crate::unflatten_rows::UnflattenRows,
     crate::verify::Verify,
 }
 

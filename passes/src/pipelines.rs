@@ -41,7 +41,7 @@ pub const PIPELINES: &[Pipeline] = &[
     },
     Pipeline {
         name: SHARDING_PIPELINE,
-        text: "differentiate,fold-constants,infer-shapes,canonicalize,expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce",
+        text: "fold-constants,infer-shapes,unflatten-rows,differentiate,fold-constants,infer-shapes,canonicalize,expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce",
         summary: "what the sharding search takes: primitives, alternatives, and whole updates of parameters",
     },
     Pipeline {

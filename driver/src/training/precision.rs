@@ -29,7 +29,9 @@ pub(super) fn in_precision(
     let Job { name, func, bindings } = job;
     let mut single = module_of(func, module);
     let mut manager = Manager::default();
-    manager.add::<of_passes::Specialize>(bindings).append(PRIMITIVES_PIPELINE)?;
+    // What the sharding search does first is late when products have their roundings.
+    manager.add::<of_passes::Specialize>(bindings).append("fold-constants,infer-shapes,unflatten-rows")?;
+    manager.append(PRIMITIVES_PIPELINE)?;
     manager.run(&mut single, &mut |s| observer.ir(s))?;
     let mut func =
         single.funcs.swap_remove("main").ok_or_else(|| error(Code::NAME, "the training step has no function"))?;
