@@ -5,8 +5,9 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::elementwise::Cast;
+use of_ops::elementwise::{Add, Cast};
 use of_ops::list::as_op;
+use of_ops::movement::Pad;
 use of_ops::nn::Conv;
 use of_ops::structural::Constant;
 
@@ -68,8 +69,10 @@ pub fn round_contractions_except(
         let (def, attrs, operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
         rw.rewrite(op, &[]);
         let product = rw.create((def, attrs), &operands)?;
-        let y = rw.graph().op(product).results[0];
-        let y = round(&mut rw, y, dtype)?;
+        let mut y = rw.graph().op(product).results[0];
+        if !is_added_to_a_state(rw.graph(), op) {
+            y = round(&mut rw, y, dtype)?;
+        }
         rw.replace(op, &[y]);
         count += 1;
     }
@@ -81,6 +84,27 @@ pub fn round_contractions_except(
 fn round(rw: &mut Rewriter<'_>, v: ValueId, dtype: DType) -> Result<ValueId, Diagnostic> {
     let narrow = rw.create_one(Cast::to(dtype), &[v])?;
     rw.create_one(Cast::to(DType::F32), &[narrow])
+}
+
+/// Whether an iteration only adds the result of `op`, moved and next to other terms, to a state: the gradient of a recurrent layer's weight.
+/// Sums are in f32, and a term that is rounded would be no part of a sum over samples, which devices and microbatches split.
+fn is_added_to_a_state(g: &Graph, op: OpId) -> bool {
+    let states = g.region_args(g.op(op).parent);
+    let mut y = g.op(op).results[0];
+    while let [u] = g.uses(y) {
+        let reader = g.op(u.op);
+        if reader.parent != g.op(op).parent {
+            return false;
+        }
+        if reader.name() == Add::NAME && reader.operands.iter().any(|v| states.contains(v)) {
+            return true;
+        }
+        if reader.name() != Add::NAME && reader.name() != Pad::NAME && !moves(g, u.op) {
+            return false;
+        }
+        y = reader.results[0];
+    }
+    false
 }
 
 /// Whether `op` is an f32 product, or a convolution that is not depthwise, with sums of more than a few terms.
