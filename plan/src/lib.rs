@@ -98,7 +98,7 @@ pub use task::{
 pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
 pub use transfer::{BlockTransfer, Group, Runs, Transfer};
-pub use variable::{Initial, Variable, Zeros};
+pub use variable::{Initial, Variable, Zeros, have_same_places};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};
 #[doc(hidden)]
 pub use write::with_structure;

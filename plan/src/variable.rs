@@ -52,3 +52,34 @@ impl Variable {
         self.offset.checked_add(self.bytes()?)?.checked_next_multiple_of(VALUE_ALIGN)
     }
 }
+
+/// Whether two programs have the same variables at the same places. First values may differ: ranks that share one program have initial
+/// weights of their own in others.
+pub fn have_same_places(one: &[Variable], other: &[Variable]) -> bool {
+    let place = |v: &Variable| Variable { initial: None, ..v.clone() };
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| place(a) == place(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_the_same_whatever_the_first_values() {
+        let of = |name: &str, offset, initial| Variable {
+            name: name.into(),
+            dims: vec![2],
+            offset,
+            initial: Some(initial),
+            ..Variable::default()
+        };
+        let own = [of("w", 0, Initial::Weight(3)), of("m", 64, Initial::Zeros(Zeros {}))];
+        let ranks = [of("w", 0, Initial::Weight(5)), of("m", 64, Initial::Zeros(Zeros {}))];
+        assert!(own != ranks && have_same_places(&own, &ranks));
+        let moved = [of("w", 64, Initial::Weight(3)), of("m", 0, Initial::Zeros(Zeros {}))];
+        let renamed = [of("v", 0, Initial::Weight(3)), of("m", 64, Initial::Zeros(Zeros {}))];
+        for other in [&own[..1], &moved, &renamed] {
+            assert!(!have_same_places(&own, other));
+        }
+    }
+}

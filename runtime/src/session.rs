@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use of_plan::{Chunk, ElementType, Exec, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
+use of_plan::{
+    Chunk, ElementType, Exec, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph,
+    have_same_places,
+};
 
 use crate::actor::{Actor, ActorId, Msg};
 use crate::binder::Binder;
@@ -622,7 +625,7 @@ fn variables(
 ) -> Result<Option<Arc<Variables>>, SessionError> {
     match &resources.variables {
         _ if program.variables.is_empty() => Ok(None),
-        Some(shared) if shared.list() == program.variables => Ok(Some(Arc::clone(shared))),
+        Some(shared) if have_same_places(shared.list(), &program.variables) => Ok(Some(Arc::clone(shared))),
         Some(_) => Err(SessionError::Variables(format!("program `{}` has others", program.name))),
         None => Ok(Variables::new(plan, program, rank)?.map(Arc::new)),
     }

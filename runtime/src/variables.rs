@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use of_plan::pages::MmapRaw;
-use of_plan::{Chunk, Initial, PlanFile, Program, Variable};
+use of_plan::{Chunk, Initial, PlanFile, Program, Variable, have_same_places};
 
 use crate::device::{Arena, Buffer};
 use crate::device_variables::DeviceVariables;
@@ -432,7 +432,7 @@ impl Run<'_> {
 
 /// Memory for the values of each program that has the variables of this one, by chunk. Its pages come when they are written.
 fn value_memory(plan: &PlanFile, program: &Program) -> Result<Vec<Option<Arc<MmapRaw>>>, SessionError> {
-    let alike = || plan.plan().programs.iter().filter(|other| other.variables == program.variables);
+    let alike = || plan.plan().programs.iter().filter(|other| have_same_places(&other.variables, &program.variables));
     let chunks = alike().map(|other| other.chunks.len()).max().unwrap_or(0);
     let reserve = |id: usize| {
         let own = alike().filter_map(|other| other.chunks.get(id)).filter(|chunk| !chunk.is_of_variables());
