@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, IdMap, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
-use of_ops::training::CARRIED;
+use of_ops::training::data_inputs;
 
 use crate::decide;
 use crate::mesh::{MeshAxis, MeshSpec};
@@ -107,14 +107,49 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// Why there are no layouts without transfers between microbatches: the first op that has none, behind those that have. `func` states the
+/// layouts of its inputs.
+fn dependence(func: &Func, mesh: &MeshSpec, allowed: &dyn Fn(&crate::Layout, &crate::Layout) -> bool) -> Diagnostic {
+    let g = &func.graph;
+    let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !g.op(*op).def.traits().terminator).collect();
+    let layouts = |count: usize| -> Option<Vec<Option<crate::Layout>>> {
+        let model = Model::of_first_ops(func, mesh, allowed, count).ok()?;
+        let d = decide::decide(&model, mesh.memory, &Effort::default()).ok().filter(|d| d.cost.is_finite())?;
+        Some(decide::layouts_with_regions(&model, &d))
+    };
+    // Where a number of ops has layouts, fewer have them.
+    let (mut some, mut none) = (0, ops.len() + 1);
+    while some + 1 < none {
+        let middle = some.midpoint(none);
+        if layouts(middle).is_some() { some = middle } else { none = middle }
+    }
+    let note = "microbatches are independent; only partial values are accumulated over them";
+    let Some(op) = ops.get(some) else {
+        let what = "an output depends on all microbatches in another way than as a sum, a maximum or a minimum";
+        return Diagnostic::error(Code::SBP, func.loc.clone(), what).note(note);
+    };
+    let known = layouts(some).unwrap_or_default();
+    let layout = |v: &ValueId| match known.get(v.index()) {
+        Some(Some(l)) => l.first().map_or("-".into(), Sbp::to_string),
+        _ => Sbp::Broadcast.to_string(),
+    };
+    let operands: Vec<String> = g.op(*op).operands.iter().map(layout).collect();
+    let what = format!(
+        "'{}' cannot be computed microbatch by microbatch: its operands have the layouts {} along the microbatches",
+        g.op(*op).name(),
+        operands.join(", ")
+    );
+    Diagnostic::error(Code::SBP, g.op(*op).loc.clone(), what).note(note)
+}
+
 impl Microbatches {
     /// A single microbatch.
     pub fn one(func: &Func) -> Microbatches {
         Microbatches { count: 1, values: vec![Sbp::Broadcast; func.graph.value_slots()], reads_as: HashMap::default() }
     }
 
-    /// The layouts for `count` microbatches. It splits the inputs that are not carried and are as long as the first
-    /// such input, along their first axis. Where this is impossible it splits the first input alone.
+    /// The layouts for `count` microbatches. It splits the inputs of data that are as long as the first one, along
+    /// their first axis. Where this is impossible it splits the first input alone.
     ///
     /// # Errors
     /// When the count does not divide that extent, or microbatches depend on one another other than by partial values.
@@ -124,10 +159,9 @@ impl Microbatches {
         }
         let g = &func.graph;
         let error = |what: String| Diagnostic::error(Code::SBP, func.loc.clone(), what);
-        let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
-        let data = |i: usize| !carried.contains(&(i as i64));
+        let data = data_inputs(func);
         let first = |v: &ValueId| g.ty(*v).as_tensor().and_then(|t| t.fixed_dims()?.first().copied());
-        let extent = g.args().iter().enumerate().filter(|(i, _)| data(*i)).find_map(|(_, v)| first(v));
+        let extent = data.iter().find_map(first);
         let extent = extent.ok_or_else(|| {
             error("no input of known extents can be split into microbatches".into())
                 .hint("give numbers to open dimensions (--shape)")
@@ -146,8 +180,7 @@ impl Microbatches {
             pointwise: None,
             axes: vec![MeshAxis { devices: count, bandwidth: 1e3, latency: 1e-3, cache: Vec::new() }],
         };
-        let as_long: Vec<ValueId> = g.args().iter().enumerate().filter(|(i, _)| data(*i)).map(|(_, v)| *v).collect();
-        let as_long: Vec<ValueId> = as_long.into_iter().filter(|v| first(v) == Some(extent)).collect();
+        let as_long: Vec<ValueId> = data.into_iter().filter(|v| first(v) == Some(extent)).collect();
         let cut = |sources: &[ValueId]| {
             let mut own = func.clone();
             let mut rw = Rewriter::new(&mut own.graph, "microbatches");
@@ -182,13 +215,7 @@ impl Microbatches {
                 model = other;
             }
         }
-        let dependent = found.is_none();
-        if dependent {
-            // Layouts with a transfer between microbatches, which `check` names.
-            model = Model::new(&own, &mesh).map_err(one)?;
-            found = Some(decide::decide(&model, mesh.memory, &Effort::default())?);
-        }
-        let Some(d) = found else { return Err(error("it cannot be split into microbatches".into())) };
+        let Some(d) = found else { return Err(dependence(&own, &mesh, &combined)) };
         let only = |l: &crate::Layout| l.first().copied().unwrap_or(Sbp::Broadcast);
         let mut reads_as = HashMap::default();
         for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
@@ -204,11 +231,7 @@ impl Microbatches {
             None => Sbp::Broadcast,
         };
         let values = decide::layouts_with_regions(&model, &d).iter().map(how).collect();
-        let all = Microbatches { count, values, reads_as };
-        if dependent {
-            check(g, &|v| all.value(v), &all.reads_as)?;
-        }
-        Ok(all)
+        Ok(Microbatches { count, values, reads_as })
     }
 
     /// The kind of each value of `g`, by position in the arena.

@@ -110,7 +110,7 @@ impl<'a> Model<'a> {
     /// # Errors
     /// Impossible annotations, with the op, its operands and its legal signatures.
     pub fn new(func: &'a Func, mesh: &'a MeshSpec) -> Result<Model<'a>, Diagnostics> {
-        Self::build(func, mesh, &|_, _| true, &|_| None)
+        Self::build(func, mesh, &|_, _| true, &|_| None, None)
     }
 
     /// [`Model::new`] where a step is split into microbatches. Each device must have an element of the part of one
@@ -123,7 +123,7 @@ impl<'a> Model<'a> {
         mesh: &'a MeshSpec,
         part: &dyn Fn(ValueId) -> Option<Vec<usize>>,
     ) -> Result<Model<'a>, Diagnostics> {
-        Self::build(func, mesh, &|_, _| true, part)
+        Self::build(func, mesh, &|_, _| true, part, None)
     }
 
     /// [`Model::new`] with only the transfers that `allowed` permits.
@@ -135,7 +135,20 @@ impl<'a> Model<'a> {
         mesh: &'a MeshSpec,
         allowed: &dyn Fn(&Layout, &Layout) -> bool,
     ) -> Result<Model<'a>, Diagnostics> {
-        Self::build(func, mesh, allowed, &|_| None)
+        Self::build(func, mesh, allowed, &|_| None, None)
+    }
+
+    /// [`Model::with_allowed_transfers`] of the first `ops` ops alone, without the outputs.
+    ///
+    /// # Errors
+    /// As [`Model::new`].
+    pub(crate) fn of_first_ops(
+        func: &'a Func,
+        mesh: &'a MeshSpec,
+        allowed: &dyn Fn(&Layout, &Layout) -> bool,
+        ops: usize,
+    ) -> Result<Model<'a>, Diagnostics> {
+        Self::build(func, mesh, allowed, &|_| None, Some(ops))
     }
 
     fn build(
@@ -143,6 +156,7 @@ impl<'a> Model<'a> {
         mesh: &'a MeshSpec,
         allowed: &dyn Fn(&Layout, &Layout) -> bool,
         part: &dyn Fn(ValueId) -> Option<Vec<usize>>,
+        ops: Option<usize>,
     ) -> Result<Model<'a>, Diagnostics> {
         let g = &func.graph;
         let slots = g.value_slots();
@@ -174,7 +188,7 @@ impl<'a> Model<'a> {
             }
             m.add_source(NodeKind::Argument(*v), *v);
         }
-        for op in g.region_ops(g.entry()) {
+        for op in g.region_ops(g.entry()).take(ops.unwrap_or(usize::MAX)) {
             if g.op(op).def.traits().terminator {
                 continue;
             }
@@ -183,7 +197,9 @@ impl<'a> Model<'a> {
             }
         }
         errors.into_result(())?;
-        m.add_outputs();
+        if ops.is_none() {
+            m.add_outputs();
+        }
         Ok(m)
     }
 

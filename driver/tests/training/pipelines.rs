@@ -3,6 +3,9 @@
 
 use of_driver::{CompileOptions, MeshOptions, SessionOptions, Stages};
 use of_frontend::nn::{Init, Linear};
+use of_ops::contraction::Gemm;
+use of_ops::elementwise::{Add, Mul};
+use of_ops::movement::{Reshape, Transpose};
 use of_plan::{Program, Task, TaskKind};
 
 use super::ranks::assert_near;
@@ -10,6 +13,7 @@ use super::*;
 
 const BATCH: usize = 64;
 const WIDTH: usize = 32;
+const POSITIONS: usize = 5;
 const MICROBATCHES: i64 = 8;
 
 /// Ranks that compute slowly and send still more slowly.
@@ -34,6 +38,14 @@ fn network() -> Module {
     b.finish(&[("y", y)]).unwrap()
 }
 
+/// The losses of steps that learn to give back their input.
+fn losses(t: &mut Trainer, dims: &[usize]) -> Vec<f64> {
+    let x: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| (i * i % 17) as f32 / 8.0 - 1.0).collect();
+    let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
+    let tensor = || of_runtime::Tensor::from_elements(dims.clone(), &x).unwrap();
+    (0..6).map(|_| t.step(vec![tensor().into(), tensor().into()], 0.01).unwrap()).collect()
+}
+
 /// The acts of kernels in the microbatches of a step.
 fn acts(program: &Program) -> usize {
     let in_microbatches = program.phases.iter().filter(|phase| phase.times > 1);
@@ -41,14 +53,19 @@ fn acts(program: &Program) -> usize {
     in_microbatches.map(|p| p.times as usize * program.tasks[p.range()].iter().filter(computes).count()).sum()
 }
 
+/// A training of the network on ranks, or on one device with microbatches.
+fn pipeline(network: Module, options: &TrainOptions, mesh: String, stages: Stages) -> Trainer {
+    let mesh = MeshOptions { mesh, stages: Some(stages), ..MeshOptions::default() };
+    let compile = CompileOptions { cache: of_driver::Cache::none(), mesh: Some(mesh), ..CompileOptions::default() };
+    let session = SessionOptions { threads: 1, ..SessionOptions::default() };
+    let model = Model::from_module(network);
+    Trainer::new(model, options, &[], &compile, session, &of_driver::Silent).unwrap_or_else(|d| panic!("{d}"))
+}
+
 #[test]
 fn transfers_between_stages_overlap_with_computation() {
     let dir = tempfile::tempdir().unwrap();
-    let x: Vec<f32> = (0..BATCH * WIDTH).map(|i| (i * i % 17) as f32 / 8.0 - 1.0).collect();
-    let tensor = || of_runtime::Tensor::from_elements(vec![BATCH as i64, WIDTH as i64], &x).unwrap();
-    let losses = |t: &mut Trainer| -> Vec<f64> {
-        (0..6).map(|_| t.step(vec![tensor().into(), tensor().into()], 0.01).unwrap()).collect()
-    };
+    let losses = |t: &mut Trainer| losses(t, &[BATCH, WIDTH]);
     // The number of the step, which the updates of all stages read, is of no stage.
     for optimizer in ["sgd", "adamw"] {
         let with = || TrainOptions { batch: BATCH, ..options(optimizer, &Hyperparameters::default(), Loss::Mse) };
@@ -56,14 +73,7 @@ fn transfers_between_stages_overlap_with_computation() {
         assert!(want[5] < want[0], "{optimizer} does not learn: {want:?}");
         for stages in [2, 4] {
             let stages_of = Stages { stages: stages as i64, microbatches: MICROBATCHES };
-            let mesh =
-                MeshOptions { mesh: mesh(dir.path(), stages), stages: Some(stages_of), ..MeshOptions::default() };
-            let cache = of_driver::Cache::none();
-            let compile = CompileOptions { cache, mesh: Some(mesh), ..CompileOptions::default() };
-            let session = SessionOptions { threads: 1, ..SessionOptions::default() };
-            let model = Model::from_module(network());
-            let mut ranks = Trainer::new(model, &with(), &[], &compile, session, &of_driver::Silent)
-                .unwrap_or_else(|d| panic!("{d}"));
+            let mut ranks = pipeline(network(), &with(), mesh(dir.path(), stages), stages_of);
             let what = format!("{optimizer} in {stages} stages");
             assert_near(&losses(&mut ranks), &want, 1e-5, &what);
             let plan = ranks.plan().plan();
@@ -76,4 +86,65 @@ fn transfers_between_stages_overlap_with_computation() {
             }
         }
     }
+}
+
+/// Blocks of a residual network, whose linear layers are transposed as in PyTorch and scaled by one vector.
+fn shared_scale() -> Module {
+    let mut b = Builder::new("residual");
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(WIDTH as i64)]));
+    let scale = b.parameter("scale", Tensor::from_slice(&[WIDTH], &[0.7f32; WIDTH]).unwrap()).unwrap();
+    let mut y = x;
+    for i in 0..6 {
+        let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|k| ((k * (7 + i)) % 13) as f32 / 40.0 - 0.15).collect();
+        let weight =
+            b.parameter(&format!("{i}.weight"), Tensor::from_slice(&[WIDTH, WIDTH], &weight).unwrap()).unwrap();
+        let gemm = Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
+        let z = b.op(gemm, &[y, weight]).unwrap();
+        let z = b.op(Tanh {}, &[z]).unwrap();
+        let z = b.op(Mul {}, &[scale, z]).unwrap();
+        y = b.op(Add {}, &[y, z]).unwrap();
+    }
+    b.finish(&[("y", y)]).unwrap()
+}
+
+#[test]
+fn a_parameter_of_all_stages_draws_no_gradient_to_the_first() {
+    let losses = |t: &mut Trainer| losses(t, &[BATCH, WIDTH]);
+    let with = || TrainOptions { batch: BATCH, ..options("adamw", &Hyperparameters::default(), Loss::Mse) };
+    let want = losses(&mut trainer(shared_scale(), &with(), &[]));
+    let stages = Stages { stages: 2, microbatches: MICROBATCHES };
+    let mut ranks = pipeline(shared_scale(), &with(), "cpu[2]".into(), stages);
+    assert_near(&losses(&mut ranks), &want, 1e-5, "two stages");
+}
+
+/// Linear layers of rows (position, sample), which exporters flatten.
+fn flattened() -> Module {
+    let mut b = Builder::new("flattened");
+    let (positions, batch, width) = (POSITIONS as i64, BATCH as i64, WIDTH as i64);
+    let x = b.input("x", Type::tensor(DType::F32, [batch, positions, width].map(Dim::from).to_vec()));
+    let shape = |b: &mut Builder, dims: &[i64]| b.constant(Tensor::from_i64s(dims)).unwrap();
+    let mut y = b.op(Transpose { perm: Some(vec![1, 0, 2]) }, &[x]).unwrap();
+    for i in 0..2 {
+        let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|k| ((k * (7 + i)) % 13) as f32 / 40.0 - 0.15).collect();
+        let weight =
+            b.parameter(&format!("{i}.weight"), Tensor::from_slice(&[WIDTH, WIDTH], &weight).unwrap()).unwrap();
+        let (rows, whole) = (shape(&mut b, &[positions * batch, width]), shape(&mut b, &[positions, batch, width]));
+        let flat = b.op(Reshape { allowzero: false }, &[y, rows]).unwrap();
+        let gemm = Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
+        let z = b.op(gemm, &[flat, weight]).unwrap();
+        let z = b.op(Tanh {}, &[z]).unwrap();
+        y = b.op(Reshape { allowzero: false }, &[z, whole]).unwrap();
+    }
+    let y = b.op(Transpose { perm: Some(vec![1, 0, 2]) }, &[y]).unwrap();
+    b.finish(&[("y", y)]).unwrap()
+}
+
+#[test]
+fn rows_of_another_first_axis_have_microbatches() {
+    let losses = |t: &mut Trainer| losses(t, &[BATCH, POSITIONS, WIDTH]);
+    let with = || TrainOptions { batch: BATCH, ..options("sgd", &Hyperparameters::default(), Loss::Mse) };
+    let want = losses(&mut trainer(flattened(), &with(), &[]));
+    let stages = Stages { stages: 1, microbatches: MICROBATCHES };
+    let mut one = pipeline(flattened(), &with(), "cpu[1]".into(), stages);
+    assert_near(&losses(&mut one), &want, 1e-5, "microbatches");
 }

@@ -10,7 +10,7 @@ pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use gradient::Gradient;
 pub use momentum::Momentum;
-pub use variables::{INITIAL_VALUES, InitialValue, VARIABLES, VariableInput, variables};
+pub use variables::{INITIAL_VALUES, InitialValue, VARIABLES, VariableInput, data_inputs, variables};
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Attr, Func, Tensor};
+use of_ir::{Attr, Func, Tensor, ValueId};
 
 use super::CARRIED;
 
@@ -13,6 +13,14 @@ pub const VARIABLES: &str = "of.variables";
 
 /// The attribute of a function with the value of each variable in a new session: a tensor, `0` for zeros, or a unit for none.
 pub const INITIAL_VALUES: &str = "of.initial_values";
+
+/// The inputs that each run gets anew, which are neither variables nor the outputs of the run before.
+pub fn data_inputs(func: &Func) -> Vec<ValueId> {
+    let listed = |name| func.attrs.typed::<Vec<i64>>(name).unwrap_or_default();
+    let kept: HashSet<i64> = [CARRIED, VARIABLES].into_iter().flat_map(listed).collect();
+    let args = func.graph.args().iter().zip(0..);
+    args.filter(|(_, i)| !kept.contains(i)).map(|(v, _)| *v).collect()
+}
 
 /// An input that is a variable.
 #[derive(Clone, Debug)]

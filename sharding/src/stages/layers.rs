@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use of_ir::{Func, Graph, IdSet, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Alternatives, OptimizationBarrier};
-use of_ops::training::CARRIED;
+use of_ops::training::data_inputs;
 
 use super::Parts;
 use crate::cut_points::{self, CutPoint, Phases};
@@ -94,6 +94,23 @@ impl Layers {
         // Such an op belongs to the layer of the forward values and parameters that it reads, else to that of its
         // gradients.
         let recomputed = Recomputed::of(g, &forward, &backward_ops);
+        // A forward op without data, such as the transpose of a parameter, belongs to the layer of its readers.
+        let readers = |op: OpId, ops: &[Option<usize>]| {
+            g.op(op).results.iter().flat_map(|v| g.uses(*v)).filter_map(|u| ops[u.op.index()]).min()
+        };
+        for op in forward.iter().rev().filter(|op| !forward_set.contains(op)) {
+            ops[op.index()] = readers(*op, &ops);
+        }
+        // The layer of a parameter that several layers read says nothing about the layer of a gradient.
+        let several: IdSet<ValueId> = g
+            .args()
+            .iter()
+            .copied()
+            .filter(|v| {
+                let mut layers = g.uses(*v).iter().filter_map(|u| ops[u.op.index()]);
+                layers.next().is_some_and(|first| layers.any(|layer| layer != first))
+            })
+            .collect();
         let mut certain = vec![false; g.op_slots()];
         for op in &backward_ops {
             let data = g.op(*op);
@@ -116,13 +133,14 @@ impl Layers {
             };
             let operands = || data.operands.iter().map(|v| recomputed.original_value(*v)).filter(known);
             let kept = |v: &ValueId| source(*v) || g.def_op(*v).is_some_and(|d| !backward.contains(&d));
-            let own = operands().filter(kept).filter_map(layer).max();
-            ops[op.index()] = own.or_else(|| operands().filter_map(layer).min());
+            let decisive = || operands().filter(|v| !several.contains(v));
+            let own = decisive().filter(kept).filter_map(layer).max();
+            let gradients = || decisive().filter_map(layer).min();
+            ops[op.index()] = own.or_else(gradients).or_else(|| operands().filter_map(layer).min());
         }
         // Ops that only later layers read belong to them, as gradients of parameters do.
         for op in backward_ops.iter().rev().filter(|op| !certain[op.index()]) {
-            let readers = g.op(*op).results.iter().flat_map(|v| g.uses(*v)).filter_map(|u| ops[u.op.index()]);
-            ops[op.index()] = ops[op.index()].max(readers.min());
+            ops[op.index()] = ops[op.index()].max(readers(*op, &ops));
         }
         let ops: Vec<usize> = ops.into_iter().map(|l| l.unwrap_or(0)).collect();
         let live = |v: &ValueId| g.def_op(*v).is_none_or(|op| g.is_live(op));
@@ -143,9 +161,7 @@ impl Layers {
 /// nothing about their layer: their readers do.
 fn of_data(func: &Func) -> IdSet<OpId> {
     let g = &func.graph;
-    let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
-    let inputs = g.args().iter().enumerate().filter(|(i, _)| !carried.contains(&(*i as i64)));
-    let mut values: IdSet<ValueId> = inputs.map(|(_, v)| *v).collect();
+    let mut values: IdSet<ValueId> = data_inputs(func).into_iter().collect();
     let mut ops = IdSet::default();
     for op in g.region_ops(g.entry()) {
         let data = g.op(op);

@@ -80,8 +80,9 @@ pub struct Codegen {
     /// Cut the layers into S pipeline stages, each on a part of the mesh
     #[arg(long, value_name = "S", requires = "mesh", value_parser = clap::value_parser!(i64).range(1..))]
     pub stages: Option<i64>,
-    /// Cut a step into M microbatches, which pass through the stages. 'explain' compares several numbers
-    #[arg(long, value_name = "M", requires = "mesh", value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..))]
+    /// Cut a step into M microbatches, which pass through the stages. Without --mesh on one device, which then keeps the
+    /// activations of one microbatch. 'explain' compares several numbers
+    #[arg(long, value_name = "M", value_delimiter = ',', value_parser = clap::value_parser!(i64).range(1..))]
     pub microbatches: Vec<i64>,
     /// Backends in order of preference; ops that none claims are compiled natively. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
@@ -149,13 +150,14 @@ impl Codegen {
         })
     }
 
-    /// The mesh of --mesh, with --joint-search, --stages and --microbatches. A search on one device is that of a mesh of one.
+    /// The mesh of --mesh, with --joint-search, --stages and --microbatches. One device is a mesh of one.
     pub fn mesh_options(&self) -> Option<MeshOptions> {
         let search = self.joint_search.iter().map(|s| match s {
             SearchArg::Rewrites => Search::Rewrites,
             SearchArg::Recompute => Search::Recompute,
         });
-        let mesh = self.mesh.clone().or_else(|| (!self.joint_search.is_empty()).then(|| ONE_DEVICE.to_owned()))?;
+        let on_one = !self.joint_search.is_empty() || !self.microbatches.is_empty();
+        let mesh = self.mesh.clone().or_else(|| on_one.then(|| ONE_DEVICE.to_owned()))?;
         Some(MeshOptions { mesh, search: search.collect(), stages: self.pipeline(), layouts: self.layout.clone() })
     }
 
