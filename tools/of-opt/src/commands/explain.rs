@@ -67,6 +67,9 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     if c.codegen.stages.is_some() {
         return Err(exit::usage("explain compares numbers of stages: give --microbatches M alone").into());
     }
+    if !codegen.microbatches.is_empty() && codegen.mesh.is_none() {
+        return Err(exit::usage("explain compares pipelines of a mesh: --microbatches needs --mesh MESH").into());
+    }
     if codegen.microbatches.contains(&1) {
         return Err(exit::usage("explain compares pipelines: --microbatches takes numbers from 2 on").into());
     }
