@@ -10,6 +10,7 @@ mod losses;
 mod mesh_features;
 mod pipelines;
 mod placements;
+mod random_layouts;
 mod ranks;
 mod recurrent;
 mod rules;

@@ -1,14 +1,13 @@
 //! Trainings in pipeline stages: each stage computes its own gradients, and transfers between stages overlap with computation where a
 //! link is slow.
 
-use of_driver::{CompileOptions, MeshOptions, SessionOptions, Stages};
 use of_frontend::nn::{Init, Linear};
 use of_ops::contraction::Gemm;
 use of_ops::elementwise::{Add, Mul};
 use of_ops::movement::{Reshape, Transpose};
 use of_plan::{Program, Task, TaskKind};
 
-use super::ranks::assert_near;
+use super::ranks::{assert_near, on_mesh};
 use super::*;
 
 const BATCH: usize = 64;
@@ -26,7 +25,7 @@ fn mesh(dir: &std::path::Path, ranks: usize) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn network() -> Module {
+pub(super) fn network() -> Module {
     let mut b = Builder::new("deep");
     let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(WIDTH as i64)]));
     let init = &mut Init::new(3);
@@ -39,7 +38,7 @@ fn network() -> Module {
 }
 
 /// The losses of steps that learn to give back their input.
-fn losses(t: &mut Trainer, dims: &[usize]) -> Vec<f64> {
+pub(super) fn losses(t: &mut Trainer, dims: &[usize]) -> Vec<f64> {
     let x: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| (i * i % 17) as f32 / 8.0 - 1.0).collect();
     let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
     let tensor = || of_runtime::Tensor::from_elements(dims.clone(), &x).unwrap();
@@ -53,15 +52,6 @@ fn acts(program: &Program) -> usize {
     in_microbatches.map(|p| p.times as usize * program.tasks[p.range()].iter().filter(computes).count()).sum()
 }
 
-/// A training of the network on ranks, or on one device with microbatches.
-fn pipeline(network: Module, options: &TrainOptions, mesh: String, stages: Stages) -> Trainer {
-    let mesh = MeshOptions { mesh, stages: Some(stages), ..MeshOptions::default() };
-    let compile = CompileOptions { cache: of_driver::Cache::none(), mesh: Some(mesh), ..CompileOptions::default() };
-    let session = SessionOptions { threads: 1, ..SessionOptions::default() };
-    let model = Model::from_module(network);
-    Trainer::new(model, options, &[], &compile, session, &of_driver::Silent).unwrap_or_else(|d| panic!("{d}"))
-}
-
 #[test]
 fn transfers_between_stages_overlap_with_computation() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,8 +62,9 @@ fn transfers_between_stages_overlap_with_computation() {
         let want = losses(&mut trainer(network(), &with(), &[]));
         assert!(want[5] < want[0], "{optimizer} does not learn: {want:?}");
         for stages in [2, 4] {
-            let stages_of = Stages { stages: stages as i64, microbatches: MICROBATCHES };
-            let mut ranks = pipeline(network(), &with(), mesh(dir.path(), stages), stages_of);
+            let mesh = mesh(dir.path(), stages);
+            let how = (&*mesh, (stages as i64, MICROBATCHES), &[][..]);
+            let mut ranks = on_mesh(&network(), &with(), how, Precision::Model);
             let what = format!("{optimizer} in {stages} stages");
             assert_near(&losses(&mut ranks), &want, 1e-5, &what);
             let plan = ranks.plan().plan();
@@ -89,7 +80,7 @@ fn transfers_between_stages_overlap_with_computation() {
 }
 
 /// Blocks of a residual network, whose linear layers are transposed as in PyTorch and scaled by one vector.
-fn shared_scale() -> Module {
+pub(super) fn residual() -> Module {
     let mut b = Builder::new("residual");
     let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(WIDTH as i64)]));
     let scale = b.parameter("scale", Tensor::from_slice(&[WIDTH], &[0.7f32; WIDTH]).unwrap()).unwrap();
@@ -111,16 +102,15 @@ fn shared_scale() -> Module {
 fn a_parameter_of_all_stages_draws_no_gradient_to_the_first() {
     let losses = |t: &mut Trainer| losses(t, &[BATCH, WIDTH]);
     let with = || TrainOptions { batch: BATCH, ..options("adamw", &Hyperparameters::default(), Loss::Mse) };
-    let want = losses(&mut trainer(shared_scale(), &with(), &[]));
-    let stages = Stages { stages: 2, microbatches: MICROBATCHES };
-    let mut ranks = pipeline(shared_scale(), &with(), "cpu[2]".into(), stages);
+    let want = losses(&mut trainer(residual(), &with(), &[]));
+    let mut ranks = on_mesh(&residual(), &with(), ("cpu[2]", (2, MICROBATCHES), &[]), Precision::Model);
     assert_near(&losses(&mut ranks), &want, 1e-5, "two stages");
 }
 
 /// Linear layers of rows (position, sample), which exporters flatten.
-fn flattened() -> Module {
+pub(super) fn flattened(batch: usize) -> Module {
     let mut b = Builder::new("flattened");
-    let (positions, batch, width) = (POSITIONS as i64, BATCH as i64, WIDTH as i64);
+    let (positions, batch, width) = (POSITIONS as i64, batch as i64, WIDTH as i64);
     let x = b.input("x", Type::tensor(DType::F32, [batch, positions, width].map(Dim::from).to_vec()));
     let shape = |b: &mut Builder, dims: &[i64]| b.constant(Tensor::from_i64s(dims)).unwrap();
     let mut y = b.op(Transpose { perm: Some(vec![1, 0, 2]) }, &[x]).unwrap();
@@ -143,8 +133,7 @@ fn flattened() -> Module {
 fn rows_of_another_first_axis_have_microbatches() {
     let losses = |t: &mut Trainer| losses(t, &[BATCH, POSITIONS, WIDTH]);
     let with = || TrainOptions { batch: BATCH, ..options("sgd", &Hyperparameters::default(), Loss::Mse) };
-    let want = losses(&mut trainer(flattened(), &with(), &[]));
-    let stages = Stages { stages: 1, microbatches: MICROBATCHES };
-    let mut one = pipeline(flattened(), &with(), "cpu[1]".into(), stages);
+    let want = losses(&mut trainer(flattened(BATCH), &with(), &[]));
+    let mut one = on_mesh(&flattened(BATCH), &with(), ("cpu[1]", (1, MICROBATCHES), &[]), Precision::Model);
     assert_near(&losses(&mut one), &want, 1e-5, "microbatches");
 }

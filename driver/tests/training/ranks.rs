@@ -5,12 +5,12 @@ use of_driver::{CompileOptions, MeshOptions, Precision, SessionOptions, Stages};
 use super::*;
 
 /// A mesh, stages and microbatches, and layouts by hand.
-pub(super) type How = (&'static str, (i64, i64), &'static [&'static str]);
+pub(super) type How<'a> = (&'a str, (i64, i64), &'a [&'a str]);
 
 pub(super) fn on_mesh(
     module: &Module,
     options: &TrainOptions,
-    (mesh, (stages, microbatches), layouts): How,
+    (mesh, (stages, microbatches), layouts): How<'_>,
     precision: Precision,
 ) -> Trainer {
     let mesh = MeshOptions {
