@@ -70,6 +70,9 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(true)
 }
 
+/// Ops in a row between two reshapes, at most.
+const MAX_DEPTH: usize = 64;
+
 /// What computes the rows that a reshape splits.
 struct Rows {
     /// The ops behind the reshapes that make the rows, operands first. Nothing else reads their results.
@@ -87,13 +90,13 @@ impl Rows {
             return None;
         }
         let mut rows = Rows { ops: Vec::new(), sources: Vec::new() };
-        rows.add(g, y, from[0])?;
+        rows.add(g, y, from[0], MAX_DEPTH)?;
         let multiplies = |f: &OpId| matches!(g.op(*f).name(), MatMul::NAME | Gemm::NAME);
         rows.ops.iter().any(multiplies).then_some(rows)
     }
 
     /// Adds what computes `v`, a matrix of so many rows, each from one row of others; `None` where something else does.
-    fn add(&mut self, g: &Graph, v: ValueId, rows: usize) -> Option<()> {
+    fn add(&mut self, g: &Graph, v: ValueId, rows: usize, depth: usize) -> Option<()> {
         let own = dims(g, v).filter(|d| d.len() == 2 && d[0] == rows)?;
         if def::<Reshape>(g, v).is_some() {
             if self.sources.iter().all(|(source, _)| *source != v) {
@@ -101,9 +104,9 @@ impl Rows {
             }
             return Some(());
         }
-        let f = g.def_op(v).filter(|_| single_use(g, v))?;
+        let (f, depth) = (g.def_op(v).filter(|_| single_use(g, v))?, depth.checked_sub(1)?);
         for operand in row_operands(g, f)? {
-            self.add(g, operand, rows)?;
+            self.add(g, operand, rows, depth)?;
         }
         self.ops.push(f);
         Some(())

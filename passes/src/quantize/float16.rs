@@ -89,18 +89,24 @@ fn round(rw: &mut Rewriter<'_>, v: ValueId, dtype: DType) -> Result<ValueId, Dia
 /// Whether an iteration only adds the result of `op`, moved and next to other terms, to a state: the gradient of a recurrent layer's weight.
 /// Sums are in f32, and a term that is rounded would be no part of a sum over samples, which devices and microbatches split.
 fn is_added_to_a_state(g: &Graph, op: OpId) -> bool {
-    let states = g.region_args(g.op(op).parent);
-    let mut y = g.op(op).results[0];
+    let region = g.op(op).parent;
+    if region == g.entry() {
+        return false;
+    }
+    let args = g.region_args(region);
+    let (mut y, mut added) = (g.op(op).results[0], Vec::new());
     while let [u] = g.uses(y) {
         let reader = g.op(u.op);
-        if reader.parent != g.op(op).parent {
-            return false;
+        if reader.def.traits().terminator {
+            // Before the states are the number and the condition of an iteration of a loop, whose terminator has the condition alone.
+            let at = u.operand as usize;
+            return args.iter().skip(at).take(2).any(|state| added.contains(state));
         }
-        if reader.name() == Add::NAME && reader.operands.iter().any(|v| states.contains(v)) {
-            return true;
-        }
-        if reader.name() != Add::NAME && reader.name() != Pad::NAME && !moves(g, u.op) {
-            return false;
+        match reader.name() {
+            Add::NAME => added.extend(reader.operands.iter().copied()),
+            Pad::NAME => {}
+            _ if moves(g, u.op) => {}
+            _ => return false,
         }
         y = reader.results[0];
     }
