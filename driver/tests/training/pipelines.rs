@@ -2,6 +2,7 @@
 //! link is slow.
 
 use of_frontend::nn::{Init, Linear};
+use of_ir::ValueId;
 use of_ops::contraction::Gemm;
 use of_ops::elementwise::{Add, Mul};
 use of_ops::movement::{Reshape, Transpose};
@@ -79,6 +80,16 @@ fn transfers_between_stages_overlap_with_computation() {
     }
 }
 
+/// The hyperbolic tangents of rows times a weight that is transposed, as exporters of PyTorch write it.
+fn layer(b: &mut Builder, number: usize, rows: ValueId) -> ValueId {
+    let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|k| ((k * (7 + number)) % 13) as f32 / 40.0 - 0.15).collect();
+    let weight = Tensor::from_slice(&[WIDTH, WIDTH], &weight).unwrap();
+    let weight = b.parameter(&format!("{number}.weight"), weight).unwrap();
+    let gemm = Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
+    let product = b.op(gemm, &[rows, weight]).unwrap();
+    b.op(Tanh {}, &[product]).unwrap()
+}
+
 /// Blocks of a residual network, whose linear layers are transposed as in PyTorch and scaled by one vector.
 pub(super) fn residual() -> Module {
     let mut b = Builder::new("residual");
@@ -86,12 +97,7 @@ pub(super) fn residual() -> Module {
     let scale = b.parameter("scale", Tensor::from_slice(&[WIDTH], &[0.7f32; WIDTH]).unwrap()).unwrap();
     let mut y = x;
     for i in 0..6 {
-        let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|k| ((k * (7 + i)) % 13) as f32 / 40.0 - 0.15).collect();
-        let weight =
-            b.parameter(&format!("{i}.weight"), Tensor::from_slice(&[WIDTH, WIDTH], &weight).unwrap()).unwrap();
-        let gemm = Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
-        let z = b.op(gemm, &[y, weight]).unwrap();
-        let z = b.op(Tanh {}, &[z]).unwrap();
+        let z = layer(&mut b, i, y);
         let z = b.op(Mul {}, &[scale, z]).unwrap();
         y = b.op(Add {}, &[y, z]).unwrap();
     }
@@ -115,14 +121,9 @@ pub(super) fn flattened(batch: usize) -> Module {
     let shape = |b: &mut Builder, dims: &[i64]| b.constant(Tensor::from_i64s(dims)).unwrap();
     let mut y = b.op(Transpose { perm: Some(vec![1, 0, 2]) }, &[x]).unwrap();
     for i in 0..2 {
-        let weight: Vec<f32> = (0..WIDTH * WIDTH).map(|k| ((k * (7 + i)) % 13) as f32 / 40.0 - 0.15).collect();
-        let weight =
-            b.parameter(&format!("{i}.weight"), Tensor::from_slice(&[WIDTH, WIDTH], &weight).unwrap()).unwrap();
         let (rows, whole) = (shape(&mut b, &[positions * batch, width]), shape(&mut b, &[positions, batch, width]));
         let flat = b.op(Reshape { allowzero: false }, &[y, rows]).unwrap();
-        let gemm = Gemm { alpha: 1.0, beta: 1.0, trans_a: false, trans_b: true };
-        let z = b.op(gemm, &[flat, weight]).unwrap();
-        let z = b.op(Tanh {}, &[z]).unwrap();
+        let z = layer(&mut b, i, flat);
         y = b.op(Reshape { allowzero: false }, &[z, whole]).unwrap();
     }
     let y = b.op(Transpose { perm: Some(vec![1, 0, 2]) }, &[y]).unwrap();
