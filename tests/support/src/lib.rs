@@ -5,6 +5,7 @@
 //! - `collector` (feature `collector`): a collector of OpenTelemetry.
 //! - [`component`]: outside components, such as XLA's plugin; a missing one is reported, or fails the test.
 //! - [`listings`]: listings of Markdown pages, run as tests.
+//! - [`signals`]: programs that tests interrupt.
 //! - `op`, `compare`, `claims` (feature `ops`): graphs of one op and the samples of every op; whether two results agree
 //!   within a tolerance; which ops an executor takes.
 //! - `plans`, `ranks`, `aarch64`, `wasm` (feature `plans`): functions with their plans, sessions and inputs, on one device, on a mesh,
@@ -29,5 +30,6 @@ pub mod op;
 pub mod plans;
 #[cfg(feature = "plans")]
 pub mod ranks;
+pub mod signals;
 #[cfg(feature = "plans")]
 pub mod wasm;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use of_test_support::signals::with_default_signals;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine.
@@ -48,12 +49,7 @@ impl Place {
 
     /// Starts a compilation, and waits until its compiler runs.
     fn started(&self) -> Child {
-        // What starts the tests may ignore signals, and processes inherit that.
-        let slow = self.compile_slowly();
-        let mut c = Command::new("env");
-        c.arg("--default-signal=INT,TERM,HUP").arg(slow.get_program()).args(slow.get_args());
-        c.envs(slow.get_envs().filter_map(|(k, v)| Some((k, v?)))).stderr(Stdio::piped());
-        let child = c.spawn().unwrap();
+        let child = with_default_signals(&self.compile_slowly()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("the compiler starts", || fs::read_to_string(self.path("started")).is_ok_and(|s| s.contains('\n')));
         assert!(self.folders() > 0);
         child

@@ -10,6 +10,7 @@ use of_frontend::gpt::{Gpt, training};
 use of_ir::DType;
 use of_ir::text::{Constants, PrintOptions, write_module};
 use of_test_support::component::{self, Component};
+use of_test_support::signals::with_default_signals;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine.
@@ -215,17 +216,9 @@ fn ranks_under(pid: u32) -> Vec<u32> {
     found
 }
 
-/// A training that mpirun starts, which has written a snapshot. It gets signals that what starts the tests may ignore.
+/// A training that mpirun starts, which has written a snapshot.
 fn running_training(launcher: &str, dir: &Path) -> Child {
-    let training = training_of(launcher, dir, &["--epochs", "100000"]);
-    let mut c = Command::new("env");
-    c.arg("--default-signal=INT,TERM").arg(training.get_program()).args(training.get_args()).current_dir(dir);
-    for (name, value) in training.get_envs() {
-        match value {
-            Some(value) => c.env(name, value),
-            None => c.env_remove(name),
-        };
-    }
+    let mut c = with_default_signals(&training_of(launcher, dir, &["--epochs", "100000"]));
     // Open MPI kills ranks a second after it interrupts them, which is too early for a busy machine.
     c.env("OMPI_MCA_odls_base_sigkill_timeout", "5");
     let mut job = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

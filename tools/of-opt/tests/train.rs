@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use of_ir::Tensor;
 use of_ops::Value;
+use of_test_support::signals::with_default_signals;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -201,12 +202,11 @@ fn a_signal_writes_a_snapshot_before_the_training_ends() {
     let snapshot = dir.path().join("s.safetensors");
     let (model, data) = (digits.join("untrained.onnx"), digits.join("train.npz"));
     let begin = |more: &[&str]| {
-        // What starts the tests may ignore signals, and processes inherit that.
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_of-opt")]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_of-opt"));
         command.arg("train").arg(&model).arg("--data").arg(&data).current_dir(dir.path());
         command.args(["--epochs", "100000", "--snapshot", "s.safetensors", "--snapshot-every", "2", "-o", "m.onnx"]);
-        command.args(more).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        let mut command = with_default_signals(command.args(more));
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     for (signal, code, more) in [("INT", 130, &[][..]), ("TERM", 143, &["--resume"])] {
         let before = std::fs::metadata(&snapshot).and_then(|file| file.modified()).ok();

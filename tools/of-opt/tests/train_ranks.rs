@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use of_test_support::signals::with_default_signals;
 use serde_json::Value;
 
 /// Long enough for a busy machine.
@@ -279,16 +280,7 @@ impl Interrupted {
     }
 
     fn spawn(dir: tempfile::TempDir, args: &[&str]) -> Interrupted {
-        let training = command(dir.path(), args);
-        // What starts the tests may ignore signals, and processes inherit that.
-        let mut c = Command::new("env");
-        c.args(["--default-signal=INT,TERM"]).arg(training.get_program()).args(training.get_args());
-        for (name, value) in training.get_envs() {
-            match value {
-                Some(value) => c.env(name, value),
-                None => c.env_remove(name),
-            };
-        }
+        let mut c = with_default_signals(&command(dir.path(), args));
         c.env("TMPDIR", dir.path().join("temporary")).current_dir(dir.path());
         std::os::unix::process::CommandExt::process_group(&mut c, 0);
         let launcher = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
