@@ -37,6 +37,7 @@ mod schedule;
 mod sessions;
 mod snapshot;
 mod stack;
+mod step_ir;
 mod table;
 mod text;
 mod tfrecord;
@@ -44,7 +45,7 @@ mod webdataset;
 mod weights;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use adapters::Lora;
@@ -131,6 +132,8 @@ pub struct TrainOptions {
     pub top_k: Option<usize>,
     /// Extents of dimensions that only the data gives, such as the length of texts ([`Dataset::extents`]).
     pub extents: Bindings,
+    /// Where the IR of the training step is written before it is compiled.
+    pub step_ir: Option<PathBuf>,
 }
 
 impl TrainOptions {
@@ -154,6 +157,7 @@ impl TrainOptions {
             lora: None,
             top_k: None,
             extents: Bindings::new(),
+            step_ir: None,
         }
     }
 }
@@ -312,7 +316,11 @@ impl Trainer {
         sizes.dedup();
         let extents = bindings(func, options.batch, &options.extents)?;
         let train = Job { name: "train".into(), func: made.train, bindings: extents };
-        let mut jobs = vec![in_precision(train, &model.module, compile.precision, &options.keep_f32, observer)?];
+        let train = in_precision(train, &model.module, compile.precision, &options.keep_f32, observer)?;
+        if let Some(path) = &options.step_ir {
+            step_ir::write(&train, &model.module, path)?;
+        }
+        let mut jobs = vec![train];
         for samples in &sizes {
             let name = if *samples == options.batch { "eval".to_string() } else { format!("eval {samples}") };
             jobs.push(Job { name, func: made.eval.clone(), bindings: bindings(func, *samples, &options.extents)? });

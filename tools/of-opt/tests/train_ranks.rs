@@ -86,6 +86,24 @@ fn a_step_is_compiled_without_training() {
     assert!(!out.status.success() && text(&out.stderr).contains("--plan"), "{}", text(&out.stderr));
 }
 
+/// The IR of a step is a model like others: passes transform it, and the search chooses its layouts.
+#[test]
+fn the_ir_of_a_step_is_a_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = command(dir.path(), &["--compile-only", "--step-ir", "step.of"]).output().unwrap();
+    assert!(out.status.success() && out.stdout.is_empty(), "{}{}", text(&out.stdout), text(&out.stderr));
+    let of_opt = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_of-opt")).args(args).current_dir(dir.path()).output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let step = fs::read_to_string(dir.path().join("step.of")).unwrap();
+    assert!(step.contains("of.gradient") && !step.contains('?'), "{step}");
+    let differentiated = of_opt(&["step.of", "--passes", "differentiate"]);
+    assert!(!differentiated.contains("of.gradient"), "{differentiated}");
+    assert!(of_opt(&["explain", "step.of", "--mesh", "cpu[2]"]).contains("image"));
+}
+
 #[test]
 fn meshes_train_as_one_rank_does() {
     let dir = tempfile::tempdir().unwrap();

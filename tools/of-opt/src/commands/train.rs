@@ -298,8 +298,11 @@ pub struct Train {
     /// Write the plan of the training, for inspect and profile; its programs are 'train' and 'eval'
     #[arg(long, value_name = "FILE.plan")]
     pub plan: Option<PathBuf>,
-    /// Write the plan, and train nothing: 'of-opt simulate' predicts the time of a step on the mesh
-    #[arg(long, requires = "plan")]
+    /// Write the IR of the training step before it is compiled: 'of-opt FILE.of --passes differentiate' shows its gradients
+    #[arg(long, value_name = "FILE.of")]
+    pub step_ir: Option<PathBuf>,
+    /// Write the plan or the IR, and train nothing: 'of-opt simulate' predicts the time of a step on the mesh
+    #[arg(long)]
     pub compile_only: bool,
     /// Write loss, learning rate, throughput and validation here, as events of TensorBoard
     #[arg(long, value_name = "DIR")]
@@ -438,6 +441,9 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
             return Err(exit::usage(format!("{flag} is needed, on the command line or in a configuration")).into());
         }
     }
+    if c.compile_only && c.plan.is_none() && c.step_ir.is_none() {
+        return Err(exit::usage("--compile-only writes nothing: give --plan or --step-ir").into());
+    }
     check_outputs(&c.output)?;
     check_snapshot(c.snapshot.as_deref())?;
     train_flags::check(c)?;
@@ -462,6 +468,7 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
     }
     ranks::serve_metrics(&c.ranks, &role)?;
     let mut options = options(c)?;
+    options.step_ir = c.step_ir.clone().filter(|_| !matches!(&role, Role::Rank(placement) if placement.rank > 0));
     let zoo = zoo::named(&c.model.model)?;
     if let Some(zoo) = &zoo {
         options.frozen.extend(zoo.spec.model.frozen.iter().map(|pattern| (*pattern).to_owned()));
