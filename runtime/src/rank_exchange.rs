@@ -35,8 +35,8 @@ pub(crate) struct RankExchange {
     mesh: usize,
     rank: usize,
     transport: Arc<dyn Transport>,
-    /// Whether the ranks ended because of another one.
-    lost: AtomicBool,
+    /// Whether the ranks ended because of another one, for all sessions of the rank.
+    lost: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for RankExchange {
@@ -48,7 +48,13 @@ impl fmt::Debug for RankExchange {
 impl RankExchange {
     /// A rank of a mesh that was verified.
     pub fn new(plan: Arc<PlanFile>, mesh: usize, rank: usize, transport: Arc<dyn Transport>) -> Self {
-        Self { plan, mesh, rank, transport, lost: AtomicBool::new(false) }
+        Self { plan, mesh, rank, transport, lost: Arc::default() }
+    }
+
+    /// The same rank, in another mesh of the plan.
+    pub fn sharing(&self, mesh: usize) -> Self {
+        let (plan, transport) = (Arc::clone(&self.plan), Arc::clone(&self.transport));
+        Self { plan, mesh, rank: self.rank, transport, lost: Arc::clone(&self.lost) }
     }
 
     pub fn program(&self) -> &MeshProgram {
@@ -72,7 +78,7 @@ impl RankExchange {
         &*self.transport
     }
 
-    /// The same, for another session of the rank.
+    /// The same, for what outlives this borrow.
     pub fn shared_transport(&self) -> Arc<dyn Transport> {
         Arc::clone(&self.transport)
     }

@@ -45,7 +45,7 @@ impl RankSession {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        let own = Self::with(plan, mesh, rank, transport, options, loaders, None)?;
+        let own = Self::with(RankExchange::new(plan, mesh, rank, transport), options, loaders, None)?;
         own.is_recorded();
         Ok(own)
     }
@@ -56,21 +56,17 @@ impl RankSession {
     /// # Errors
     /// As [`RankSession::new`], and when the rank has other variables there.
     pub fn sharing(&self, mesh: usize, options: Options, loaders: &[Arc<dyn Loader>]) -> Result<Self, SessionError> {
-        let exchange = &self.exchange;
-        let variables = self.session.variables().cloned();
-        let (plan, transport) = (exchange.plan(), exchange.shared_transport());
-        Self::with(plan, mesh, exchange.rank(), transport, options, loaders, variables)
+        Self::with(self.exchange.sharing(mesh), options, loaders, self.session.variables().cloned())
     }
 
     fn with(
-        plan: Arc<PlanFile>,
-        mesh: usize,
-        rank: usize,
-        transport: Arc<dyn Transport>,
+        exchange: RankExchange,
         options: Options,
         loaders: &[Arc<dyn Loader>],
         shared: Option<Arc<Variables>>,
     ) -> Result<Self, SessionError> {
+        let (plan, transport) = (exchange.plan(), exchange.shared_transport());
+        let (mesh, rank) = (exchange.mesh(), exchange.rank());
         let desc = verified_mesh(&plan, mesh, Some(rank))?;
         let count = desc.ranks.len();
         let own = desc.ranks.get(rank).ok_or(SessionError::Rank { rank, count })?;
@@ -97,7 +93,7 @@ impl RankSession {
         let stops = Arc::clone(&transport);
         session.canceller().poll_with(Box::new(move || stops.stopped()));
         let (inputs, outputs) = (zeros_for(&session.program().inputs)?, session.new_outputs());
-        let exchange = Arc::new(RankExchange::new(plan, mesh, rank, transport));
+        let exchange = Arc::new(exchange);
         let variables = RankVariables::new(&exchange, session.variables().cloned());
         Ok(Self { exchange, session, variables, inputs, outputs, runs: 0, step: Duration::ZERO, failed: None })
     }

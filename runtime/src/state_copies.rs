@@ -186,9 +186,6 @@ fn sources(program: &MeshProgram, reports: &[Report], step: u64) -> Result<BTree
 
 /// What all ranks conclude from what they have.
 fn agree(program: &MeshProgram, reports: &[Report]) -> Recovery {
-    if reports.iter().any(|report| report.fresh) {
-        return Recovery::Begin;
-    }
     let mut steps: Vec<u64> = reports.iter().flat_map(|report| report.own).flatten().collect();
     steps.sort_unstable();
     steps.dedup();
@@ -210,7 +207,8 @@ fn agree(program: &MeshProgram, reports: &[Report]) -> Recovery {
             Err(ranks) => lost = ranks,
         }
     }
-    Recovery::Lost(lost)
+    // Without a copy of one process that was there before, none can be of a later step.
+    if reports.iter().any(|report| report.fresh) { Recovery::Begin } else { Recovery::Lost(lost) }
 }
 
 impl Report {
@@ -562,6 +560,8 @@ mod tests {
         assert_eq!(recovery, Recovery::Step { step: 7, note: [7, 9], mark: 1 });
         let fresh = Report { fresh: true, ..new };
         assert_eq!(agree(&program, &[new, fresh, fresh, fresh]), Recovery::Begin);
+        // One rank has finished the first copy, and another one has not: the copy is the beginning as well.
+        assert_eq!(agree(&program, &[new, fresh, new, whole]), recovery);
     }
 
     #[test]

@@ -25,6 +25,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// What a rank writes once it is connected to all others.
 const CONNECTED: [u8; 1] = [1];
 
+/// An attempt of the ranks of a job to join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// How many came before it.
+    pub number: u32,
+    /// Whether all ranks were connected in one of those, so that the job may have done steps.
+    pub has_begun: bool,
+}
+
 /// What a launcher and the server of its job's rendezvous tell each other.
 #[derive(Debug, Default)]
 pub struct Attempts(Mutex<State>);
@@ -79,6 +88,7 @@ impl RendezvousServer {
     /// # Errors
     /// When the system gives no more connections.
     pub fn serve_attempts(&self, timeout: Duration, attempts: &Attempts) -> Result<(), JoinError> {
+        let mut has_begun = false;
         for attempt in 0.. {
             let mut came: Vec<Option<Registered>> = (0..self.ranks()).map(|_| None).collect();
             let collected = self.collect_attempt(&mut came, attempt, timeout, attempts);
@@ -86,7 +96,7 @@ impl RendezvousServer {
             let answer = match (&collected, attempts.end()) {
                 (Ok(true), _) => {
                     let peers: Vec<&PeerInfo> = came.iter().flatten().map(|registered| &registered.peer).collect();
-                    table(&peers, Some(attempt))
+                    table(&peers, Some(Attempt { number: attempt, has_begun }))
                 }
                 (_, Some(End::Over)) => over(),
                 (_, Some(End::Refused(why))) => refusal(&why),
@@ -102,6 +112,7 @@ impl RendezvousServer {
                 Ok(true) => {
                     let connected = await_connected(&streams, timeout);
                     tracing::debug!(attempt, connected, "the ranks joined");
+                    has_begun |= connected;
                 }
                 Err(error @ JoinError::Io { .. }) => return Err(error),
                 Ok(false) | Err(_) => {}
@@ -288,16 +299,22 @@ mod tests {
                     scope.spawn(move || {
                         let error = join(address, rank).unwrap_err();
                         assert!(matches!(error, JoinError::Interrupted) && error.may_pass(), "{error}");
-                        join(address, rank).unwrap().attempt()
+                        join(address, rank).unwrap()
                     })
                 })
                 .collect();
             waits(&[2]);
             let registration = register(at, &identity(2), 1, TIMEOUT).unwrap();
-            assert_eq!((registration.attempt, registration.peers.len()), (0, 3));
+            assert_eq!((registration.attempt, registration.peers.len()), (Attempt::default(), 3));
             drop(registration);
-            assert_eq!(join(address, 2).unwrap().attempt(), 1);
-            assert!(others.into_iter().all(|other| other.join().unwrap() == 1));
+            // No rank has done anything yet.
+            let second = |rank: &ProcessTransport| (rank.attempt(), rank.has_begun()) == (1, false);
+            let last = join(address, 2).unwrap();
+            let others: Vec<_> = others.into_iter().map(|other| other.join().unwrap()).collect();
+            assert!(second(&last) && others.iter().all(second));
+            drop((last, others));
+            let third: Vec<_> = (0..3).map(|rank| scope.spawn(move || join(address, rank).unwrap())).collect();
+            assert!(third.into_iter().all(|rank| rank.join().unwrap().has_begun()));
         });
     }
 }

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use of_runtime::{Tensor, Value};
 
+use crate::attempts::Attempt;
 use crate::error::JoinError;
 use crate::group::Command;
 use crate::handshake::{HELLO, Identity, Purpose, accept_over, connect_over};
@@ -58,7 +59,9 @@ pub fn rank_wire_seeds() -> Vec<Vec<u8>> {
         .map(|purpose| of(SERVER, &[&hello(2, purpose), &own]))
         .into();
     let missing = JoinError::Missing { missing: vec![0, 2], seconds: 1.5, ranks: RANKS };
-    for answer in [table(&peers, None), table(&peers, Some(2)), over(), refusal("no"), answer_of(&missing)] {
+    for answer in
+        [table(&peers, None), table(&peers, Some(Attempt::default())), over(), refusal("no"), answer_of(&missing)]
+    {
         seeds.push(of(CLIENT, &[&hello(u32::MAX, Purpose::Rendezvous), &answer]));
     }
     for (style, lengths) in [(0, &[5usize, 0, 300][..]), (1, &[40_000]), (3, &[1, 70_000, 2]), (7, &[0, 0])] {

@@ -86,6 +86,7 @@ pub struct JoinOptions {
 pub struct ProcessTransport {
     rank: u32,
     attempt: u32,
+    has_begun: bool,
     links: Mutex<Vec<Option<Link<Stream>>>>,
     /// What the ranks of this host read, where this process has shared memory.
     memory: Option<OwnMemory>,
@@ -141,8 +142,10 @@ impl ProcessTransport {
             let served = serving.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())));
             served.and(registration)
         })?;
-        let identity = identity.clone().with_attempt(registration.attempt);
-        let transport = Self::connect(&identity, &listener, &registration.peers, options, registration.watch.as_ref())?;
+        let identity = identity.clone().with_attempt(registration.attempt.number);
+        let watch = registration.watch.as_ref();
+        let mut transport = Self::connect(&identity, &listener, &registration.peers, options, watch)?;
+        transport.has_begun = registration.attempt.has_begun;
         registration.watch.into_iter().for_each(Watch::connected);
         Ok(transport)
     }
@@ -217,6 +220,7 @@ impl ProcessTransport {
         Ok(ProcessTransport {
             rank: identity.rank,
             attempt: identity.attempt(),
+            has_begun: false,
             shares: links.iter().flatten().any(|link| matches!(link, Link::Shared(_))),
             links: Mutex::new(links),
             memory: memory.ok(),
@@ -239,6 +243,11 @@ impl ProcessTransport {
     /// How often the ranks of the job have joined before, where lost ranks are started again.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether all ranks of the job were connected to one another in an earlier attempt, so that they may have done steps.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// The other ranks.

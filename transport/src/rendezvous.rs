@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::attempts::Watch;
+use crate::attempts::{Attempt, Watch};
 use crate::error::JoinError;
 use crate::handshake::{self, Identity, Purpose, SERVER};
 use crate::peer::{PeerInfo, host_name};
@@ -17,6 +17,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The time between two questions for the address of a host.
 const NAME_PAUSE: Duration = Duration::from_millis(250);
+
+/// What an answer says of a job that restarts lost ranks: before all ranks were connected for the first time, and after that.
+const RESTARTS: u8 = 1;
+const RESTARTS_AFTER_BEGIN: u8 = 2;
 
 /// The first byte of the server's answer.
 const JOINED: u8 = 0;
@@ -41,8 +45,7 @@ pub(crate) struct Registered {
 /// Where all ranks are.
 pub(crate) struct Registration {
     pub peers: Vec<PeerInfo>,
-    /// How often they have joined before.
-    pub attempt: u32,
+    pub attempt: Attempt,
     /// The connection to a server that waits until all ranks have connected.
     pub watch: Option<Watch>,
 }
@@ -224,7 +227,7 @@ pub(crate) fn register(
     match read_answer(&mut stream, identity.ranks, server).map_err(lost())? {
         Answer::Joined(peers, attempt) => {
             let watch = attempt.is_some().then_some(Watch(stream));
-            Ok(Registration { peers, attempt: attempt.unwrap_or(0), watch })
+            Ok(Registration { peers, attempt: attempt.unwrap_or_default(), watch })
         }
         Answer::Refused(error) => Err(error),
     }
@@ -232,8 +235,8 @@ pub(crate) fn register(
 
 /// What the server answers a rank.
 pub(crate) enum Answer {
-    /// Where the ranks are, and of a job that restarts lost ranks the number of the attempt.
-    Joined(Vec<PeerInfo>, Option<u32>),
+    /// Where the ranks are, and of a job that restarts lost ranks the attempt.
+    Joined(Vec<PeerInfo>, Option<Attempt>),
     /// Why they do not join.
     Refused(JoinError),
 }
@@ -312,10 +315,11 @@ pub(crate) fn listening(text: &str, address: SocketAddr, has_token: bool) -> Soc
     SocketAddr::new(all, address.port())
 }
 
-/// Where the ranks are, and of a job that restarts lost ranks the number of the attempt.
-pub(crate) fn table(peers: &[&PeerInfo], attempt: Option<u32>) -> Vec<u8> {
-    let mut out = vec![JOINED, u8::from(attempt.is_some())];
-    out.extend(attempt.unwrap_or(0).to_le_bytes());
+/// Where the ranks are, and of a job that restarts lost ranks the attempt.
+pub(crate) fn table(peers: &[&PeerInfo], attempt: Option<Attempt>) -> Vec<u8> {
+    let restarts = attempt.map_or(0, |attempt| if attempt.has_begun { RESTARTS_AFTER_BEGIN } else { RESTARTS });
+    let mut out = vec![JOINED, restarts];
+    out.extend(attempt.unwrap_or_default().number.to_le_bytes());
     out.extend((peers.len() as u32).to_le_bytes());
     for peer in peers {
         // Writing to memory does not fail.
@@ -326,12 +330,12 @@ pub(crate) fn table(peers: &[&PeerInfo], attempt: Option<u32>) -> Vec<u8> {
     out
 }
 
-fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<(Vec<PeerInfo>, Option<u32>)> {
+fn read_table(from: &mut impl Read, ranks: u32, server: SocketAddr) -> io::Result<(Vec<PeerInfo>, Option<Attempt>)> {
     let odd = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut restarts = [0];
     from.read_exact(&mut restarts)?;
-    let attempt = read_u32(from)?;
-    let attempt = (restarts != [0]).then_some(attempt);
+    let number = read_u32(from)?;
+    let attempt = (restarts != [0]).then_some(Attempt { number, has_begun: restarts == [RESTARTS_AFTER_BEGIN] });
     if read_len(from)? != ranks {
         return Err(odd("the table has another number of ranks"));
     }
@@ -404,9 +408,10 @@ mod tests {
             |rank| PeerInfo { rank, address: SocketAddr::from(([10, 0, 0, 1], 4000)), host: "host".into(), pid: 9 };
         let peers = [peer(0), peer(1)];
         let all: Vec<_> = peers.iter().collect();
-        let bytes = table(&all, Some(7));
+        let attempt = Attempt { number: 7, has_begun: true };
+        let bytes = table(&all, Some(attempt));
         let server = SocketAddr::from(([10, 0, 0, 9], 1));
-        assert_eq!(read_table(&mut &bytes[1..], 2, server).unwrap(), (peers.to_vec(), Some(7)));
+        assert_eq!(read_table(&mut &bytes[1..], 2, server).unwrap(), (peers.to_vec(), Some(attempt)));
         assert_eq!(read_table(&mut &table(&all, None)[1..], 2, server).unwrap(), (peers.to_vec(), None));
         assert!(read_table(&mut &bytes[1..], 3, server).is_err());
         for len in 1..bytes.len() {

@@ -226,6 +226,8 @@ pub struct Rejoin<'j> {
     pub join: Join<'j>,
     /// How often the ranks have joined before.
     pub attempts: &'j dyn Fn() -> u32,
+    /// Whether all ranks were connected in one of these times, so that they may have done steps.
+    pub has_begun: &'j dyn Fn() -> bool,
     /// Why a rank could not join: the job had ended.
     pub ended: &'j dyn Fn() -> Option<EndedJob>,
     /// When the job started: snapshots that are newer are its own.
@@ -251,7 +253,7 @@ pub struct TrainingJob<'t> {
     options: &'t JobOptions<'t>,
     observe: Observe<'t>,
     course: Course,
-    /// Whether no state was copied yet since this process was there.
+    /// Whether this process was there in the beginning, and no state was copied since.
     fresh: bool,
     /// Whether the training has just gone back to a step.
     recovered: bool,
@@ -377,7 +379,7 @@ impl<'t> TrainingJob<'t> {
     pub fn run(&mut self, rejoin: Option<&Rejoin<'_>>) -> Result<(), Diagnostics> {
         // The others may have waited for this process.
         let mut again = rejoin.is_some_and(|rejoin| (rejoin.attempts)() > 0);
-        self.fresh = !again;
+        self.fresh = !rejoin.is_some_and(|rejoin| (rejoin.has_begun)());
         self.start = Instant::now();
         if self.trainer.reports() {
             self.events = self.options.log_dir.as_ref().map(|folder| EventWriter::new(folder)).transpose()?;

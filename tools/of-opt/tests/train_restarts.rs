@@ -44,7 +44,10 @@ fn command(dir: &Path, ranks: usize, args: &[&str]) -> Command {
         c.env_remove(name);
     }
     c.arg("train").arg(digits().join("untrained.onnx")).arg("--data").arg(digits().join("train.npz"));
-    c.args(["--threads", "1", "--json", "--validation", "0.1", "--batch", "96", "--epochs", "4", "--seed", "7"]);
+    c.args(["--threads", "1", "--json", "--batch", "96", "--epochs", "4", "--seed", "7"]);
+    if !args.contains(&"--validation") {
+        c.args(["--validation", "0.1"]);
+    }
     c.args(["--optimizer", "sgd", "--momentum", "0.9", "--learning-rate", "0.005", "-o", "m.safetensors"]);
     c.args(["--mesh", &format!("cpu[{ranks}]"), "--ranks", &ranks.to_string(), "--flight-recorder", "recordings"]);
     c.args(args).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -117,12 +120,17 @@ impl Job {
 
     /// Waits until a rank has done so many steps. `false` where the job ended before.
     fn wait_for(&mut self, rank: usize, steps: u64) -> bool {
+        self.wait_until(|job| job.steps(rank) >= steps)
+    }
+
+    /// Waits until something is so. `false` where the job ended before.
+    fn wait_until(&mut self, is_so: impl Fn(&Job) -> bool) -> bool {
         let since = Instant::now();
-        while self.steps(rank) < steps {
+        while !is_so(self) {
             if self.is_over() {
                 return false;
             }
-            assert!(since.elapsed() < PATIENCE, "rank {rank} has not done step {steps}");
+            assert!(since.elapsed() < PATIENCE, "the job does not come so far");
             std::thread::sleep(Duration::from_micros(200));
         }
         true
@@ -230,6 +238,43 @@ fn four_ranks_that_share_memory() {
 #[test]
 fn four_ranks_over_tcp() {
     kill(4, ZERO, "tcp");
+}
+
+/// Kills rank 0 where something is so, and returns what the training says.
+fn killed_where(args: &[&str], is_so: impl Fn(&Job) -> bool) -> (TempDir, Output) {
+    let mut job = Job::start(2, &[args, &["--max-restarts", "1", "--peer-timeout", "6s"]].concat());
+    assert!(job.wait_until(is_so), "the job ended");
+    job.signal(0, "-KILL");
+    job.end()
+}
+
+/// Evaluations have a session of their own, in which the loss of a rank must be noticed for that of the steps as well.
+#[test]
+fn a_rank_is_killed_during_an_evaluation() {
+    let args = [REPLICATED, &["--validation", "0.8"]].concat();
+    let (want, want_losses) = undisturbed(2, &args);
+    for _ in 0..rounds() {
+        let evaluates = |job: &Job| {
+            let log = FlightLog::read(&job.recording(1));
+            log.is_ok_and(|log| log.program.is_some_and(|(mesh, _)| mesh > 0))
+        };
+        let (dir, out) = killed_where(&args, evaluates);
+        let errors = text(&out.stderr);
+        assert_eq!(losses(&out), want_losses, "{errors}");
+        assert_eq!(result(dir.path()), want, "{errors}");
+    }
+}
+
+/// Before the first step no rank has a copy, and the training begins anew.
+#[test]
+fn a_rank_is_killed_while_the_ranks_join() {
+    let (want, want_losses) = undisturbed(2, ZERO);
+    for _ in 0..3 * rounds() {
+        let (dir, out) = killed_where(ZERO, |job| job.recording(0).exists());
+        let errors = text(&out.stderr);
+        assert_eq!(losses(&out), want_losses, "{errors}");
+        assert_eq!(result(dir.path()), want, "{errors}");
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
-    Augmentation, Clipping, DataOptions, Dataset, JobOptions, LOSSES, Loss, OPTIMIZERS, Optimizer, Pruning, Ranks,
-    Role as ParameterRole, Rule, TextOptions, TextSamples, TrainOptions, Trainer, columns, named,
+    Augmentation, Clipping, DataOptions, Dataset, EndedJob, JobOptions, LOSSES, Loss, OPTIMIZERS, Optimizer, Pruning,
+    Ranks, Role as ParameterRole, Rule, TextOptions, TextSamples, TrainOptions, Trainer, columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
 use of_driver::{Model, Observer, SessionOptions, count, error};
@@ -508,7 +508,11 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Role::All | Role::Launcher(_) => Ok(None),
     };
     let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
-    let mut trainer = Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks)?;
+    let mut trainer = match Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks) {
+        // The process that this one replaces was lost after the results were written.
+        Err(_) if connection.ended() == Some(EndedJob::InOrder) => return connection.done(),
+        made => made?,
+    };
     let reports = trainer.reports();
     unused_scores.iter().chain(&late).filter(|_| reports).for_each(|warning| console.diagnostic(warning));
     prepared.iter().filter(|_| reports).for_each(|line| console.note(line));
@@ -547,9 +551,6 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         ranks::say_that_the_job_is_interrupted(signal);
         connection.done()?;
         signals::end_in_order(signal.into());
-    }
-    if reports {
-        train_classes::write_names(&c.output, &data.0.classes, console)?;
     }
     connection.done()
 }

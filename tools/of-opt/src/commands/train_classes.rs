@@ -1,6 +1,6 @@
 //! Classes of the data of `of-opt train`: whether the model has a score for each, and the files of their names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_driver::training::{Dataset, Loss, TrainOptions};
@@ -78,22 +78,20 @@ pub fn listed(classes: &[String]) -> String {
     format!("{} ({}{more})", class_count(classes.len()), classes[..classes.len().min(MOST)].join(", "))
 }
 
-/// Writes the names of classes next to each trained model, one a line: into `NAME.labels.txt` for `NAME.onnx`.
+/// Writes the names of classes next to the trained model `path`, one a line: into `NAME.labels.txt` for `NAME.onnx`. Of `outputs` with one
+/// NAME, the first gets them.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write_names(outputs: &[PathBuf], classes: &[String], console: &Console) -> Result<(), Diagnostics> {
-    if classes.is_empty() {
+pub fn write_names(path: &Path, outputs: &[PathBuf], classes: &[String], console: &Console) -> Result<(), Diagnostics> {
+    let names = path.with_extension("labels.txt");
+    let first = outputs.iter().find(|output| output.with_extension("labels.txt") == names);
+    if classes.is_empty() || first.is_none_or(|first| first != path) {
         return Ok(());
     }
     // A name is a line.
     let lines = classes.iter().map(|class| class.replace(['\n', '\r'], " ") + "\n").collect::<String>();
-    let mut paths: Vec<PathBuf> = outputs.iter().map(|path| path.with_extension("labels.txt")).collect();
-    paths.dedup();
-    for path in paths {
-        of_files::write(&path, &lines).map_err(|e| io_error(&path, "written", &e))?;
-        console
-            .note(&format!("{}: written, the names of the classes for 'of-opt run --top 1 --labels'", path.display()));
-    }
+    of_files::write(&names, &lines).map_err(|e| io_error(&names, "written", &e))?;
+    console.note(&format!("{}: written, the names of the classes for 'of-opt run --top 1 --labels'", names.display()));
     Ok(())
 }

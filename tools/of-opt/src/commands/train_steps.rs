@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use of_runtime::Transport;
 use of_transport::Placement;
 
 use super::train::{Train, augmentation};
+use super::train_classes;
 use super::train_flags;
 use crate::console::Console;
 use crate::progress::Progress as Line;
@@ -56,8 +58,13 @@ impl Connection {
         self.joined.borrow().as_ref().map_or(0, |joined| joined.transport.attempt())
     }
 
+    /// Whether the ranks may have done steps before.
+    fn has_begun(&self) -> bool {
+        self.joined.borrow().as_ref().is_some_and(|joined| joined.transport.has_begun())
+    }
+
     /// How the job had ended, when this rank tried to join again.
-    fn ended(&self) -> Option<EndedJob> {
+    pub fn ended(&self) -> Option<EndedJob> {
         self.end.get().map(|end| match end {
             JobEnd::InOrder => EndedJob::InOrder,
             JobEnd::Refused => EndedJob::Refused,
@@ -110,11 +117,14 @@ pub fn run_job(
 ) -> Result<Option<u8>, Diagnostics> {
     let shows_line = std::io::stderr().is_terminal() && !console.quiet;
     let watch = train_flags::watch(c);
-    let mut shown = Shown { job, console, json: c.json, shows_line, top_k: c.top_k, watch, line: None };
+    let (outputs, classes) = (&c.output[..], &data.0.classes[..]);
+    let mut shown =
+        Shown { job, console, json: c.json, shows_line, top_k: c.top_k, outputs, classes, watch, line: None };
     let mut observe = |event: JobEvent<'_>| shown.event(event);
     let rejoin = Rejoin {
         join,
         attempts: &|| connection.attempts(),
+        has_begun: &|| connection.has_begun(),
         ended: &|| connection.ended(),
         started: ranks::job_started(),
     };
@@ -131,6 +141,8 @@ struct Shown<'s> {
     shows_line: bool,
     /// How many classes a label may be among.
     top_k: Option<usize>,
+    outputs: &'s [PathBuf],
+    classes: &'s [String],
     /// What is done with the course of the validation.
     watch: Option<Watch>,
     /// The line of the epoch that is under way.
@@ -175,7 +187,10 @@ impl Shown<'_> {
                 let go_on = "the same command with --resume goes on from there";
                 self.console.note(&format!("interrupted after step {step} of {total}{written}; {go_on}"));
             }
-            JobEvent::Written(path) => self.console.note(&format!("{}: written", path.display())),
+            JobEvent::Written(path) => {
+                self.console.note(&format!("{}: written", path.display()));
+                train_classes::write_names(path, self.outputs, self.classes, self.console)?;
+            }
             // Later versions may report more.
             _ => {}
         }
