@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use of_runtime::flight_recorder::FlightLog;
+use of_test_support::signals::with_default_signals;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -101,8 +102,9 @@ struct Job {
 impl Job {
     fn start(ranks: usize, args: &[&str]) -> Job {
         let dir = tempfile::tempdir().unwrap();
-        let launcher = Some(command(dir.path(), ranks, args).spawn().unwrap());
-        Job { dir, launcher }
+        let mut launcher = with_default_signals(&command(dir.path(), ranks, args));
+        let launcher = launcher.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Job { dir, launcher: Some(launcher) }
     }
 
     fn recording(&self, rank: usize) -> PathBuf {
@@ -274,6 +276,22 @@ fn a_rank_is_killed_while_the_ranks_join() {
         let errors = text(&out.stderr);
         assert_eq!(losses(&out), want_losses, "{errors}");
         assert_eq!(result(dir.path()), want, "{errors}");
+    }
+}
+
+/// A rank that a signal interrupts before the training begins ends the job, wherever the others are. At once, it is started again like one that
+/// is killed.
+#[test]
+fn a_rank_is_interrupted_before_the_training() {
+    for delay in [0, 50, 100, 200] {
+        let mut job = Job::start(4, &[ZERO, &["--max-restarts", "3", "--peer-timeout", "6s"]].concat());
+        assert!(job.wait_until(|job| job.process(0).is_some()), "the job ended");
+        std::thread::sleep(Duration::from_millis(delay));
+        job.signal(0, "-INT");
+        let (_, out) = job.end();
+        let errors = text(&out.stderr);
+        assert!(matches!(out.status.code(), Some(0 | 130)), "after {delay} ms: {}: {errors}", out.status);
+        assert!(!errors.contains("was ended by signal 9"), "after {delay} ms: {errors}");
     }
 }
 

@@ -352,6 +352,8 @@ impl Ranks {
     /// Waits until all have ended. After a failure the others have a moment, and are killed then.
     fn wait(&mut self, restarts: &mut Restarts<'_>) -> std::io::Result<()> {
         let mut deadline: Option<Instant> = None;
+        // Once the job ends because of one rank, no other is started again.
+        let mut ends = false;
         while self.0.iter().any(|rank| rank.ended.is_none()) {
             restarts.kill_missing(&mut self.0)?;
             restarts.kill_stopped(&mut self.0)?;
@@ -372,8 +374,9 @@ impl Ranks {
                     rank.is_excused = true;
                 } else if interrupted().is_some() && ended_by_interruption(status) {
                     // The others end as well, once the snapshot is whole.
-                } else if deadline.is_some() || !restarts.restart(rank, status)? {
-                    deadline.get_or_insert(Instant::now() + GRACE);
+                } else if !ends && !restarts.restart(rank, status)? {
+                    ends = true;
+                    deadline = Some(Instant::now() + GRACE);
                 }
             }
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
