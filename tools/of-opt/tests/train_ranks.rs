@@ -35,7 +35,12 @@ fn text(bytes: &[u8]) -> String {
 /// The losses of all epochs, those of training and validation.
 fn losses(out: &Output) -> Vec<f64> {
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let lines: Vec<Value> = text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    printed(&out.stdout)
+}
+
+/// The losses in the lines that a training printed, of which a kill may have left a part.
+fn printed(stdout: &[u8]) -> Vec<f64> {
+    let lines: Vec<Value> = text(stdout).lines().map_while(|line| serde_json::from_str(line).ok()).collect();
     lines.iter().flat_map(|line| [&line["loss"], &line["validation_loss"]]).map(|loss| loss.as_f64().unwrap()).collect()
 }
 
@@ -230,14 +235,16 @@ fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f6
     let total = 4 * (1293 / 96);
     let mut targets: Vec<usize> = (0..kills).map(|_| rng.usize(1..total - 1)).collect();
     targets.sort_unstable();
+    let mut last = Vec::new();
     for (run, target) in targets.into_iter().map(Some).chain([None]).enumerate() {
         let more = ["--snapshot", "s.safetensors", "--snapshot-every", "1", "--resume"];
         let mut c = command(dir, &[args, &more[..], meshes[run % meshes.len()]].concat());
         let Some(target) = target else {
-            let all = losses(&c.output().unwrap());
-            return all[all.len() - 2..].to_vec();
+            last.extend(losses(&c.output().unwrap()));
+            return last[last.len() - 2..].to_vec();
         };
-        let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let stdout = dir.join("losses");
+        let mut child = c.stdout(fs::File::create(&stdout).unwrap()).stderr(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         while step(dir) < target && child.try_wait().unwrap().is_none() {
             assert!(started.elapsed() < PATIENCE, "step {target} was not done");
@@ -246,6 +253,7 @@ fn killed(dir: &Path, meshes: &[&[&str]], kills: usize, args: &[&str]) -> Vec<f6
         // It may have ended by itself, where the machine is busy: the next one then has nothing left to do.
         child.kill().unwrap();
         child.wait().unwrap();
+        last.extend(printed(&fs::read(stdout).unwrap()));
     }
     unreachable!("the last run returns")
 }
