@@ -129,8 +129,8 @@ impl RendezvousServer {
         timeout: Duration,
         attempts: &Attempts,
     ) -> Result<bool, JoinError> {
-        // The ranks of the first attempt have been started; those of later ones run until one is lost.
-        let mut since = (attempt == 0).then(Instant::now);
+        // Ranks may compile a plan before the first attempt, and run until one is lost before a later one.
+        let mut since = None;
         while came.iter().any(Option::is_none) {
             for rank in came.iter_mut() {
                 // A rank that was lost again is replaced by another process.
@@ -139,7 +139,7 @@ impl RendezvousServer {
                 }
             }
             let missing: Vec<u32> = came.iter().zip(0..).filter(|(rank, _)| rank.is_none()).map(|(_, n)| n).collect();
-            if missing.len() == came.len() && attempt > 0 {
+            if missing.len() == came.len() {
                 since = None;
             }
             let waits = since.map(|since| Waits { since, missing: missing.clone(), again: attempt > 0 });
@@ -147,7 +147,7 @@ impl RendezvousServer {
             state.waits = waits;
             let ends = state.end.is_some();
             drop(state);
-            if ends && (missing.len() < came.len() || since.is_some()) {
+            if ends && missing.len() < came.len() {
                 return Ok(false);
             }
             if since.is_some_and(|since| since.elapsed() > timeout) {

@@ -86,8 +86,22 @@ impl RendezvousServer {
     /// # Errors
     /// When a rank does not come within `timeout`, comes twice, or has another plan.
     pub fn serve(&self, timeout: Duration) -> Result<(), JoinError> {
+        self.serve_until(Some(Instant::now() + timeout), timeout)
+    }
+
+    /// As [`RendezvousServer::serve`], for ranks that a launcher has started and watches: the time begins when the first one comes, since ranks
+    /// may compile a plan before.
+    ///
+    /// # Errors
+    /// As [`RendezvousServer::serve`].
+    pub fn serve_started(&self, timeout: Duration) -> Result<(), JoinError> {
+        self.serve_until(None, timeout)
+    }
+
+    /// Without a deadline the first rank to come sets it.
+    fn serve_until(&self, deadline: Option<Instant>, timeout: Duration) -> Result<(), JoinError> {
         let mut came: Vec<Option<Registered>> = (0..self.identity.ranks).map(|_| None).collect();
-        let result = self.collect(&mut came, timeout);
+        let result = self.collect(&mut came, deadline, timeout);
         let peers: Vec<&PeerInfo> = came.iter().flatten().map(|registered| &registered.peer).collect();
         let answer = match &result {
             Ok(()) => table(&peers, None),
@@ -101,10 +115,18 @@ impl RendezvousServer {
         result.and(sent)
     }
 
-    fn collect(&self, came: &mut [Option<Registered>], timeout: Duration) -> Result<(), JoinError> {
-        let deadline = Instant::now() + timeout;
+    fn collect(
+        &self,
+        came: &mut [Option<Registered>],
+        mut deadline: Option<Instant>,
+        timeout: Duration,
+    ) -> Result<(), JoinError> {
         while came.iter().any(Option::is_none) {
-            let Some(stream) = accept_until(&self.listener, deadline)? else {
+            let Some(stream) = accept_until(&self.listener, deadline.unwrap_or_else(|| Instant::now() + timeout))?
+            else {
+                if deadline.is_none() {
+                    continue;
+                }
                 let missing = came.iter().zip(0..).filter(|(rank, _)| rank.is_none()).map(|(_, rank)| rank);
                 return Err(JoinError::Missing {
                     missing: missing.collect(),
@@ -119,6 +141,7 @@ impl RendezvousServer {
                         let _ = registered.stream.write_all(&refusal(&error.to_string()));
                         return Err(error);
                     }
+                    deadline.get_or_insert_with(|| Instant::now() + timeout);
                     let at = registered.peer.rank as usize;
                     came[at] = Some(registered);
                 }

@@ -392,6 +392,22 @@ fn strangers_and_other_plans_are_refused() {
 }
 
 #[test]
+fn ranks_that_a_launcher_started_may_compile_for_longer_than_they_wait_for_one_another() {
+    let server = server(2, "token");
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve_started(Duration::from_secs(2)));
+        std::thread::sleep(Duration::from_millis(2500));
+        let first = scope.spawn(|| {
+            ProcessTransport::join(&Identity::new(0, 2, [7; 32], "token"), &options(&server, "token")).map(drop)
+        });
+        // It is the first to come from which on the others are waited for.
+        let text = first.join().unwrap().unwrap_err().to_string();
+        assert!(text.contains("rank 1 did not join within 2 s"), "{text}");
+        assert!(serving.join().unwrap().is_err());
+    });
+}
+
+#[test]
 fn noise_at_the_rendezvous_does_not_stop_the_ranks() {
     let server = server(2, "token");
     std::thread::scope(|scope| {

@@ -314,7 +314,7 @@ fn serve(
     let serve = move || {
         let served = match &attempts {
             Some(attempts) => server.serve_attempts(timeout, attempts),
-            None => server.serve(timeout),
+            None => server.serve_started(timeout),
         };
         if let Err(error) = served {
             tracing::debug!(%error, "the rendezvous failed");
