@@ -16,14 +16,18 @@
 //! - Other ops keep their order.
 //!
 //! Where more ops wait for transfers than there are sums, as with the statistics of batch normalizations, only reductions move.
+//!
+//! A step with microbatches has parts ([`TimeShape`]), each of which is scheduled by itself, behind what the parts before it made.
 
+mod scheduler;
 mod small_sums;
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::HashMap;
 
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId, Rewriter, ValueId};
+use of_ops::OpSpec;
+use of_ops::boxing::Send;
 use of_ops::time::TimeShape;
 use of_ops::training::CARRIED;
 use of_ops::work::{bytes, is_view};
@@ -33,6 +37,7 @@ use crate::layout::{self, Layout};
 use crate::lower::collective;
 use crate::overlappable::is_heavy;
 use crate::{Meshes, cost};
+use scheduler::Scheduler;
 
 /// The part of a device's memory that gathered values may take before they are read.
 const GATHERED_EARLY: f64 = 1.0 / 16.0;
@@ -40,25 +45,27 @@ const GATHERED_EARLY: f64 = 1.0 / 16.0;
 /// The part of a step's computation by which a sum may be late.
 const SLACK: f64 = 1.0 / 16.0;
 
-/// How much longer a transfer may take, or shorter computation, without holding up others that wait for transfers.
-const CAUTION: f64 = 2.0;
-
-/// Orders the ops of a step so that transfers overlap with computation. A function with microbatches is left as it is: there the schedule
-/// says when transfers take place. Returns the number of ops that moved.
+/// Orders the ops of a step so that transfers overlap with computation. A function of pipeline stages is left as it is: there the schedule
+/// of the pipeline says when transfers take place. Returns the number of ops that moved.
 ///
 /// # Errors
 /// When the function's microbatches contradict each other.
 pub fn overlap_transfers(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnostic> {
     let g = &func.graph;
     let has_effects = |op: OpId| g.op(op).def.traits().effect;
-    if TimeShape::of(g, g.entry())?.is_some() || g.region_ops(g.entry()).any(has_effects) {
+    let time = TimeShape::of(g, g.entry())?;
+    let is_in_pipeline = |op: OpId| time.is_some() && g.op(op).name() == Send::NAME;
+    if g.region_ops(g.entry()).any(|op| has_effects(op) || is_in_pipeline(op)) {
         return Ok(0);
     }
-    let step = StepOps::of(func, meshes);
+    let step = StepOps::of(func, time.as_ref(), meshes);
     if !step.roles.iter().any(|role| *role != Role::Main) {
         return Ok(0);
     }
-    let order = small_sums::gather_small_sums(&step, g, meshes, &Scheduler::new(&step).run());
+    let mut order = Vec::with_capacity(step.ops.len());
+    for part in 0..=step.parts.iter().copied().max().unwrap_or(0) {
+        order.extend(small_sums::gather_small_sums(&step, g, meshes, &Scheduler::new(&step, part).run()));
+    }
     let count = order.iter().enumerate().filter(|(place, op)| place != *op).count();
     if count > 0 {
         let order: Vec<OpId> = order.into_iter().map(|op| step.ops[op]).chain(step.terminator).collect();
@@ -93,6 +100,8 @@ enum Role {
 struct StepOps {
     ops: Vec<OpId>,
     terminator: Option<OpId>,
+    /// The part of the step that each is in; 0 where there are no microbatches.
+    parts: Vec<usize>,
     /// The ops that come before each: those that it reads, and for the next value of a variable the readers of the current one.
     needs: Vec<Vec<usize>>,
     followers: Vec<Vec<usize>>,
@@ -112,7 +121,7 @@ struct StepOps {
 }
 
 impl StepOps {
-    fn of(func: &Func, meshes: &Meshes) -> StepOps {
+    fn of(func: &Func, time: Option<&TimeShape>, meshes: &Meshes) -> StepOps {
         let g = &func.graph;
         let all: Vec<OpId> = g.region_ops(g.entry()).collect();
         let (ops, last): (Vec<OpId>, Vec<OpId>) = all.into_iter().partition(|op| !g.op(*op).def.traits().terminator);
@@ -143,14 +152,16 @@ impl StepOps {
             .filter(|(i, _)| variable(*i).is_none())
             .filter_map(|(_, v)| made.get(v).copied())
             .collect();
-        let roles = roles(g, &ops, &needs, &kinds, &is_transfer, &results);
+        let parts: Vec<usize> = ops.iter().map(|op| time.map_or(0, |time| time.op(*op))).collect();
+        let roles = roles(g, (&ops, &parts), &needs, &kinds, &is_transfer, &results);
         for (output, value) in g.outputs().iter().enumerate() {
             // So the next value may be computed in the place of the current one.
             let current = variable(output).and_then(|input| g.args().get(input));
             if let (Some(current), Some(next)) =
                 (current, made.get(value).copied().filter(|op| roles[*op] == Role::Update))
             {
-                let before = readers.get(current).into_iter().flatten().copied().filter(|reader| *reader < next);
+                let is_before = |reader: &usize| *reader < next && parts[*reader] <= parts[next];
+                let before = readers.get(current).into_iter().flatten().copied().filter(is_before);
                 needs[next].extend(before.collect::<Vec<_>>());
             }
         }
@@ -178,6 +189,7 @@ impl StepOps {
         StepOps {
             ops,
             terminator,
+            parts,
             needs,
             followers,
             roles,
@@ -200,11 +212,11 @@ impl StepOps {
         self.is_transfer[op] && matches!(self.roles[op], Role::Reduction | Role::Main) && self.seconds[op] > 0.0
     }
 
-    /// For each op, the next transfer that others wait for, and the device's seconds from the op's beginning until then.
-    fn until_wait(&self) -> Vec<(usize, f64)> {
+    /// For each op of a part, the next transfer there that others wait for, and the device's seconds from the op's beginning until then.
+    fn until_wait(&self, part: usize) -> Vec<(usize, f64)> {
         let mut next = (self.ops.len(), f64::INFINITY);
         let mut out = vec![next; self.ops.len()];
-        for op in (0..self.ops.len()).rev() {
+        for op in (0..self.ops.len()).rev().filter(|op| self.parts[*op] == part) {
             match self.roles[op] {
                 _ if self.waits(op) => next = (op, 0.0),
                 Role::Main => next.1 += self.seconds[op],
@@ -224,7 +236,7 @@ impl StepOps {
 /// The role of each op. `results` are those that make outputs which are no variables.
 fn roles(
     g: &Graph,
-    ops: &[OpId],
+    (ops, parts): (&[OpId], &[usize]),
     needs: &[Vec<usize>],
     kinds: &[Option<CollectiveKind>],
     is_transfer: &[bool],
@@ -297,14 +309,17 @@ fn roles(
         let for_update = matches!(roles[op], Role::Update) || for_updates;
         needs[op].iter().for_each(|from| readers[*from] = (true, readers[*from].1 && for_update));
     }
-    let is = |role: Role| roles.iter().filter(|own| **own == role).count();
-    let waits =
-        (0..ops.len()).filter(|op| is_transfer[*op] && matches!(roles[*op], Role::Main | Role::Reduction)).count();
-    if waits > is(Role::Sum) {
-        // Each of them would wait for what is under way.
-        roles.iter_mut().for_each(|role| {
-            *role = if matches!(role, Role::Sum | Role::Reduction) { Role::Reduction } else { Role::Main };
-        });
+    for part in 0..=parts.iter().copied().max().unwrap_or(0) {
+        let own = || (0..ops.len()).filter(|op| parts[*op] == part);
+        let sums = own().filter(|op| roles[*op] == Role::Sum).count();
+        let waits = own().filter(|op| is_transfer[*op] && matches!(roles[*op], Role::Main | Role::Reduction)).count();
+        if waits > sums {
+            // Each of them would wait for what is under way.
+            own().collect::<Vec<_>>().into_iter().for_each(|op| {
+                let is_reduction = matches!(roles[op], Role::Sum | Role::Reduction);
+                roles[op] = if is_reduction { Role::Reduction } else { Role::Main };
+            });
+        }
     }
     roles
 }
@@ -376,258 +391,6 @@ fn transfer_seconds(g: &Graph, op: OpId, kind: Option<CollectiveKind>, meshes: &
     latency * times + times * held * (devices - 1.0) / devices / rate
 }
 
-/// An op that may run from some time on. Of several, the first one is that which may run first.
-#[derive(Clone, Copy, PartialEq)]
-struct Ready {
-    from: f64,
-    op: usize,
-}
-
-impl Eq for Ready {}
-
-impl Ord for Ready {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the greatest first.
-        other.from.total_cmp(&self.from).then(other.op.cmp(&self.op))
-    }
-}
-
-impl PartialOrd for Ready {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// The schedule as it is made.
-struct Scheduler<'s> {
-    step: &'s StepOps,
-    order: Vec<usize>,
-    placed: Vec<bool>,
-    /// How many of the ops that each needs are not placed.
-    missing: Vec<usize>,
-    /// When the results of each are there, and when they are if ranks and links are late.
-    ends: Vec<f64>,
-    late_ends: Vec<f64>,
-    /// When the device and its link are free.
-    device: f64,
-    link: f64,
-    /// As [`StepOps::until_wait`]. Where no such transfer follows, the seconds are infinite.
-    until_wait: Vec<(usize, f64)>,
-    /// The next transfer that others wait for, and the seconds until then.
-    wait: usize,
-    left: f64,
-    /// Whether no transfer was launched since the device waited for one.
-    is_new_gap: bool,
-    /// Sums that may be placed.
-    sums: VecDeque<usize>,
-    /// Updates that may be placed, those that a transfer needs apart.
-    to_send: BinaryHeap<Ready>,
-    others: BinaryHeap<Ready>,
-    /// The early gathers that are not placed, the last one first, and the bytes of those that are placed and not read.
-    early: Vec<usize>,
-    unread: Vec<(usize, f64)>,
-}
-
-impl<'s> Scheduler<'s> {
-    fn new(step: &'s StepOps) -> Self {
-        let count = step.ops.len();
-        // Early gathers in the order of their first readers.
-        let mut early: Vec<usize> = (0..count).filter(|op| step.roles[*op] == Role::Early).collect();
-        early.sort_by_key(|op| std::cmp::Reverse((step.first_reader(*op), *op)));
-        Scheduler {
-            step,
-            order: Vec::with_capacity(count),
-            placed: vec![false; count],
-            missing: step
-                .needs
-                .iter()
-                .map(|needs| needs.iter().filter(|from| !step.is_on_demand(**from)).count())
-                .collect(),
-            ends: vec![0.0; count],
-            late_ends: vec![0.0; count],
-            device: 0.0,
-            link: 0.0,
-            until_wait: step.until_wait(),
-            wait: count,
-            left: f64::INFINITY,
-            is_new_gap: true,
-            sums: VecDeque::new(),
-            to_send: BinaryHeap::new(),
-            others: BinaryHeap::new(),
-            early,
-            unread: Vec::new(),
-        }
-    }
-
-    fn run(mut self) -> Vec<usize> {
-        let step = self.step;
-        for op in step.main.iter().copied() {
-            if self.placed[op] {
-                continue;
-            }
-            step.needs[op].iter().for_each(|from| self.place_with_needs(*from));
-            (self.wait, self.left) = self.until_wait[op];
-            self.fill_link(self.device.max(self.ready(op)));
-            // Updates fill the time until the operands come.
-            while let Some(ready) = self.next_update().filter(|ready| ready.from <= self.device)
-                && self.ready(op) > self.device + step.seconds[ready.op] / 2.0
-            {
-                self.place_with_needs(ready.op);
-            }
-            self.place_with_needs(op);
-        }
-        self.left = f64::INFINITY;
-        self.fill_link(self.device);
-        while let Some(op) = self.next_last_update() {
-            self.place_with_needs(op);
-        }
-        // Whatever is left serves nothing.
-        (0..step.ops.len()).for_each(|op| self.place_with_needs(op));
-        self.order
-    }
-
-    /// Gives the link work where it has none at some time: updates whose results are sent, and early gathers.
-    fn fill_link(&mut self, now: f64) {
-        let placed = &self.placed;
-        let step = self.step;
-        self.unread.retain(|(op, _)| !step.followers[*op].iter().any(|reader| placed[*reader]));
-        loop {
-            let is_free = self.link <= now || self.left == f64::INFINITY && !self.sums.is_empty();
-            if !is_free && self.link > now + step.slack {
-                return;
-            }
-            let backlog = (self.link - now).max(0.0);
-            self.forget_placed();
-            let placed = &self.placed;
-            self.sums.retain(|op| !placed[*op]);
-            let fits = |op: usize| backlog + step.seconds[op] * CAUTION <= self.left;
-            // Sums that fit into no gap take a whole one.
-            let sum = self.sums.iter().copied().find(|op| fits(*op));
-            let sum = sum.or(self.sums.front().copied().filter(|_| self.is_new_gap));
-            if let Some(op) = sum.filter(|_| is_free) {
-                self.is_new_gap = false;
-                self.place_with_needs(op);
-                continue;
-            }
-            let update = self.to_send.peek().copied().filter(|ready| is_free && ready.from <= self.device);
-            if let Some(ready) = update.filter(|ready| !step.is_transfer[ready.op] || fits(ready.op)) {
-                self.place_with_needs(ready.op);
-                continue;
-            }
-            let held: f64 = self.unread.iter().map(|(_, bytes)| bytes).sum();
-            // One that is read before the next wait does not hold it up.
-            let may_begin = |op: usize| step.first_reader(op) < self.wait || fits(op) || self.is_new_gap;
-            match self.early.last().copied() {
-                Some(op) if self.placed[op] => _ = self.early.pop(),
-                Some(op) if may_begin(op) && (held == 0.0 || held + step.bytes[op] <= step.room) => {
-                    self.early.pop();
-                    self.is_new_gap = false;
-                    self.place_with_needs(op);
-                    self.unread.push((op, step.bytes[op]));
-                }
-                _ => return,
-            }
-        }
-    }
-
-    fn forget_placed(&mut self) {
-        for heap in [&mut self.to_send, &mut self.others] {
-            while heap.peek().is_some_and(|ready| self.placed[ready.op]) {
-                heap.pop();
-            }
-        }
-    }
-
-    /// The update that may run first.
-    fn next_update(&mut self) -> Option<Ready> {
-        self.forget_placed();
-        match (self.to_send.peek(), self.others.peek()) {
-            (Some(a), Some(b)) if b.from < a.from && a.from > self.device => Some(*b),
-            (Some(a), _) => Some(*a),
-            (None, other) => other.copied(),
-        }
-    }
-
-    /// The same, of those that are left at the end: only updates wait for one that comes too early there.
-    fn next_last_update(&mut self) -> Option<usize> {
-        self.forget_placed();
-        let open = self.to_send.iter().filter(|ready| !self.placed[ready.op]);
-        let sent = open.map(|ready| (self.ready(ready.op), ready.op));
-        let sent = sent.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        match (sent, self.others.peek()) {
-            (Some((from, _)), Some(other)) if from > self.device => Some(other.op),
-            (Some((_, op)), _) => Some(op),
-            (None, other) => other.map(|ready| ready.op),
-        }
-    }
-
-    /// When the operands of an op are there.
-    fn ready(&self, op: usize) -> f64 {
-        self.step.needs[op].iter().map(|from| self.ends[*from]).fold(0.0, f64::max)
-    }
-
-    /// Places an op behind those that it needs.
-    fn place_with_needs(&mut self, op: usize) {
-        let mut stack = vec![op];
-        while let Some(op) = stack.last().copied() {
-            let open = self.step.needs[op].iter().copied().find(|from| !self.placed[*from]);
-            match open {
-                _ if self.placed[op] => _ = stack.pop(),
-                Some(from) => stack.push(from),
-                None => {
-                    self.place(op);
-                    stack.pop();
-                }
-            }
-        }
-    }
-
-    /// Places an op, all of whose operands are placed, and the reductions of its results.
-    fn place(&mut self, op: usize) {
-        if std::mem::replace(&mut self.placed[op], true) {
-            return;
-        }
-        let ready = self.ready(op);
-        self.order.push(op);
-        let begin = ready.max(self.device);
-        let at = if self.step.is_transfer[op] { &mut self.link } else { &mut self.device };
-        *at = at.max(begin) + self.step.seconds[op];
-        self.ends[op] = *at;
-        let is_sum = self.step.roles[op] == Role::Sum;
-        self.late_ends[op] = *at + if is_sum { self.step.slack + self.step.seconds[op] } else { 0.0 };
-        match self.step.roles[op] {
-            _ if self.step.waits(op) => self.is_new_gap = true,
-            Role::Main if self.step.seconds[op] > 0.0 => self.is_new_gap = false,
-            _ => {}
-        }
-        if self.step.is_on_demand(op) {
-            return;
-        }
-        let followers = &self.step.followers[op];
-        followers.iter().for_each(|follower| self.missing[*follower] -= 1);
-        let free: Vec<usize> = followers.iter().copied().filter(|follower| self.missing[*follower] == 0).collect();
-        for follower in free {
-            match self.step.roles[follower] {
-                Role::Reduction | Role::ForSum => self.place_with_needs(follower),
-                // Nothing waits for transfers any more, so the link takes them in this order.
-                Role::Sum if self.left == f64::INFINITY => self.place_with_needs(follower),
-                Role::Sum => self.sums.push_back(follower),
-                _ => self.offer(follower),
-            }
-        }
-    }
-
-    /// Notes an update all of whose operands are placed.
-    fn offer(&mut self, op: usize) {
-        if self.step.roles[op] == Role::Update {
-            // An update that comes too early stops the backward pass, so it allows for ranks and links that are late.
-            let needs = self.step.needs[op].iter();
-            let ready = Ready { from: needs.map(|from| self.late_ends[*from]).fold(0.0, f64::max), op };
-            if self.step.leads_to_transfer[op] { self.to_send.push(ready) } else { self.others.push(ready) }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use of_ir::{Attr, DType, NdSbp, PartialKind, Sbp, TensorType, Type};
@@ -635,6 +398,7 @@ mod tests {
     use of_ops::contraction::MatMul;
     use of_ops::elementwise::{Exp, Mul, Sub};
     use of_ops::structural::Return;
+    use of_ops::time::{Accumulate, Unpack};
 
     use super::*;
     use crate::MeshSpec;
@@ -854,6 +618,34 @@ mod tests {
         let next = m.op("next", Sub {}, &[w, whole], Sbp::Broadcast);
         // It would be under way while `part` takes no time, and `mean` would wait for it.
         assert_eq!(m.ordered(&[y, next], &[-1, 1], 1e8), "dw part mean +w dx y whole next");
+    }
+
+    #[test]
+    fn parts_of_a_step_with_microbatches_are_ordered_by_themselves() {
+        let mut m = Maker::new();
+        let (data, w1, w2) = (m.input(Sbp::Split(1)), m.input(Sbp::Split(0)), m.input(Sbp::Split(0)));
+        let stack = Type::fixed(DType::F32, &[4, 1024, 1024]);
+        let Type::Tensor(stack) = stack else { unreachable!() };
+        let stack = Type::Tensor(TensorType { sbp: Some(on_mesh(Sbp::Split(1))), ..stack });
+        Rewriter::new(&mut m.graph, "test").set_type(data, stack);
+        let x = m.op("x", Unpack {}, &[data], Sbp::Split(0));
+        let whole2 = m.gather("get2", w2);
+        let whole1 = m.gather("get1", w1);
+        let y1 = m.product("y1", [x, whole1], Sbp::Split(0));
+        let y2 = m.product("y2", [y1, whole2], Sbp::Split(0));
+        let d2 = m.product("dw2", [y1, y2], SUM);
+        let collect = || Accumulate { count: 4, kind: "sum".into() };
+        let d2 = m.op("all2", collect(), &[d2], SUM);
+        let dy1 = m.product("dy1", [y2, whole2], Sbp::Split(0));
+        let d1 = m.product("dw1", [x, dy1], SUM);
+        let d1 = m.op("all1", collect(), &[d1], SUM);
+        let g1 = m.scatter("+1", d1);
+        let next1 = m.op("next1", Sub {}, &[w1, g1], Sbp::Split(0));
+        let g2 = m.scatter("+2", d2);
+        let next2 = m.op("next2", Sub {}, &[w2, g2], Sbp::Split(0));
+        // Gathers are launched in the order of their readers, and sums before the first update waits for one.
+        let order = m.ordered(&[next1, next2], &[1, 2], 8e9);
+        assert_eq!(order, "get1 get2 x y1 y2 dw2 all2 dy1 dw1 all1 +1 +2 next1 next2");
     }
 
     #[test]

@@ -2,23 +2,21 @@
 //! gradients, which only updates read. `overlap.rs` orders the ops of a step so that they do.
 
 use of_ir::{Func, Graph, OpId, ValueId};
-use of_ops::time::TimeShape;
 use of_ops::training::{CARRIED, VARIABLES};
 use of_ops::work;
 
 /// Operations for each byte that an op reads or writes, from which on it takes more time than a pass over its operands.
 const HEAVY: f64 = 8.0;
 
-/// For each value, by position in the arena, whether its transfers can overlap with computation. None can in a function with
-/// microbatches, where the schedule says when transfers take place, nor in one that keeps nothing for the next step.
+/// For each value, by position in the arena, whether its transfers can overlap with computation. None can in a function that keeps nothing
+/// for the next step.
 pub(crate) fn overlappable(func: &Func) -> Vec<bool> {
     let g = &func.graph;
     let none = vec![false; g.value_slots()];
     let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
     let ops: Vec<OpId> = g.region_ops(g.entry()).collect();
-    let has_microbatches = || TimeShape::of(g, g.entry()).map_or(true, |shape| shape.is_some());
     let has_effects = || ops.iter().any(|op| g.op(*op).def.traits().effect);
-    if carried.iter().all(|input| *input < 0) || has_microbatches() || has_effects() {
+    if carried.iter().all(|input| *input < 0) || has_effects() {
         return none;
     }
     let early = early(func, &ops, &carried);

@@ -80,9 +80,10 @@ impl StepGraph {
             let same = like(a) == like(b) && self.element(step) == self.element(step + 1);
             (same && !reads_it).then_some((a.id, b.id))
         };
-        let is_fused = self.merges_collectives || !self.time.phases.is_empty();
+        let is_fused = self.merges_collectives || self.time.is_in_stages();
         let steps = if is_fused { 0 } else { self.steps.len().saturating_sub(1) };
-        (0..steps).filter_map(pair)
+        // A rendezvous is in one phase.
+        (0..steps).filter(|step| self.time.phase_of(*step) == self.time.phase_of(step + 1)).filter_map(pair)
     }
 
     /// The transfer of a step and its bytes on all ranks together, if it may share a rendezvous.
@@ -133,6 +134,8 @@ impl StepGraph {
             places.push(out.len() - 1);
         }
         self.steps = out;
+        let moved = |first: usize| places.get(first).copied().unwrap_or(self.steps.len());
+        self.time.phases.iter_mut().for_each(|phase| phase.first = moved(phase.first));
         self.stage_fused();
         places
     }

@@ -3,8 +3,10 @@
 //! A rank may go on while data is under way, up to the first step that needs it. Memory is planned for that: what a transfer reads and
 //! writes is in use until then. A transfer is asynchronous where there is computation between its place and that step.
 //!
-//! In a program with microbatches, transfers between pipeline stages are, where the pipeline says that they overlap: their phases come
-//! earlier in its schedule.
+//! In a program with microbatches, a transfer that a microbatch needs ends in its phase, because the next microbatch has it again. One that
+//! takes place once may end in a later phase: the first microbatch computes while parameters are gathered.
+//!
+//! Transfers between pipeline stages are asynchronous where the pipeline says that they overlap: their phases come earlier in its schedule.
 
 use std::collections::HashMap;
 
@@ -33,11 +35,12 @@ impl StepGraph {
         if self.merges_collectives || !self.symbols.is_empty() || self.steps.iter().any(transfers) {
             return;
         }
-        if !self.time.phases.is_empty() {
+        if self.time.is_in_stages() {
             return self.launch_between_stages();
         }
         let is_async = |step: &Step| matches!(step.kind, StepKind::Backend { is_async: true, .. });
-        if self.steps.len() > MAX_STEPS || self.steps.iter().any(is_async) {
+        let is_proven_by_pairs = self.time.phases.is_empty();
+        if (is_proven_by_pairs && self.steps.len() > MAX_STEPS) || self.steps.iter().any(is_async) {
             return;
         }
         // Nanoseconds of computation before each step.
@@ -49,11 +52,29 @@ impl StepGraph {
             let time = (step.flops.all() as f64 / FLOPS).max(step.bytes as f64 / BYTES);
             before.push(last + if computes { time } else { 0.0 });
         }
-        for (transfer, until) in self.waits(|_, from, until| before[until] - before[from + 1] >= HANDOFF) {
+        let is_async =
+            |_: &Step, from, until| before[until] - before[from + 1] >= HANDOFF && self.may_end_before(from, until);
+        for (transfer, until) in self.waits(is_async) {
             if let StepKind::Boxing { is_async, .. } = &mut self.steps[transfer].kind {
                 *is_async = until.is_some();
             }
         }
+    }
+
+    /// Whether a transfer may end as late as the step that waits for it, and its memory still be safe.
+    fn may_end_before(&self, transfer: usize, until: usize) -> bool {
+        if self.time.phases.is_empty() {
+            // Control edges order what reuses the memory.
+            return true;
+        }
+        let own = self.time.phase_of(transfer);
+        let in_time =
+            self.time.phases[own].times == 1 || (until < self.steps.len() && self.time.phase_of(until) == own);
+        // A step may compute the next value of a variable in its place.
+        let variable = |slot: &usize| self.slots[*slot].variable;
+        let reads: Vec<usize> = self.steps[transfer].reads().iter().filter_map(variable).collect();
+        let updates = |step: &Step| step.writes().iter().filter_map(variable).any(|k| reads.contains(&k));
+        in_time && !self.steps[transfer + 1..until].iter().any(updates)
     }
 
     /// Makes transfers asynchronous whose phases are launched. One that reads a variable is not: a later step may update it in its place.
@@ -77,15 +98,22 @@ impl StepGraph {
         self.steps.iter().any(|step| matches!(step.kind, StepKind::Boxing { is_async: true, .. }))
     }
 
-    /// For each asynchronous transfer the step up to which its memory is in use, in a program without microbatches.
+    /// For each asynchronous transfer the step up to which its memory is in use; none of those that a pipeline launches, whose values have
+    /// copies instead.
     pub(crate) fn ends_of_transfers(&self) -> Vec<(usize, usize)> {
-        if !self.time.phases.is_empty() {
+        if self.time.is_in_stages() {
             return Vec::new();
         }
         let is_async = |step: &Step, _, _| matches!(step.kind, StepKind::Boxing { is_async: true, .. });
         let mut ends: Vec<(usize, usize)> =
             self.waits(is_async).into_iter().filter_map(|(transfer, until)| Some((transfer, until?))).collect();
         ends.sort_unstable();
+        let last = self.steps.len().saturating_sub(1);
+        if !self.time.phases.is_empty() {
+            // No edges but those of values order the tasks, so memory is free when a step has waited.
+            ends.iter_mut().for_each(|(transfer, until)| *until = self.last_act(*transfer, (*until).min(last)));
+            return ends;
+        }
         let places: Vec<usize> = ends.iter().map(|(transfer, _)| *transfer).collect();
         let bytes = |place: &usize| -> u64 {
             let step = &self.steps[*place];
@@ -102,9 +130,16 @@ impl StepGraph {
             *until = places.get(later).map_or(*until, |place| *place.min(until));
             held -= bytes[number];
         }
-        let last = self.steps.len().saturating_sub(1);
         ends.iter_mut().for_each(|(_, until)| *until = (*until).min(last));
         ends
+    }
+
+    /// The step up to which memory is in use that is free when a later step has acted: that one, or the last of its microbatch, if it is in
+    /// another phase.
+    fn last_act(&self, transfer: usize, until: usize) -> usize {
+        let phase = self.time.phase_of(until);
+        let around = self.time.around(phase, self.steps.len()).filter(|_| phase != self.time.phase_of(transfer));
+        around.map_or(until, |(_, last)| last as usize)
     }
 
     /// For each transfer that waits for other ranks, the first step that waits for it in turn, where `is_async` says that it is
@@ -145,6 +180,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::extent::Extent;
+    use crate::physical::phases::{PhaseRange, PhaseSteps};
     use crate::physical::{BufferRef, BufferSlot, Flops, Operand};
 
     /// A kernel that reads and writes slots, and takes so many microseconds by the rates above.
@@ -219,6 +255,69 @@ mod tests {
         // What has no reader is waited for at the end, here by the last step.
         let last = vec![kernel(&[], 0, 100), transfer(2, 0, 1, SUM), kernel(&[], 2, 100)];
         assert_eq!(graph(last).ends_of_transfers(), [(1, 2)]);
+    }
+
+    /// The steps run once, in four microbatches, and once.
+    fn in_microbatches(steps: [Vec<Step>; 3]) -> StepGraph {
+        let mut first = 0;
+        let phases = steps.iter().zip([1, 4, 1]).enumerate().map(|(part, (steps, times))| {
+            first += steps.len();
+            PhaseRange { first: first - steps.len(), part, times, launches: false }
+        });
+        let phases = phases.collect();
+        let time = PhaseSteps { phases, schedule: vec![(vec![0], 1), (vec![1], 4), (vec![2], 1)] };
+        let mut graph = StepGraph { time, ..graph(steps.into_iter().flatten().collect()) };
+        graph.overlap_transfers();
+        graph
+    }
+
+    #[test]
+    fn the_first_microbatch_overlaps_with_what_precedes_it() {
+        let gathers = vec![transfer(2, 0, 1, SUM), transfer(4, 2, 3, SUM)];
+        let body = vec![kernel(&[1], 4, 100), kernel(&[4], 5, 100), kernel(&[3, 5], 6, 100), kernel(&[6], 7, 100)];
+        let after = vec![transfer(6, 8, 9, SUM), kernel(&[], 10, 100), kernel(&[9], 11, 100)];
+        // The first microbatch waits for the first at once, so that one blocks. The memory of the second is in use until the last microbatch.
+        assert_eq!(in_microbatches([gathers, body, after]).ends_of_transfers(), [(1, 5), (6, 8)]);
+    }
+
+    #[test]
+    fn a_transfer_of_each_microbatch_ends_in_it() {
+        let body = vec![
+            kernel(&[], 0, 100),
+            transfer(2, 0, 1, SUM),
+            kernel(&[], 2, 100),
+            kernel(&[1, 2], 3, 100),
+            transfer(4, 3, 4, SUM),
+            kernel(&[], 5, 100),
+        ];
+        // Only what comes after the microbatches reads the second, which they have again.
+        assert_eq!(in_microbatches([vec![], body, vec![kernel(&[4, 5], 6, 100)]]).ends_of_transfers(), [(1, 3)]);
+    }
+
+    #[test]
+    fn a_variable_is_read_before_its_next_value_takes_its_place() {
+        let before = |updates: usize| {
+            let body = vec![kernel(&[], 2, 100), kernel(&[1], 3, 100)];
+            let mut steps = vec![transfer(2, 0, 1, SUM), kernel(&[], 4, 100), kernel(&[], 5, 100)];
+            steps[updates] = kernel(&[], 6, 100);
+            let mut graph = graph(steps.into_iter().chain(body).collect());
+            (graph.slots[0].variable, graph.slots[6].variable) = (Some(0), Some(0));
+            let phase = |(part, first, times)| PhaseRange { first, part, times, launches: false };
+            let phases = [(0, 0, 1), (1, 3, 4), (2, 5, 1)].map(phase).to_vec();
+            graph.time = PhaseSteps { phases, schedule: vec![(vec![0], 1), (vec![1], 4)] };
+            graph.overlap_transfers();
+            graph.has_async_transfers()
+        };
+        assert!(!before(1) && !before(2), "it is updated while it is sent");
+        let mut own = in_microbatches([
+            vec![transfer(2, 0, 1, SUM), kernel(&[], 4, 100)],
+            vec![kernel(&[1], 3, 100)],
+            vec![kernel(&[], 6, 100)],
+        ]);
+        assert!(own.has_async_transfers());
+        (own.slots[0].variable, own.slots[6].variable) = (Some(0), Some(0));
+        own.overlap_transfers();
+        assert_eq!(own.ends_of_transfers(), [(0, 2)]);
     }
 
     #[test]

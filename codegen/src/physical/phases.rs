@@ -40,8 +40,13 @@ impl PhaseSteps {
         self.phases.partition_point(|phase| phase.first <= step).saturating_sub(1)
     }
 
+    /// Whether microbatches have several phases, as in the stages of a pipeline.
+    pub(super) fn is_in_stages(&self) -> bool {
+        self.phases.windows(2).any(|pair| is_in_microbatches(pair[0].part) && pair[0].part == pair[1].part)
+    }
+
     /// The steps of the microbatches of which a phase is part, first and last; `None` for a phase that runs once.
-    fn around(&self, phase: usize, steps: usize) -> Option<(u32, u32)> {
+    pub(super) fn around(&self, phase: usize, steps: usize) -> Option<(u32, u32)> {
         let part = self.phases.get(phase)?.part;
         let of_part = |p: &PhaseRange| p.part == part;
         let first = self.phases.iter().find(|p| of_part(p))?.first;

@@ -6,7 +6,7 @@ use of_ir::ValueId;
 use of_ops::contraction::Gemm;
 use of_ops::elementwise::{Add, Mul};
 use of_ops::movement::{Reshape, Transpose};
-use of_plan::{Program, Task, TaskKind};
+use of_plan::{Phase, Program, Task, TaskKind};
 
 use super::ranks::{assert_near, on_mesh};
 use super::*;
@@ -17,22 +17,27 @@ const POSITIONS: usize = 5;
 const MICROBATCHES: i64 = 8;
 
 /// Ranks that compute slowly and send still more slowly.
-fn mesh(dir: &std::path::Path, ranks: usize) -> String {
+fn mesh(dir: &std::path::Path, ranks: usize, memory: f64) -> String {
     let path = dir.join(format!("{ranks}.toml"));
-    let device =
-        "device = \"cpu\"\nmemory = 8e9\nbandwidth = 2e9\nflops = { f32 = 1e8, other = 1e8 }\npointwise = 1e8\n";
+    let device = "bandwidth = 2e9\nflops = { f32 = 1e8, other = 1e8 }\npointwise = 1e8\n";
+    let device = format!("device = \"cpu\"\nmemory = {memory}\n{device}");
     let link = format!("overhead = 1e-6\n[[axis]]\ndevices = {ranks}\nbandwidth = 4e6\nlatency = 1e-5\n");
     std::fs::write(&path, format!("{device}{link}")).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 pub(super) fn network() -> Module {
+    deep(WIDTH)
+}
+
+/// Eight layers of this width.
+fn deep(width: usize) -> Module {
     let mut b = Builder::new("deep");
-    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(WIDTH as i64)]));
+    let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::from(width as i64)]));
     let init = &mut Init::new(3);
     let mut y = x;
     for _ in 0..8 {
-        y = Linear::new(init, WIDTH, WIDTH).unwrap().apply(&mut b, y).unwrap();
+        y = Linear::new(init, width, width).unwrap().apply(&mut b, y).unwrap();
         y = b.op(Tanh {}, &[y]).unwrap();
     }
     b.finish(&[("y", y)]).unwrap()
@@ -63,7 +68,7 @@ fn transfers_between_stages_overlap_with_computation() {
         let want = losses(&mut trainer(network(), &with(), &[]));
         assert!(want[5] < want[0], "{optimizer} does not learn: {want:?}");
         for stages in [2, 4] {
-            let mesh = mesh(dir.path(), stages);
+            let mesh = mesh(dir.path(), stages, 8e9);
             let how = (&*mesh, (stages as i64, MICROBATCHES), &[][..]);
             let mut ranks = on_mesh(&network(), &with(), how, Precision::Model);
             let what = format!("{optimizer} in {stages} stages");
@@ -76,6 +81,28 @@ fn transfers_between_stages_overlap_with_computation() {
                 assert!(program.tasks.iter().any(Task::is_async_transfer), "{what}: `{}`", program.name);
                 assert!(2 * acts(program) > most, "{what}: `{}` has {} of {most}", program.name, acts(program));
             }
+        }
+    }
+}
+
+#[test]
+fn transfers_that_take_place_once_overlap_with_microbatches_and_updates() {
+    const BATCH: usize = 1024;
+    const WIDTH: usize = 128;
+    let dir = tempfile::tempdir().unwrap();
+    let losses = |t: &mut Trainer| losses(t, &[BATCH, WIDTH]);
+    let with = || TrainOptions { batch: BATCH, ..options("adamw", &Hyperparameters::default(), Loss::Mse) };
+    let want = losses(&mut trainer(deep(WIDTH), &with(), &[]));
+    // In the smaller memory a part of the values is split so that microbatches have transfers, too.
+    for (memory, microbatches_have_some) in [(8e9, false), (2.5e6, true)] {
+        let mesh = mesh(dir.path(), 2, memory);
+        let mut ranks = on_mesh(&deep(WIDTH), &with(), (&mesh, (1, MICROBATCHES), &[]), Precision::Model);
+        assert_near(&losses(&mut ranks), &want, 1e-5, "microbatches");
+        let plan = ranks.plan().plan();
+        for program in plan.programs.iter().filter(|p| p.name.starts_with("train")) {
+            let overlaps = |phase: &Phase| program.tasks[phase.range()].iter().any(Task::is_async_transfer);
+            let phases: Vec<bool> = program.phases.iter().map(overlaps).collect();
+            assert_eq!(phases, [true, microbatches_have_some, true], "{memory}: `{}`", program.name);
         }
     }
 }
