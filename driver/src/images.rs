@@ -5,7 +5,7 @@ use std::path::Path;
 use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Elements, Tensor, Type};
+use of_ir::{Blob, DType, Elements, Tensor, Type};
 use of_ops::image::{Picture, decode_rgb};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -59,11 +59,17 @@ pub(crate) fn read(path: &Path, ty: Option<&Type>, name: &str, options: &ImageOp
 pub(crate) struct ImageInput {
     dtype: DType,
     axes: Axes,
-    /// Of each channel.
-    mean: Vec<f32>,
-    std: Vec<f32>,
-    /// Whether pixels stay from 0 to 255.
-    plain: bool,
+    /// For each channel the bytes of the values of its 256 intensities.
+    values: Vec<u8>,
+}
+
+/// Memory that images which are read one after another use again.
+#[derive(Default)]
+pub(crate) struct ImageMemory {
+    picture: Picture,
+    /// What is shown of it, in the size of the input, with all its channels.
+    shown: Vec<u8>,
+    resizer: Resizer,
 }
 
 /// The part of a picture that is shown, and how.
@@ -101,13 +107,23 @@ impl ImageInput {
             }
         };
         let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
-        let plain = dtype == DType::U8 && options.mean.is_empty() && options.std.is_empty();
-        if !plain && !dtype.is_float() {
+        let is_plain = dtype == DType::U8 && options.mean.is_empty() && options.std.is_empty();
+        if !is_plain && !(dtype.is_float() && dtype.bits().is_some_and(|bits| bits >= 8)) {
             let what =
                 format!("input '{name}' holds {dtype}: pixels are u8, or floats with --image-mean and --image-std");
             return Err(wrong(what));
         }
-        Ok(ImageInput { dtype, axes, mean, std, plain })
+        let value = |c: usize, p: u8| if is_plain { f32::from(p) } else { (f32::from(p) / 255.0 - mean[c]) / std[c] };
+        let values = (0..axes.channels).flat_map(|c| (0..=u8::MAX).map(move |p| (c, p)));
+        let values = values.map(|(c, p)| f64::from(value(c, p))).collect();
+        let values = Tensor::from_elements(dtype, vec![axes.channels, 256], Elements::Float(values));
+        let values = values.map_err(|e| wrong(e.to_string()))?;
+        Ok(ImageInput { dtype, axes, values: values.bytes().map_or_else(Vec::new, |bytes| bytes.to_vec()) })
+    }
+
+    /// The element type of values.
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 
     /// The value of the input for a file; `view` gives what is shown of a picture, by its width and height.
@@ -115,20 +131,42 @@ impl ImageInput {
     /// # Errors
     /// When the file is no image.
     pub fn tensor(&self, file: &[u8], view: &dyn Fn(usize, usize) -> View, place: &str) -> Result<Tensor, Diagnostics> {
+        let mut memory = ImageMemory::default();
+        let dims = self.show(file, view, place, &mut memory)?;
+        let mut bytes = vec![0; dims.iter().product::<usize>() * self.element_bytes()];
+        self.fill(&memory, &mut bytes);
+        Tensor::from_bytes(self.dtype, dims, Blob::new(bytes))
+            .map_err(|e| error(Code::INPUT, format!("{place}: {e}")).into())
+    }
+
+    /// Decodes a file into `memory`, with what `view` shows of the picture, by its width and height, in the size of the input. Returns the
+    /// extents of its value.
+    ///
+    /// # Errors
+    /// When the file is no image.
+    pub fn show(
+        &self,
+        file: &[u8],
+        view: &dyn Fn(usize, usize) -> View,
+        place: &str,
+        memory: &mut ImageMemory,
+    ) -> Result<Vec<usize>, Diagnostics> {
         let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
-        let picture = decoded(file).map_err(wrong)?;
-        let view = view(picture.width, picture.height);
+        decode(file, &mut memory.picture).map_err(wrong)?;
+        let Picture { width, height, .. } = memory.picture;
+        let view = view(width, height);
         let channels = self.axes.channels;
-        let (height, width) = (self.axes.height.unwrap_or(picture.height), self.axes.width.unwrap_or(picture.width));
-        let mut pixels = resized(picture, view.crop, (width, height)).map_err(wrong)?;
+        let (height, width) = (self.axes.height.unwrap_or(height), self.axes.width.unwrap_or(width));
+        memory.resize(view.crop, (width, height)).map_err(wrong)?;
+        let pixels = &mut memory.shown;
         if let Some(factors) = view.colours {
-            change_colours(&mut pixels, factors);
+            change_colours(pixels, factors);
         }
         if channels == 1 {
-            pixels = pixels.chunks_exact(3).map(|p| grey(p).round() as u8).collect();
+            *pixels = pixels.chunks_exact(3).map(|p| grey(p).round() as u8).collect();
         }
         if view.flipped {
-            flip(&mut pixels, width, channels);
+            flip(pixels, width, channels);
         }
         let mut dims = match self.axes.channels_first {
             true => vec![channels, height, width],
@@ -137,55 +175,70 @@ impl ImageInput {
         if self.axes.batch {
             dims.insert(0, 1);
         }
-        let tensor = if self.plain {
-            Tensor::from_slice(&dims, &self.arranged(&pixels, |_, p| p))
-        } else {
-            // Each channel has 256 values.
-            let value = |c: usize, p: usize| (p as f32 / 255.0 - self.mean[c]) / self.std[c];
-            let tables: Vec<[f32; 256]> = (0..channels).map(|c| std::array::from_fn(|p| value(c, p))).collect();
-            let values = self.arranged(&pixels, |c, p| tables[c][usize::from(p)]);
-            match self.dtype {
-                DType::F32 => Tensor::from_slice(&dims, &values),
-                other => {
-                    Tensor::from_elements(other, dims, Elements::Float(values.into_iter().map(f64::from).collect()))
-                }
-            }
-        };
-        tensor.map_err(|e| wrong(e.to_string()))
+        Ok(dims)
     }
 
-    /// Pixels `[H, W, C]` in the layout of the input, each changed by its channel.
-    fn arranged<T>(&self, pixels: &[u8], value: impl Fn(usize, u8) -> T) -> Vec<T> {
-        let channels = self.axes.channels;
-        let mut out = Vec::with_capacity(pixels.len());
-        if self.axes.channels_first {
-            (0..channels).for_each(|c| out.extend(pixels.chunks_exact(channels).map(|p| value(c, p[c]))));
-        } else {
-            out.extend(pixels.iter().enumerate().map(|(i, p)| value(i % channels, *p)));
+    /// Writes the value of the picture that was decoded into `memory`, of as many bytes as its extents say.
+    pub fn fill(&self, memory: &ImageMemory, to: &mut [u8]) {
+        match self.element_bytes() {
+            1 => self.fill_elements::<1>(&memory.shown, to),
+            2 => self.fill_elements::<2>(&memory.shown, to),
+            4 => self.fill_elements::<4>(&memory.shown, to),
+            _ => self.fill_elements::<8>(&memory.shown, to),
         }
-        out
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.dtype.bits().unwrap_or(8) / 8
+    }
+
+    /// As [`ImageInput::fill`], for elements of so many bytes.
+    fn fill_elements<const BYTES: usize>(&self, pixels: &[u8], to: &mut [u8]) {
+        let (tables, to) = (self.values.as_chunks::<BYTES>().0.as_chunks::<256>().0, to.as_chunks_mut::<BYTES>().0);
+        let channels = tables.len().max(1);
+        if !self.axes.channels_first {
+            for (i, (value, p)) in to.iter_mut().zip(pixels).enumerate() {
+                *value = tables[i % channels][usize::from(*p)];
+            }
+            return;
+        }
+        if let [red, green, blue] = tables {
+            let pixels = pixels.as_chunks::<3>().0;
+            let (reds, others) = to.split_at_mut(pixels.len());
+            let (greens, blues) = others.split_at_mut(pixels.len());
+            for (((p, r), g), b) in pixels.iter().zip(reds).zip(greens).zip(blues) {
+                (*r, *g, *b) = (red[usize::from(p[0])], green[usize::from(p[1])], blue[usize::from(p[2])]);
+            }
+        } else if let [table] = tables {
+            to.iter_mut().zip(pixels).for_each(|(value, p)| *value = table[usize::from(*p)]);
+        }
     }
 }
 
 /// Bytes of a picture that the fast decoder makes at most.
 const MAX_JPEG_BYTES: usize = 256 << 20;
 
-/// The picture in a file: JPEG by a fast decoder, which leaves large pictures, and rare kinds such as arithmetic coding, to that of the op
-/// `of.image_decoder`, as all other formats are.
-fn decoded(file: &[u8]) -> Result<Picture, String> {
+/// Decodes the picture in a file: JPEG by a fast decoder, which leaves large pictures, and rare kinds such as arithmetic coding, to that of
+/// the op `of.image_decoder`, as all other formats are.
+fn decode(file: &[u8], picture: &mut Picture) -> Result<(), String> {
     if file.starts_with(&[0xff, 0xd8, 0xff]) {
         let options = DecoderOptions::new_fast().set_strict_mode(true).jpeg_set_out_colorspace(ColorSpace::RGB);
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
         if decoder.decode_headers().is_ok()
             && let Some((width, height)) = decoder.dimensions()
-            && width * height * 3 <= MAX_JPEG_BYTES
-            && let Ok(pixels) = decoder.decode()
-            && pixels.len() == width * height * 3
+            && let Some(bytes) = decoder.output_buffer_size()
+            && bytes <= MAX_JPEG_BYTES
+            && bytes == width * height * 3
         {
-            return Ok(Picture { width, height, pixels });
+            picture.pixels.resize(bytes, 0);
+            (picture.width, picture.height) = (width, height);
+            if decoder.decode_into(&mut picture.pixels).is_ok() {
+                return Ok(());
+            }
         }
     }
-    decode_rgb(file)
+    *picture = decode_rgb(file)?;
+    Ok(())
 }
 
 /// The axes of a shape that an image fits into.
@@ -210,21 +263,26 @@ fn grey(p: &[u8]) -> f32 {
     0.299 * f32::from(p[0]) + 0.587 * f32::from(p[1]) + 0.114 * f32::from(p[2])
 }
 
-/// The pixels of a part of a picture in another size: linear interpolation, and where it shrinks, averages over the covered pixels.
-fn resized(picture: Picture, crop: Option<[f64; 4]>, (width, height): (usize, usize)) -> Result<Vec<u8>, String> {
-    if crop.is_none() && (picture.width, picture.height) == (width, height) {
-        return Ok(picture.pixels);
+impl ImageMemory {
+    /// Shows a part of the picture in another size: linear interpolation, and where it shrinks, averages over the covered pixels.
+    fn resize(&mut self, crop: Option<[f64; 4]>, (width, height): (usize, usize)) -> Result<(), String> {
+        let Picture { width: own_width, height: own_height, pixels } = &mut self.picture;
+        if crop.is_none() && (*own_width, *own_height) == (width, height) {
+            std::mem::swap(pixels, &mut self.shown);
+            return Ok(());
+        }
+        let size = |n: usize| u32::try_from(n).map_err(|_| format!("{n} pixels in a row or column are too many"));
+        let (to_width, to_height) = (size(width)?, size(height)?);
+        self.shown.resize(width * height * 3, 0);
+        let from = Image::from_slice_u8(size(*own_width)?, size(*own_height)?, pixels, PixelType::U8x3);
+        let to = Image::from_slice_u8(to_width, to_height, &mut self.shown, PixelType::U8x3);
+        let (from, mut to) = (from.map_err(|e| e.to_string())?, to.map_err(|e| e.to_string())?);
+        let mut options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+        if let Some([left, top, width, height]) = crop {
+            options = options.crop(left, top, width, height);
+        }
+        self.resizer.resize(&from, &mut to, &options).map_err(|e| e.to_string())
     }
-    let size = |n: usize| u32::try_from(n).map_err(|_| format!("{n} pixels in a row or column are too many"));
-    let from = Image::from_vec_u8(size(picture.width)?, size(picture.height)?, picture.pixels, PixelType::U8x3);
-    let from = from.map_err(|e| e.to_string())?;
-    let mut to = Image::new(size(width)?, size(height)?, PixelType::U8x3);
-    let mut options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    if let Some([left, top, width, height]) = crop {
-        options = options.crop(left, top, width, height);
-    }
-    Resizer::new().resize(&from, &mut to, &options).map_err(|e| e.to_string())?;
-    Ok(to.into_vec())
 }
 
 /// Multiplies the brightness of pixels, then their distance from the mean grey, then that from their own grey.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use of_diag::{Code, Diagnostics};
-use of_ir::{DType, Tensor};
+use of_ir::DType;
 use rayon::prelude::*;
 
 use super::augmentation::Draw;
@@ -16,7 +16,7 @@ use super::data::{ColumnSpec, one_sample};
 use super::encoded_rows::EncodedSource;
 use super::lazy::Groups;
 use crate::error::{error, io_error};
-use crate::images::{ImageInput, ImageOptions, View};
+use crate::images::{ImageInput, ImageMemory, ImageOptions, View};
 
 /// Where an encoded image is.
 #[derive(Clone, Debug)]
@@ -86,7 +86,6 @@ pub(super) fn is_encoded(bytes: &[u8]) -> bool {
 #[derive(Clone, Debug)]
 pub struct EncodedImages {
     input: ImageInput,
-    dtype: DType,
     /// Extents of a sample.
     dims: Vec<usize>,
     images: Vec<EncodedImage>,
@@ -110,8 +109,8 @@ impl EncodedImages {
     ) -> Result<Option<EncodedImages>, Diagnostics> {
         let Some(first) = images.first() else { return Ok(None) };
         let input = ImageInput::new(Some(&one_sample(&spec.ty)), &spec.name, options, &first.place())?;
-        let value = input.tensor(&first.read()?, &|_, _| View::default(), &first.place())?;
-        Ok(Some(EncodedImages { input, dtype: value.dtype(), dims: value.dims()[1..].to_vec(), images, centre: None }))
+        let dims = input.show(&first.read()?, &|_, _| View::default(), &first.place(), &mut ImageMemory::default())?;
+        Ok(Some(EncodedImages { input, dims: dims[1..].to_vec(), images, centre: None }))
     }
 
     /// As [`EncodedImages::new`], of the first `count` images of a source.
@@ -191,7 +190,7 @@ impl EncodedImages {
 
     /// The element type of samples.
     pub fn dtype(&self) -> DType {
-        self.dtype
+        self.input.dtype()
     }
 
     /// Shows the centre of each image, where no change at random shows another part: a part of this share of the sides of the largest one that
@@ -238,7 +237,7 @@ impl EncodedImages {
 
     /// Bytes of a sample.
     fn sample_bytes(&self) -> usize {
-        self.dims.iter().product::<usize>() * self.dtype.bits().unwrap_or(8) / 8
+        self.dims.iter().product::<usize>() * self.dtype().bits().unwrap_or(8) / 8
     }
 
     /// Whether all together are small enough to be kept in memory decoded.
@@ -254,7 +253,7 @@ impl EncodedImages {
         let each = self.sample_bytes();
         let mut out = vec![0; each * samples.len()];
         let rows = self.rows(samples)?;
-        let one = |((sample, row), to): ((&usize, Option<Bytes>), &mut [u8])| {
+        let one = |memory: &mut ImageMemory, ((sample, row), to): ((&usize, Option<Bytes>), &mut [u8])| {
             let image = self.images.get(*sample);
             let image =
                 image.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("there is no image {sample}"))))?;
@@ -262,21 +261,22 @@ impl EncodedImages {
             let view =
                 |width, height| draw.map_or_else(|| still(width, height), |draw| draw.view(*sample, width, height));
             let file = row.map_or_else(|| image.read(), Ok)?;
-            let value = self.input.tensor(&file, &view, &image.place())?;
-            self.check_size(&value, image)?;
-            to.copy_from_slice(value.bytes().map_or(&[], |bytes| bytes));
+            let dims = self.input.show(&file, &view, &image.place(), memory)?;
+            self.check_size(&dims[1..], image)?;
+            self.input.fill(memory, to);
             Ok::<_, Diagnostics>(())
         };
-        samples.par_iter().zip(rows).zip(out.par_chunks_exact_mut(each.max(1))).try_for_each(one)?;
+        let images = samples.par_iter().zip(rows).zip(out.par_chunks_exact_mut(each.max(1)));
+        images.try_for_each_init(ImageMemory::default, one)?;
         Ok(out)
     }
 
-    fn check_size(&self, value: &Tensor, image: &EncodedImage) -> Result<(), Diagnostics> {
-        if value.dims()[1..] == self.dims {
+    fn check_size(&self, own: &[usize], image: &EncodedImage) -> Result<(), Diagnostics> {
+        if own == self.dims {
             return Ok(());
         }
-        let (place, own, dims) = (image.place(), &value.dims()[1..], &self.dims);
-        let what = format!("{place} is {} {own:?}, and the samples before are {dims:?}", self.dtype);
+        let (place, dims, dtype) = (image.place(), &self.dims, self.dtype());
+        let what = format!("{place} is {dtype} {own:?}, and the samples before are {dims:?}");
         Err(error(Code::INPUT, what).into())
     }
 }

@@ -68,6 +68,7 @@ const FORMATS: &[(&[u8], &str, Decode)] = &[
 ];
 
 /// A decoded picture: rows of pixels of three bytes, red first.
+#[derive(Clone, Debug, Default)]
 pub struct Picture {
     /// Pixels of a row.
     pub width: usize,
