@@ -108,7 +108,8 @@ impl ImageInput {
         };
         let (mean, std) = (channel(&options.mean, 0.0, "mean")?, channel(&options.std, 1.0, "std")?);
         let is_plain = dtype == DType::U8 && options.mean.is_empty() && options.std.is_empty();
-        if !is_plain && !(dtype.is_float() && dtype.bits().is_some_and(|bits| bits >= 8)) {
+        let holds_floats = dtype.is_float() && dtype.bits().is_some_and(|bits| bits >= 8);
+        if !is_plain && !holds_floats {
             let what =
                 format!("input '{name}' holds {dtype}: pixels are u8, or floats with --image-mean and --image-std");
             return Err(wrong(what));
