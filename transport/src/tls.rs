@@ -25,6 +25,8 @@ use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme, version,
 };
 
+use crate::stream::Socket;
+
 /// What precedes the 32 bytes of an Ed25519 key in PKCS #8. Source: RFC 8410, section 7.
 const ED25519_PKCS8: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
@@ -311,10 +313,10 @@ impl fmt::Debug for TlsStream {
 }
 
 impl TlsStream {
-    fn shake_hands(mut connection: Connection, mut tcp: TcpStream) -> io::Result<TlsStream> {
+    fn shake_hands(mut connection: Connection, tcp: TcpStream) -> io::Result<TlsStream> {
         connection.set_buffer_limit(Some(PENDING));
         while connection.is_handshaking() {
-            connection.complete_io(&mut tcp)?;
+            connection.complete_io(&mut Socket(&tcp))?;
         }
         Ok(TlsStream { connection, tcp: BufReader::with_capacity(READ, tcp) })
     }
@@ -331,7 +333,7 @@ impl TlsStream {
     /// Sends ciphertext until there is none.
     fn send(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
-            match self.connection.write_tls(self.tcp.get_mut()) {
+            match self.connection.write_tls(&mut Socket(self.tcp.get_ref())) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
