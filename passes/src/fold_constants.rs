@@ -17,9 +17,11 @@ use crate::pass_options;
 /// Limits of what is evaluated at compile time. They depend on the constants of the function, so that a small file cannot ask for
 /// much memory or time, and weights of any size are converted.
 struct Limits {
-    /// Larger results stay ops, unless they are no larger than one of their operands. The sum of the operands says nothing: an
-    /// op may read one value twice.
+    /// Results of this many bytes are computed in any case.
     result_bytes: usize,
+    /// Bytes of all constants: results that are larger stay ops, unless they are no larger than one of their operands. The sum of the
+    /// operands says nothing: an op may read one value twice.
+    constant_bytes: usize,
     /// Bytes that remain for larger results that a contraction reads: as constants they are packed once, at compile time.
     contracted_bytes: Cell<usize>,
 }
@@ -27,7 +29,7 @@ struct Limits {
 pass_options! {
     /// Options of `fold-constants`.
     pub struct FoldOptions {
-        /// Results of this many bytes are computed in any case; larger ones up to the bytes of all constants
+        /// Results of this many bytes are computed in any case; larger ones where weights are converted
         result_bytes: usize = 16 << 20,
     }
 }
@@ -36,6 +38,10 @@ pass_options! {
 /// interpreter takes a second for this much.
 const MAX_FLOPS: f64 = 134_217_728.0;
 const MAX_FLOPS_PER_BYTE: f64 = 64.0;
+
+/// A result may have so many times the bytes of its largest operand, as integers of four bits that become floats have. More is indices or a
+/// filled tensor, such as the counters of random numbers, which take less time to compute than to read.
+const MAX_GROWTH: usize = 16;
 
 /// Bytes of all results that are folded only because a contraction reads them.
 const MAX_CONTRACTED_BYTES: usize = 1 << 30;
@@ -47,13 +53,18 @@ impl Limits {
             data.def.constant(&data.attrs).and_then(|t| t.bytes().map(|b| b.len())).unwrap_or(0)
         };
         let all = g.walk().into_iter().map(stored).fold(0, usize::saturating_add);
-        Limits { result_bytes: all.max(options.result_bytes), contracted_bytes: Cell::new(MAX_CONTRACTED_BYTES) }
+        Limits {
+            result_bytes: options.result_bytes,
+            constant_bytes: all,
+            contracted_bytes: Cell::new(MAX_CONTRACTED_BYTES),
+        }
     }
 
     /// Whether results of these types may become constants.
     fn allow(&self, g: &Graph, op: OpId, types: &[Type], largest_operand: usize) -> bool {
         let bytes = result_bytes(types);
-        if bytes <= self.result_bytes.max(largest_operand) {
+        let converted = largest_operand.saturating_mul(MAX_GROWTH).min(self.constant_bytes);
+        if bytes <= self.result_bytes.max(largest_operand).max(converted) {
             return true;
         }
         let Some(left) = self.contracted_bytes.get().checked_sub(bytes) else { return false };
