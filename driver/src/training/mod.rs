@@ -72,7 +72,7 @@ use of_plan::PlanFile;
 pub use of_runtime::{Note, Recovery};
 use of_runtime::{RankVariables, StateCopies, Value};
 pub use order::sample_order;
-pub use rank_plans::{RankPlans, Ranks};
+pub use rank_plans::RankPlans;
 pub use schedule::{Schedule, ScheduleKind};
 pub use sessions::Join;
 pub use snapshot::{Notes, Progress, SnapshotFile, SnapshotFiles, SnapshotPlace};
@@ -233,6 +233,34 @@ fn output_index(func: &Func, name: Option<&str>) -> Result<usize, Diagnostics> {
     })
 }
 
+/// A training that is compiled, and takes no memory for its steps yet.
+pub struct CompiledTraining {
+    /// Without sessions.
+    trainer: Trainer,
+    /// Samples of evaluations.
+    sizes: Vec<usize>,
+}
+
+impl CompiledTraining {
+    /// As [`Trainer::write_plan`].
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_plan(&self, path: &Path) -> Result<(), Diagnostics> {
+        self.trainer.write_plan(path)
+    }
+
+    /// Takes memory for steps and evaluations. `join` makes this process a rank, where ranks are processes.
+    ///
+    /// # Errors
+    /// When there is not enough memory, or ranks do not come.
+    pub fn open(mut self, join: Join<'_>) -> Result<Trainer, Diagnostics> {
+        let (session, backends) = &self.trainer.reopen;
+        self.trainer.sessions = Sessions::open(&self.trainer.plan, &self.sizes, session, backends, join)?;
+        Ok(self.trainer)
+    }
+}
+
 impl Trainer {
     /// Compiles a model for training. `rests` are further numbers of samples that evaluations will have.
     ///
@@ -246,31 +274,23 @@ impl Trainer {
         session: SessionOptions,
         observer: &dyn Observer,
     ) -> Result<Trainer, Diagnostics> {
-        Trainer::on_ranks(
-            model,
-            options,
-            rests,
-            compile,
-            session,
-            observer,
-            &Ranks { join: &|_| Ok(None), plans: None },
-        )
+        Trainer::compile(model, options, rests, compile, session, observer, None)?.open(&|_| Ok(None))
     }
 
-    /// As [`Trainer::new`], for a mesh whose ranks may be processes, of which [`Ranks::join`] makes this one a rank. All ranks must
-    /// do the same with the trainer, in the same order.
+    /// Compiles a model for training, without the memory that steps take. Ranks that are processes share their plan in `plans`; `None` where
+    /// this process compiles it for itself. All ranks must do the same with the trainer, in the same order.
     ///
     /// # Errors
-    /// As [`Trainer::new`], and when ranks do not come.
-    pub fn on_ranks(
+    /// As [`Trainer::new`].
+    pub fn compile(
         model: Model,
         options: &TrainOptions,
         rests: &[usize],
         compile: &CompileOptions,
         session: SessionOptions,
         observer: &dyn Observer,
-        ranks: &Ranks<'_>,
-    ) -> Result<Trainer, Diagnostics> {
+        plans: Option<&RankPlans>,
+    ) -> Result<CompiledTraining, Diagnostics> {
         verify(&model.module)?;
         check_supported(compile)?;
         let mut model = model;
@@ -332,7 +352,7 @@ impl Trainer {
             None => compile_jobs(&model, &jobs, compile, &backends, observer),
             Some(mesh) => Ok(compile_jobs_on_mesh(&model, &jobs, mesh, compile, &backends, observer)?.code),
         };
-        let (origin, plan) = match ranks.plans.as_ref().filter(|_| compile.mesh.is_some()) {
+        let (origin, plan) = match plans.filter(|_| compile.mesh.is_some()) {
             Some(shared) => (Origin::File(shared.clone()), shared.open(compiled)?),
             None => {
                 let compiled = compiled()?;
@@ -341,12 +361,11 @@ impl Trainer {
             }
         };
         let plan = Arc::new(plan);
-        let sessions = Sessions::open(&plan, &sizes, &session, &backends, ranks.join)?;
         let unplaced = |mut module: Module| {
             remove_placements(&mut module);
             module
         };
-        Ok(Trainer {
+        let trainer = Trainer {
             model: unplaced(model.module),
             base: unplaced(base),
             adapters,
@@ -355,7 +374,7 @@ impl Trainer {
             parameters: made.parameters,
             origin,
             plan,
-            sessions,
+            sessions: Sessions::default(),
             copies: StateCopies::default(),
             reopen: (session, backends),
             snapshots: Snapshots::default(),
@@ -366,7 +385,8 @@ impl Trainer {
             scalars,
             notes: settings(options),
             batch: options.batch,
-        })
+        };
+        Ok(CompiledTraining { trainer, sizes })
     }
 
     /// The parameters of the model.

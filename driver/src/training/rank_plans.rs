@@ -7,20 +7,11 @@ use of_codegen::Compiled;
 use of_diag::{Code, Diagnostics};
 use of_plan::PlanFile;
 
-use super::sessions::Join;
 use crate::error::{error, io_error};
 use crate::model::open_plan_for_rank;
 
 /// The time between two looks for the plan.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// How the ranks of a training are processes.
-pub struct Ranks<'j> {
-    /// Connects this process to the others.
-    pub join: Join<'j>,
-    /// Where the plan is; `None` where this process compiles them for itself.
-    pub plans: Option<RankPlans>,
-}
 
 /// A folder for the plan, which the ranks of a host have in common.
 #[derive(Clone, Debug)]

@@ -16,8 +16,9 @@ use crate::session::{Session, SessionVariables, run_error};
 /// ranks are threads of this process.
 pub type Join<'j> = &'j dyn Fn(&PlanFile) -> Result<Option<(usize, Arc<dyn Transport>)>, Diagnostics>;
 
+#[derive(Default)]
 pub(super) struct Sessions {
-    /// None while this rank joins the others again.
+    /// None before this rank has joined the others, and while it joins them again.
     steps: Option<Session>,
     /// By the number of samples.
     evaluations: Vec<(usize, Session)>,

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use of_diag::{Code, Diagnostics};
 use of_driver::training::{
     Augmentation, Clipping, DataOptions, Dataset, EndedJob, JobOptions, LOSSES, Loss, OPTIMIZERS, Optimizer, Pruning,
-    Ranks, Role as ParameterRole, Rule, TextOptions, TextSamples, TrainOptions, Trainer, columns, named,
+    Role as ParameterRole, Rule, TextOptions, TextSamples, TrainOptions, Trainer, columns, named,
 };
 use of_driver::zoo::{self, ZooModel};
 use of_driver::{Model, Observer, SessionOptions, count, error};
@@ -507,15 +507,26 @@ fn train_traced(c: &Train, job: &JobTrace, console: &Console) -> Result<(), Diag
         Role::Rank(placement) => connection.join(c, placement, plan),
         Role::All | Role::Launcher(_) => Ok(None),
     };
-    let on_ranks = Ranks { join: &join, plans: ranks::plans(&role) };
-    let mut trainer = match Trainer::on_ranks(model, &options, &rests, &compile, session, console, &on_ranks) {
+    let say = || {
+        unused_scores.iter().chain(&late).for_each(|warning| console.diagnostic(warning));
+        prepared.iter().for_each(|line| console.note(line));
+    };
+    let plans = ranks::plans(&role);
+    let compiled = Trainer::compile(model, &options, &rests, &compile, session, console, plans.as_ref());
+    if c.compile_only && matches!(role, Role::All) {
+        let compiled = compiled?;
+        say();
+        return c.plan.as_ref().map_or(Ok(()), |path| compiled.write_plan(path));
+    }
+    let mut trainer = match compiled.and_then(|compiled| compiled.open(&join)) {
         // The process that this one replaces was lost after the results were written.
         Err(_) if connection.ended() == Some(EndedJob::InOrder) => return connection.done(),
         made => made?,
     };
     let reports = trainer.reports();
-    unused_scores.iter().chain(&late).filter(|_| reports).for_each(|warning| console.diagnostic(warning));
-    prepared.iter().filter(|_| reports).for_each(|line| console.note(line));
+    if reports {
+        say();
+    }
     if let Some(path) = c.plan.as_ref().filter(|_| reports) {
         trainer.write_plan(path)?;
     }
