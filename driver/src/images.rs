@@ -2,15 +2,9 @@
 
 use std::path::Path;
 
-use fast_image_resize::images::Image;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use of_diag::{Code, Diagnostics};
+use of_images::{Area, Crop, Part, Scaler, change_colours, decode_part, flip, look_up, needed, to_grey};
 use of_ir::{Blob, DType, Elements, Tensor, Type};
-use of_ops::image::{Picture, decode_rgb};
-use zune_jpeg::JpegDecoder;
-use zune_jpeg::zune_core::bytestream::ZCursor;
-use zune_jpeg::zune_core::colorspace::ColorSpace;
-use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::error::{error, io_error};
 
@@ -66,17 +60,18 @@ pub(crate) struct ImageInput {
 /// Memory that images which are read one after another use again.
 #[derive(Default)]
 pub(crate) struct ImageMemory {
-    picture: Picture,
+    /// The pixels of a file that are needed.
+    decoded: Part,
     /// What is shown of it, in the size of the input, with all its channels.
     shown: Vec<u8>,
-    resizer: Resizer,
+    scaler: Scaler,
 }
 
 /// The part of a picture that is shown, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View {
-    /// Left and upper edge, width and height, in pixels; `None` is all.
-    pub crop: Option<[f64; 4]>,
+    /// `None` is all.
+    pub crop: Option<Crop>,
     /// Whether left and right change places.
     pub flipped: bool,
     /// Factors of brightness, contrast and saturation.
@@ -153,21 +148,25 @@ impl ImageInput {
         memory: &mut ImageMemory,
     ) -> Result<Vec<usize>, Diagnostics> {
         let wrong = |what: String| Diagnostics::from(error(Code::INPUT, format!("{place}: {what}")));
-        decode(file, &mut memory.picture).map_err(wrong)?;
-        let Picture { width, height, .. } = memory.picture;
-        let view = view(width, height);
-        let channels = self.axes.channels;
-        let (height, width) = (self.axes.height.unwrap_or(height), self.axes.width.unwrap_or(width));
-        memory.resize(view.crop, (width, height)).map_err(wrong)?;
-        let pixels = &mut memory.shown;
+        let size = |width, height| (self.axes.width.unwrap_or(width), self.axes.height.unwrap_or(height));
+        let wanted = |width: usize, height: usize| match view(width, height).crop {
+            Some(crop) => needed(crop, size(width, height)),
+            None => Area::whole(width, height),
+        };
+        let ImageMemory { decoded, shown, scaler } = memory;
+        decode_part(file, MAX_BYTES, &wanted, decoded).map_err(wrong)?;
+        let (view, size) = (view(decoded.width, decoded.height), size(decoded.width, decoded.height));
+        scaler.scale(decoded, view.crop, size, shown).map_err(wrong)?;
         if let Some(factors) = view.colours {
-            change_colours(pixels, factors);
+            change_colours(shown, factors);
         }
+        let channels = self.axes.channels;
         if channels == 1 {
-            *pixels = pixels.chunks_exact(3).map(|p| grey(p).round() as u8).collect();
+            to_grey(shown);
         }
+        let (width, height) = size;
         if view.flipped {
-            flip(pixels, width, channels);
+            flip(shown, width, channels);
         }
         let mut dims = match self.axes.channels_first {
             true => vec![channels, height, width],
@@ -195,52 +194,13 @@ impl ImageInput {
 
     /// As [`ImageInput::fill`], for elements of so many bytes.
     fn fill_elements<const BYTES: usize>(&self, pixels: &[u8], to: &mut [u8]) {
-        let (tables, to) = (self.values.as_chunks::<BYTES>().0.as_chunks::<256>().0, to.as_chunks_mut::<BYTES>().0);
-        let channels = tables.len().max(1);
-        if !self.axes.channels_first {
-            for (i, (value, p)) in to.iter_mut().zip(pixels).enumerate() {
-                *value = tables[i % channels][usize::from(*p)];
-            }
-            return;
-        }
-        if let [red, green, blue] = tables {
-            let pixels = pixels.as_chunks::<3>().0;
-            let (reds, others) = to.split_at_mut(pixels.len());
-            let (greens, blues) = others.split_at_mut(pixels.len());
-            for (((p, r), g), b) in pixels.iter().zip(reds).zip(greens).zip(blues) {
-                (*r, *g, *b) = (red[usize::from(p[0])], green[usize::from(p[1])], blue[usize::from(p[2])]);
-            }
-        } else if let [table] = tables {
-            to.iter_mut().zip(pixels).for_each(|(value, p)| *value = table[usize::from(*p)]);
-        }
+        let tables = self.values.as_chunks::<BYTES>().0.as_chunks::<256>().0;
+        look_up(pixels, tables, self.axes.channels_first, to.as_chunks_mut::<BYTES>().0);
     }
 }
 
-/// Bytes of a picture that the fast decoder makes at most.
-const MAX_JPEG_BYTES: usize = 256 << 20;
-
-/// Decodes the picture in a file: JPEG by a fast decoder, which leaves large pictures, and rare kinds such as arithmetic coding, to that of
-/// the op `of.image_decoder`, as all other formats are.
-fn decode(file: &[u8], picture: &mut Picture) -> Result<(), String> {
-    if file.starts_with(&[0xff, 0xd8, 0xff]) {
-        let options = DecoderOptions::new_fast().set_strict_mode(true).jpeg_set_out_colorspace(ColorSpace::RGB);
-        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
-        if decoder.decode_headers().is_ok()
-            && let Some((width, height)) = decoder.dimensions()
-            && let Some(bytes) = decoder.output_buffer_size()
-            && bytes <= MAX_JPEG_BYTES
-            && bytes == width * height * 3
-        {
-            picture.pixels.resize(bytes, 0);
-            (picture.width, picture.height) = (width, height);
-            if decoder.decode_into(&mut picture.pixels).is_ok() {
-                return Ok(());
-            }
-        }
-    }
-    *picture = decode_rgb(file)?;
-    Ok(())
-}
+/// Bytes of a picture at most: files of a few bytes may claim to hold pictures of any size.
+const MAX_BYTES: usize = 512 << 20;
 
 /// The axes of a shape that an image fits into.
 fn axes(shape: &[of_ir::Dim]) -> Option<Axes> {
@@ -256,60 +216,6 @@ fn axes(shape: &[of_ir::Dim]) -> Option<Axes> {
         (Some(channels), _) => Some(Axes { batch, channels_first: true, channels, height: second, width: third }),
         (None, Some(channels)) => Some(Axes { batch, channels_first: false, channels, height: first, width: second }),
         _ => None,
-    }
-}
-
-/// Grey of a pixel: `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601).
-fn grey(p: &[u8]) -> f32 {
-    0.299 * f32::from(p[0]) + 0.587 * f32::from(p[1]) + 0.114 * f32::from(p[2])
-}
-
-impl ImageMemory {
-    /// Shows a part of the picture in another size: linear interpolation, and where it shrinks, averages over the covered pixels.
-    fn resize(&mut self, crop: Option<[f64; 4]>, (width, height): (usize, usize)) -> Result<(), String> {
-        let Picture { width: own_width, height: own_height, pixels } = &mut self.picture;
-        if crop.is_none() && (*own_width, *own_height) == (width, height) {
-            std::mem::swap(pixels, &mut self.shown);
-            return Ok(());
-        }
-        let size = |n: usize| u32::try_from(n).map_err(|_| format!("{n} pixels in a row or column are too many"));
-        let (to_width, to_height) = (size(width)?, size(height)?);
-        self.shown.resize(width * height * 3, 0);
-        let from = Image::from_slice_u8(size(*own_width)?, size(*own_height)?, pixels, PixelType::U8x3);
-        let to = Image::from_slice_u8(to_width, to_height, &mut self.shown, PixelType::U8x3);
-        let (from, mut to) = (from.map_err(|e| e.to_string())?, to.map_err(|e| e.to_string())?);
-        let mut options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        if let Some([left, top, width, height]) = crop {
-            options = options.crop(left, top, width, height);
-        }
-        self.resizer.resize(&from, &mut to, &options).map_err(|e| e.to_string())
-    }
-}
-
-/// Multiplies the brightness of pixels, then their distance from the mean grey, then that from their own grey.
-fn change_colours(pixels: &mut [u8], [brightness, contrast, saturation]: [f32; 3]) {
-    let blend = |p: u8, with: f32, factor: f32| (with + (f32::from(p) - with) * factor).clamp(0.0, 255.0) as u8;
-    let by_table = |pixels: &mut [u8], with: f32, factor: f32| {
-        let table: [u8; 256] = std::array::from_fn(|p| blend(p as u8, with, factor));
-        pixels.iter_mut().for_each(|p| *p = table[usize::from(*p)]);
-    };
-    by_table(pixels, 0.0, brightness);
-    let mean = pixels.chunks_exact(3).map(|p| f64::from(grey(p))).sum::<f64>() / (pixels.len() / 3).max(1) as f64;
-    by_table(pixels, mean as f32, contrast);
-    for pixel in pixels.chunks_exact_mut(3) {
-        let own = grey(pixel);
-        pixel.iter_mut().for_each(|p| *p = blend(*p, own, saturation));
-    }
-}
-
-/// Swaps left and right.
-fn flip(pixels: &mut [u8], width: usize, channels: usize) {
-    for row in pixels.chunks_exact_mut((width * channels).max(1)) {
-        for x in 0..width / 2 {
-            for c in 0..channels {
-                row.swap(x * channels + c, (width - 1 - x) * channels + c);
-            }
-        }
     }
 }
 
@@ -373,9 +279,6 @@ mod tests {
         assert_eq!(shown(grey), [[76.; 3], [76.; 3], [29.; 3], [29.; 3]].concat());
         let dark = View { colours: Some([0.0, 1.0, 1.0]), ..View::default() };
         assert_eq!(shown(dark), [0.0; 12]);
-        let mut pixels = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0];
-        flip(&mut pixels, 2, 3);
-        assert_eq!(pixels, [4, 5, 6, 1, 2, 3, 0, 0, 0, 7, 8, 9]);
     }
 
     #[test]

@@ -83,21 +83,49 @@ impl Values {
         numbers(self.dtype(), all.len(), self.sample_dims(), self.gather(&all, None)?)
     }
 
+    /// Bytes of a sample.
+    fn sample_bytes(&self) -> usize {
+        match self {
+            Values::Numbers(tensor) => tensor.bytes().map_or(0, |bytes| bytes.len() / self.len().max(1)),
+            Values::Images(images) => images.sample_bytes(),
+            Values::Lazy(lazy) => lazy.sample_bytes(),
+        }
+    }
+
     /// The bytes of the samples of these numbers.
     fn gather(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
-        let tensor = match self {
-            Values::Numbers(tensor) => tensor,
-            Values::Images(images) => return images.decode(samples, draw),
-            Values::Lazy(lazy) => return lazy.gather(samples),
-        };
-        let missing = || Diagnostics::from(error(Code::INPUT, "the data has no such samples"));
-        let bytes: &[u8] = tensor.bytes().ok_or_else(missing)?;
-        let each = bytes.len() / self.len().max(1);
-        let mut out = Vec::with_capacity(each * samples.len());
-        for sample in samples {
-            out.extend_from_slice(bytes.get(sample * each..(sample + 1) * each).ok_or_else(missing)?);
+        if let Values::Lazy(lazy) = self {
+            return lazy.gather(samples);
         }
+        let each = self.sample_bytes();
+        let mut out = vec![0; each * samples.len()];
+        self.write(samples, draw, out.chunks_exact_mut(each.max(1)).collect())?;
         Ok(out)
+    }
+
+    /// Writes the samples of these numbers, each to its row.
+    fn write(&self, samples: &[usize], draw: Option<&Draw>, rows: Vec<&mut [u8]>) -> Result<(), Diagnostics> {
+        let missing = || Diagnostics::from(error(Code::INPUT, "the data has no such samples"));
+        let each = self.sample_bytes();
+        match self {
+            Values::Images(images) => return images.decode(samples, draw, rows),
+            Values::Numbers(tensor) => {
+                let bytes: &[u8] = tensor.bytes().ok_or_else(missing)?;
+                for (sample, row) in samples.iter().zip(rows) {
+                    row.copy_from_slice(bytes.get(sample * each..(sample + 1) * each).ok_or_else(missing)?);
+                }
+            }
+            Values::Lazy(lazy) => {
+                let bytes = lazy.gather(samples)?;
+                if bytes.len() != each * samples.len() {
+                    return Err(error(Code::INPUT, "the data's samples have other extents than the first one").into());
+                }
+                for (sample, row) in bytes.chunks_exact(each.max(1)).zip(rows) {
+                    row.copy_from_slice(sample);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -339,7 +367,7 @@ impl Dataset {
             if let Values::Images(images) = &column.values
                 && images.fit_memory()
             {
-                column.values = numbers(images.dtype(), self.len, images.dims(), images.decode(&all, None)?)?;
+                column.values = numbers(images.dtype(), self.len, images.dims(), column.values.gather(&all, None)?)?;
             }
         }
         Ok(self)
@@ -493,29 +521,31 @@ impl Dataset {
                 let what = format!("'{name}' is {}, and mixed samples are f32", values.dtype());
                 return Err(error(Code::INPUT, what).into());
             }
-            let read = rows.read(number, samples.len(), mixup.is_some());
-            let bytes = values.gather(&read.iter().map(|row| samples[*row]).collect::<Vec<_>>(), draw)?;
-            let each = bytes.len() / read.len().max(1);
-            let sample = |row: usize| {
-                let at = read.partition_point(|known| *known < row) * each;
-                &bytes[at..at + each]
-            };
             let dims = std::iter::once(samples.len()).chain(values.sample_dims().iter().copied());
             let dims: Vec<i64> = dims.map(|d| d as i64).collect();
             let dtype = of_codegen::physical::element_type(values.dtype());
             let wrong = |what: &str| Diagnostics::from(error(Code::INPUT, format!("the data of '{name}': {what}")));
             let mut tensor = of_runtime::Tensor::zeros(dtype, dims).map_err(|e| wrong(&e.to_string()))?;
-            let batch = tensor.bytes_mut().filter(|batch| read.is_empty() || batch.len() == each * samples.len());
-            let batch = batch.ok_or_else(|| wrong("its samples have other extents than the first one"))?;
+            let each = values.sample_bytes();
+            let batch = tensor.bytes_mut().filter(|batch| batch.len() == each * samples.len());
+            let batch = batch.ok_or_else(|| wrong("its samples have no bytes"))?;
+            let read = rows.read(number, samples.len(), mixup.is_some());
+            let chosen: Vec<usize> = read.iter().map(|row| samples[*row]).collect();
+            let Some((draw, alpha)) = mixup else {
+                let rows = batch.chunks_exact_mut(each.max(1)).enumerate();
+                let rows = rows.filter(|(row, _)| read.binary_search(row).is_ok()).map(|(_, to)| to).collect();
+                values.write(&chosen, draw, rows)?;
+                return Ok(tensor.into());
+            };
+            let bytes = values.gather(&chosen, Some(draw))?;
+            let sample = |row: usize| {
+                let at = read.partition_point(|known| *known < row) * each;
+                &bytes[at..at + each]
+            };
             for row in rows.needed(number, samples.len()) {
                 let to = &mut batch[row * each..(row + 1) * each];
-                match mixup {
-                    None => to.copy_from_slice(sample(row)),
-                    Some((draw, alpha)) => {
-                        let weight = mixup::weight(draw, alpha, samples[row]);
-                        mixup::mix(sample(row), sample(partner(row, samples.len())), weight, to);
-                    }
-                }
+                let weight = mixup::weight(draw, alpha, samples[row]);
+                mixup::mix(sample(row), sample(partner(row, samples.len())), weight, to);
             }
             Ok(tensor.into())
         };

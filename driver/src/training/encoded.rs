@@ -1,5 +1,6 @@
 //! Images of a data set that stay encoded, in their files, until a batch needs them.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -236,7 +237,7 @@ impl EncodedImages {
     }
 
     /// Bytes of a sample.
-    fn sample_bytes(&self) -> usize {
+    pub fn sample_bytes(&self) -> usize {
         self.dims.iter().product::<usize>() * self.dtype().bits().unwrap_or(8) / 8
     }
 
@@ -245,15 +246,13 @@ impl EncodedImages {
         self.sample_bytes() * self.len() <= MAX_DECODED_BYTES
     }
 
-    /// The bytes of the images of these numbers, one after the other, decoded by all threads. `draw` changes them at random.
+    /// Writes the images of these numbers, each to its place of as many bytes as it has, decoded by all threads. `draw` changes them at random.
     ///
     /// # Errors
     /// When a file cannot be read, is no image, or is one of another size.
-    pub fn decode(&self, samples: &[usize], draw: Option<&Draw>) -> Result<Vec<u8>, Diagnostics> {
-        let each = self.sample_bytes();
-        let mut out = vec![0; each * samples.len()];
+    pub fn decode(&self, samples: &[usize], draw: Option<&Draw>, places: Vec<&mut [u8]>) -> Result<(), Diagnostics> {
         let rows = self.rows(samples)?;
-        let one = |memory: &mut ImageMemory, ((sample, row), to): ((&usize, Option<Bytes>), &mut [u8])| {
+        let one = |((sample, row), to): ((&usize, Option<Bytes>), &mut [u8])| {
             let image = self.images.get(*sample);
             let image =
                 image.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("there is no image {sample}"))))?;
@@ -261,14 +260,14 @@ impl EncodedImages {
             let view =
                 |width, height| draw.map_or_else(|| still(width, height), |draw| draw.view(*sample, width, height));
             let file = row.map_or_else(|| image.read(), Ok)?;
-            let dims = self.input.show(&file, &view, &image.place(), memory)?;
-            self.check_size(&dims[1..], image)?;
-            self.input.fill(memory, to);
-            Ok::<_, Diagnostics>(())
+            MEMORY.with_borrow_mut(|memory| {
+                let dims = self.input.show(&file, &view, &image.place(), memory)?;
+                self.check_size(&dims[1..], image)?;
+                self.input.fill(memory, to);
+                Ok::<_, Diagnostics>(())
+            })
         };
-        let images = samples.par_iter().zip(rows).zip(out.par_chunks_exact_mut(each.max(1)));
-        images.try_for_each_init(ImageMemory::default, one)?;
-        Ok(out)
+        samples.par_iter().zip(rows).zip(places).try_for_each(one)
     }
 
     fn check_size(&self, own: &[usize], image: &EncodedImage) -> Result<(), Diagnostics> {
@@ -287,6 +286,11 @@ fn centre(share: f64, (width, height): (usize, usize), to: (usize, usize)) -> [f
     let (width, height, sides) = (width as f64, height as f64, to.0 as f64 / (to.1 as f64).max(1.0));
     let (w, h) = (share * width.min(height * sides), share * height.min(width / sides));
     [(width - w) / 2.0, (height - h) / 2.0, w, h]
+}
+
+thread_local! {
+    /// What this thread decodes into, batch after batch.
+    static MEMORY: RefCell<ImageMemory> = RefCell::default();
 }
 
 #[cfg(test)]

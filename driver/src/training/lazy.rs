@@ -110,12 +110,17 @@ impl LazyColumn {
         Ok(())
     }
 
+    /// Bytes of a sample.
+    pub fn sample_bytes(&self) -> usize {
+        self.dims().iter().product::<usize>() * self.dtype().bits().unwrap_or(8) / 8
+    }
+
     /// The bytes of the samples of these numbers, one after the other.
     ///
     /// # Errors
     /// When there is no such sample, or one cannot be read.
     pub fn gather(&self, samples: &[usize]) -> Result<Vec<u8>, Diagnostics> {
-        let each = self.dims().iter().product::<usize>() * self.dtype().bits().unwrap_or(8) / 8;
+        let each = self.sample_bytes();
         // Each source once, which reads its samples in parallel.
         let mut by_source = BTreeMap::<u32, (Vec<usize>, Vec<usize>)>::new();
         for (row, sample) in samples.iter().enumerate() {

@@ -26,6 +26,7 @@ const UNSAFE: &[&str] = &[
     "plan/src/pages.rs",
     "ir/src/blob.rs",
     "files/src/mapped.rs",
+    "images/src/vectors.rs",
     "onnx/src/export/stream.rs",
     "transport/examples/",
     "transport/src/mpi/",

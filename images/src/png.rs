@@ -4,13 +4,13 @@ use std::io::Cursor;
 
 use png::{BitDepth, Decoder, Limits, Transformations};
 
-use super::rgb::{Rgb, check_size, narrow};
+use super::picture::{Picture, check_size, narrow};
 
 /// The picture in a PNG file, of at most `most` bytes.
 ///
 /// # Errors
 /// When the file is damaged or its picture too large.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
     let mut decoder = Decoder::new_with_limits(Cursor::new(file), Limits { bytes: most });
     // Palettes become colours and samples of fewer bits bytes.
     decoder.set_transformations(Transformations::EXPAND);
@@ -26,5 +26,5 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
     if depth == BitDepth::Sixteen {
         samples = samples.chunks_exact(2).map(|s| narrow(u16::from_be_bytes([s[0], s[1]]))).collect();
     }
-    Rgb::from_samples(width, height, color.samples(), &samples)
+    Picture::from_samples(width, height, color.samples(), &samples)
 }

@@ -1,7 +1,7 @@
 //! BMP images: palettes of 1 to 8 bits, run lengths, and colours of 16, 24 and 32 bits. Embedded JPEG and PNG, and CMYK,
 //! are not supported. Source: learn.microsoft.com/windows/win32/gdi/bitmap-storage.
 
-use super::rgb::{Rgb, check_size};
+use super::picture::{Picture, check_size};
 
 /// Sizes of the headers that there are: core, info, and versions 2 to 5.
 const HEADERS: [u32; 6] = [12, 40, 52, 56, 108, 124];
@@ -36,7 +36,7 @@ struct Header {
 ///
 /// # Errors
 /// When the file is damaged, of a kind that is not supported, or its picture too large.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
     let h = header(file)?;
     check_size(h.width, h.height, most)?;
     let data = file.get(h.data..).ok_or("it ends early")?;
@@ -45,7 +45,7 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
         _ => plain(&h, data)?,
     };
     let pixels = if h.top_down { rows } else { rows.rchunks_exact(h.width.max(1) * 3).flatten().copied().collect() };
-    Ok(Rgb { width: h.width, height: h.height, pixels })
+    Ok(Picture { width: h.width, height: h.height, pixels })
 }
 
 fn u16_at(file: &[u8], at: usize) -> Result<u16, String> {

@@ -7,17 +7,14 @@
 mod bits;
 mod pixels;
 mod scan;
+mod transform;
+
+use std::ops::Range;
 
 use bits::Huffman;
 
-/// Colours as the file has them: one byte a pixel, or three of red, green and blue.
-pub(super) struct Picture {
-    pub width: usize,
-    pub height: usize,
-    /// 1 or 3.
-    pub channels: usize,
-    pub pixels: Vec<u8>,
-}
+use crate::formats::Part;
+use crate::picture::{Area, check_size};
 
 /// More than any encoder makes; each of them may be a pass over the whole picture.
 const MAX_SCANS: usize = 200;
@@ -34,9 +31,15 @@ struct Component {
     /// Its size in samples.
     width: usize,
     height: usize,
-    /// Blocks a row, and coefficients of all blocks in natural order; both are whole units.
+    /// Blocks a row, in whole units.
     stride: usize,
+    /// Coefficients of blocks in natural order: of all in a progressive picture, of a row of units otherwise.
     blocks: Vec<[i16; 64]>,
+    /// Blocks whose samples are wanted.
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// The samples of those, row by row.
+    samples: Vec<u8>,
 }
 
 /// The header of the picture.
@@ -44,6 +47,8 @@ struct Frame {
     progressive: bool,
     width: usize,
     height: usize,
+    /// The pixels that are wanted.
+    area: Area,
     /// Units across and down.
     units: (usize, usize),
     components: Vec<Component>,
@@ -71,13 +76,23 @@ const ZIGZAG: [usize; 64] = [
     62, 63,
 ];
 
-const ENDS: &str = "the file ends early";
+/// What is wrong with a scan.
+type Fault = &'static str;
 
-/// Reads a file whose pixels take at most `most` bytes.
+const ENDS: Fault = "the file ends early";
+const TOO_MANY: Fault = "a block has too many coefficients";
+
+/// Reads a file whose pixels take at most `most` bytes: those that `wanted` chooses by the size of the picture. Of a sequential picture, the
+/// blocks of other pixels are passed, and what comes after the last row is not read.
 ///
 /// # Errors
 /// What is wrong with the file, or what it has that is not read.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
+pub(super) fn decode(
+    file: &[u8],
+    most: usize,
+    wanted: &dyn Fn(usize, usize) -> Area,
+    part: &mut Part,
+) -> Result<(), String> {
     let mut state = State::default();
     let mut at = 2;
     loop {
@@ -97,19 +112,29 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
             0xdd => state.restart = usize::from(be(segment.get(..2).ok_or(ENDS)?)),
             0xe0 => state.jfif |= segment.starts_with(b"JFIF\0"),
             0xee if segment.starts_with(b"Adobe") => state.adobe = segment.get(11).copied(),
-            0xc0..=0xc2 => state.frame(segment, marker == 0xc2, most)?,
+            0xc0..=0xc2 => state.frame(segment, marker == 0xc2, most, wanted)?,
             0xc3 | 0xc5..=0xc7 | 0xcb | 0xcd..=0xcf => return Err("it is lossless, hierarchical, or both".into()),
             0xc9 | 0xca | 0xcc => return Err("it has arithmetic codes".into()),
-            0xda => at += state.scan(segment, &file[at..])?,
+            0xda => {
+                let read = state.scan(segment, &file[at..])?;
+                if read.suffices {
+                    break;
+                }
+                at += read.bytes;
+            }
             _ => {}
         }
     }
     let (jfif, adobe) = (state.jfif, state.adobe);
-    let frame = state.frame.ok_or("it has no picture")?;
+    let mut frame = state.frame.ok_or("it has no picture")?;
     if let Some(c) = frame.components.iter().find(|c| c.table.is_none()) {
         return Err(format!("component {} is in no scan", c.id));
     }
-    Ok(pixels::of(&frame, jfif, adobe))
+    if frame.progressive {
+        frame.components.iter_mut().for_each(|c| c.rows.clone().for_each(|row| c.transform(row, row)));
+    }
+    pixels::of(&frame, jfif, adobe, part);
+    Ok(())
 }
 
 /// A number of two bytes.
@@ -160,7 +185,13 @@ impl State {
     }
 
     /// Start of frame: sizes, and memory for the coefficients if that is not more than `most` bytes of pixels need.
-    fn frame(&mut self, s: &[u8], progressive: bool, most: usize) -> Result<(), String> {
+    fn frame(
+        &mut self,
+        s: &[u8],
+        progressive: bool,
+        most: usize,
+        wanted: &dyn Fn(usize, usize) -> Area,
+    ) -> Result<(), String> {
         if self.frame.is_some() {
             return Err("it has two pictures in one".into());
         }
@@ -169,13 +200,13 @@ impl State {
         if *bits != 8 {
             return Err(format!("it has {bits} bits a sample; 8 are read"));
         }
-        if !matches!(*n, 1 | 3) {
-            return Err(format!("it has {n} colour components; 1 and 3 are read"));
+        if !matches!(*n, 1 | 3 | 4) {
+            return Err(format!("it has {n} colour components; 1, 3 and 4 are read"));
         }
         if width == 0 || height == 0 {
             return Err(format!("it has the size {width} x {height}"));
         }
-        super::rgb::check_size(width, height, most)?;
+        check_size(width, height, most)?;
         let list: Vec<&[u8]> = list.chunks_exact(3).take(usize::from(*n)).collect();
         if list.len() != usize::from(*n) {
             return Err(ENDS.into());
@@ -187,24 +218,33 @@ impl State {
         }
         let (h_max, v_max) = factors.iter().fold((1, 1), |m, f| (m.0.max(f.0), m.1.max(f.1)));
         let units = (width.div_ceil(8 * h_max), height.div_ceil(8 * v_max));
-        let component = |(c, (h, v)): (&&[u8], &(usize, usize))| Component {
-            id: c[0],
-            h: *h,
-            v: *v,
-            quantization: usize::from(c[2]),
-            table: None,
-            width: (width * h).div_ceil(h_max),
-            height: (height * v).div_ceil(v_max),
-            stride: units.0 * h,
-            blocks: vec![[0; 64]; units.0 * h * units.1 * v],
+        let area = wanted(width, height).within(width, height);
+        let component = |(c, &(h, v)): (&&[u8], &(usize, usize))| {
+            let (own_width, own_height) = ((width * h).div_ceil(h_max), (height * v).div_ceil(v_max));
+            let rows = blocks(area.top, area.height, (v_max, v), own_height);
+            let columns = blocks(area.left, area.width, (h_max, h), own_width);
+            Component {
+                id: c[0],
+                h,
+                v,
+                quantization: usize::from(c[2]),
+                table: None,
+                width: own_width,
+                height: own_height,
+                stride: units.0 * h,
+                blocks: vec![[0; 64]; units.0 * h * v * if progressive { units.1 } else { 1 }],
+                samples: vec![0; rows.len() * columns.len() * 64],
+                rows,
+                columns,
+            }
         };
         let components = list.iter().zip(&factors).map(component).collect();
-        self.frame = Some(Frame { progressive, width, height, units, components });
+        self.frame = Some(Frame { progressive, width, height, area, units, components });
         Ok(())
     }
 
-    /// Start of scan: the bytes that its codes take.
-    fn scan(&mut self, s: &[u8], codes: &[u8]) -> Result<usize, String> {
+    /// Start of scan, and its codes.
+    fn scan(&mut self, s: &[u8], codes: &[u8]) -> Result<scan::Read, String> {
         self.scans += 1;
         if self.scans > MAX_SCANS {
             return Err(format!("it has more than {MAX_SCANS} scans"));
@@ -246,6 +286,16 @@ impl State {
         if members.is_empty() || !fits || !progressive_fits {
             return Err("a scan's header contradicts itself".into());
         }
-        scan::Scan { first, last, refines: high != 0, low, restart: self.restart }.read(frame, &mut members, codes)
+        let scan = scan::Scan { first, last, refines: high != 0, low, restart: self.restart };
+        Ok(scan.read(frame, &mut members, codes)?)
     }
+}
+
+/// The blocks, along an axis, whose samples pixels from `begin` need. `factors` are the largest sampling factor and the component's own;
+/// `samples` is how many samples it has.
+fn blocks(begin: usize, pixels: usize, factors: (usize, usize), samples: usize) -> Range<usize> {
+    let sample = |pixel: usize| pixel * factors.1 / factors.0;
+    // Interpolation needs a neighbour on each side.
+    let (first, last) = (sample(begin).saturating_sub(1), (sample(begin + pixels - 1) + 1).min(samples - 1));
+    first.min(last) / 8..last / 8 + 1
 }

@@ -1,6 +1,6 @@
 //! PNM images: PBM, PGM and PPM, in text or bytes (P1 to P6), and PAM (P7). Source: netpbm.sourceforge.net/doc.
 
-use super::rgb::{Rgb, check_size, narrow};
+use super::picture::{Picture, check_size, narrow};
 
 /// What the header says.
 struct Header {
@@ -15,7 +15,7 @@ struct Header {
 ///
 /// # Errors
 /// When the file is damaged or its picture too large.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
     let mut file = Reader { rest: &file[2..], kind: file[1] };
     let h = if file.kind == b'7' { file.pam_header()? } else { file.header()? };
     check_size(h.width, h.height, most)?;
@@ -41,7 +41,7 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
         0..255 => samples.iter().map(scaled(255.0)).map(|s| s as u8).collect(),
         _ => samples.iter().map(scaled(65535.0)).map(|s| narrow(s as u16)).collect(),
     };
-    Rgb::from_samples(h.width, h.height, h.channels, &bytes)
+    Picture::from_samples(h.width, h.height, h.channels, &bytes)
 }
 
 struct Reader<'a> {

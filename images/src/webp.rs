@@ -4,13 +4,13 @@ use std::io::Cursor;
 
 use image_webp::WebPDecoder;
 
-use super::rgb::{Rgb, check_size};
+use super::picture::{Picture, check_size};
 
 /// The picture in a WebP file, of at most `most` bytes.
 ///
 /// # Errors
 /// When the file is damaged or its picture too large.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
     let mut decoder = WebPDecoder::new(Cursor::new(file)).map_err(|e| e.to_string())?;
     decoder.set_memory_limit(most);
     let (width, height) = decoder.dimensions();
@@ -19,5 +19,5 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let mut samples = vec![0; width * height * channels];
     decoder.read_image(&mut samples).map_err(|e| e.to_string())?;
-    Rgb::from_samples(width, height, channels, &samples)
+    Picture::from_samples(width, height, channels, &samples)
 }

@@ -5,13 +5,13 @@ use std::io::Cursor;
 use tiff::ColorType;
 use tiff::decoder::{BufferLayoutPreference, Decoder, DecodingResult, Limits};
 
-use super::rgb::{Rgb, check_size, narrow};
+use super::picture::{Picture, check_size, narrow};
 
 /// The first picture in a TIFF file, of at most `most` bytes.
 ///
 /// # Errors
 /// When the file is damaged, its picture too large, or its samples neither of 1, 8 or 16 bits nor f32.
-pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+pub(super) fn decode(file: &[u8], most: usize) -> Result<Picture, String> {
     let failed = |e: tiff::TiffError| e.to_string();
     let mut limits = Limits::default();
     limits.decoding_buffer_size = most;
@@ -47,7 +47,7 @@ pub(super) fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
         }
         _ => return Err(format!("samples of this type are not supported (colours are {color:?})")),
     };
-    Rgb::from_samples(width, height, if cmyk { 3 } else { channels }, &samples)
+    Picture::from_samples(width, height, if cmyk { 3 } else { channels }, &samples)
 }
 
 /// Samples whose channels alternate; TIFF may store a plane for each channel instead.
