@@ -29,6 +29,8 @@ struct Axis {
     taps: usize,
     /// Zero padding after the input.
     after: usize,
+    /// Outputs of each phase that are cropped at the beginning, so they are not computed.
+    skipped: usize,
     /// Interleaved outputs to crop before and after.
     cut: (i64, i64),
 }
@@ -147,13 +149,17 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
         if known.is_some_and(|(x, y)| (x + 2 * taps as i64) * s > MAX_CROP_RATIO * (y + x * s)) {
             return None;
         }
+        // Of an open extent, the result for one element counts: that of a convolution may not be empty.
+        let smallest = o.input[i].as_const().unwrap_or(s + beyond - first);
+        let skipped = if smallest > 0 { first / s } else { 0 };
         Some(Axis {
             stride,
             dilation,
             kernel,
             taps,
             after: usize::try_from(after).ok()?,
-            cut: (first, after * s - beyond),
+            skipped: usize::try_from(skipped).ok()?,
+            cut: (first - skipped * s, after * s - beyond),
         })
     };
     let phases = o.strides.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MAX_PHASES);
@@ -194,7 +200,8 @@ impl Phases<'_> {
         } else {
             let row = constant(rw, &bias.unwrap_or_else(|| vec![0.0; channels]), &[channels])?;
             let read = rw.create_one(ShapeOf { start: Some(0), end: Some(1 + rank as i64) }, &[self.x])?;
-            let more: Vec<i64> = std::iter::once(0).chain(self.axes.iter().map(|a| a.after as i64)).collect();
+            let more = self.axes.iter().map(|a| a.after as i64 - a.skipped as i64);
+            let more: Vec<i64> = std::iter::once(0).chain(more).collect();
             let more = Constant::ints(rw, &more)?;
             let indices = rw.create_one(Add {}, &[read, more])?;
             let last = Constant::ints(rw, &[channels as i64])?;
@@ -218,10 +225,13 @@ impl Phases<'_> {
         let (mut before, mut after, mut dilations, mut beyond) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (axis, run) in self.axes.iter().zip(runs) {
             let (first, last) = (run.taps[0], run.taps[run.taps.len() - 1]);
-            before.push((axis.taps - 1 - first) as i64);
-            let zeros = axis.after as i64 - (axis.taps - 1 - last) as i64;
-            after.push(zeros.max(0));
-            beyond.push((0, (-zeros).max(0)));
+            let zeros = [
+                (axis.taps - 1 - first) as i64 - axis.skipped as i64,
+                axis.after as i64 - (axis.taps - 1 - last) as i64,
+            ];
+            before.push(zeros[0].max(0));
+            after.push(zeros[1].max(0));
+            beyond.push(((-zeros[0]).max(0), (-zeros[1]).max(0)));
             dilations.push(run.taps.get(1).map_or(1, |second| (second - first) as i64));
         }
         let conv = Conv {

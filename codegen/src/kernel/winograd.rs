@@ -17,7 +17,7 @@
 
 use rayon::prelude::*;
 
-use crate::isa::{Isa, L2_BYTES};
+use crate::isa::{CACHE_LINE_BYTES, Isa, L2_BYTES};
 use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, Element, Tile};
 use crate::kernel::extent::Extent;
@@ -103,11 +103,13 @@ impl Transform {
         (worst / self.taps as f64).powi(2)
     }
 
-    /// Transforms filters `[cout, cin, r, r]` into panels `[cout / width][n^2][cin][width]`, padded with zeros.
+    /// Transforms filters `[cout, cin, r, r]` into panels `[cout / width][n^2][cin][width]`, padded with zeros. From one point to the next
+    /// it is [`point_step`].
     pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> ZeroFilled<f32> {
         let (r, n) = (self.taps, self.points());
-        let mut out = ZeroFilled::new(cout.div_ceil(width) * width * cin * n * n);
-        out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
+        let step = point_step(cin, width);
+        let mut out = ZeroFilled::new(cout.div_ceil(width) * n * n * step);
+        out.par_chunks_exact_mut(n * n * step).enumerate().for_each(|(p, panel)| {
             // Adjacent outputs of the panel are lanes.
             let lanes = width.min(cout - p * width);
             let mut taps = vec![0f64; r * r * lanes];
@@ -124,13 +126,19 @@ impl Transform {
                 }
                 for i in 0..n * n {
                     combine(&mut point, &self.filter[i % n], |k| &half[(i / n * r + k) * lanes..][..lanes]);
-                    let to = &mut panel[(i * cin + c) * width..][..lanes];
+                    let to = &mut panel[i * step + c * width..][..lanes];
                     to.iter_mut().zip(&point).for_each(|(to, x)| *to = *x as f32);
                 }
             }
         });
         out
     }
+}
+
+/// Floats from one point of a panel of filters to the next: a cache line more than `[cin][width]`, so that a kernel that writes all points
+/// of a filter does not write lines of the same cache set.
+fn point_step(cin: usize, width: usize) -> usize {
+    cin * width + CACHE_LINE_BYTES / 4
 }
 
 /// The sum of vectors with factors.
@@ -291,7 +299,12 @@ impl Winograd {
     /// Bytes of the packed filters.
     pub fn filter_bytes(&self, isa: &Isa) -> usize {
         let p = self.transform.points();
-        4 * p * p * self.cin * self.cout.next_multiple_of(self.width(isa))
+        4 * p * p * self.point_step(isa) * self.cout.div_ceil(self.width(isa))
+    }
+
+    /// Floats from one point of a panel of filters to the next.
+    pub fn point_step(&self, isa: &Isa) -> usize {
+        point_step(self.cin, self.width(isa))
     }
 
     /// Columns of a panel of filters.
@@ -349,10 +362,11 @@ mod tests {
         let mut filters = vec![0f32; 18];
         filters[9 + 4] = 1.0;
         let packed = t.pack(&filters, 1, 2, 4);
-        assert_eq!(packed.len(), 16 * 4);
+        let step = point_step(1, 4);
+        assert_eq!(packed.len(), 16 * step);
         for i in 0..16 {
             let want = (t.filter[i / 4][1] * t.filter[i % 4][1]) as f32;
-            assert_eq!(packed[i * 4..][..4], [0.0, want, 0.0, 0.0]);
+            assert_eq!(packed[i * step..][..4], [0.0, want, 0.0, 0.0]);
         }
     }
 

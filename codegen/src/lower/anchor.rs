@@ -7,6 +7,8 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpId, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use rayon::prelude::*;
 
@@ -18,7 +20,7 @@ use crate::kernel::copy::CopyBox;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
 use crate::kernel::schedule::{Schedules, TunableContraction};
-use crate::kernel::space::row_major;
+use crate::kernel::space::{WalkAxis, row_major, walk_by_axes};
 use crate::kernel::zero_filled::ZeroFilled;
 use crate::kernel::{contraction, corrected, extent, few_columns, panels, tile_choice};
 use crate::lower::weight_form::{Form, WeightForm};
@@ -293,7 +295,7 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(BufferRef::Weight(weight)))
     }
 
-    /// `w` permuted: `dims` are the axes of the result, with their strides in `w`.
+    /// `w` permuted: `dims` are the axes of the result, with their strides in `w`. A transpose that was deferred is part of the permutation.
     pub(super) fn rearranged(
         &mut self,
         op: OpId,
@@ -301,18 +303,37 @@ impl Lowering<'_, '_> {
         dims: &[Extent],
         from: Vec<Extent>,
     ) -> Result<Operand, Diagnostic> {
-        let (read, dtype) = (self.operand(w)?, self.dtype(w));
-        let slot = self.scratch_slot(format!("{} rearranged", self.constants.name(w)), dtype, dims);
-        let none = || Extent::from(0usize);
-        let to = (none(), row_major(dims));
-        let nest = Nest::Copy {
-            boxes: vec![CopyBox { dims: dims.to_vec(), arg: 0, from: (none(), from), to }],
-            bytes: dtype.bits().map_or(4, |b| b / 8),
-            out: 1,
+        let (dtype, start) = (self.dtype(w), || Extent::from(0usize));
+        let piece = CopyBox { dims: dims.to_vec(), arg: 0, from: (start(), from), to: (start(), row_major(dims)) };
+        let (read, piece) = match self.before_transpose(w, &piece) {
+            Some((before, piece)) => (self.operand(before)?, piece),
+            None => (self.operand(w)?, piece),
         };
+        let slot = self.scratch_slot(format!("{} rearranged", self.constants.name(w)), dtype, dims);
+        let nest = Nest::Copy { boxes: vec![piece], bytes: dtype.bits().map_or(4, |b| b / 8), out: 1 };
         let source = nest.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![read], vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))
+    }
+
+    /// If `w` is a deferred transpose: its operand, and the copy that reads this instead of `w`. The transpose is then not executed.
+    pub(super) fn before_transpose(&mut self, w: ValueId, piece: &CopyBox) -> Option<(ValueId, CopyBox)> {
+        let op = self.g.def_op(w).filter(|op| self.deferred.contains(op))?;
+        let before = self.g.op(op).operands[0];
+        let (tensor, dims) = (extent::numbers(&self.dims(w))?, extent::numbers(&piece.dims)?);
+        let perm = as_op::<Transpose>(self.g, op)?.permutation(tensor.len()).ok()?;
+        let walk: Vec<(usize, usize)> = dims.into_iter().zip(extent::numbers(&piece.from.1)?).collect();
+        let axes = walk_by_axes(&tensor, &walk).filter(|_| piece.from.0.is(0))?;
+        let own = row_major(&self.dims(before));
+        let all = |of: &dyn Fn(&WalkAxis) -> Extent| axes.iter().map(of).collect::<Vec<Extent>>();
+        self.deferred.remove(&op);
+        let piece = CopyBox {
+            dims: all(&|a| a.extent.into()),
+            arg: piece.arg,
+            from: (piece.from.0.clone(), all(&|a| &own[perm[a.axis]] * a.steps)),
+            to: (piece.to.0.clone(), all(&|a| &piece.to.1[a.of] * a.inner)),
+        };
+        Some((before, piece))
     }
 }
 

@@ -7,6 +7,7 @@ use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
+use of_ops::nn::Conv;
 
 use crate::fuse::Group;
 use crate::kernel::body::Body;
@@ -156,17 +157,19 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(BufferRef::Weight(weight)))
     }
 
-    /// Whether `op` is a transpose that only a matrix product reads, so that a call may read its operand directly.
+    /// Whether `op` is a transpose whose only reader may read its operand instead: a matrix product that is a library call, or a
+    /// convolution that rearranges its filters or pads its image.
     pub(super) fn may_defer(&self, op: OpId) -> bool {
-        let asked = self.libraries.has(VendorLibrary::CublasLt);
-        let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| asked) else { return false };
-        let uses = self.g.uses(self.g.op(op).results[0]);
-        let [reader] = uses else { return false };
+        let Some(t) = as_op::<Transpose>(self.g, op) else { return false };
+        let [reader] = self.g.uses(self.g.op(op).results[0]) else { return false };
         let rank = self.dims(self.g.op(op).operands[0]).len();
         let perm = t.permutation(rank).unwrap_or_default();
-        let swapped: Vec<usize> =
-            (0..rank.saturating_sub(2)).chain([rank.wrapping_sub(1), rank.wrapping_sub(2)]).collect();
-        rank >= 2 && perm == swapped && self.g.op(reader.op).name() == MatMul::NAME
+        let swapped = (0..rank.saturating_sub(2)).chain([rank.wrapping_sub(1), rank.wrapping_sub(2)]);
+        match self.g.op(reader.op).name() {
+            MatMul::NAME => self.libraries.has(VendorLibrary::CublasLt) && rank >= 2 && perm.into_iter().eq(swapped),
+            Conv::NAME => true,
+            _ => false,
+        }
     }
 }
 

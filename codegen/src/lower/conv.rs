@@ -9,8 +9,8 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, RowAxes};
-use crate::kernel::copy::Fill;
-use crate::kernel::extent::Extent;
+use crate::kernel::copy::{CopyBox, Fill};
+use crate::kernel::extent::{self, Extent};
 use crate::kernel::few_columns;
 use crate::kernel::nest::Nest;
 use crate::kernel::space::row_major;
@@ -346,7 +346,7 @@ impl Lowering<'_, '_> {
     fn transformed_filters(&mut self, op: OpId, w: ValueId, fast: &Winograd) -> Result<Operand, Diagnostic> {
         let (width, taps, points) = (fast.width(self.isa), fast.transform.taps.pow(2), fast.transform.points().pow(2));
         let by_tap = self.filters(op, w, None, [1, fast.cout / width, taps, fast.cin, width])?;
-        let dims = [fast.cout / width, points, fast.cin, width].map(Extent::from);
+        let dims = [fast.cout / width, points, fast.point_step(self.isa)].map(Extent::from);
         let slot = self.scratch_slot(format!("{} transformed", self.constants.name(w)), DType::F32, &dims);
         let nest = Nest::WinogradFilters(Box::new(fast.clone()));
         let source = nest.print(self.isa).map_err(|why| self.bug(op, why))?;
@@ -374,8 +374,7 @@ impl Lowering<'_, '_> {
 
     /// The operand `x` with a zero border: padded extent, input extent and elements before, of each axis.
     fn bordered(&mut self, op: OpId, x: ValueId, border: Option<Border>) -> Result<Operand, Diagnostic> {
-        let a = self.operand(x)?;
-        let Some(list) = border else { return Ok(a) };
+        let Some(list) = border else { return self.operand(x) };
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
         let slot = self.scratch_slot(
@@ -383,9 +382,21 @@ impl Lowering<'_, '_> {
             dtype,
             &list.iter().map(|a| a.0.clone()).collect::<Vec<_>>(),
         );
-        let pad = Nest::Pad { axes: list, bytes, fill: Fill::Bits(0) };
-        let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
-        self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
+        let transposed = border_boxes(&list).filter(|_| dtype == DType::F32).and_then(|mut boxes| {
+            let (before, image) = self.before_transpose(x, &boxes[0])?;
+            boxes[0] = image;
+            Some((before, boxes))
+        });
+        let (nest, inputs) = match transposed {
+            Some((before, boxes)) => {
+                let zero = self.constants.computed("a border's zero", vec![0f32])?;
+                let inputs = vec![self.operand(before)?, Operand::whole(BufferRef::Weight(zero))];
+                (Nest::Copy { boxes, bytes, out: 2 }, inputs)
+            }
+            None => (Nest::Pad { axes: list, bytes, fill: Fill::Bits(0) }, vec![self.operand(x)?]),
+        };
+        let source = nest.print(self.isa).map_err(|why| self.bug(op, why))?;
+        self.kernel(&[op], source, inputs, vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 
@@ -457,6 +468,36 @@ impl Lowering<'_, '_> {
         self.kernel(&[op], source, vec![rows], vec![slot], Flops::default());
         Ok(Operand::whole(BufferRef::Slot(slot)))
     }
+}
+
+/// The copies that make a tensor with a border: of the image, argument 0, and of a zero, argument 1. `None` where an extent is open or
+/// something is cut off.
+fn border_boxes(border: &Border) -> Option<Vec<CopyBox>> {
+    let of = |part: &dyn Fn(&(Extent, Extent, Extent)) -> Extent| {
+        extent::numbers(&border.iter().map(part).collect::<Vec<Extent>>())
+    };
+    let (padded, image, before) = (of(&|a| a.0.clone())?, of(&|a| a.1.clone())?, of(&|a| a.2.clone())?);
+    let list = |numbers: &[usize]| numbers.iter().map(|n| Extent::from(*n)).collect::<Vec<Extent>>();
+    let to = row_major(&list(&padded));
+    let piece = |arg: usize, first: &[usize], dims: &[usize], from: Vec<Extent>| {
+        let start = to.iter().zip(first).map(|(stride, n)| stride * *n).fold(Extent::from(0usize), |a, b| a + b);
+        CopyBox { dims: list(dims), arg, from: (0usize.into(), from), to: (start, to.clone()) }
+    };
+    let mut boxes = vec![piece(0, &before, &image, row_major(&list(&image)))];
+    for axis in 0..border.len() {
+        let after = padded[axis].checked_sub(before[axis] + image[axis])?;
+        // Along the axes before this one, the border is that of others.
+        let corner = [&before[..axis], &vec![0; border.len() - axis]].concat();
+        let sides = [&image[..axis], &padded[axis..]].concat();
+        for (first, count) in [(0, before[axis]), (before[axis] + image[axis], after)] {
+            if count > 0 {
+                let (mut corner, mut sides) = (corner.clone(), sides.clone());
+                (corner[axis], sides[axis]) = (first, count);
+                boxes.push(piece(1, &corner, &sides, vec![0usize.into(); border.len()]));
+            }
+        }
+    }
+    Some(boxes)
 }
 
 /// The body with strides for `[N, H, W, C]`; with one image axis, the other has extent 1.

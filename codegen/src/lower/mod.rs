@@ -171,7 +171,7 @@ pub(crate) struct Lowering<'g, 'b> {
     backends: &'b [&'b dyn Backend],
     winograd: bool,
     libraries: VendorLibraries,
-    /// Transposes that are lowered on first use: a library call may read their operand instead.
+    /// Transposes that are lowered on first use: their reader may read their operand instead.
     deferred: IdSet<OpId>,
     schedules: &'b Schedules,
     panel_widths: Option<&'b mut PanelWidths>,

@@ -200,6 +200,52 @@ func @main(%x: tensor<1x3x4x2xf32>) -> (tensor<1x{height}x{width}x3xf32>) {{
     }
 }
 
+/// Outputs that are cropped at either end are not computed, whole strides of them.
+#[test]
+fn transposed_convolutions_crop_their_result() {
+    for (kernel, stride, before, after) in
+        [(3, 1, 1, 1), (3, 1, 2, 0), (3, 1, 0, 2), (3, 1, 3, 1), (3, 2, 1, 1), (4, 2, 3, 2), (5, 3, 4, 4), (2, 3, 3, 1)]
+    {
+        let extent = |n: i64| stride * (n - 1) + kernel - before - after;
+        let (height, width) = (extent(6), extent(5));
+        let text = format!(
+            r#"
+func @main(%x: tensor<2x3x6x5xf32>, %w: tensor<3x4x{kernel}x{kernel}xf32>) -> (tensor<2x4x{height}x{width}xf32>) {{
+  %y = of.conv_transpose %x, %w {{auto_pad = "NOTSET", channels_last = false, dilations = [1, 1], group = 1, output_padding = [0, 0], output_shape = array<i64>, pads = [{before}, {before}, {after}, {after}], strides = [{stride}, {stride}]}}
+  of.return %y
+}}"#
+        );
+        for opening in [Opening::Closed, Opening::First, Opening::Apart] {
+            holds(&text, opening);
+        }
+    }
+}
+
+/// Gradients of weights are convolutions of transposed images by transposed gradients: copies for borders and filters read through both.
+#[test]
+fn convolutions_read_through_transposes() {
+    for (x, image, w, filters, y) in [
+        ("8x6x7x5", "[1, 0, 2, 3]", "8x16x7x5", "[1, 0, 2, 3]", "6x16x3x3"),
+        ("32x8x8x16", "[0, 3, 1, 2]", "3x16x3x32", "[3, 1, 0, 2]", "32x32x8x8"),
+        ("3x4x9x4", "[0, 1, 2, 3]", "5x4x3x3", "[0, 1, 3, 2]", "3x5x9x4"),
+        ("6x9x4x2", "[3, 2, 1, 0]", "3x4x3x5", "[3, 1, 0, 2]", "2x5x9x6"),
+    ] {
+        let text = format!(
+            r#"
+func @main(%x: tensor<{x}xf32>, %w: tensor<{w}xf32>) -> (tensor<{y}xf32>) {{
+  %none = of.none
+  %image = of.transpose %x {{perm = {image}}}
+  %filters = of.transpose %w {{perm = {filters}}}
+  %y = of.conv %image, %filters, %none {{auto_pad = "NOTSET", channels_last = false, dilations = [1, 1], group = 1, pads = [1, 1, 1, 1], strides = [1, 1]}}
+  of.return %y
+}}"#
+        );
+        for opening in [Opening::Closed, Opening::First] {
+            holds(&text, opening);
+        }
+    }
+}
+
 /// A tensor with the maximum number of axes, whose extents are an operand.
 #[test]
 fn tensors_of_the_maximum_rank_are_supported() {

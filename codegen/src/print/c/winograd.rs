@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use crate::isa::Isa;
+use crate::isa::{CACHE_LINE_BYTES, Isa};
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::Element;
 use crate::kernel::winograd::Winograd;
@@ -12,6 +12,9 @@ use crate::print::c::vector::vtype;
 use crate::print::c::{contraction, vector};
 use crate::print::expr::ctype;
 use crate::print::{Source, expr};
+
+/// Cache lines by which the transform of filters prefetches what it writes.
+const FILTER_PREFETCH_LINES: usize = 2;
 
 /// The kernel; arguments are the input, the packed filters, loads and stores of the epilogue, whose space is
 /// `[N, H, W, C]`.
@@ -80,7 +83,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let _ = writeln!(c, "    const i64 last = dim_min((part + 1) * {per_part}, {panels});");
     let _ = writeln!(c, "    for (i64 panel = part * {per_part}; panel < last; panel++) {{");
     let _ = writeln!(c, "    for (i64 point = 0; point < {}; point++) {{", p * p);
-    let filters = format!("(const f32 *)args[1] + (panel * {} + point) * {}", p * p, spec.cin * width);
+    let filters = format!("(const f32 *)args[1] + (panel * {} + point) * {}", p * p, spec.point_step(isa));
     let _ = writeln!(c, "      const f32 *const A = V + point * {v_step}, *const B = {filters};");
     let _ = writeln!(c, "      f32 *const Q = R + point * {m_step};");
     contraction::panel_product(&spec.product(), &rows, spec.tile, spec.filter_bytes(isa), isa, &mut c);
@@ -117,13 +120,18 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
 /// `[Cout / width, points, Cin, width]`. Adjacent outputs are lanes.
 pub fn filters(spec: &Winograd, isa: &Isa) -> Source {
     let (p, r, width, cin) = (spec.transform.points(), spec.transform.taps, spec.width(isa), spec.cin);
-    let plane = cin * width;
+    let (plane, step) = (cin * width, spec.point_step(isa));
     let mut c = String::new();
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 panel = it / {cin}, at = it % {cin} * {width};");
     let _ = writeln!(c, "    const f32 *const G = (const f32 *)args[0] + panel * {} + at;", r * r * plane);
-    let _ = writeln!(c, "    f32 *const U = (f32 *)args[1] + panel * {} + at;", p * p * plane);
+    let _ = writeln!(c, "    f32 *const U = (f32 *)args[1] + panel * {} + at;", p * p * step);
     let _ = writeln!(c, "    for (i64 i = 0; i < {width}; i += LANES) {{");
+    // More lines are written in turn than a hardware prefetcher follows.
+    let line = CACHE_LINE_BYTES / 4;
+    for point in 0..p * p {
+        let _ = writeln!(c, "        __builtin_prefetch(U + {} + i);", point * step + FILTER_PREFETCH_LINES * line);
+    }
     // G g, then (G g) G^T.
     for x in 0..r {
         for y in 0..r {
@@ -136,7 +144,7 @@ pub fn filters(spec: &Winograd, isa: &Isa) -> Source {
     for y in 0..p {
         for (j, row) in spec.transform.filter.iter().enumerate() {
             let point = sum(row, &|k| format!("h{y}_{k}"), &|_| true);
-            let _ = writeln!(c, "        store(U + {} + i, {point});", (y * p + j) * plane);
+            let _ = writeln!(c, "        store(U + {} + i, {point});", (y * p + j) * step);
         }
     }
     c.push_str("    }\n  }\n");
