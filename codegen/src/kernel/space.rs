@@ -92,7 +92,7 @@ fn parts(tensor: &[usize], of: usize, (extent, stride): (usize, usize)) -> Optio
     let (mut left, mut inner, mut own) = (extent, 1, 1);
     for axis in (0..tensor.len()).rev().filter(|axis| tensor[*axis] > 1) {
         let next = own * tensor[axis];
-        // The part inside of this axis covers what strides of the next ones skip.
+        // The parts along the axes inside of this one cover `inner` elements of the walk; what follows goes along this one.
         if left > 1 && (stride * inner).is_multiple_of(own) && stride * inner < next {
             let steps = stride * inner / own;
             let within = if (left - 1) * steps < tensor[axis] { left } else { tensor[axis] / steps };
